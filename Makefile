@@ -1,0 +1,93 @@
+# Everything a developer does, one command each: `make` lists them. Works with GNU make 3.81 and up.
+# PYTHON   the Python that .venv is made from
+# TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
+PYTHON ?= python3
+TESTS ?= tests
+OPTIONS ?=
+
+SHELL := /bin/sh
+RUN := .venv/bin/python
+HEADERS := $(wildcard include/rocketc/*.h)
+SOURCES := $(wildcard pyx/rocketc/*.pyx pyx/rocketc/*.pxd)
+MODULES := $(basename $(notdir $(wildcard pyx/rocketc/_*.pyx)))
+BUILT := $(foreach so,$(notdir $(wildcard rocketc/_*.so)),$(firstword $(subst ., ,$(so))))
+SWITCHES := debug=$(ROCKETC_DEBUG) sanitize=$(ROCKETC_SANITIZE)
+
+# A module without its .so, a .so without its module, or other switches than last time: build again.
+REBUILD := $(filter-out $(BUILT),$(MODULES)) $(filter-out $(MODULES),$(BUILT))
+ifneq ($(strip $(REBUILD)),)
+FORCE_BUILD := again
+endif
+ifneq ($(shell cat build/.extensions 2>/dev/null),$(SWITCHES))
+FORCE_BUILD := again
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-long bench lint lint-python lint-cython lint-c lint-types format dist demo lock clean distclean again
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: build/.extensions  ## .venv with all that is needed, extensions built; seconds when nothing changed
+
+.venv/.tools: tools/setup.sh
+	@tools/setup.sh tools "$(PYTHON)"
+
+.venv/.packages: requirements-dev.lock .venv/.tools
+	@tools/setup.sh packages "$(PYTHON)"
+
+.venv/.editable: pyproject.toml .venv/.packages
+	@tools/setup.sh editable
+
+build/.extensions: setup.py $(HEADERS) $(SOURCES) .venv/.editable $(FORCE_BUILD)
+	@tools/setup.sh extensions "$(SWITCHES)"
+
+again:
+
+test: setup  ## all tests but the long ones
+	$(RUN) -m pytest $(TESTS) -m "not long" $(OPTIONS)
+
+test-long: setup  ## the long tests, then the tests under the address and undefined-behaviour sanitizers
+	@tools/setup.sh valgrind
+	$(RUN) -m pytest $(TESTS) -m long $(OPTIONS)
+	tools/sanitize.sh $(TESTS) -m "not spark" $(OPTIONS)
+
+bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run
+	@tools/setup.sh valgrind
+	@for script in bench/bench_*.py; do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
+
+lint: lint-python lint-cython lint-c lint-types  ## ruff, cython-lint, clang-format, stubtest, mypy
+
+lint-python: setup
+	$(RUN) -m ruff check --quiet .
+	$(RUN) -m ruff format --quiet --check .
+
+lint-cython: setup
+	$(if $(SOURCES),.venv/bin/cython-lint $(SOURCES),@echo "no Cython yet")
+
+lint-c: setup
+	$(if $(HEADERS),.venv/bin/clang-format --dry-run -Werror $(HEADERS),@echo "no headers yet")
+
+lint-types: setup
+	$(RUN) -m mypy rocketc tests/typing
+	$(if $(MODULES),$(RUN) -m mypy.stubtest --allowlist tests/typing/stubtest_allowlist.txt $(addprefix rocketc.,$(MODULES)),@echo "no extension modules yet")
+
+format: setup  ## bring Python and the headers into the form that lint wants
+	$(RUN) -m ruff check --quiet --fix .
+	$(RUN) -m ruff format --quiet .
+	$(if $(HEADERS),.venv/bin/clang-format -i $(HEADERS))
+
+dist: setup  ## sdist, wheel made from it, and the tests against the wheel in a clean environment
+	@tools/dist.sh
+
+demo: setup  ## a month of real flights, from RocketMQ's files to a table, Parquet and a plot
+	$(RUN) examples/demo.py
+
+lock:  ## pin anew what pyproject.toml asks for, for every Python from 3.10 on; needs uv
+	@tools/lock.sh
+
+clean:  ## remove what was built
+	rm -rf build dist rocketc/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+distclean: clean  ## remove .venv too
+	rm -rf .venv *.egg-info

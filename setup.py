@@ -1,0 +1,78 @@
+"""Build one extension module for each pyx/rocketc/_*.pyx. All else about the package stands in pyproject.toml.
+
+Switches, by environment; each is on unless empty or 0:
+  ROCKETC_DEBUG      bounds checks, asserts, -O0 -g
+  ROCKETC_SANITIZE   address and undefined-behaviour sanitizers; run with libasan preloaded (tools/sanitize.sh)
+  ROCKETC_WERROR     a C compiler warning is an error
+  ROCKETC_MODULES    names of the modules to build, with blanks between; not set: all; "none": none
+Each mix of switches has a build folder of its own, so that going back and forth compiles nothing twice.
+"""
+
+import os
+import sys
+from glob import glob
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+if sys.byteorder != "little":
+    sys.exit("rocketc: this host is big-endian; the headers swap bytes for little-endian hosts only")
+
+
+def switch(name):
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def module_name(path):
+    return os.path.basename(path)[: -len(".pyx")]
+
+
+DEBUG = switch("ROCKETC_DEBUG")
+SANITIZE = switch("ROCKETC_SANITIZE")
+ONLY = os.environ.get("ROCKETC_MODULES", "").split()
+BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["sanitize"] * SANITIZE)
+
+compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra"]
+link_args = []
+macros = [("CYTHON_WITHOUT_ASSERTIONS", None)]
+if DEBUG:
+    compile_args += ["-O0", "-g", "-UNDEBUG"]
+    macros = []
+if SANITIZE:
+    sanitizers = "-fsanitize=address,undefined"
+    compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", sanitizers]
+    link_args += [sanitizers]
+if switch("ROCKETC_WERROR"):
+    compile_args += ["-Werror"]
+
+extensions = [
+    Extension(
+        "rocketc." + module_name(path),
+        [path],
+        include_dirs=["include"],
+        depends=sorted(glob("include/rocketc/*.h") + glob("pyx/rocketc/*.pxd")),
+        define_macros=macros,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+    for path in sorted(glob("pyx/rocketc/_*.pyx"))
+    if not ONLY or module_name(path) in ONLY
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=["pyx"],
+        build_dir=BUILD,
+        quiet=True,
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": DEBUG,
+            "wraparound": False,
+            "initializedcheck": DEBUG,
+            "cdivision": not DEBUG,
+            "embedsignature": True,
+        },
+    ),
+    options={"build": {"build_base": BUILD}},
+)

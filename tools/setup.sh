@@ -1,0 +1,95 @@
+#!/bin/sh
+# The steps behind `make setup`. Each says what it does in one line, and leaves a stamp that make compares with its sources.
+#   tools/setup.sh tools PYTHON       what the machine must have; as root on Debian it is installed, else named
+#   tools/setup.sh packages PYTHON    .venv with the versions of requirements-dev.lock
+#   tools/setup.sh editable           the rocketc package and command in .venv, pointing at this folder
+#   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
+#   tools/setup.sh valgrind           valgrind, for instruction counts
+set -eu
+cd "$(dirname "$0")/.."
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# need WHAT DEBIAN-PACKAGES MACOS-COMMAND TEST...: run TEST; if it fails install the packages, or say how to.
+need() {
+    what=$1 packages=$2 macos=$3
+    shift 3
+    "$@" >/dev/null 2>&1 && return 0
+    if [ "$(uname -s)" = Darwin ]; then
+        fail "$what is missing; install it with: $macos"
+    elif ! command -v apt-get >/dev/null 2>&1; then
+        fail "$what is missing; install it with your system's package manager (on Debian: $packages)"
+    elif [ "$(id -u)" != 0 ]; then
+        fail "$what is missing; install it with: sudo apt-get install $packages"
+    fi
+    say "$what is missing: installing $packages"
+    log=$(mktemp)
+    # shellcheck disable=SC2086
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages; } \
+        >"$log" 2>&1 </dev/null || { tail -n 20 "$log" >&2; fail "apt-get could not install $packages"; }
+    rm -f "$log"
+    "$@" >/dev/null 2>&1 || fail "$what is still missing after installing $packages"
+}
+
+new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; }
+can_make_venv() { "$1" -c 'import ensurepip, venv'; }
+c_compiler() { command -v "${CC:-cc}" && echo 'int main(void){return 0;}' | "${CC:-cc}" -x c -o /dev/null -; }
+python_headers() { "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; }
+java_17() {
+    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    major=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
+    [ "${major:-0}" -ge 17 ]
+}
+
+tools() {
+    python=$1
+    need "Python" "python3" "brew install python" command -v "$python"
+    new_enough_python "$python" || fail "$("$python" --version) is too old; rocketc needs 3.10: make setup PYTHON=python3.12"
+    debian_python=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    need "the venv module of $python" "$debian_python-venv" "brew reinstall python" can_make_venv "$python"
+    need "a C compiler" "gcc libc6-dev" "xcode-select --install" c_compiler
+    need "Python.h of $python" "$debian_python-dev" "brew reinstall python" python_headers "$python"
+    need "Java 17 or newer (for Spark)" "default-jre-headless" "brew install openjdk@17" java_17
+    mkdir -p .venv
+    touch .venv/.tools
+}
+
+packages() {
+    python=$1
+    if ! .venv/bin/python -c 'import pip' >/dev/null 2>&1; then
+        say "making .venv with $("$python" --version)"
+        "$python" -m venv .venv
+    fi
+    say "installing the packages of requirements-dev.lock into .venv (minutes the first time)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+    touch .venv/.packages
+}
+
+editable() {
+    say "installing rocketc into .venv, pointing at this folder"
+    ROCKETC_MODULES=none .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+        --config-settings editable_mode=compat --editable .
+    touch .venv/.editable
+}
+
+extensions() {
+    mkdir -p build
+    # Two builds at once in one folder would write the same files.
+    if command -v flock >/dev/null 2>&1; then
+        exec 9>build/.lock
+        flock 9
+    fi
+    say "building the extension modules${1:+ ($1)}"
+    for so in rocketc/_*.so; do
+        name=${so#rocketc/}
+        [ ! -e "$so" ] || [ -e "pyx/rocketc/${name%%.*}.pyx" ] || rm -f "$so"
+    done
+    .venv/bin/python setup.py --quiet build_ext --inplace
+    printf '%s' "$1" >build/.extensions
+}
+
+valgrind() {
+    need "valgrind" "valgrind" "(there is none for macOS; use Linux)" command -v valgrind
+}
+
+"$@"
