@@ -1,0 +1,397 @@
+"""What every bench script shares: logs of a fixed seed, the clock, the peers without Java, the results.
+
+    bench = Bench("scan", __doc__)              reads --quick --json --only --data
+    log = bench.log(body=1024)                  a commit log, made once, its content known
+    bench.row("1 KiB", against="memcpy", goal=0.8, work=log.bytes / 1e9, unit="GB/s",
+              ours=timed(lambda: ...), theirs=timed(copying(log.files)), check=lambda: ...)
+
+A *side* is a callable that does one round and returns the seconds it took.
+"""
+import argparse
+import gc
+import json
+import mmap
+import os
+import platform
+import random
+import shutil
+import statistics
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import NamedTuple
+
+MIB = 1 << 20
+DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
+clock = time.perf_counter
+Side = Callable[[], float]
+
+
+# ---------------------------------------------------------------- what a log holds
+class Sum(NamedTuple):
+    """What a log holds, short enough to compare: every reader must come to the same one.
+
+    checksum adds up queueId, queueOffset, physicalOffset, bornTimestamp, storeTimestamp (ms), and the lengths of
+    topic and body, modulo 2**64 as a signed number, as Java's long does.
+    """
+    records: int
+    checksum: int
+
+
+def make_sum(records: int, total: int) -> Sum:
+    return Sum(records, (total + 2**63) % 2**64 - 2**63)
+
+
+def sum_messages(messages: Iterable) -> Sum:
+    """Of anything with the attributes of rocketc.Message."""
+    records = total = 0
+    for m in messages:
+        total += (m.queue_id + m.queue_offset + m.phy_offset + m.born_timestamp + m.store_timestamp
+                  + len(m.topic) + len(m.body))
+        records += 1
+    return make_sum(records, total)
+
+
+def sum_batches(batches: Iterable) -> Sum:
+    """Of pyarrow record batches with the columns numbers, topic, body."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    records = total = 0
+    for batch in batches:
+        records += batch.num_rows
+        for name in ("queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "topic", "body"):
+            column = batch.column(name)
+            if name in ("topic", "body"):
+                column = pc.binary_length(column)
+            elif pa.types.is_timestamp(column.type):
+                column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+            total += pc.sum(column.cast(pa.int64())).as_py() or 0
+    return make_sum(records, total)
+
+
+def digest(messages: Iterable) -> Sum:
+    """Every field of every message in one CRC-32: slow, for checks only. The Java peer's "scan digest" is the same."""
+    records = crc = 0
+    for m in messages:
+        text = "\t".join(map(str, (
+            m.topic, m.queue_id, m.queue_offset, m.phy_offset, m.born_timestamp, m.store_timestamp, m.flag, m.sys_flag,
+            m.reconsume_times, m.prepared_transaction_offset, m.body_crc, m.store_size, m.born_host, m.store_host,
+            m.msg_id)))
+        pairs = "".join(f"{name}\1{value}\2" for name, value in sorted(m.properties.items()))
+        crc = zlib.crc32(m.body, zlib.crc32(f"{text}\n{pairs}".encode(), crc))
+        records += 1
+    return Sum(records, crc)
+
+
+def same(got, want, who: str):
+    """The check before the clock: stops the bench if two sides disagree."""
+    if got != want:
+        raise SystemExit(f"bench: {who} gives {got}, not {want}: nothing is measured")
+
+
+# ---------------------------------------------------------------- logs of a fixed seed
+ONE_TOPIC = {"BenchTopic": 1.0}
+MIXED_TOPICS = {"BenchTopic": 0.6, "Orders": 0.25, "PaymentEvents": 0.14, "RareTopic": 0.01}
+LOG_FORM = 1        # counted up whenever write_log writes other bytes: older logs are then made anew
+HEAD = struct.Struct(">iIiiiqqiq4siq4siiqi")       # all up to the body, IPv4 hosts
+V1, BLANK = 0xDAA320A7, 0xCBD43194
+HOST = b"\x7f\0\0\1"
+WORDS = b"order paid shipped returned customer invoice Kyoto Lima Oslo express parcel 17 42 EUR".split()
+
+
+@dataclass(frozen=True)
+class Log:
+    path: str                   # the store's root
+    files: list[str]
+    bytes: int                  # of all records, blanks left out
+    topics: dict[str, Sum]      # what each topic holds
+    sum: Sum                    # what all of it holds
+
+
+def write_log(root: Path, *, body: int, size: int, file_size: int, topics: Mapping[str, float] = ONE_TOPIC,
+              spread: float = 0.0, first: int = 0, seed: int = 20251121) -> Log:
+    """Write a commit log as a broker leaves it; the same arguments give the same bytes.
+
+    body       bytes of a body, text; evenly between body * (1 - spread) and body * (1 + spread)
+    size       bytes of all files together; each of file_size, filled to its end with a blank record
+    topics     name -> share of the records; each has 4 queues
+    first      physical offset of the first file
+    Each message has KEYS, UNIQ_KEY, WAIT and TAGS, as baselines/ measured them.
+    """
+    rnd = random.Random(seed)
+    bodies = []
+    for _ in range(1024):
+        length = rnd.randint(round(body * (1 - spread)), round(body * (1 + spread)))
+        text = b" ".join(rnd.choices(WORDS, k=length // 4 + 1))[:length]
+        bodies.append((text, zlib.crc32(text) & 0x7FFFFFFF))
+    names = rnd.choices(list(topics), list(topics.values()), k=65521)       # a prime: no rhythm with the bodies
+    tags = rnd.choices((b"TagA", b"TagB", b"TagC", b"TagD"), k=509)
+    counts, totals = dict.fromkeys(topics, 0), dict.fromkeys(topics, 0)
+    source = zip(cycle(names), cycle(bodies), cycle(tags))
+    folder = Path(root, "commitlog")
+    folder.mkdir(parents=True)
+    pack, record_bytes, n, files = HEAD.pack, 0, 0, []
+    name, (text, crc), tag = next(source)
+    for base in range(first, first + size, file_size):
+        files.append(str(folder / f"{base:020d}"))
+        with open(files[-1], "wb") as f:
+            at, end, chunk = base, base + file_size, []
+            while True:
+                topic = name.encode()
+                count = counts[name]
+                properties = b"KEYS\1order-%d\2UNIQ_KEY\0017F000001AB12CD34EF56%012X\2WAIT\1true\2TAGS\1%s\2" % (n, n, tag)
+                length = 91 + len(text) + len(topic) + len(properties)
+                if length + 8 > end - at:
+                    break
+                stored = 1700000000000 + n
+                chunk.append(b"%b%b%c%b%b%b" % (
+                    pack(length, V1, crc, count & 3, 0, count >> 2, at, 0, stored - 2, HOST, 45678, stored, HOST,
+                         10911, 0, 0, len(text)),
+                    text, len(topic), topic, len(properties).to_bytes(2, "big"), properties))
+                totals[name] += (count & 3) + (count >> 2) + at + 2 * stored - 2 + len(topic) + len(text)
+                counts[name] = count + 1
+                at += length
+                n += 1
+                if not n % 4096:
+                    f.write(b"".join(chunk))
+                    chunk.clear()
+                name, (text, crc), tag = next(source)
+            chunk.append(struct.pack(">II", end - at, BLANK))
+            f.write(b"".join(chunk))
+            f.truncate(file_size)
+            os.fsync(f.fileno())            # no write-back while somebody measures
+        record_bytes += at - base
+    sums = {name: make_sum(counts[name], totals[name]) for name in topics}
+    return Log(str(root), files, record_bytes, sums, make_sum(n, sum(totals.values())))
+
+
+def cached_log(data: Path, **wanted) -> Log:
+    """write_log, unless an earlier run has left the same log in data."""
+    about = json.dumps({"form": LOG_FORM, **wanted}, sort_keys=True)
+    root = Path(data, f"log-{zlib.crc32(about.encode()):08x}")
+    try:
+        found = json.loads((root / "about.json").read_text())
+        if found.pop("about") == about and all(Path(f).exists() for f in found["files"]):
+            topics = {name: Sum(*numbers) for name, numbers in found.pop("topics").items()}
+            return Log(**{**found, "topics": topics, "sum": Sum(*found["sum"])})
+    except FileNotFoundError:
+        pass
+    shutil.rmtree(root, ignore_errors=True)
+    log = write_log(root, **wanted)
+    (root / "about.json").write_text(json.dumps({"about": about, **asdict(log)}))
+    return log
+
+
+# ---------------------------------------------------------------- peers
+def mapped(file: str) -> mmap.mmap:
+    with open(file, "rb") as f:
+        return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def copying(files: Iterable[str], block: int | None = 16 * MIB, remap: bool = False) -> Callable[[], int]:
+    """memcpy of the files' mapped bytes into one buffer that is used again and again; returns the bytes copied.
+
+    block   bytes a memcpy; None: a whole file at once (the buffer is then as large as a file)
+    remap   map the files anew in every round, as whoever opens a store must; else they stay mapped
+    """
+    maps = [mapped(file) for file in files]
+    room = memoryview(bytearray(block or max(map(len, maps))))
+
+    def copy() -> int:
+        done = 0
+        for m in [mapped(file) for file in files] if remap else maps:
+            with memoryview(m) as source:
+                for at in range(0, len(source), len(room)):
+                    part = source[at:at + len(room)]
+                    room[:len(part)] = part             # contiguous bytes: one memmove
+                    part.release()
+                done += len(source)
+        return done
+    return copy
+
+
+def python_rows(file: str, limit: int | None = None, crc: bool = True) -> Iterator[tuple]:
+    """struct and zlib as fast as plain Python goes: (queueId, flag, queueOffset, ..., topic, body) of each record.
+
+    Knows only what write_log writes: V1, IPv4 hosts, no compression.
+    """
+    m = mapped(file)
+    unpack, crc32, name_of = struct.Struct(">iIiiiqqiq8xq8xiqi").unpack_from, zlib.crc32, {}
+    at, left = 0, limit or sys.maxsize
+    while left:
+        head = size, magic, body_crc, *_, length = unpack(m, at)
+        if magic != V1:
+            break
+        end = at + 88 + length
+        body = m[at + 88:end]
+        if crc and crc32(body) & 0x7FFFFFFF != body_crc:
+            raise ValueError(f"bad body CRC at {at}")
+        raw = m[end + 1:end + 1 + m[end]]
+        topic = name_of.get(raw) or name_of.setdefault(raw, raw.decode())
+        yield head, topic, body
+        at += size
+        left -= 1
+
+
+def python_messages(file: str, limit: int | None = None, crc: bool = True) -> Iterator[dict]:
+    """The same with every column: hosts, ids and properties too; the keys are the attributes of rocketc.Message."""
+    m = mapped(file)
+    unpack, i16, crc32 = HEAD.unpack_from, struct.Struct(">h").unpack_from, zlib.crc32
+    name_of, host_of = {}, {}
+    at, left = 0, limit or sys.maxsize
+    while left:
+        (size, magic, body_crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born, born_ip, born_port, stored,
+         store_ip, store_port, reconsume, prepared, length) = unpack(m, at)
+        if magic != V1:
+            break
+        end = at + 88 + length
+        body = m[at + 88:end]
+        if crc and crc32(body) & 0x7FFFFFFF != body_crc:
+            raise ValueError(f"bad body CRC at {at}")
+        behind = end + 1 + m[end]
+        raw = m[end + 1:behind]
+        topic = name_of.get(raw) or name_of.setdefault(raw, raw.decode())
+        text = m[behind + 2:behind + 2 + i16(m, behind)[0]].decode()
+        properties = dict([pair.split("\1", 1) for pair in text.split("\2") if pair])
+        born_host = host_of.get((born_ip, born_port)) or host_of.setdefault(
+            (born_ip, born_port), "%d.%d.%d.%d:%d" % (*born_ip, born_port))
+        store_host, store_hex = host_of.get((store_ip, store_port, 0)) or host_of.setdefault(
+            (store_ip, store_port, 0),
+            ("%d.%d.%d.%d:%d" % (*store_ip, store_port), "%s%08X" % (store_ip.hex().upper(), store_port)))
+        yield {
+            "topic": topic, "queue_id": queue_id, "queue_offset": queue_offset, "phy_offset": phy_offset,
+            "store_timestamp": stored, "born_timestamp": born, "keys": properties.get("KEYS"),
+            "tags": properties.get("TAGS"), "body": body, "properties": properties,
+            "msg_id": "%s%016X" % (store_hex, phy_offset), "flag": flag, "sys_flag": sys_flag,
+            "reconsume_times": reconsume, "body_crc": body_crc, "born_host": born_host, "store_host": store_host,
+            "prepared_transaction_offset": prepared, "store_size": size}
+        at += size
+        left -= 1
+
+
+# ---------------------------------------------------------------- measuring
+def timed(work: Callable[[], object]) -> Side:
+    """A side out of any callable: our clock around it, no garbage collection meanwhile; the result is dropped later."""
+    def side() -> float:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            start = clock()
+            result = work()
+            seconds = clock() - start
+        finally:
+            if was_on:
+                gc.enable()
+        del result
+        return seconds
+    return side
+
+
+def measure(ours: Side, theirs: Side, rounds: int, until: float = float("inf")) -> list[tuple[float, float]]:
+    """Alternate both sides, A B A B, after one round of each that does not count; the seconds of each pair.
+
+    until   clock() after which no further round begins, once three are done
+    """
+    ours(), theirs()
+    pairs = []
+    while len(pairs) < rounds and (len(pairs) < 3 or clock() < until):
+        pairs.append((ours(), theirs()))
+    return pairs
+
+
+def _busy() -> float:
+    """Seconds of CPU that all but this process and its children have used since boot."""
+    tick = os.sysconf("SC_CLK_TCK")
+    with open("/proc/stat") as f:
+        numbers = f.readline().split()
+    used = sum(int(numbers[i]) for i in (1, 2, 3, 6, 7, 8))
+    family = ["self"]
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            family += (task / "children").read_text().split()
+        except OSError:
+            pass                        # the thread has ended, or the kernel keeps no list of children
+    for process in family:
+        try:
+            stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            used -= sum(map(int, stat[11:13]))
+        except OSError:
+            pass                        # the child has ended
+    return used / tick
+
+
+def machine() -> str:
+    model = "?"
+    with open("/proc/cpuinfo") as f:
+        model = next((line.partition(":")[2].strip() for line in f if line.startswith("model name")), model)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+            f"{platform.python_implementation()} {platform.python_version()}")
+
+
+def spread_of(rates: list[float]) -> list[float]:
+    """[min, median, max], four digits each."""
+    return [float(f"{rate:.4g}") for rate in (min(rates), statistics.median(rates), max(rates))]
+
+
+class Bench:
+    """One script's command line, data and results."""
+
+    def __init__(self, name: str, about: str | None):
+        text = (about or name).strip().splitlines()[0]
+        parser = argparse.ArgumentParser(description=text)
+        parser.add_argument("--quick", action="store_true", help="small logs, few rounds: at most 60 s in total")
+        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
+        parser.add_argument("--data", metavar="DIR", default=DATA, help="where logs are made and kept (%(default)s)")
+        self.args = parser.parse_args()
+        self.name = name
+        self.quick: bool = self.args.quick
+        self.rounds = 5 if self.quick else 11
+        self._until = clock() + 45 if self.quick else float("inf")
+        print(f"{name}: {machine()}", file=sys.stderr)
+
+    def log(self, body: int, **options) -> Log:
+        """A log of 1 GiB (128 MiB if quick) in one file, kept for the next run; options: those of write_log."""
+        size = options.pop("size", 128 * MIB if self.quick else 1024 * MIB)
+        return cached_log(self.args.data, body=body, size=size, file_size=options.pop("file_size", min(size, 1 << 30)),
+                          **options)
+
+    def row(self, case: str, *, against: str, goal: float | None, work: float, unit: str, ours: Side, theirs: Side,
+            their_work: float | None = None, check: Callable[[], object] | None = None):
+        """Check, measure and print one row.
+
+        work    what one round of ours does, in unit without its "/s": 2.3 for 2.3 million records in M/s
+        their_work  the same of theirs, if it does less
+        check   called once before the clock; raises (see same) if the two sides don't do the same
+        ratio   ours over theirs as speeds, the median of the pairs: >= goal is good
+        """
+        if self.args.only.lower() not in f"{case} {against}".lower():
+            return
+        if check:
+            check()
+        busy, began = _busy(), clock()
+        pairs = measure(ours, theirs, self.rounds, self._until)
+        others = (_busy() - busy) / (clock() - began)
+        fast = [work / seconds for seconds, _ in pairs]
+        slow = [(their_work or work) / seconds for _, seconds in pairs]
+        ratio = statistics.median(a / b for a, b in zip(fast, slow))
+        result = {"bench": self.name, "case": case, "against": against, "ratio": float(f"{ratio:.4g}"), "goal": goal,
+                  "ours": spread_of(fast), "theirs": spread_of(slow), "unit": unit}
+        print(json.dumps(result) if self.args.json else table_line(result), flush=True)
+        if others > 0.3:
+            print(f"{self.name}: {case}: {others:.1f} other cores were busy meanwhile; repeat this row", file=sys.stderr)
+
+
+def table_line(result: dict) -> str:
+    def rates(three):
+        return "{1:g} ({0:g}-{2:g})".format(*three)
+    goal = result["goal"]
+    verdict = "" if goal is None else f" goal {goal:g} {'met' if result['ratio'] >= goal else 'MISSED'}"
+    return (f"{result['bench']}: {result['case']}\n    {rates(result['ours'])} {result['unit']}, {result['against']} "
+            f"{rates(result['theirs'])}: {result['ratio']:.3g}x{verdict}")

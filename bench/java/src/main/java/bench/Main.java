@@ -1,0 +1,46 @@
+package bench;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.util.Arrays;
+import java.util.Locale;
+
+/**
+ * One JVM measures one thing, so that no other work spoils what the JIT has learnt.
+ *
+ * <pre>
+ * java bench.Main scan skip|body|crc|digest FILE...    MessageDecoder over commit log files
+ * java bench.Main crc heap|direct SIZE                 java.util.zip.CRC32
+ * </pre>
+ *
+ * Each line "go" on standard input runs one round and prints one JSON line; the end of the input ends it.
+ */
+public final class Main {
+    private Main() {
+    }
+
+    public static void main(String[] argv) throws Exception {
+        PrintStream answers = System.out;
+        System.setOut(System.err);              // whatever a library prints must not mix with the answers
+        if (argv.length < 3) {
+            System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE");
+            System.exit(2);
+        }
+        Round round = switch (argv[0]) {
+            case "scan" -> new Scan(argv[1], Arrays.copyOfRange(argv, 2, argv.length));
+            case "crc" -> new Crc(argv[1], Integer.parseInt(argv[2]));
+            default -> throw new IllegalArgumentException(argv[0]);
+        };
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            if (!line.equals("go")) {
+                throw new IllegalArgumentException("expected go: " + line);
+            }
+            Round.Result r = round.run();
+            answers.printf(Locale.ROOT, "{\"seconds\":%.9f,\"records\":%d,\"checksum\":%d}%n",
+                r.seconds(), r.records(), r.checksum());
+            answers.flush();
+        }
+    }
+}

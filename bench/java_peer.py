@@ -1,0 +1,107 @@
+"""The Java peer: RocketMQ's own decoder and java.util.zip.CRC32, in a JVM that stays alive and warm.
+
+    java = java_peer.start("scan", "crc", *log.files)      # None, and a note on stderr, if there is no Java
+    seconds, records, checksum = java.round()
+
+The commands are those of java/src/main/java/bench/Main.java. One JVM measures one thing.
+The first use of a release fetches its jars through Maven; jars and classes stay in build/bench-java.
+"""
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+RELEASE = "5.3.3"
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "java"
+CACHE = HERE.parent / "build" / "bench-java"
+# The heap of a mid-size broker, touched before we begin: Java then never waits for fresh memory.
+FLAGS = ["-Xms1g", "-Xmx1g", "-XX:+AlwaysPreTouch"]
+GET_JAVA = "on Debian: apt-get install openjdk-17-jdk-headless maven"
+
+
+class Round(NamedTuple):
+    seconds: float
+    records: int
+    checksum: int
+
+
+class JavaPeer:
+    """One JVM that does the same work at each round(); it starts, and warms up, at the first."""
+
+    def __init__(self, command, warm):
+        self._command = command
+        self._warm = warm           # seconds to run before the first round counts: the JIT needs them
+        self._jvm = None
+
+    def round(self) -> Round:
+        """Let Java do the work once; the seconds are Java's own clock around it."""
+        if self._jvm is None:
+            self._jvm = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            ready = time.perf_counter() + self._warm
+            while time.perf_counter() < ready:
+                self._go()
+        return self._go()
+
+    def seconds(self) -> float:
+        """One round as a side of common.measure."""
+        return self.round().seconds
+
+    def _go(self) -> Round:
+        self._jvm.stdin.write("go\n")
+        self._jvm.stdin.flush()
+        line = self._jvm.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the JVM ended with code {self._jvm.wait()}: {self._command[-3:]}")
+        return Round(**json.loads(line))
+
+    def close(self):
+        if self._jvm is not None:
+            self._jvm.communicate()         # end of its input: it leaves by itself
+            self._jvm = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+def start(*command, release=RELEASE, warm=3.0) -> JavaPeer | None:
+    """A peer for one command of bench.Main, or None, said on stderr, if Java can't be had here."""
+    try:
+        class_path = build(release)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"bench: the rows against Java are left out: {error}", file=sys.stderr)
+        return None
+    return JavaPeer(["java", *FLAGS, "-cp", class_path, "bench.Main", *map(str, command)], warm)
+
+
+def build(release) -> str:
+    """Fetch the jars of a release once, compile when a source is newer; returns the class path."""
+    for tool in ("java", "javac", "mvn"):
+        if shutil.which(tool) is None:
+            raise FileNotFoundError(f"{tool} is missing; {GET_JAVA}")
+    jars, classes = CACHE / release / "jars", CACHE / release / "classes"
+    if not jars.is_dir():
+        fresh = jars.with_suffix(".new")            # a broken download leaves no half-filled folder behind
+        shutil.rmtree(fresh, ignore_errors=True)
+        _run("mvn", "-q", "-B", "-f", SOURCES / "pom.xml", f"-Drmq.version={release}",
+             "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fresh}")
+        fresh.rename(jars)
+    sources = sorted(SOURCES.rglob("*.java"))
+    built = classes / "bench" / "Main.class"
+    if not built.exists() or built.stat().st_mtime < max(s.stat().st_mtime for s in sources):
+        _run("javac", "--release", "17", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", classes, *sources)
+        built.touch()
+    return f"{classes}:{jars}/*"
+
+
+def _run(*command):
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        done.check_returncode()
