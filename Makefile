@@ -11,7 +11,7 @@ HEADERS := $(wildcard include/rocketc/*.h)
 SOURCES := $(wildcard pyx/rocketc/*.pyx pyx/rocketc/*.pxd)
 MODULES := $(basename $(notdir $(wildcard pyx/rocketc/_*.pyx)))
 BUILT := $(foreach so,$(notdir $(wildcard rocketc/_*.so)),$(firstword $(subst ., ,$(so))))
-SWITCHES := debug=$(ROCKETC_DEBUG) sanitize=$(ROCKETC_SANITIZE)
+SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize))
 
 # A module without its .so, a .so without its module, or other switches than last time: build again.
 REBUILD := $(filter-out $(BUILT),$(MODULES)) $(filter-out $(MODULES),$(BUILT))

@@ -10,6 +10,7 @@ Each mix of switches has a build folder of its own, so that going back and forth
 
 import os
 import sys
+import sysconfig
 from glob import glob
 
 from Cython.Build import cythonize
@@ -32,7 +33,8 @@ SANITIZE = switch("ROCKETC_SANITIZE")
 ONLY = os.environ.get("ROCKETC_MODULES", "").split()
 BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["sanitize"] * SANITIZE)
 
-compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra"]
+# Python's own headers as system headers: their conversions (3.13) are not ours to mend.
+compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-isystem", sysconfig.get_path("include")]
 link_args = []
 macros = [("CYTHON_WITHOUT_ASSERTIONS", None)]
 if DEBUG:
@@ -68,9 +70,8 @@ setup(
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,
-            "wraparound": False,
             "initializedcheck": DEBUG,
-            "cdivision": not DEBUG,
+            "cdivision": True,
             "embedsignature": True,
         },
     ),

@@ -1,0 +1,62 @@
+"""For all tests: a current build of the extensions, hypothesis profiles, golden stores."""
+
+import importlib.util
+import os
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+import stores
+
+ROOT = Path(__file__).parents[1]
+
+# HYPOTHESIS_PROFILE=debug to look at one failure; `ci` where CI is set, `dev` elsewhere.
+hypothesis.settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("dev", max_examples=100, deadline=None)
+hypothesis.settings.register_profile("debug", max_examples=20, deadline=None, verbosity=hypothesis.Verbosity.verbose)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+def why_not_testable() -> str | None:
+    """Say why the package that tests would import is not the one they mean, or None.
+
+    ROCKETC_TEST_PACKAGE names the folder of the package to test where it is not this source tree's: an installed
+    wheel, a build with sanitizers.
+    """
+    spec = importlib.util.find_spec("rocketc")
+    if spec is None or not spec.submodule_search_locations:
+        return "rocketc cannot be imported"
+    found = Path(next(iter(spec.submodule_search_locations))).resolve()
+    meant = Path(os.environ.get("ROCKETC_TEST_PACKAGE") or ROOT / "rocketc").resolve()
+    if found != meant:
+        return f"the tests mean {meant}, but Python imports {found}"
+    shared = [*ROOT.glob("include/rocketc/*.h"), *ROOT.glob("pyx/rocketc/*.pxd"), ROOT / "setup.py"]
+    for source in sorted(ROOT.glob("pyx/rocketc/_*.pyx")):
+        built = found / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        if not built.exists():
+            return f"{built} is not built"
+        newer = [path for path in [source, *shared] if path.stat().st_mtime > built.stat().st_mtime]
+        if newer and ROOT in found.parents:
+            return f"{built.name} is older than {newer[0].relative_to(ROOT)}"
+    return None
+
+
+def pytest_sessionstart() -> None:
+    if reason := why_not_testable():
+        pytest.exit(f"{reason}; run `make setup`", returncode=4)
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], stores.GoldenStore]:
+    """golden(name): a golden store, unpacked once a session; for reading only."""
+    folder = tmp_path_factory.mktemp("golden")
+    unpacked: dict[str, stores.GoldenStore] = {}
+
+    def get(name: str) -> stores.GoldenStore:
+        if name not in unpacked:
+            unpacked[name] = stores.unpack(name, folder)
+        return unpacked[name]
+
+    return get

@@ -1,0 +1,57 @@
+"""The golden stores under tests/golden: unpacked with holes and modification times, and what RocketMQ read in them."""
+
+import json
+import lzma
+import tarfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "golden"
+
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
+WHOLE = [name for name in NAMES if (FOLDER / f"{name}.expected.jsonl.xz").exists()]  # RocketMQ read every record
+DAMAGED = [name for name in NAMES if name not in WHOLE]  # killed, torn or rotten
+
+
+@dataclass(frozen=True)
+class GoldenStore:
+    """One store on disk. Tests share it: damage only a copy of your own, `unpack(name, tmp_path)`."""
+
+    name: str
+    path: Path  # the store's root: commitlog, consumequeue, index, ...
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        return json.loads((FOLDER / f"{self.name}.about.json").read_text())
+
+    @cached_property
+    def expected(self) -> list[dict[str, Any]]:
+        """Every record of the commit log in log order, blanks too; only for WHOLE stores."""
+        with lzma.open(FOLDER / f"{self.name}.expected.jsonl.xz", "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    @cached_property
+    def messages(self) -> list[dict[str, Any]]:
+        """The expected records without the blanks."""
+        return [record for record in self.expected if record["magic"] != "blank"]
+
+    @cached_property
+    def recovered(self) -> dict[str, Any]:
+        """What RocketMQ made of a copy; only for DAMAGED stores."""
+        return json.loads((FOLDER / f"{self.name}.recovered.json").read_text())
+
+    @property
+    def log_files(self) -> list[Path]:
+        return sorted((self.path / "commitlog").iterdir())
+
+
+def unpack(name: str, folder: Path) -> GoldenStore:
+    """Unpack a golden store to folder/name. tarfile leaves holes where the archive has them, and sets times last."""
+    with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:  # early releases of 3.10 and 3.11
+            archive.extractall(folder)
+    return GoldenStore(name, folder / name)

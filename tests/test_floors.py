@@ -1,0 +1,102 @@
+"""A module imports only from lower floors. A new module gets its place in FLOORS, as low as it can stand."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# A package (cli, spark) is one module here: its files may import one another. Floor 2 also holds, by itself, each
+# extern .pxd that has a header of its name.
+FLOORS = """
+    1   errors message config
+    3   _status
+    4   _guard _locks _record
+    5   _columns _mapped_file
+    6   _mapped_file_queue _checkpoint
+    7   _commit_log _consume_queue _index_file
+    8   _store
+    9   paths scan arrow
+    10  verify salvage rebuild
+    11  spark cli __init__
+    12  __main__
+"""
+FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
+FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}
+
+CYTHON = sorted((ROOT / "pyx/rocketc").glob("_[!_]*.p[xy]*"))
+PYTHON = sorted((ROOT / "rocketc").rglob("*.py"))
+
+
+def python_module(path: Path) -> str:
+    """The module of ours that a Python file belongs to: rocketc/cli/main.py is `cli`."""
+    return path.relative_to(ROOT / "rocketc").with_suffix("").parts[0]
+
+
+def is_module(name: str) -> bool:
+    return name in {*FLOOR, *(path.stem for path in CYTHON), *map(python_module, PYTHON)}
+
+
+def module_of(dotted: str, name: str = "") -> str | None:
+    """Whose name is it in `import dotted` or `from dotted import name`? None: not ours."""
+    package, *rest = dotted.split(".")
+    if package != "rocketc":
+        return None
+    if rest:
+        return rest[0]
+    return name if is_module(name) else "__init__"
+
+
+def cython_imports(text: str) -> Iterator[str | None]:
+    for dotted, names in re.findall(r"^\s*from\s+(rocketc[\w.]*)\s+c?import\s+(\([^)]*\)|.*)", text, re.M):
+        for name in re.findall(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|$|\))", re.sub(r"#.*", "", names)):
+            yield module_of(dotted, name)
+    for dotted in re.findall(r"^\s*c?import\s+(rocketc[\w.]*)", text, re.M):
+        yield module_of(dotted)
+
+
+def python_imports(text: str, path: Path) -> Iterator[str | None]:
+    folder = ("rocketc", *path.relative_to(ROOT / "rocketc").parts[:-1])
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield module_of(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            above = list(folder[: len(folder) - node.level + 1]) if node.level else []
+            dotted = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield module_of(dotted, alias.name)
+
+
+def not_lower(module: str, imports: Iterator[str | None]) -> list[str]:
+    """Those of the imports that are on the module's own floor or above it."""
+    used = {name for name in imports if name is not None and name != module}
+    return sorted(name for name in used if FLOOR[name] >= FLOOR[module])
+
+
+@pytest.mark.parametrize("path", [*CYTHON, *PYTHON], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_imports_a_higher_floor(path):
+    text = path.read_text(encoding="utf-8")
+    if path in CYTHON:
+        module, imports = path.stem, cython_imports(text)
+    else:
+        module, imports = python_module(path), python_imports(text, path)
+    assert module in FLOOR, "give it a floor in FLOORS"
+    assert not_lower(module, imports) == []
+
+
+def test_imports_are_seen():
+    text = "from rocketc._record cimport encode, RC_OK\n    from rocketc import scan, make\ncimport rocketc._status\n"
+    assert list(cython_imports(text)) == ["_record", "_record", "scan", "__init__", "_status"]
+    text = "from rocketc cimport (\n    _record,  # why\n    _status as s,\n)\n"
+    assert list(cython_imports(text)) == ["_record", "_status"]
+    text = "import rocketc.scan\nfrom . import x\nfrom .. import paths\nfrom ..scan import Scan\nimport re\n"
+    seen = list(python_imports(text, ROOT / "rocketc/cli/cat.py"))
+    assert seen == ["scan", "cli", "paths", "scan", None]
+
+
+def test_a_higher_floor_is_refused():
+    assert not_lower("_record", iter(["_status", "_columns", "_locks", "_record", None])) == ["_columns", "_locks"]
