@@ -11,7 +11,7 @@ HEADERS := $(wildcard include/rocketc/*.h)
 SOURCES := $(wildcard pyx/rocketc/*.pyx pyx/rocketc/*.pxd)
 MODULES := $(basename $(notdir $(wildcard pyx/rocketc/_*.pyx)))
 BUILT := $(foreach so,$(notdir $(wildcard rocketc/_*.so)),$(firstword $(subst ., ,$(so))))
-SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize))
+SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize) $(ROCKETC_MODULES))
 
 # A module without its .so, a .so without its module, or other switches than last time: build again.
 REBUILD := $(filter-out $(BUILT),$(MODULES)) $(filter-out $(MODULES),$(BUILT))
@@ -63,7 +63,7 @@ lint-python: setup
 	$(RUN) -m ruff format --quiet --check .
 
 lint-cython: setup
-	$(if $(SOURCES),.venv/bin/cython-lint $(SOURCES),@echo "no Cython yet")
+	$(if $(SOURCES),PATH="$$PWD/.venv/bin:$$PATH" cython-lint $(SOURCES),@echo "no Cython yet")
 
 lint-c: setup
 	$(if $(HEADERS),.venv/bin/clang-format --dry-run -Werror $(HEADERS),@echo "no headers yet")
