@@ -7,6 +7,7 @@
 
 A *side* is a callable that does one round and returns the seconds it took.
 """
+
 import argparse
 import gc
 import json
@@ -23,6 +24,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import cycle
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,8 +41,13 @@ class Sum(NamedTuple):
     checksum adds up queueId, queueOffset, physicalOffset, bornTimestamp, storeTimestamp (ms), and the lengths of
     topic and body, modulo 2**64 as a signed number, as Java's long does.
     """
+
     records: int
     checksum: int
+
+
+DIGEST_FIELDS = """topic queue_id queue_offset phy_offset born_timestamp store_timestamp flag sys_flag reconsume_times
+    prepared_transaction_offset body_crc store_size born_host store_host msg_id"""
 
 
 def make_sum(records: int, total: int) -> Sum:
@@ -49,10 +56,10 @@ def make_sum(records: int, total: int) -> Sum:
 
 def sum_messages(messages: Iterable) -> Sum:
     """Of anything with the attributes of rocketc.Message."""
+    numbers = attrgetter("queue_id", "queue_offset", "phy_offset", "born_timestamp", "store_timestamp")
     records = total = 0
     for m in messages:
-        total += (m.queue_id + m.queue_offset + m.phy_offset + m.born_timestamp + m.store_timestamp
-                  + len(m.topic) + len(m.body))
+        total += sum(numbers(m)) + len(m.topic) + len(m.body)
         records += 1
     return make_sum(records, total)
 
@@ -61,6 +68,7 @@ def sum_batches(batches: Iterable) -> Sum:
     """Of pyarrow record batches with the columns numbers, topic, body."""
     import pyarrow as pa
     import pyarrow.compute as pc
+
     records = total = 0
     for batch in batches:
         records += batch.num_rows
@@ -76,12 +84,10 @@ def sum_batches(batches: Iterable) -> Sum:
 
 def digest(messages: Iterable) -> Sum:
     """Every field of every message in one CRC-32: slow, for checks only. The Java peer's "scan digest" is the same."""
+    fields = attrgetter(*DIGEST_FIELDS.split())
     records = crc = 0
     for m in messages:
-        text = "\t".join(map(str, (
-            m.topic, m.queue_id, m.queue_offset, m.phy_offset, m.born_timestamp, m.store_timestamp, m.flag, m.sys_flag,
-            m.reconsume_times, m.prepared_transaction_offset, m.body_crc, m.store_size, m.born_host, m.store_host,
-            m.msg_id)))
+        text = "\t".join(map(str, fields(m)))
         pairs = "".join(f"{name}\1{value}\2" for name, value in sorted(m.properties.items()))
         crc = zlib.crc32(m.body, zlib.crc32(f"{text}\n{pairs}".encode(), crc))
         records += 1
@@ -97,39 +103,50 @@ def same(got, want, who: str):
 # ---------------------------------------------------------------- logs of a fixed seed
 ONE_TOPIC = {"BenchTopic": 1.0}
 MIXED_TOPICS = {"BenchTopic": 0.6, "Orders": 0.25, "PaymentEvents": 0.14, "RareTopic": 0.01}
-LOG_FORM = 1        # counted up whenever write_log writes other bytes: older logs are then made anew
-HEAD = struct.Struct(">iIiiiqqiq4siq4siiqi")       # all up to the body, IPv4 hosts
+LOG_FORM = 1  # counted up whenever write_log writes other bytes: older logs are then made anew
+HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # all up to the body, IPv4 hosts
 V1, BLANK = 0xDAA320A7, 0xCBD43194
-HOST = b"\x7f\0\0\1"
+BORN_HOST = b"\x7f\0\0\1\0\0\xb2\x6e"
+STORE_HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
+PROPERTIES = b"KEYS\1order-%d\2UNIQ_KEY\0017F000001AB12CD34EF56%012X\2WAIT\1true\2TAGS\1%b\2"
 WORDS = b"order paid shipped returned customer invoice Kyoto Lima Oslo express parcel 17 42 EUR".split()
 
 
 @dataclass(frozen=True)
 class Log:
-    path: str                   # the store's root
+    path: str  # the store's root
     files: list[str]
-    bytes: int                  # of all records, blanks left out
-    topics: dict[str, Sum]      # what each topic holds
-    sum: Sum                    # what all of it holds
+    bytes: int  # of all records, blanks left out
+    topics: dict[str, Sum]  # what each topic holds
+    sum: Sum  # what all of it holds
 
 
-def write_log(root: Path, *, body: int, size: int, file_size: int, topics: Mapping[str, float] = ONE_TOPIC,
-              spread: float = 0.0, first: int = 0, seed: int = 20251121) -> Log:
+def write_log(
+    root: Path,
+    *,
+    body: int,
+    size: int,
+    file_size: int,
+    topics: Mapping[str, float] = ONE_TOPIC,
+    spread: float = 0.0,
+    first: int = 0,
+    seed: int = 20251121,
+) -> Log:
     """Write a commit log as a broker leaves it; the same arguments give the same bytes.
 
     body       bytes of a body, text; evenly between body * (1 - spread) and body * (1 + spread)
     size       bytes of all files together; each of file_size, filled to its end with a blank record
     topics     name -> share of the records; each has 4 queues
     first      physical offset of the first file
-    Each message has KEYS, UNIQ_KEY, WAIT and TAGS, as baselines/ measured them.
+    Each message has KEYS, UNIQ_KEY, WAIT and TAGS; all text is ASCII.
     """
     rnd = random.Random(seed)
     bodies = []
     for _ in range(1024):
         length = rnd.randint(round(body * (1 - spread)), round(body * (1 + spread)))
-        text = b" ".join(rnd.choices(WORDS, k=length // 4 + 1))[:length]
+        text = b" ".join(rnd.choices(WORDS, k=length // 3 + 1))[:length]
         bodies.append((text, zlib.crc32(text) & 0x7FFFFFFF))
-    names = rnd.choices(list(topics), list(topics.values()), k=65521)       # a prime: no rhythm with the bodies
+    names = rnd.choices(list(topics), list(topics.values()), k=65521)  # a prime: no rhythm with the bodies
     tags = rnd.choices((b"TagA", b"TagB", b"TagC", b"TagD"), k=509)
     counts, totals = dict.fromkeys(topics, 0), dict.fromkeys(topics, 0)
     source = zip(cycle(names), cycle(bodies), cycle(tags))
@@ -143,18 +160,20 @@ def write_log(root: Path, *, body: int, size: int, file_size: int, topics: Mappi
             at, end, chunk = base, base + file_size, []
             while True:
                 topic = name.encode()
-                count = counts[name]
-                properties = b"KEYS\1order-%d\2UNIQ_KEY\0017F000001AB12CD34EF56%012X\2WAIT\1true\2TAGS\1%s\2" % (n, n, tag)
+                properties = PROPERTIES % (n, n, tag)
                 length = 91 + len(text) + len(topic) + len(properties)
                 if length + 8 > end - at:
                     break
                 stored = 1700000000000 + n
+                queue_offset, queue_id = divmod(counts[name], 4)
+                # fmt: off
                 chunk.append(b"%b%b%c%b%b%b" % (
-                    pack(length, V1, crc, count & 3, 0, count >> 2, at, 0, stored - 2, HOST, 45678, stored, HOST,
-                         10911, 0, 0, len(text)),
+                    pack(length, V1, crc, queue_id, 0, queue_offset, at, 0, stored - 2, BORN_HOST, stored, STORE_HOST,
+                         0, 0, len(text)),
                     text, len(topic), topic, len(properties).to_bytes(2, "big"), properties))
-                totals[name] += (count & 3) + (count >> 2) + at + 2 * stored - 2 + len(topic) + len(text)
-                counts[name] = count + 1
+                # fmt: on
+                totals[name] += queue_id + queue_offset + at + 2 * stored - 2 + len(topic) + len(text)
+                counts[name] += 1
                 at += length
                 n += 1
                 if not n % 4096:
@@ -164,7 +183,7 @@ def write_log(root: Path, *, body: int, size: int, file_size: int, topics: Mappi
             chunk.append(struct.pack(">II", end - at, BLANK))
             f.write(b"".join(chunk))
             f.truncate(file_size)
-            os.fsync(f.fileno())            # no write-back while somebody measures
+            os.fsync(f.fileno())  # no write-back while somebody measures
         record_bytes += at - base
     sums = {name: make_sum(counts[name], totals[name]) for name in topics}
     return Log(str(root), files, record_bytes, sums, make_sum(n, sum(totals.values())))
@@ -175,7 +194,7 @@ def cached_log(data: Path, **wanted) -> Log:
     about = json.dumps({"form": LOG_FORM, **wanted}, sort_keys=True)
     root = Path(data, f"log-{zlib.crc32(about.encode()):08x}")
     try:
-        found = json.loads((root / "about.json").read_text())
+        found = json.loads(root.with_suffix(".json").read_text())
         if found.pop("about") == about and all(Path(f).exists() for f in found["files"]):
             topics = {name: Sum(*numbers) for name, numbers in found.pop("topics").items()}
             return Log(**{**found, "topics": topics, "sum": Sum(*found["sum"])})
@@ -183,7 +202,7 @@ def cached_log(data: Path, **wanted) -> Log:
         pass
     shutil.rmtree(root, ignore_errors=True)
     log = write_log(root, **wanted)
-    (root / "about.json").write_text(json.dumps({"about": about, **asdict(log)}))
+    root.with_suffix(".json").write_text(json.dumps({"about": about, **asdict(log)}))
     return log
 
 
@@ -193,7 +212,7 @@ def mapped(file: str) -> mmap.mmap:
         return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def copying(files: Iterable[str], block: int | None = 16 * MIB, remap: bool = False) -> Callable[[], int]:
+def copying(files: list[str], block: int | None = 16 * MIB, remap: bool = False) -> Callable[[], int]:
     """memcpy of the files' mapped bytes into one buffer that is used again and again; returns the bytes copied.
 
     block   bytes a memcpy; None: a whole file at once (the buffer is then as large as a file)
@@ -207,12 +226,24 @@ def copying(files: Iterable[str], block: int | None = 16 * MIB, remap: bool = Fa
         for m in [mapped(file) for file in files] if remap else maps:
             with memoryview(m) as source:
                 for at in range(0, len(source), len(room)):
-                    part = source[at:at + len(room)]
-                    room[:len(part)] = part             # contiguous bytes: one memmove
+                    part = source[at : at + len(room)]
+                    room[: len(part)] = part  # contiguous bytes: one memmove
                     part.release()
                 done += len(source)
         return done
+
     return copy
+
+
+class Known(dict):
+    """What make(key) gave the first time the key was asked for."""
+
+    def __init__(self, make):
+        self._make = make
+
+    def __missing__(self, key):
+        self[key] = value = self._make(key)
+        return value
 
 
 def python_rows(file: str, limit: int | None = None, crc: bool = True) -> Iterator[tuple]:
@@ -221,20 +252,18 @@ def python_rows(file: str, limit: int | None = None, crc: bool = True) -> Iterat
     Knows only what write_log writes: V1, IPv4 hosts, no compression.
     """
     m = mapped(file)
-    unpack, crc32, name_of = struct.Struct(">iIiiiqqiq8xq8xiqi").unpack_from, zlib.crc32, {}
-    at, left = 0, limit or sys.maxsize
-    while left:
-        head = size, magic, body_crc, *_, length = unpack(m, at)
-        if magic != V1:
+    unpack, crc32, topics = struct.Struct(">iIiiiqqiq8xq8xiqi").unpack_from, zlib.crc32, Known(bytes.decode)
+    at, end_of_heads, left = 0, len(m) - HEAD.size, limit or sys.maxsize
+    while left and at < end_of_heads:
+        head = unpack(m, at)
+        if head[1] != V1:
             break
-        end = at + 88 + length
-        body = m[at + 88:end]
-        if crc and crc32(body) & 0x7FFFFFFF != body_crc:
+        end = at + 88 + head[-1]
+        body = m[at + 88 : end]
+        if crc and crc32(body) & 0x7FFFFFFF != head[2]:
             raise ValueError(f"bad body CRC at {at}")
-        raw = m[end + 1:end + 1 + m[end]]
-        topic = name_of.get(raw) or name_of.setdefault(raw, raw.decode())
-        yield head, topic, body
-        at += size
+        yield head, topics[m[end + 1 : end + 1 + m[end]]], body
+        at += head[0]
         left -= 1
 
 
@@ -242,11 +271,14 @@ def python_messages(file: str, limit: int | None = None, crc: bool = True) -> It
     """The same with every column: hosts, ids and properties too; the keys are the attributes of rocketc.Message."""
     m = mapped(file)
     unpack, i16, crc32 = HEAD.unpack_from, struct.Struct(">h").unpack_from, zlib.crc32
-    name_of, host_of = {}, {}
-    at, left = 0, limit or sys.maxsize
-    while left:
-        (size, magic, body_crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born, born_ip, born_port, stored,
-         store_ip, store_port, reconsume, prepared, length) = unpack(m, at)
+    topics = Known(bytes.decode)
+    hosts = Known(lambda raw: "%d.%d.%d.%d:%d" % (*raw[:4], int.from_bytes(raw[4:], "big")))
+    host_hex = Known(lambda raw: raw.hex().upper())
+    at, end_of_heads, left = 0, len(m) - HEAD.size, limit or sys.maxsize
+    # fmt: off
+    while left and at < end_of_heads:
+        (size, magic, body_crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born, born_host, stored, store_host,
+         reconsume_times, prepared, length) = unpack(m, at)
         if magic != V1:
             break
         end = at + 88 + length
@@ -254,29 +286,24 @@ def python_messages(file: str, limit: int | None = None, crc: bool = True) -> It
         if crc and crc32(body) & 0x7FFFFFFF != body_crc:
             raise ValueError(f"bad body CRC at {at}")
         behind = end + 1 + m[end]
-        raw = m[end + 1:behind]
-        topic = name_of.get(raw) or name_of.setdefault(raw, raw.decode())
         text = m[behind + 2:behind + 2 + i16(m, behind)[0]].decode()
         properties = dict([pair.split("\1", 1) for pair in text.split("\2") if pair])
-        born_host = host_of.get((born_ip, born_port)) or host_of.setdefault(
-            (born_ip, born_port), "%d.%d.%d.%d:%d" % (*born_ip, born_port))
-        store_host, store_hex = host_of.get((store_ip, store_port, 0)) or host_of.setdefault(
-            (store_ip, store_port, 0),
-            ("%d.%d.%d.%d:%d" % (*store_ip, store_port), "%s%08X" % (store_ip.hex().upper(), store_port)))
         yield {
-            "topic": topic, "queue_id": queue_id, "queue_offset": queue_offset, "phy_offset": phy_offset,
-            "store_timestamp": stored, "born_timestamp": born, "keys": properties.get("KEYS"),
-            "tags": properties.get("TAGS"), "body": body, "properties": properties,
-            "msg_id": "%s%016X" % (store_hex, phy_offset), "flag": flag, "sys_flag": sys_flag,
-            "reconsume_times": reconsume, "body_crc": body_crc, "born_host": born_host, "store_host": store_host,
-            "prepared_transaction_offset": prepared, "store_size": size}
+            "topic": topics[m[end + 1:behind]], "queue_id": queue_id, "queue_offset": queue_offset,
+            "phy_offset": phy_offset, "store_timestamp": stored, "born_timestamp": born,
+            "keys": properties.get("KEYS"), "tags": properties.get("TAGS"), "body": body, "properties": properties,
+            "msg_id": "%s%016X" % (host_hex[store_host], phy_offset), "flag": flag, "sys_flag": sys_flag,
+            "reconsume_times": reconsume_times, "body_crc": body_crc, "born_host": hosts[born_host],
+            "store_host": hosts[store_host], "prepared_transaction_offset": prepared, "store_size": size}
         at += size
         left -= 1
+    # fmt: on
 
 
 # ---------------------------------------------------------------- measuring
 def timed(work: Callable[[], object]) -> Side:
     """A side out of any callable: our clock around it, no garbage collection meanwhile; the result is dropped later."""
+
     def side() -> float:
         was_on = gc.isenabled()
         gc.disable()
@@ -289,6 +316,7 @@ def timed(work: Callable[[], object]) -> Side:
                 gc.enable()
         del result
         return seconds
+
     return side
 
 
@@ -315,13 +343,13 @@ def _busy() -> float:
         try:
             family += (task / "children").read_text().split()
         except OSError:
-            pass                        # the thread has ended, or the kernel keeps no list of children
+            pass  # the thread has ended, or the kernel keeps no list of children
     for process in family:
         try:
             stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             used -= sum(map(int, stat[11:13]))
         except OSError:
-            pass                        # the child has ended
+            pass  # the child has ended
     return used / tick
 
 
@@ -330,8 +358,9 @@ def machine() -> str:
     with open("/proc/cpuinfo") as f:
         model = next((line.partition(":")[2].strip() for line in f if line.startswith("model name")), model)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
-            f"{platform.python_implementation()} {platform.python_version()}")
+    system = f"{platform.system()} {platform.release()}"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, {python}"
 
 
 def spread_of(rates: list[float]) -> list[float]:
@@ -359,11 +388,23 @@ class Bench:
     def log(self, body: int, **options) -> Log:
         """A log of 1 GiB (128 MiB if quick) in one file, kept for the next run; options: those of write_log."""
         size = options.pop("size", 128 * MIB if self.quick else 1024 * MIB)
-        return cached_log(self.args.data, body=body, size=size, file_size=options.pop("file_size", min(size, 1 << 30)),
-                          **options)
+        return cached_log(
+            self.args.data, body=body, size=size, file_size=options.pop("file_size", min(size, 1 << 30)), **options
+        )
 
-    def row(self, case: str, *, against: str, goal: float | None, work: float, unit: str, ours: Side, theirs: Side,
-            their_work: float | None = None, check: Callable[[], object] | None = None):
+    def row(
+        self,
+        case: str,
+        *,
+        against: str,
+        goal: float | None,
+        work: float,
+        unit: str,
+        ours: Side,
+        theirs: Side,
+        their_work: float | None = None,
+        check: Callable[[], object] | None = None,
+    ):
         """Check, measure and print one row.
 
         work    what one round of ours does, in unit without its "/s": 2.3 for 2.3 million records in M/s
@@ -378,20 +419,32 @@ class Bench:
         busy, began = _busy(), clock()
         pairs = measure(ours, theirs, self.rounds, self._until)
         others = (_busy() - busy) / (clock() - began)
-        fast = [work / seconds for seconds, _ in pairs]
-        slow = [(their_work or work) / seconds for _, seconds in pairs]
-        ratio = statistics.median(a / b for a, b in zip(fast, slow))
-        result = {"bench": self.name, "case": case, "against": against, "ratio": float(f"{ratio:.4g}"), "goal": goal,
-                  "ours": spread_of(fast), "theirs": spread_of(slow), "unit": unit}
+        rates = [(work / mine, (their_work or work) / yours) for mine, yours in pairs]
+        ratio = statistics.median(mine / yours for mine, yours in rates)
+        fast, slow = map(list, zip(*rates, strict=True))
+        result = {
+            "bench": self.name,
+            "case": case,
+            "against": against,
+            "ratio": float(f"{ratio:.4g}"),
+            "goal": goal,
+            "ours": spread_of(fast),
+            "theirs": spread_of(slow),
+            "unit": unit,
+        }
         print(json.dumps(result) if self.args.json else table_line(result), flush=True)
         if others > 0.3:
-            print(f"{self.name}: {case}: {others:.1f} other cores were busy meanwhile; repeat this row", file=sys.stderr)
+            note = f"{others:.1f} other cores were busy meanwhile; repeat this row"
+            print(f"{self.name}: {case}, against {against}: {note}", file=sys.stderr)
 
 
 def table_line(result: dict) -> str:
     def rates(three):
         return "{1:g} ({0:g}-{2:g})".format(*three)
+
     goal = result["goal"]
     verdict = "" if goal is None else f" goal {goal:g} {'met' if result['ratio'] >= goal else 'MISSED'}"
-    return (f"{result['bench']}: {result['case']}\n    {rates(result['ours'])} {result['unit']}, {result['against']} "
-            f"{rates(result['theirs'])}: {result['ratio']:.3g}x{verdict}")
+    return (
+        f"{result['bench']}: {result['case']}\n    {rates(result['ours'])} {result['unit']}, {result['against']} "
+        f"{rates(result['theirs'])}: {result['ratio']:.3g}x{verdict}"
+    )
