@@ -6,6 +6,7 @@
 The commands are those of java/src/main/java/bench/Main.java. One JVM measures one thing.
 The first use of a release fetches its jars through Maven; jars and classes stay in build/bench-java.
 """
+
 import json
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ class JavaPeer:
 
     def __init__(self, command, warm):
         self._command = command
-        self._warm = warm           # seconds to run before the first round counts: the JIT needs them
+        self._warm = warm  # seconds to run before the first round counts: the JIT needs them
         self._jvm = None
 
     def round(self) -> Round:
@@ -60,7 +61,7 @@ class JavaPeer:
 
     def close(self):
         if self._jvm is not None:
-            self._jvm.communicate()         # end of its input: it leaves by itself
+            self._jvm.communicate()  # end of its input: it leaves by itself
             self._jvm = None
 
     def __enter__(self):
@@ -87,10 +88,19 @@ def build(release) -> str:
             raise FileNotFoundError(f"{tool} is missing; {GET_JAVA}")
     jars, classes = CACHE / release / "jars", CACHE / release / "classes"
     if not jars.is_dir():
-        fresh = jars.with_suffix(".new")            # a broken download leaves no half-filled folder behind
+        fresh = jars.with_suffix(".new")  # a broken download leaves no half-filled folder behind
         shutil.rmtree(fresh, ignore_errors=True)
-        _run("mvn", "-q", "-B", "-f", SOURCES / "pom.xml", f"-Drmq.version={release}",
-             "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fresh}")
+        _run(
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            SOURCES / "pom.xml",
+            f"-Drmq.version={release}",
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={fresh}",
+        )
         fresh.rename(jars)
     sources = sorted(SOURCES.rglob("*.java"))
     built = classes / "bench" / "Main.class"
