@@ -13,10 +13,11 @@ ROOT = Path(__file__).parents[1]
 # extern .pxd that has a header of its name.
 FLOORS = """
     1   errors message config
+    2   codecs
     3   _status
     4   _guard _locks _record
-    5   _columns _mapped_file
-    6   _mapped_file_queue _checkpoint
+    5   _columns _filter _mapped_file _message
+    6   _mapped_file_queue _checkpoint _walk
     7   _commit_log _consume_queue _index_file
     8   _store
     9   paths scan arrow
