@@ -215,8 +215,8 @@ def encode(
     property_crc: bool = False,
     trailing_separator: bool = True,
 ) -> bytes:
-    """One message record.  version=None: V1 if the topic fits a signed byte, else V2.  The two V6 bits of sys_flag
-    always say what the hosts are."""
+    """One message record.  version=None: V2 if the topic has more than 127 UTF-16 units, as Java counts, else V1.
+    The two V6 bits of sys_flag always say what the hosts are."""
     born, store = host_bytes(born_host), host_bytes(store_host)
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     sys_flag |= BORN_HOST_V6 if len(born) == 20 else 0
@@ -224,7 +224,7 @@ def encode(
 
     name = topic.encode()
     if version is None:
-        version = 1 if len(name) <= 127 else 2
+        version = 2 if len(topic.encode("utf-16-be")) // 2 > 127 else 1
     pairs = encode_properties(properties, trailing_separator=trailing_separator)
     reserved = 0
     if property_crc:
@@ -334,33 +334,28 @@ def record_at(data: bytes, pos: int, *, file: str | None = None) -> Record:
     born_len = 20 if sys_flag & BORN_HOST_V6 else 8
     store_len = 20 if sys_flag & STORE_HOST_V6 else 8
 
-    # A length is bad if it does not fit into the record itself, is negative, or says more than the record has left.
-    at = 68 + born_len + store_len
-    if at + 4 > size:
-        raise Invalid("bad_body_length")
-    (body_len,) = struct.unpack_from(">i", record, at)
-    body_at = at + 4
-    if body_len < 0 or body_at + body_len > size:
-        raise Invalid("bad_body_length")
-
-    at = body_at + body_len
+    # A length is bad if it is negative, or leaves too little room for the fields that must follow.
     width, code = (1, ">b") if magic == MAGIC_V1 else (2, ">h")
-    if at + width > size:
-        raise Invalid("bad_topic_length")
-    (topic_len,) = struct.unpack_from(code, record, at)
-    topic_at = at + width
-    if topic_len < 0 or topic_at + topic_len > size:
-        raise Invalid("bad_topic_length")
+    body_at = 72 + born_len + store_len
+    left = size - body_at - width - 2
+    if left < 0:
+        raise Invalid("bad_body_length")
+    (body_len,) = struct.unpack_from(">i", record, body_at - 4)
+    if body_len < 0 or body_len > left:
+        raise Invalid("bad_body_length")
+    left -= body_len
 
-    at = topic_at + topic_len
-    if at + 2 > size:
-        raise Invalid("bad_properties_length")
-    (properties_len,) = struct.unpack_from(">h", record, at)
-    properties_at = at + 2
-    if properties_len < 0 or properties_at + properties_len > size:
-        raise Invalid("bad_properties_length")
+    topic_at = body_at + body_len + width
+    (topic_len,) = struct.unpack_from(code, record, topic_at - width)
+    if topic_len < 0 or topic_len > left:
+        raise Invalid("bad_topic_length")
+    left -= topic_len
 
-    if properties_at + properties_len != size:
+    properties_at = topic_at + topic_len + 2
+    (properties_len,) = struct.unpack_from(">h", record, properties_at - 2)
+    if properties_len < 0 or properties_len > left:
+        raise Invalid("bad_properties_length")
+    if properties_len != left:
         raise Invalid("bad_length")
 
     body_crc, queue_id, flag, queue_offset, phy_offset = struct.unpack_from(">iiiqq", record, 8)
@@ -436,7 +431,7 @@ def valid_at(
         raise Invalid("truncated")
 
     record = record_at(data, pos, file=file)
-    if crc in ("body", "full") and crc32(record["storedBody"]) != record["bodyCRC"]:
+    if crc in ("body", "full") and record["storedBody"] and crc32(record["storedBody"]) != record["bodyCRC"]:
         raise Invalid("bad_body_crc", size)
     if ends_in_crc_property(record["storedProperties"]):
         if crc == "full":
@@ -470,20 +465,20 @@ def walk(
     data = bytes(data)
     if base is None:
         base = learn_base(data)
-    strict = "full" if crc == "full" else "body"
+    searching = "full" if crc == "full" else "body"
 
-    def stands_at(pos: int) -> bool:
-        """Does anything valid start here?  Asked after damage: the body is verified even if crc is "none"."""
+    def stands_at(pos: int, crc: str) -> bool:
+        """Does a valid record or blank start here?"""
         try:
-            valid_at(data, pos, base, crc=strict, need_property_crc=need_property_crc)
+            valid_at(data, pos, base, crc=crc, need_property_crc=need_property_crc)
         except Invalid:
             return False
         return True
 
     def lost_until(pos: int) -> int:
-        """Where the bytes that are lost from `pos` on end."""
+        """Where the bytes that are lost from `pos` on end.  The search verifies bodies even if crc is "none"."""
         for there in range(pos + 1, len(data)):
-            if stands_at(there):
+            if stands_at(there, searching):
                 return there
         return len(data.rstrip(b"\0")) if last else len(data)
 
@@ -491,8 +486,7 @@ def walk(
     pos = 0
     while pos < len(data):
         if is_zero_space(data, pos):
-            rest_is_zero = not any(data[pos:])
-            if rest_is_zero and (last or len(data) - pos < 8):
+            if last and not any(data[pos:]):
                 break
             stop = lost_until(pos)
             items.append(Damage(base + pos, base + stop, "zeroed", file))
@@ -502,7 +496,7 @@ def walk(
             item = valid_at(data, pos, base, crc=crc, need_property_crc=need_property_crc, file=file)
         except Invalid as e:
             stop = pos + e.size
-            go_on = e.size > 0 and (stop == len(data) or is_zero_space(data, stop) or stands_at(stop))
+            go_on = e.size > 0 and (stop == len(data) or is_zero_space(data, stop) or stands_at(stop, crc))
             if not go_on:
                 stop = lost_until(pos)
             items.append(Damage(base + pos, base + stop, e.reason, file))
@@ -533,13 +527,14 @@ def read_log(folder: str | Path) -> list[tuple[int, bytes, str]]:
 
 
 def learn_base(data: bytes) -> int:
-    """The physical offset of the first byte, from the first record that is valid but for its PHYSICALOFFSET."""
+    """The physical offset of the first byte, from the first record that is valid but for its PHYSICALOFFSET, which must
+    not make it negative."""
     for pos in range(len(data)):
         try:
             item = valid_at(data, pos, None)
         except Invalid:
             continue
-        if not isinstance(item, Blank):
+        if not isinstance(item, Blank) and item["physicalOffset"] >= pos:
             offset: int = item["physicalOffset"]
             return offset - pos
     return 0

@@ -144,7 +144,9 @@ def messages(
         elif flags & oracle.COMPRESSED and flags >> 8 & 7 in (1, 2) and flags >> 8 & 7 not in compression:
             flags &= ~0x700
     topic = draw(topics)
-    fits_v1 = len(topic.encode()) <= 127
+    versions: list[int | None] = [1, None, 2] if len(topic.encode()) <= 127 else [2]
+    if len(topic) > 127:
+        versions.append(None)
     return {
         "topic": topic,
         "body": body,
@@ -158,7 +160,7 @@ def messages(
         "reconsume_times": draw(st.one_of(st.integers(0, 16), INT32)),
         "prepared_transaction_offset": draw(st.one_of(SMALL, INT64)),
         "properties": pairs,
-        "version": draw(st.sampled_from([None, 1, 2])) if fits_v1 else 2,
+        "version": draw(st.sampled_from(versions)),
         "property_crc": draw(st.booleans()),
         "trailing_separator": draw(st.booleans()),
     }

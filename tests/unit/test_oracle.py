@@ -236,7 +236,21 @@ def test_hosts_as_java_prints_them():
 def test_version_follows_the_topic():
     assert only_record(oracle.encode("t" * 127, b""))["magic"] == "V1"
     assert only_record(oracle.encode("t" * 128, b""))["magic"] == "V2"
-    assert only_record(oracle.encode("é" * 64, b""))["topic"] == "é" * 64
+    assert only_record(oracle.encode("𝄞" * 64, b""))["magic"] == "V2", "two UTF-16 units each"
+    with pytest.raises(struct.error):
+        oracle.encode("é" * 64, b"")  # no more than 127 units, but 128 bytes
+
+
+def test_what_is_not_said_is_zero():
+    r = only_record(oracle.encode("t", b""))
+    zeros = "queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC"
+    assert {r[key] for key in [*zeros.split(), "preparedTransactionOffset", "propertiesLen"]} == {0}
+    assert {r["bornHost"], r["storeHost"]} == {"127.0.0.1:0"}
+
+
+def test_the_smallest_record():
+    assert len(SMALLEST) == 91
+    assert only_record(SMALLEST)["topic"] == ""
 
 
 # ---------------------------------------------------------------------------------------------- checks
@@ -248,10 +262,10 @@ def patched(record, pos, code, *numbers):
     return bytes(data)
 
 
-PLAIN = oracle.encode("topic", b"body", properties={"a": "b"})  # 91 + 4 + 5 + 4 bytes, lengths at 84, 92, 98
+PLAIN = oracle.encode("topic", b"body", properties={"a": "b"})  # 91 bytes and 4 + 5 + 4
 WITH_CRC = oracle.encode("topic", b"body", properties={"a": "b"}, property_crc=True)
 BODY_LENGTH, BODY, TOPIC_LENGTH, PROPERTIES_LENGTH = 84, 88, 92, 98
-BOTH_V6_TOO_SHORT = patched(PLAIN, 36, ">i", 0x30)
+SMALLEST = oracle.encode("", b"")
 
 # (bytes, options of the walk, reason); the bytes hold one record and nothing else.
 REASONS = {
@@ -269,19 +283,19 @@ REASONS = {
     "one byte is gone": (PLAIN[:-1], {}, "truncated"),
     "size past the end": (patched(PLAIN, 0, ">i", 0x7FFFFFFF), {}, "truncated"),
     "body length -1": (patched(PLAIN, BODY_LENGTH, ">i", -1), {}, "bad_body_length"),
-    "body length past the end": (patched(PLAIN, BODY_LENGTH, ">i", len(PLAIN) - BODY + 1), {}, "bad_body_length"),
+    "body length past the end": (patched(PLAIN, BODY_LENGTH, ">i", 14), {}, "bad_body_length"),
     "body length 2**31-1": (patched(PLAIN, BODY_LENGTH, ">i", 0x7FFFFFFF), {}, "bad_body_length"),
-    "body length outside": (BOTH_V6_TOO_SHORT, {}, "bad_body_length"),
-    "no room for the topic length": (patched(PLAIN, BODY_LENGTH, ">i", len(PLAIN) - BODY), {}, "bad_topic_length"),
+    "hosts too long for the record": (patched(SMALLEST, 36, ">i", 0x10), {}, "bad_body_length"),
+    "a V2 record of 91 bytes": (patched(SMALLEST, 4, ">i", oracle.MAGIC_V2), {}, "bad_body_length"),
+    "a body to the end": (patched(PLAIN, BODY_LENGTH, ">i", 13), {}, "bad_topic_length"),
     "topic length -1": (patched(PLAIN, TOPIC_LENGTH, ">b", -1), {}, "bad_topic_length"),
-    "topic length past the end": (patched(PLAIN, TOPIC_LENGTH, ">b", 127), {}, "bad_topic_length"),
-    "no room for the properties length": (patched(PLAIN, TOPIC_LENGTH, ">b", 10), {}, "bad_properties_length"),
+    "topic length past the end": (patched(PLAIN, TOPIC_LENGTH, ">b", 10), {}, "bad_topic_length"),
+    "a topic to the end": (patched(PLAIN, TOPIC_LENGTH, ">b", 9), {}, "bad_properties_length"),
     "properties length -1": (patched(PLAIN, PROPERTIES_LENGTH, ">h", -1), {}, "bad_properties_length"),
     "properties length past the end": (patched(PLAIN, PROPERTIES_LENGTH, ">h", 5), {}, "bad_properties_length"),
     "lengths say less": (patched(PLAIN, PROPERTIES_LENGTH, ">h", 3), {}, "bad_length"),
     "body": (patched(PLAIN, BODY, ">b", 0), {}, "bad_body_crc"),
     "body, everything checked": (patched(PLAIN, BODY, ">b", 0), {"crc": "full"}, "bad_body_crc"),
-    "crc of no body": (patched(oracle.encode("t", b""), 8, ">i", 1), {}, "bad_body_crc"),
     "no property crc": (PLAIN, {"crc": "full", "need_property_crc": True}, "missing_property_crc"),
     "flag under the property crc": (patched(WITH_CRC, 16, ">i", 1), {"crc": "full"}, "bad_property_crc"),
     "a letter among the digits": (patched(WITH_CRC, len(WITH_CRC) - 2, ">b", 65), {"crc": "full"}, "bad_property_crc"),
@@ -381,6 +395,19 @@ def test_the_search_finds_a_blank_that_fills_the_file():
     assert outline(oracle.walk(bad + b"x", last=False)) == [0, (starts[1], len(bad) + 1, "bad_magic")]
 
 
+def test_what_follows_a_damage_is_checked_as_told():
+    data, starts = log_of(3)
+    bad = patched(patched(data, starts[1] + 28, ">q", 1), starts[2] + BODY, ">b", 0)
+    assert outline(oracle.walk(bad, crc="none")) == [0, (starts[1], starts[2], "bad_physical_offset"), starts[2]]
+    assert outline(oracle.walk(bad, crc="body")) == [0, (starts[1], len(bad) - 2, "bad_physical_offset")]
+    bad = patched(data, starts[1] + 28, ">q", 1)[:-1] + b"x"  # a third record with a length that is wrong
+    assert outline(oracle.walk(bad, crc="none")) == [0, (starts[1], len(bad), "bad_physical_offset")]
+
+
+def test_a_body_of_no_bytes_has_no_crc():
+    assert only_record(patched(SMALLEST, 8, ">i", 1))["bodyCRC"] == 1
+
+
 def test_the_search_checks_bodies_even_when_told_not_to():
     data, starts = log_of(4)
     bad = patched(patched(data, starts[1] + 4, ">i", 1), starts[2] + BODY, ">b", 0)
@@ -418,7 +445,7 @@ def test_zero_space():
     assert outline(oracle.walk(tail, last=False)) == [0, lost]
     assert outline(oracle.walk(tail + b"x" + hole)) == [0, (SIZE, 2 * SIZE + 1, "zeroed")]
     assert outline(oracle.walk(tail + b"x" + hole, last=False)) == [0, (SIZE, 3 * SIZE + 1, "zeroed")]
-    assert outline(oracle.walk(data[:SIZE] + bytes(7), last=False)) == [0], "no room for a blank"
+    assert outline(oracle.walk(data[:SIZE] + bytes(3), last=False)) == [0, (SIZE, SIZE + 3, "zeroed")]
     assert outline(oracle.walk(data[:SIZE], last=False)) == [0]
 
 
@@ -444,6 +471,7 @@ def test_base_can_be_learnt():
     assert oracle.learn_base(data) == 12345
     assert oracle.learn_base(data[10:]) == 12355
     assert oracle.learn_base(b"") == 0
+    assert oracle.learn_base(b"x" + oracle.encode("t", b"") + data) == 12345 - 1 - len(oracle.encode("t", b""))
 
 
 def test_read_log(tmp_path):
