@@ -1,0 +1,49 @@
+/* Java's String.hashCode over the UTF-16 units of a UTF-8 text: tags codes and index keys. */
+#ifndef ROCKETC_JHASH_H
+#define ROCKETC_JHASH_H
+
+#include "utf8.h"
+
+/* h = 31 * h + unit, wrapped to 32 bits, from the start value given (0 for a whole string).
+ * p: n bytes of UTF-8; what is not valid counts as U+FFFD, as Java would have read it. */
+static inline int32_t rc_jhash_from(int32_t start, const uint8_t *p, size_t n)
+{
+    uint32_t h = (uint32_t)start;
+    size_t i = 0;
+    while (i < n) {
+        int step;
+        uint32_t c = p[i];
+        if (c < 0x80) {
+            h = 31u * h + c;
+            i++;
+            continue;
+        }
+        step = rc_utf8_step(p + i, n - i);
+        if (step < 0) {
+            h = 31u * h + 0xFFFDu;
+            i += (size_t)-step;
+            continue;
+        }
+        if (step == 2) {
+            c = (c & 0x1Fu) << 6 | (p[i + 1] & 0x3Fu);
+        } else if (step == 3) {
+            c = (c & 0x0Fu) << 12 | (p[i + 1] & 0x3Fu) << 6 | (p[i + 2] & 0x3Fu);
+        } else {
+            c = (c & 0x07u) << 18 | (p[i + 1] & 0x3Fu) << 12 | (p[i + 2] & 0x3Fu) << 6 | (p[i + 3] & 0x3Fu);
+            c -= 0x10000u;
+            h = 31u * h + (0xD800u + (c >> 10));
+            c = 0xDC00u + (c & 0x3FFu);
+        }
+        h = 31u * h + c;
+        i += (size_t)step;
+    }
+    return (int32_t)h;
+}
+
+/* The hash of a whole string. */
+static inline int32_t rc_jhash(const uint8_t *p, size_t n)
+{
+    return rc_jhash_from(0, p, n);
+}
+
+#endif

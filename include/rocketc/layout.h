@@ -1,0 +1,125 @@
+/* The disk format of a message store: every offset, width and magic number, once.
+ * Source: RocketMQ 4.0 to 5.3, MessageDecoder, CommitLog, MessageExtEncoder, MessageSysFlag. */
+#ifndef ROCKETC_LAYOUT_H
+#define ROCKETC_LAYOUT_H
+
+#include <stdint.h>
+
+/* Magic numbers; as hex they are 0xDAA320A7, 0xDAA320AB and 0xCBD43194. */
+enum {
+    RC_MAGIC_V1 = -626843481,
+    RC_MAGIC_V2 = -626843477,
+    RC_MAGIC_BLANK = -875286124,
+};
+
+/* A message record up to its born host; from there on positions depend on the widths of both hosts. */
+enum {
+    RC_MSG_TOTAL_SIZE_AT = 0,                                      /* i32, this field included */
+    RC_MSG_MAGIC_AT = RC_MSG_TOTAL_SIZE_AT + 4,                    /* i32 */
+    RC_MSG_BODY_CRC_AT = RC_MSG_MAGIC_AT + 4,                      /* i32, of the stored body */
+    RC_MSG_QUEUE_ID_AT = RC_MSG_BODY_CRC_AT + 4,                   /* i32 */
+    RC_MSG_FLAG_AT = RC_MSG_QUEUE_ID_AT + 4,                       /* i32 */
+    RC_MSG_QUEUE_OFFSET_AT = RC_MSG_FLAG_AT + 4,                   /* i64 */
+    RC_MSG_PHYSICAL_OFFSET_AT = RC_MSG_QUEUE_OFFSET_AT + 8,        /* i64 */
+    RC_MSG_SYS_FLAG_AT = RC_MSG_PHYSICAL_OFFSET_AT + 8,            /* i32 */
+    RC_MSG_BORN_TIMESTAMP_AT = RC_MSG_SYS_FLAG_AT + 4,             /* i64, ms */
+    RC_MSG_BORN_HOST_AT = RC_MSG_BORN_TIMESTAMP_AT + 8,            /* 8 or 20 bytes */
+
+    /* behind the born host, counted from its end */
+    RC_MSG_STORE_TIMESTAMP_PAST = 0,                               /* i64, ms */
+    RC_MSG_STORE_HOST_PAST = RC_MSG_STORE_TIMESTAMP_PAST + 8,      /* 8 or 20 bytes */
+
+    /* behind the store host, counted from its end */
+    RC_MSG_RECONSUME_TIMES_PAST = 0,                               /* i32 */
+    RC_MSG_PREPARED_OFFSET_PAST = RC_MSG_RECONSUME_TIMES_PAST + 4, /* i64 */
+    RC_MSG_BODY_LENGTH_PAST = RC_MSG_PREPARED_OFFSET_PAST + 8,     /* i32 */
+    RC_MSG_BODY_PAST = RC_MSG_BODY_LENGTH_PAST + 4,
+
+    RC_HOST_V4_BYTES = 8,                                          /* 4 of address, i32 port */
+    RC_HOST_V6_BYTES = 20,                                         /* 16 of address, i32 port */
+    RC_HOST_V6_EXTRA = RC_HOST_V6_BYTES - RC_HOST_V4_BYTES,
+
+    /* with two IPv4 hosts */
+    RC_MSG_STORE_TIMESTAMP_V4_AT = RC_MSG_BORN_HOST_AT + RC_HOST_V4_BYTES,
+    RC_MSG_BODY_V4_AT = RC_MSG_STORE_TIMESTAMP_V4_AT + RC_MSG_STORE_HOST_PAST + RC_HOST_V4_BYTES + RC_MSG_BODY_PAST,
+    RC_MSG_MIN_BYTES = RC_MSG_BODY_V4_AT + 1 + 2,                  /* no body, topic or properties */
+
+    RC_PROPERTIES_LENGTH_BYTES = 2,                                /* i16 */
+    RC_PROPERTIES_MAX_BYTES = 32767,
+    RC_TOPIC_V1_MAX_BYTES = 127,
+    RC_TOPIC_V1_MAX_CHARS = 127,                                   /* more makes a V2 record */
+    RC_TOPIC_V2_MAX_BYTES = 32767,
+};
+
+/* A blank record: bytes left in the file, magic; what follows is unspecified. */
+enum {
+    RC_BLANK_BYTES = 8,
+};
+
+/* The property CRC: "__CRC32#" 0x01 ten digits 0x02, at the end of the record. */
+enum {
+    RC_PROP_CRC_NAME_BYTES = 8,
+    RC_PROP_CRC_DIGITS = 10,
+    RC_PROP_CRC_BYTES = RC_PROP_CRC_NAME_BYTES + 1 + RC_PROP_CRC_DIGITS + 1,
+};
+#define RC_PROP_CRC_NAME "__CRC32#"
+
+/* Separators of the properties string. */
+enum {
+    RC_NAME_VALUE_SEPARATOR = 1,
+    RC_PROPERTY_SEPARATOR = 2,
+};
+
+/* Bits of SYSFLAG. */
+enum {
+    RC_FLAG_COMPRESSED = 0x1,
+    RC_FLAG_MULTI_TAGS = 0x2,
+    RC_FLAG_TRANSACTION_MASK = 0xC,
+    RC_FLAG_PREPARED = 0x4,
+    RC_FLAG_COMMIT = 0x8,
+    RC_FLAG_ROLLBACK = 0xC,
+    RC_FLAG_BORN_HOST_V6 = 0x10,
+    RC_FLAG_STORE_HOST_V6 = 0x20,
+    RC_FLAG_NEED_UNWRAP = 0x40,
+    RC_FLAG_INNER_BATCH = 0x80,
+    RC_FLAG_COMPRESSION_MASK = 0x700,
+    RC_FLAG_COMPRESSION_SHIFT = 8,
+    RC_COMPRESSION_OLD_ZLIB = 0,
+    RC_COMPRESSION_LZ4 = 1,
+    RC_COMPRESSION_ZSTD = 2,
+    RC_COMPRESSION_ZLIB = 3,
+};
+
+/* One entry of a client batch, also of an inner batch's body. */
+enum {
+    RC_ENTRY_TOTAL_SIZE_AT = 0,
+    RC_ENTRY_MAGIC_AT = RC_ENTRY_TOTAL_SIZE_AT + 4,                /* i32, 0 */
+    RC_ENTRY_BODY_CRC_AT = RC_ENTRY_MAGIC_AT + 4,                  /* i32, 0 */
+    RC_ENTRY_FLAG_AT = RC_ENTRY_BODY_CRC_AT + 4,
+    RC_ENTRY_BODY_LENGTH_AT = RC_ENTRY_FLAG_AT + 4,
+    RC_ENTRY_BODY_AT = RC_ENTRY_BODY_LENGTH_AT + 4,
+    RC_ENTRY_MIN_BYTES = RC_ENTRY_BODY_AT + RC_PROPERTIES_LENGTH_BYTES,
+};
+
+/* The offset message id: store host as stored, then the physical offset; as upper-case hex. */
+enum {
+    RC_MSG_ID_V4_CHARS = 2 * (RC_HOST_V4_BYTES + 8),
+    RC_MSG_ID_V6_CHARS = 2 * (RC_HOST_V6_BYTES + 8),
+};
+
+/* StoreCheckpoint: five i64 fields, then zeros. */
+enum {
+    RC_CHECKPOINT_PHYSIC_TIMESTAMP_AT = 0,
+    RC_CHECKPOINT_LOGICS_TIMESTAMP_AT = 8,
+    RC_CHECKPOINT_INDEX_TIMESTAMP_AT = 16,
+    RC_CHECKPOINT_MASTER_FLUSHED_OFFSET_AT = 24,
+    RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT = 32,
+    RC_CHECKPOINT_BYTES = 4096,
+};
+
+/* File names of the commit log: the physical offset of the first byte. */
+enum {
+    RC_FILE_NAME_DIGITS = 20,
+};
+
+#endif

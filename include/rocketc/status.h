@@ -1,0 +1,44 @@
+/* Result codes of everything below the rim. 0 is done, > 0 is an errno, < 0 is one of these.
+ * A number is never given a second meaning; the texts stand in pyx/rocketc/_status.pyx. */
+#ifndef ROCKETC_STATUS_H
+#define ROCKETC_STATUS_H
+
+enum {
+    RC_OK = 0,
+
+    /* not errors: what a walk over a log meets every day */
+    RC_END = -1,   /* zero space: nothing was written here yet */
+    RC_BLANK = -2, /* a blank record: go on in the next file */
+    RC_MORE = -3,  /* stopped for a reason of the caller's: call again */
+
+    /* a record that is not valid, in the order of the checks */
+    RC_BAD_SIZE = -10,
+    RC_BAD_MAGIC = -11,
+    RC_TRUNCATED = -12,
+    RC_BAD_BODY_LENGTH = -13,
+    RC_BAD_TOPIC_LENGTH = -14,
+    RC_BAD_PROPERTIES_LENGTH = -15,
+    RC_BAD_LENGTH = -16,
+    RC_BAD_BODY_CRC = -17,
+    RC_MISSING_PROPERTY_CRC = -18,
+    RC_BAD_PROPERTY_CRC = -19,
+    RC_BAD_PHYSICAL_OFFSET = -20,
+
+    /* a valid record whose content can't be had */
+    RC_BAD_COMPRESSION = -30,
+    RC_TOO_LARGE = -31,
+    RC_BAD_INNER_BATCH = -32,
+
+    /* a file, not a record */
+    RC_ZEROED = -40,    /* zero bytes with data behind them */
+    RC_BAD_BLANK = -41, /* a blank record that does not end where its file ends */
+    RC_FILE_CUT = -42,  /* the file became shorter, or unreadable, while it was mapped */
+
+    /* arguments */
+    RC_NO_ROOM = -50, /* the destination is too small; nothing was written */
+    RC_BAD_ARGUMENT = -51,
+    RC_PROPERTIES_TOO_LONG = -52,
+    RC_TOPIC_TOO_LONG = -53,
+};
+
+#endif

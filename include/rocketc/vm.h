@@ -1,0 +1,86 @@
+/* Memory maps of files. Each function returns 0 or an errno and leaves its results alone on failure. */
+#ifndef ROCKETC_VM_H
+#define ROCKETC_VM_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Map the first len bytes (> 0) of fd for reading; *base is the caller's to unmap. The file may be closed then. */
+static inline int rc_map_read(int fd, size_t len, uint8_t **base)
+{
+    void *p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return errno;
+    *base = (uint8_t *)p;
+    return 0;
+}
+
+/* len zero bytes (> 0) of our own memory; *base is the caller's to unmap. Touched pages count, not len. */
+static inline int rc_map_own(size_t len, uint8_t **base)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return errno;
+#ifdef MADV_HUGEPAGE
+    if (len >= (size_t)4 << 20)
+        (void)madvise(p, len, MADV_HUGEPAGE); /* a wish */
+#endif
+    *base = (uint8_t *)p;
+    return 0;
+}
+
+/* Make own memory longer; it may move, and what it held stays. On failure it is as it was. */
+static inline int rc_map_grow(uint8_t **base, size_t len, size_t new_len)
+{
+#ifdef MREMAP_MAYMOVE
+    void *p = mremap(*base, len, new_len, MREMAP_MAYMOVE);
+    if (p == MAP_FAILED)
+        return errno;
+    *base = (uint8_t *)p;
+    return 0;
+#else
+    uint8_t *p = NULL;
+    int rc = rc_map_own(new_len, &p);
+    if (rc != 0)
+        return rc;
+    memcpy(p, *base, len);
+    (void)munmap(*base, len);
+    *base = p;
+    return 0;
+#endif
+}
+
+static inline int rc_unmap(uint8_t *base, size_t len)
+{
+    return munmap(base, len) == 0 ? 0 : errno;
+}
+
+/* Tell the kernel that the map is read front to back. A wish: failure is no error. */
+static inline void rc_map_sequential(uint8_t *base, size_t len)
+{
+    (void)madvise(base, len, MADV_SEQUENTIAL);
+}
+
+/* Let go of the pages of a file map in [from, to); whole pages only. The page cache keeps them. */
+static inline void rc_map_let_go(uint8_t *base, size_t from, size_t to)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    from = (from + page - 1) / page * page;
+    to = to / page * page;
+    if (from < to)
+        (void)madvise(base + from, to - from, MADV_DONTNEED);
+}
+
+/* A file map that its owner guards against missing pages (pyx/rocketc/_guard.pyx); one on the stack of each reader. */
+typedef struct rc_guard {
+    const uint8_t *base;    /* the map, page-aligned */
+    size_t len;             /* bytes of it */
+    volatile int *cut;      /* set to 1 when a page was missing: zeros stand there now */
+    struct rc_guard *outer; /* the guards of one thread form a stack */
+} rc_guard;
+
+#endif
