@@ -1,0 +1,34 @@
+"""Result codes (status.h) and their one way into Python."""
+
+
+cdef extern from "rocketc/status.h" nogil:
+    enum:
+        RC_OK
+        RC_END
+        RC_BLANK
+        RC_MORE
+        RC_BAD_SIZE
+        RC_BAD_MAGIC
+        RC_TRUNCATED
+        RC_BAD_BODY_LENGTH
+        RC_BAD_TOPIC_LENGTH
+        RC_BAD_PROPERTIES_LENGTH
+        RC_BAD_LENGTH
+        RC_BAD_BODY_CRC
+        RC_MISSING_PROPERTY_CRC
+        RC_BAD_PROPERTY_CRC
+        RC_BAD_PHYSICAL_OFFSET
+        RC_BAD_COMPRESSION
+        RC_TOO_LARGE
+        RC_BAD_INNER_BATCH
+        RC_ZEROED
+        RC_BAD_BLANK
+        RC_FILE_CUT
+        RC_NO_ROOM
+        RC_BAD_ARGUMENT
+        RC_PROPERTIES_TOO_LONG
+        RC_TOPIC_TOO_LONG
+
+
+cdef int check(int rc) except -1 nogil      # 0 if rc is RC_OK, otherwise raises
+cdef str reason_of(int rc)                  # the name of a record's or file's fault, such as "bad_body_crc"

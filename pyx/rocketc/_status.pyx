@@ -1,0 +1,48 @@
+# cython: language_level=3
+"""Result codes and their one way into Python."""
+import os
+
+from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
+
+_REASONS = {
+    RC_BAD_SIZE: "bad_size",
+    RC_BAD_MAGIC: "bad_magic",
+    RC_TRUNCATED: "truncated",
+    RC_BAD_BODY_LENGTH: "bad_body_length",
+    RC_BAD_TOPIC_LENGTH: "bad_topic_length",
+    RC_BAD_PROPERTIES_LENGTH: "bad_properties_length",
+    RC_BAD_LENGTH: "bad_length",
+    RC_BAD_BODY_CRC: "bad_body_crc",
+    RC_MISSING_PROPERTY_CRC: "missing_property_crc",
+    RC_BAD_PROPERTY_CRC: "bad_property_crc",
+    RC_BAD_PHYSICAL_OFFSET: "bad_physical_offset",
+    RC_BAD_COMPRESSION: "bad_compression",
+    RC_TOO_LARGE: "too_large",
+    RC_BAD_INNER_BATCH: "bad_inner_batch",
+    RC_ZEROED: "zeroed",
+    RC_BAD_BLANK: "bad_blank",
+    RC_FILE_CUT: "file_cut",
+}
+
+_RAISES = {
+    RC_NO_ROOM: (ValueError, "the destination is too small"),
+    RC_BAD_ARGUMENT: (IllegalMessageError, "an argument does not fit its field"),
+    RC_PROPERTIES_TOO_LONG: (IllegalMessageError, "the encoded properties are longer than 32767 bytes"),
+    RC_TOPIC_TOO_LONG: (IllegalMessageError, "the topic is longer than its length field can say"),
+}
+
+
+cdef str reason_of(int rc):
+    """The name of what is wrong with a record or a file; it never changes its meaning."""
+    return _REASONS[rc]
+
+
+cdef int check(int rc) except -1 nogil:
+    """Return 0 if rc is RC_OK; otherwise take the GIL and raise what it stands for."""
+    if rc == RC_OK:
+        return 0
+    with gil:
+        if rc > 0:
+            raise StoreIOError(rc, os.strerror(rc))
+        kind, text = _RAISES.get(rc, (RocketcError, f"result code {rc}"))
+        raise kind(text)

@@ -1,0 +1,61 @@
+"""Compressed bodies: zlib from the standard library, LZ4 frames and zstd from optional packages, all with a limit."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from rocketc.errors import MissingCodecError
+
+
+class BadBody(Exception):
+    """A body that can't be decompressed; args[0] is the reason: "bad_compression" or "too_large"."""
+
+
+def _lz4() -> Any:
+    try:
+        from lz4.frame import LZ4FrameDecompressor
+    except ImportError:
+        raise MissingCodecError(
+            "a body is compressed with LZ4: pip install 'rocketc[compression]' (package lz4)"
+        ) from None
+    return LZ4FrameDecompressor()
+
+
+def _zstd() -> Any:
+    try:
+        from compression.zstd import ZstdDecompressor  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        try:
+            from backports.zstd import ZstdDecompressor
+        except ImportError:
+            raise MissingCodecError(
+                "a body is compressed with zstd: pip install 'rocketc[compression]' (package backports.zstd)"
+            ) from None
+    return ZstdDecompressor()
+
+
+# The compression type of sysFlag, bits 8 to 10; 0 is zlib of producers older than 4.9.4.
+_DECOMPRESSORS = {0: zlib.decompressobj, 1: _lz4, 2: _zstd, 3: zlib.decompressobj}
+
+
+def decompress(kind: int, body: bytes, limit: int) -> bytes:
+    """Decompress a stored body.
+
+    kind   compression type of sysFlag: 0 and 3 zlib, 1 LZ4 frame, 2 zstd
+    limit  bytes; what would be longer raises BadBody("too_large") and no more than limit + 1 bytes are made of it
+    Raises BadBody("bad_compression") for bytes of another kind or without an end, MissingCodecError if the library is not installed.
+    """
+    make = _DECOMPRESSORS.get(kind)
+    if make is None:
+        raise BadBody("bad_compression")
+    stream = make()
+    try:
+        plain = stream.decompress(body, limit + 1)
+    except Exception as error:  # each library has exceptions of its own
+        raise BadBody("bad_compression") from error
+    if len(plain) > limit:
+        raise BadBody("too_large")
+    if not stream.eof:
+        raise BadBody("bad_compression")
+    return bytes(plain)

@@ -1,0 +1,60 @@
+"""All exceptions of rocketc. Each says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class RocketcError(Exception):
+    """The base of all errors that rocketc raises itself."""
+
+
+class StoreIOError(RocketcError, OSError):
+    """A file could not be read, mapped, written or made durable; `errno` and `filename` as in OSError."""
+
+
+class StoreFullError(StoreIOError):
+    """No room is left on the device (ENOSPC)."""
+
+
+class StoreLockedError(RocketcError):
+    """Another process, or this one, has the store open for writing."""
+
+
+class StoreFailedError(RocketcError):
+    """An earlier write or flush failed: the store takes no more messages until it is opened anew."""
+
+
+class CorruptRecordError(RocketcError, ValueError):
+    """Bytes that are not what RocketMQ writes.
+
+    file    the path, or None for a buffer
+    offset  physical offset of the first damaged byte
+    reason  one of the names in `docs/damage.md`, such as "bad_body_crc"
+    """
+
+    def __init__(self, file: str | None, offset: int, reason: str, advice: str = "") -> None:
+        super().__init__(file, offset, reason, advice)
+        self.file = file
+        self.offset = offset
+        self.reason = reason
+        self.advice = advice
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        more = f"; {self.advice}" if self.advice else ""
+        return f"{where}damage at physical offset {self.offset}: {self.reason}{more}"
+
+
+class IllegalMessageError(RocketcError, ValueError):
+    """A message that the format can't hold: too long, or a field out of its range."""
+
+
+class ClosedError(RocketcError, ValueError):
+    """The object was closed before."""
+
+
+class MissingCodecError(RocketcError, ImportError):
+    """A body is compressed in a way whose library is not installed; the message names the package."""
+
+
+class DamageWarning(UserWarning):
+    """Damaged bytes were stepped over (`errors="report"`)."""
