@@ -1,0 +1,42 @@
+"""Message: one record as a Python value, decoded attribute by attribute."""
+from libc.stdint cimport uint8_t
+
+from rocketc._record cimport Record
+
+# One name for each column, bit and position (design: one vocabulary): Arrow, Spark and JSON say the same.
+cdef enum:
+    COL_TOPIC = 0
+    COL_QUEUE_ID = 1
+    COL_QUEUE_OFFSET = 2
+    COL_PHYSICAL_OFFSET = 3
+    COL_STORE_TIMESTAMP = 4
+    COL_BORN_TIMESTAMP = 5
+    COL_KEYS = 6
+    COL_TAGS = 7
+    COL_BODY = 8
+    COL_PROPERTIES = 9
+    COL_MSG_ID = 10
+    COL_FLAG = 11
+    COL_SYS_FLAG = 12
+    COL_RECONSUME_TIMES = 13
+    COL_BODY_CRC = 14
+    COL_BORN_HOST = 15
+    COL_STORE_HOST = 16
+    COL_PREPARED_OFFSET = 17
+    COL_STORE_SIZE = 18
+    COL_FILE = 19
+    COLUMNS = 20
+
+
+cdef class Message:
+    cdef:
+        Record _r               # its pointers lead into the three bytes objects below
+        bytes _raw              # the whole record as stored
+        bytes _body             # the plain body, or the inner batch that body and properties lie in; None: stored in _raw
+        str _file               # path, or None
+    cdef str _property(self, const char* name, int name_len)
+    cdef const uint8_t* _behind_hosts(self) noexcept
+    cdef const uint8_t* _props_in_record(self) noexcept
+
+
+cdef Message message_of(const Record* r, const Record* whole, bytes other, str file)

@@ -1,0 +1,330 @@
+# cython: language_level=3
+"""Message: one record as a Python value, decoded attribute by attribute."""
+import datetime
+import json
+from base64 import b64encode
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+
+from rocketc._bytes cimport rc_get_i32, rc_get_i64
+from rocketc._layout cimport (
+    RC_FLAG_COMPRESSED,
+    RC_MAGIC_V1,
+    RC_MSG_BODY_CRC_AT,
+    RC_MSG_BORN_HOST_AT,
+    RC_MSG_BORN_TIMESTAMP_AT,
+    RC_MSG_MAGIC_AT,
+    RC_MSG_PREPARED_OFFSET_PAST,
+    RC_MSG_QUEUE_ID_AT,
+    RC_MSG_RECONSUME_TIMES_PAST,
+    RC_MSG_STORE_HOST_PAST,
+    RC_MSG_STORE_TIMESTAMP_PAST,
+)
+from rocketc._properties cimport RC_PAIRS_MAX, rc_find_property, rc_pair, rc_split_properties
+from rocketc._record cimport Record, born_host_len, parse_entry, parse_record, store_host_len
+from rocketc._status cimport RC_OK, RC_TRUNCATED, reason_of
+from rocketc._text cimport RC_HOST_TEXT_MAX, rc_host_text
+
+from rocketc.errors import CorruptRecordError
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+cdef Message message_of(const Record* r, const Record* whole, bytes other, str file):
+    """Make a message of its own memory.
+
+    r      the record, or an entry of the inner batch that `whole` holds
+    whole  the record as it lies in the log; r itself if it is no inner batch
+    other  what the body of r (and its properties, if it is an entry) lies in, or None: in the record
+    """
+    cdef Message m = Message.__new__(Message)
+    cdef Py_ssize_t size = whole.size
+    cdef ptrdiff_t shift
+    m._raw = PyBytes_FromStringAndSize(<const char*>whole.at, size)
+    m._body = other
+    m._file = file
+    m._r = r[0]
+    m._r.at = <const uint8_t*>PyBytes_AS_STRING(m._raw)
+    shift = <ptrdiff_t>(<uintptr_t>m._r.at - <uintptr_t>whole.at)
+    m._r.tail = whole.tail + shift
+    m._r.topic = whole.topic + shift
+    m._r.size = whole.size
+    if other is None:
+        m._r.body = r.body + shift
+    if r.props == whole.props:
+        m._r.props = r.props + shift
+    return m
+
+
+cdef str text(const uint8_t* p, Py_ssize_t n):
+    return (<const char*>p)[:n].decode("utf-8", "replace")
+
+
+cdef str host_text(const uint8_t* p, int width):
+    """`ip:port`, `[v6]:port` (RFC 5952)."""
+    cdef uint8_t dst[RC_HOST_TEXT_MAX]
+    return text(dst, rc_host_text(dst, p, width))
+
+
+cdef object time_of(int64_t ms):
+    try:
+        return _EPOCH + datetime.timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+@cython.freelist(256)
+@cython.no_gc
+@cython.final
+cdef class Message:
+    """One message of a store. Scans make it; attributes are decoded when they are asked for, from a copy of the record.
+
+    Names are RocketMQ's (MessageExt) in snake_case. Timestamps are int milliseconds; `store_time` and `born_time` are
+    the same as aware datetimes (None outside of the years 1 to 9999). Texts that are not UTF-8 are read as Java reads them, with U+FFFD.
+    A message of an inner batch has the queue offset, flag, body and properties of its own and all else of the record that holds it.
+    Messages compare equal if their records are, wherever they were read; they can be pickled.
+
+    >>> import rocketc
+    >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", properties={"TAGS": "A"}))
+    >>> m.topic, m.body, m.tags, m.keys, m.msg_id
+    ('orders', b'hi', 'A', None, '7F000001000000000000000000000000')
+    """
+
+    def __init__(self):
+        raise TypeError("messages come from rocketc.scan() and rocketc.decode(); use Message.of(record) for a record's bytes")
+
+    @staticmethod
+    def of(bytes record not None, str file=None):
+        """The message in the bytes of one record, which are checked for their lengths only.
+
+        Raises CorruptRecordError.
+        """
+        cdef Record r
+        cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(record), <size_t>len(record), &r)
+        if rc != RC_OK or r.size != len(record):
+            raise CorruptRecordError(file, 0, reason_of(rc if -40 < rc <= -10 else RC_TRUNCATED))
+        return message_of(&r, &r, None, file)
+
+    @property
+    def topic(self):
+        return text(self._r.topic, self._r.topic_len)
+
+    @property
+    def queue_id(self):
+        return rc_get_i32(self._r.at + RC_MSG_QUEUE_ID_AT)
+
+    @property
+    def queue_offset(self):
+        return self._r.queue_offset
+
+    @property
+    def phy_offset(self):
+        """Physical offset of the record: bytes from the start of the commit log."""
+        return self._r.phy_offset
+
+    @property
+    def store_timestamp(self):
+        """When the broker stored it: ms since the epoch."""
+        return rc_get_i64(self._r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
+
+    @property
+    def born_timestamp(self):
+        """When the producer made it: ms since the epoch."""
+        return rc_get_i64(self._r.at + RC_MSG_BORN_TIMESTAMP_AT)
+
+    @property
+    def store_time(self):
+        return time_of(self.store_timestamp)
+
+    @property
+    def born_time(self):
+        return time_of(self.born_timestamp)
+
+    cdef str _property(self, const char* name, int name_len):
+        cdef int at = 0
+        cdef int n = rc_find_property(self._r.props, self._r.props_len, name, name_len, &at)
+        return None if n < 0 else text(self._r.props + at, n)
+
+    @property
+    def keys(self):
+        """Property KEYS: keys with blanks between, or None."""
+        return self._property("KEYS", 4)
+
+    @property
+    def tags(self):
+        """Property TAGS, or None."""
+        return self._property("TAGS", 4)
+
+    @property
+    def body(self):
+        """The body; decompressed unless the scan was told not to."""
+        return <bytes>self._r.body[:self._r.body_len]
+
+    @property
+    def stored_body(self):
+        """The body as the record holds it: compressed, or the whole inner batch."""
+        cdef Record r = self._r
+        parse_record(self._r.at, <size_t>self._r.size, &r)
+        return <bytes>r.body[:r.body_len]
+
+    @property
+    def properties(self):
+        """All properties, a new dict: order as stored, the last duplicate wins."""
+        cdef rc_pair pairs[RC_PAIRS_MAX]
+        cdef int i, n = rc_split_properties(self._r.props, self._r.props_len, pairs)
+        cdef dict out = {}
+        for i in range(n):
+            name = text(self._r.props + pairs[i].name_at, pairs[i].name_len)
+            out[name] = text(self._r.props + pairs[i].value_at, pairs[i].value_len)
+        return out
+
+    @property
+    def msg_id(self):
+        """Offset message id: store host and physical offset, upper-case hex; 32 characters, 56 with IPv6."""
+        cdef bytes host = self._r.tail[RC_MSG_STORE_HOST_PAST:RC_MSG_STORE_HOST_PAST + store_host_len(self._r.sys_flag)]
+        return host.hex().upper() + f"{<unsigned long long>self._r.phy_offset:016X}"
+
+    @property
+    def flag(self):
+        return self._r.flag
+
+    @property
+    def sys_flag(self):
+        return self._r.sys_flag
+
+    @property
+    def reconsume_times(self):
+        return rc_get_i32(self._behind_hosts() + RC_MSG_RECONSUME_TIMES_PAST)
+
+    @property
+    def body_crc(self):
+        """BODYCRC as stored: of the stored body, top bit cleared."""
+        return rc_get_i32(self._r.at + RC_MSG_BODY_CRC_AT)
+
+    @property
+    def born_host(self):
+        return host_text(self._r.at + RC_MSG_BORN_HOST_AT, born_host_len(self._r.sys_flag))
+
+    @property
+    def store_host(self):
+        return host_text(self._r.tail + RC_MSG_STORE_HOST_PAST, store_host_len(self._r.sys_flag))
+
+    @property
+    def prepared_transaction_offset(self):
+        return rc_get_i64(self._behind_hosts() + RC_MSG_PREPARED_OFFSET_PAST)
+
+    @property
+    def store_size(self):
+        """Bytes of the whole record."""
+        return self._r.size
+
+    @property
+    def file(self):
+        """The path it was read from, or None."""
+        return self._file
+
+    @property
+    def version(self):
+        """1 or 2: the record form; V2 has room for long topics."""
+        return 1 if rc_get_i32(self._r.at + RC_MSG_MAGIC_AT) == RC_MAGIC_V1 else 2
+
+    @property
+    def record(self):
+        """The bytes of the whole record as stored."""
+        return self._raw
+
+    cdef const uint8_t* _behind_hosts(self) noexcept:
+        return self._r.tail + RC_MSG_STORE_HOST_PAST + store_host_len(self._r.sys_flag)
+
+    def to_dict(self):
+        """The columns of a scan as JSON-ready values: timestamps in ms; body as text, or bodyBase64; what is absent left out.
+
+        >>> import rocketc
+        >>> [m] = rocketc.decode(rocketc.encode("t", b"\\xff"))
+        >>> m.to_dict()["bodyBase64"]
+        '/w=='
+        """
+        cdef dict out = {
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "physicalOffset": self.phy_offset,
+            "storeTimestamp": self.store_timestamp,
+            "bornTimestamp": self.born_timestamp,
+        }
+        for name, value in (("keys", self.keys), ("tags", self.tags)):
+            if value is not None:
+                out[name] = value
+        body = self.body
+        try:
+            out["body"] = body.decode()
+        except UnicodeDecodeError:
+            out["bodyBase64"] = b64encode(body).decode("ascii")
+        out["properties"] = self.properties
+        out["msgId"] = self.msg_id
+        out["flag"] = self.flag
+        out["sysFlag"] = self.sys_flag
+        out["reconsumeTimes"] = self.reconsume_times
+        out["bodyCRC"] = self.body_crc
+        out["bornHost"] = self.born_host
+        out["storeHost"] = self.store_host
+        out["preparedTransactionOffset"] = self.prepared_transaction_offset
+        out["storeSize"] = self.store_size
+        if self._file is not None:
+            out["file"] = self._file
+        return out
+
+    def to_json(self):
+        """to_dict() as one line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def __repr__(self):
+        body = self.body
+        shown = repr(body) if len(body) <= 40 else f"<{len(body)} bytes>"
+        return f"<Message {self.topic}/{self.queue_id}@{self.queue_offset} phy_offset={self.phy_offset} tags={self.tags!r} body={shown}>"
+
+    def __eq__(self, other):
+        cdef Message m
+        if not isinstance(other, Message):
+            return NotImplemented
+        m = <Message>other
+        return self._raw == m._raw and self._r.queue_offset == m._r.queue_offset and self.body == m.body
+
+    def __hash__(self):
+        return hash((self._r.phy_offset, self._r.queue_offset))
+
+    def __reduce__(self):
+        entry = None
+        if self._body is not None and self._r.props != self._props_in_record():
+            # the entry begins 20 bytes before its body and ends with its properties
+            start = self._r.body - 20 - <const uint8_t*>PyBytes_AS_STRING(self._body)
+            entry = (start, self._r.queue_offset)
+        return _again, (self._raw, self._body, entry, self._file)
+
+    cdef const uint8_t* _props_in_record(self) noexcept:
+        cdef Record r = self._r
+        parse_record(self._r.at, <size_t>self._r.size, &r)
+        return r.props
+
+
+def _again(bytes raw not None, bytes other, entry, str file):
+    """What a pickled message is made of again; checks as it goes."""
+    cdef Record whole, r
+    cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(raw), <size_t>len(raw), &whole)
+    cdef Py_ssize_t start
+    if rc != RC_OK or whole.size != len(raw):
+        raise ValueError("no pickled Message")
+    r = whole
+    if entry is not None:
+        start, queue_offset = entry
+        if other is None or not 0 <= start <= len(other):
+            raise ValueError("no pickled Message")
+        if parse_entry(<const uint8_t*>PyBytes_AS_STRING(other) + start, <size_t>(len(other) - start), &r) != RC_OK:
+            raise ValueError("no pickled Message")
+        r.queue_offset = queue_offset
+    elif other is not None:
+        r.body = <const uint8_t*>PyBytes_AS_STRING(other)
+        r.body_len = <int32_t>len(other)
+    return message_of(&r, &whole, other, file)
