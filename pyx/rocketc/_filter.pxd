@@ -1,0 +1,43 @@
+"""Which records a scan wants, decided from their bytes."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rocketc._record cimport Record
+
+cdef enum Verdict:
+    SKIP = 0
+    KEEP = 1
+    UNKNOWN = 2             # a topic that only Python can judge: Filter.judge()
+
+# A text and what was decided of it; a slot with p NULL is free.
+ctypedef struct Judged:
+    uint8_t* p              # n bytes of our own
+    int32_t n
+    int32_t verdict
+
+
+cdef class TextTable:
+    cdef:
+        Judged* _slots      # 2^n of them, at most half in use
+        size_t _mask
+        size_t _used
+    cdef Judged* _slot(self, const uint8_t* p, int n) noexcept nogil
+    cdef int get(self, const uint8_t* p, int n) noexcept nogil
+    cdef int put(self, const uint8_t* p, int n, int verdict) except -1
+
+
+cdef class Filter:
+    cdef:
+        TextTable _topics   # None: every topic
+        TextTable _tags     # None: all
+        TextTable _keys     # None: all
+        list _names         # the topics given by name
+        list _patterns      # re.Pattern, asked for topics that _topics does not know yet
+        bint _ask           # there are patterns
+        int32_t* _queues    # sorted
+        int _queue_count    # -1: every queue
+        int64_t _begin      # ms; store timestamp, inclusive
+        int64_t _end        # exclusive
+        bint _all           # nothing is filtered
+    cdef int verdict(self, const Record* r) noexcept nogil
+    cdef int verdict_of_content(self, const Record* r) noexcept nogil
+    cdef int judge(self, const Record* r) except -1

@@ -1,0 +1,213 @@
+# cython: language_level=3
+"""Which records a scan wants, decided from their bytes: header first, then topic, then properties; never the body."""
+import datetime
+import re
+
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcmp, memcpy
+
+from rocketc._bytes cimport rc_get_i32, rc_get_i64
+from rocketc._layout cimport RC_FLAG_INNER_BATCH, RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
+from rocketc._properties cimport rc_find_property
+from rocketc._record cimport Record
+
+cdef enum:
+    TABLE_MAX = 1 << 16     # verdicts of patterns are forgotten when there are so many
+
+
+cdef inline uint64_t load8(const uint8_t* p, int n) noexcept nogil:
+    cdef uint64_t v = 0
+    memcpy(&v, p, <size_t>(n if n < 8 else 8))
+    return v
+
+
+cdef inline size_t text_hash(const uint8_t* p, int n) noexcept nogil:
+    cdef uint64_t h = load8(p, n) ^ (<uint64_t>n << 56)
+    if n > 8:
+        h ^= load8(p + n - 8, 8) * 0x9E3779B97F4A7C15u
+    h *= 0xFF51AFD7ED558CCDu
+    return <size_t>(h ^ (h >> 32))
+
+
+cdef class TextTable:
+    """Texts with a verdict each. Open addressing; a text once put is never taken out."""
+
+    def __cinit__(self):
+        self._mask = 15
+        self._slots = <Judged*>calloc(self._mask + 1, sizeof(Judged))
+        if self._slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef size_t i
+        if self._slots != NULL:
+            for i in range(self._mask + 1):
+                free(self._slots[i].p)
+        free(self._slots)
+
+    cdef Judged* _slot(self, const uint8_t* p, int n) noexcept nogil:
+        cdef size_t i = text_hash(p, n) & self._mask
+        while self._slots[i].p != NULL and (self._slots[i].n != n or memcmp(self._slots[i].p, p, <size_t>n) != 0):
+            i = (i + 1) & self._mask
+        return &self._slots[i]
+
+    cdef int get(self, const uint8_t* p, int n) noexcept nogil:
+        """The verdict of the n bytes at p, or UNKNOWN."""
+        cdef Judged* slot = self._slot(p, n)
+        return slot.verdict if slot.p != NULL else UNKNOWN
+
+    cdef int put(self, const uint8_t* p, int n, int verdict) except -1:
+        """Remember a verdict; the bytes are copied."""
+        cdef Judged* slot
+        cdef Judged* old = self._slots
+        cdef size_t i, room = self._mask + 1
+        if 2 * (self._used + 1) > room:
+            self._slots = <Judged*>calloc(2 * room, sizeof(Judged))
+            if self._slots == NULL:
+                self._slots = old
+                raise MemoryError
+            self._mask = 2 * room - 1
+            for i in range(room):
+                if old[i].p != NULL:
+                    self._slot(old[i].p, old[i].n)[0] = old[i]
+            free(old)
+        slot = self._slot(p, n)
+        if slot.p == NULL:
+            slot.p = <uint8_t*>malloc(<size_t>n + 1)
+            if slot.p == NULL:
+                raise MemoryError
+            memcpy(slot.p, p, <size_t>n)
+            slot.n = n
+            self._used += 1
+        slot.verdict = verdict
+        return 0
+
+
+cdef TextTable table_of(str what, object texts):
+    """A table that keeps the given texts, from one str or several."""
+    cdef TextTable table = TextTable()
+    cdef bytes utf8
+    for item in [texts] if isinstance(texts, str) else texts:
+        if not isinstance(item, str):
+            raise TypeError(f"{what}: expected str, got {type(item).__name__}")
+        utf8 = item.encode()
+        table.put(utf8, <int>len(utf8), KEEP)
+    return table
+
+
+cdef int64_t ms_of(str what, object when, int64_t default) except? -1:
+    if when is None:
+        return default
+    if isinstance(when, datetime.datetime):
+        if when.tzinfo is None:
+            raise ValueError(f"{what}: a datetime without a time zone; add one, such as datetime.timezone.utc")
+        return <int64_t>(-(-int(when.timestamp() * 1_000_000) // 1000))
+    if isinstance(when, int):
+        return when
+    raise TypeError(f"{what}: expected int (ms since the epoch) or datetime, got {type(when).__name__}")
+
+
+cdef class Filter:
+    """topics, queues, tags, keys, begin, end as rocketc.scan() takes them; None filters nothing.
+
+    A record passes if its topic is one of `topics` (names, or patterns that match the whole topic), its queue id one of `queues`, its TAGS
+    one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, and its store timestamp in [begin, end).
+    Tags and keys of an inner batch are those of its entries, so the batch passes here and its entries are asked one by one.
+    """
+
+    def __cinit__(self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None):
+        cdef int i
+        self._queue_count = -1
+        self._patterns = []
+        if topics is not None:
+            names = []
+            for item in [topics] if isinstance(topics, (str, re.Pattern)) else topics:
+                if not isinstance(item, re.Pattern):
+                    names.append(item)
+                elif isinstance(item.pattern, str):
+                    self._patterns.append(item)
+                else:
+                    raise TypeError("topics: a pattern over bytes; compile it from a str")
+            self._names = names
+            self._topics = table_of("topics", names)
+        if tags is not None:
+            names = [tags] if isinstance(tags, str) else list(tags)
+            if "*" not in names:
+                self._tags = table_of("tags", [t.strip() for item in names for t in item.split("||")])
+        if keys is not None:
+            self._keys = table_of("keys", keys)
+        if queues is not None:
+            ids = sorted({int(q) for q in ([queues] if isinstance(queues, int) else queues)})
+            self._queues = <int32_t*>malloc(<size_t>(len(ids) + 1) * sizeof(int32_t))
+            if self._queues == NULL:
+                raise MemoryError
+            for i in range(len(ids)):
+                self._queues[i] = ids[i]
+            self._queue_count = <int>len(ids)
+        self._begin = ms_of("begin", begin, INT64_MIN)
+        self._end = ms_of("end", end, INT64_MAX)
+        self._ask = len(self._patterns) > 0
+        self._all = (
+            self._topics is None and self._tags is None and self._keys is None and self._queue_count < 0 and begin is None and end is None
+        )
+
+    def __dealloc__(self):
+        free(self._queues)
+
+    cdef int verdict(self, const Record* r) noexcept nogil:
+        """SKIP, KEEP, or UNKNOWN: then ask judge() and come again."""
+        cdef int64_t when
+        cdef int32_t queue_id
+        cdef int i, said
+        if self._all:
+            return KEEP
+        when = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
+        if when < self._begin or (when >= self._end and self._end != INT64_MAX):
+            return SKIP
+        if self._queue_count >= 0:
+            queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
+            for i in range(self._queue_count):
+                if self._queues[i] == queue_id:
+                    break
+            else:
+                return SKIP
+        if self._topics is not None:
+            said = self._topics.get(r.topic, r.topic_len)
+            if said != KEEP:
+                return said if self._ask else SKIP
+        if r.sys_flag & RC_FLAG_INNER_BATCH:
+            return KEEP
+        return self.verdict_of_content(r)
+
+    cdef int verdict_of_content(self, const Record* r) noexcept nogil:
+        """SKIP or KEEP by tags and keys; r may be an entry of an inner batch."""
+        cdef int at = 0, n, end
+        cdef const void* blank
+        if self._tags is not None:
+            n = rc_find_property(r.props, r.props_len, "TAGS", 4, &at)
+            if n < 0 or self._tags.get(r.props + at, n) != KEEP:
+                return SKIP
+        if self._keys is None:
+            return KEEP
+        n = rc_find_property(r.props, r.props_len, "UNIQ_KEY", 8, &at)
+        if n >= 0 and self._keys.get(r.props + at, n) == KEEP:
+            return KEEP
+        n = rc_find_property(r.props, r.props_len, "KEYS", 4, &at)
+        end = at + n
+        while n >= 0 and at < end:
+            blank = memchr(r.props + at, c" ", <size_t>(end - at))
+            n = <int>(<const uint8_t*>blank - (r.props + at)) if blank != NULL else end - at
+            if n > 0 and self._keys.get(r.props + at, n) == KEEP:
+                return KEEP
+            at += n + 1
+        return SKIP
+
+    cdef int judge(self, const Record* r) except -1:
+        """Decide about the topic of r with the patterns, and remember it."""
+        name = (<const char*>r.topic)[:r.topic_len].decode("utf-8", "replace")
+        keep = any([pattern.fullmatch(name) is not None for pattern in self._patterns])
+        if self._topics._used >= TABLE_MAX:
+            self._topics = table_of("topics", self._names)
+        self._topics.put(r.topic, r.topic_len, KEEP if keep else SKIP)
+        return 0

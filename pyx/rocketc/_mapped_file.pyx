@@ -1,0 +1,101 @@
+# cython: language_level=3
+"""One mapped file, for reading: the map, its size, its holes, and who uses it."""
+import errno
+import os
+import stat
+
+from rocketc._guard cimport install
+from rocketc._status cimport check
+from rocketc._vm cimport rc_map_read, rc_map_sequential, rc_unmap
+
+from rocketc.errors import ClosedError, StoreIOError
+
+
+cdef class MappedFile:
+    """Map a file for reading; an empty one has no map but is fine.
+
+    path  str or os.PathLike
+    Raises StoreIOError with errno and file name: missing, no permission, a folder, no regular file.
+    """
+
+    def __cinit__(self, path):
+        self._fd = -1
+        self._path = os.fspath(path)
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            info = os.fstat(self._fd)
+        except OSError as error:
+            raise StoreIOError(error.errno, error.strerror, self._path) from None
+        if stat.S_ISDIR(info.st_mode):
+            raise StoreIOError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
+        if not stat.S_ISREG(info.st_mode):
+            raise StoreIOError(errno.EINVAL, "not a regular file", self._path)
+        self._size = info.st_size
+        if self._size > 0:
+            install()
+            check(rc_map_read(self._fd, self._size, &self._base))
+            rc_map_sequential(self._base, self._size)
+
+    def __dealloc__(self):
+        if self._base != NULL:
+            rc_unmap(self._base, self._size)
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    cdef int hold(self) except -1:
+        """Keep the map until release(); raises ClosedError."""
+        if self._fd < 0:
+            raise ClosedError(f"{self._path} is closed")
+        self._holds += 1
+        return 0
+
+    cdef void release(self) noexcept:
+        self._holds -= 1
+
+    def close(self):
+        """Unmap. Raises ValueError while somebody reads; does nothing the second time."""
+        if self._holds > 0:
+            raise ValueError(f"{self._path}: {self._holds} readers still use the map")
+        if self._base != NULL:
+            rc_unmap(self._base, self._size)
+            self._base = NULL
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def path(self):
+        return self._path
+
+    @property
+    def size(self):
+        """Bytes, when it was opened."""
+        return self._size
+
+    @property
+    def was_cut(self):
+        """True once a page could not be read: the file became shorter, or the disk failed."""
+        return self._cut != 0
+
+    def size_now(self):
+        """Bytes the file has now."""
+        return os.fstat(self._fd).st_size
+
+    def data_from(self, Py_ssize_t pos):
+        """The first byte at or behind pos that is not in a hole, or the size if there is none.
+
+        A file system that knows of no holes says pos.
+        """
+        if pos >= <Py_ssize_t>self._size:
+            return self._size
+        try:
+            return os.lseek(self._fd, pos, os.SEEK_DATA)
+        except OSError as error:
+            return self._size if error.errno == errno.ENXIO else pos
+
+    def hole_from(self, Py_ssize_t pos):
+        """Where the data at pos ends: the next hole, or the size."""
+        try:
+            return min(os.lseek(self._fd, pos, os.SEEK_HOLE), <Py_ssize_t>self._size)
+        except OSError:
+            return self._size

@@ -1,0 +1,443 @@
+# cython: language_level=3
+"""From record to record through one file or buffer, damage included.
+
+A Walker finds records in blocks, without the GIL. A block holds positions only; whoever takes it copies what it needs out of the map, between
+enter() and leave(), and asks cut_in_block() afterwards whether the file was still there.
+"""
+import os
+import time
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rocketc._bytes cimport rc_find_either, rc_get_i32, rc_trim_zeros, rc_zero_prefix
+from rocketc._filter cimport KEEP, SKIP, Filter
+from rocketc._guard cimport enter, install, leave
+from rocketc._layout cimport (
+    RC_BLANK_BYTES,
+    RC_MAGIC_BLANK,
+    RC_MAGIC_V1,
+    RC_MAGIC_V2,
+    RC_MSG_MAGIC_AT,
+    RC_MSG_TOTAL_SIZE_AT,
+)
+from rocketc._mapped_file cimport MappedFile
+from rocketc._record cimport CRC_BODY, CRC_NONE, Record, crc32, parse_record, verify_record
+from rocketc._status cimport (
+    RC_BAD_BLANK,
+    RC_BAD_BODY_CRC,
+    RC_BAD_PHYSICAL_OFFSET,
+    RC_BAD_PROPERTY_CRC,
+    RC_BLANK,
+    RC_END,
+    RC_FILE_CUT,
+    RC_MORE,
+    RC_OK,
+    RC_TRUNCATED,
+    RC_ZEROED,
+    reason_of,
+)
+from rocketc._vm cimport rc_guard, rc_map_let_go
+
+from rocketc.errors import CorruptRecordError
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
+
+cdef enum:
+    KEEP_MAPPED = 64 << 20      # bytes of a map that stay resident behind the walker
+    TORN_LOOKS = 5              # how often a bad tail of a live file is looked at again,
+    TORN_PAUSE_MS = 2           # and the pause before each look: a broker needs microseconds to finish a record
+    LEARN_BYTES = 64 << 20      # how far the first record is looked for where the file name tells no offset
+
+
+cdef class Walker:
+    """Walk over one commit log file or buffer.
+
+    source  MappedFile, or a buffer of bytes
+    base    physical offset of its first byte; None: learn it from the first record
+    limit   bytes the file has by right (the way to the next file's name); 0: as many as it has
+    start   records that begin before this physical offset are walked over in silence; stop: those from it on are not ours; None: no bound
+    crc     a Crc: what is checked of the records that pass the filter
+    errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
+    last    no file with data follows
+    follow  wait for a record that is not whole yet: next_block() returns 0 and may be called again
+    """
+
+    def __cinit__(
+        self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY, str errors="raise",
+        bint last=True, bint follow=False, str file=None,
+    ):
+        if isinstance(source, MappedFile):
+            self._map = source
+            self._map.hold()
+            self._buf = self._map._base
+            self._len = self._map._size
+            install()
+        else:
+            self._view = source
+            self._len = <size_t>self._view.shape[0]
+            self._buf = &self._view[0] if self._len > 0 else NULL
+        self._limit = max(limit, self._len)
+        self._filter = filter
+        self._crc = crc
+        self._raise = errors == "raise"
+        self._last = last
+        self._follow = follow
+        self._file = file
+        self.damage = []
+        self.base = self._learn_base() if base is None else base
+        self._from = 0 if start is None else max(start - self.base, 0)
+        self._to = self._limit if stop is None else min(max(stop - self.base, 0), self._limit)
+
+    def __dealloc__(self):
+        if self._map is not None:
+            self._map.release()
+
+    @property
+    def position(self):
+        """Physical offset of the next record."""
+        return self.base + <int64_t>self._pos
+
+    @property
+    def file(self):
+        return self._file
+
+    @property
+    def walked(self):
+        """Bytes between start and the position."""
+        return self._pos - self._from if self._pos > self._from else 0
+
+    @property
+    def done(self):
+        """True when nothing more can come."""
+        return self._done
+
+    cdef void enter(self, rc_guard* guard) noexcept nogil:
+        if self._map is not None:
+            enter(guard, self._buf, self._len, &self._map._cut)
+
+    cdef void leave(self, rc_guard* guard) noexcept nogil:
+        if self._map is not None:
+            leave(guard)
+
+    cdef int next_block(self) except -1:
+        """Find the next records that are wanted: 1 if there are any in _block, 0 if there are no more here (or not yet)."""
+        cdef int rc
+        while not self._done:
+            with nogil:
+                rc = self._fill()
+            if self._map is not None and self._map._cut:
+                self._on_cut(<size_t>(self._block[0].at - self._buf) if self._count > 0 else self._pos)
+                return 0
+            self._forget_pages()
+            PyErr_CheckSignals()
+            if rc == RC_MORE:
+                self._judge()
+            elif rc == RC_TRUNCATED and self._pos >= self._to:
+                self._done = True
+            elif rc != RC_OK and self._count == 0 and not self._go_on(rc):
+                return 0
+            if self._count > 0:
+                return 1
+        return 0
+
+    cdef int _fill(self) noexcept nogil:
+        """Walk until the block is full or something needs a decision. Returns RC_OK, RC_MORE (judge the topic of _block[_count]),
+        RC_TRUNCATED with _pos at _to (done), or what stands at _pos."""
+        cdef rc_guard guard
+        cdef Record* r
+        cdef int rc = RC_OK, count = 0
+        cdef size_t pos = self._pos, start = pos, kept = 0
+        cdef size_t to = self._to if self._to < self._len else self._len
+        cdef const uint8_t* p
+        cdef int verdict
+        self.enter(&guard)
+        while pos < to:
+            r = &self._block[count]
+            p = self._buf + pos
+            rc = parse_record(p, self._len - pos, r)
+            if rc != RC_OK:
+                break
+            if pos < self._from:
+                pos += <size_t>r.size
+                continue
+            verdict = self._filter.verdict(r)
+            if verdict == KEEP:
+                rc = verify_record(r, self._crc, crc32, self.base + <int64_t>pos)
+                if rc != RC_OK:
+                    break
+                count += 1
+                kept += <size_t>r.size
+            elif verdict == SKIP:
+                rc = verify_record(r, CRC_NONE, crc32, self.base + <int64_t>pos)
+                if rc != RC_OK:
+                    break
+            else:
+                rc = RC_MORE
+                break
+            pos += <size_t>r.size
+            if count == BLOCK_RECORDS or kept >= BLOCK_BYTES or pos - start >= STEP_BYTES:
+                break
+        else:
+            rc = RC_TRUNCATED if pos >= self._to else RC_END
+        self.leave(&guard)
+        self._count = count
+        self._pos = pos
+        return rc
+
+    cdef int _judge(self) except -1:
+        cdef rc_guard guard
+        self.enter(&guard)
+        try:
+            return self._filter.judge(&self._block[self._count])
+        finally:
+            self.leave(&guard)
+
+    cdef bint _go_on(self, int rc) except -1:
+        """Decide about what stands at _pos and is no record: False if the walk ends here, for now or for good."""
+        cdef size_t rest = self._len - self._pos
+        if rc == RC_BLANK:
+            if <size_t>self._block[0].size == self._limit - self._pos:
+                self.blanks += self._pos >= self._from
+                return self._finish()
+            return self._damaged(RC_BAD_BLANK)
+        if rest == 0:
+            return self._finish()
+        if rc == RC_END or (rc == RC_TRUNCATED and self._data_from(self._pos) == self._len):
+            if not self._last:
+                return self._damaged(RC_ZEROED)
+            if self._data_from(self._pos) == self._len:
+                self.ended = True
+                self._done = not self._follow
+                return False
+            if self._look(self._pos) != RC_END:
+                return True                 # written a moment ago
+            return self._damaged(RC_ZEROED)
+        return self._damaged(rc)
+
+    cdef bint _finish(self) noexcept:
+        """The file is read to its end."""
+        self._pos = self._limit
+        self._done = True
+        return False
+
+    cdef bint _damaged(self, int rc) except -1:
+        """Step over damage at _pos, or raise; False if nothing follows it."""
+        cdef size_t start = self._pos, next
+        cdef size_t size = <size_t>self._block[0].size
+        cdef bint sized = rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC or rc == RC_BAD_PHYSICAL_OFFSET
+        if sized and self._is_boundary(start + size):
+            next = start + size
+        else:
+            next = self._find_next(start + 1)
+        if self._map is not None and self._map._cut:
+            return self._on_cut(start)
+        if next == self._len and self._last:
+            # Nothing valid follows. A live broker may be in the middle of this record: look again.
+            if self._look_again(rc):
+                return True
+            if self._follow:
+                return False
+            if not sized or start + size != self._len:
+                next = start + self._trimmed(start)
+                self.ended = True
+                self._done = True
+        elif next == self._len:
+            next = self._limit
+            self._done = True
+        if start >= self._from:
+            reason = reason_of(rc)
+            if self._raise:
+                raise CorruptRecordError(
+                    self._file, self.base + <int64_t>start, reason,
+                    "errors='skip' or 'report' goes on at "
+                    + (f"offset {self.base + <int64_t>next}" if not self._done else "the next file, if there is one"),
+                )
+            self.damage.append((self.base + <int64_t>start, self.base + <int64_t>next, reason))
+        self._pos = next
+        return not self._done
+
+    cdef int lost(self, const Record* r, str reason) except -1:
+        """A valid record's content can't be had: raise, or note it."""
+        cdef int64_t start = self.base + (r.at - self._buf)
+        if self._raise:
+            raise CorruptRecordError(self._file, start, reason, "decompress=False and unwrap=False hand out the stored body")
+        self.damage.append((start, start + rc_get_i32(r.at + RC_MSG_TOTAL_SIZE_AT), reason))
+        return 0
+
+    cdef int cut_in_block(self) except -1:
+        """1 if the file was cut while the block was copied (what was copied of it is void), 0 if all is well; raises as asked."""
+        if self._map is None or not self._map._cut:
+            return 0
+        self._on_cut(<size_t>(self._block[0].at - self._buf))
+        return 1
+
+    cdef bint _on_cut(self, size_t start) except -1:
+        """The file became shorter, or its disk failed, while we read it: nothing from start on can be trusted."""
+        self._done = True
+        self._count = 0
+        now = self._map.size_now()
+        if self._raise:
+            what = f"was cut from {self._len} to {now} bytes while it was read" if now < self._len else "could not be read from its disk"
+            raise CorruptRecordError(self._file, self.base + <int64_t>start, reason_of(RC_FILE_CUT), f"the file {what}")
+        self.damage.append((self.base + <int64_t>start, self.base + <int64_t>self._len, reason_of(RC_FILE_CUT)))
+        self._pos = self._limit
+        return False
+
+    cdef int _look(self, size_t pos) noexcept nogil:
+        """What stands at pos: RC_OK, RC_BLANK, RC_END, or a fault."""
+        cdef rc_guard guard
+        cdef Record r
+        cdef int rc
+        self.enter(&guard)
+        rc = parse_record(self._buf + pos, self._len - pos, &r)
+        if rc == RC_OK:
+            rc = verify_record(&r, self._crc, crc32, self.base + <int64_t>pos)
+        self.leave(&guard)
+        return rc
+
+    cdef bint _look_again(self, int rc) except -1:
+        """Whether a bad tail has changed for the better within some ms; done once."""
+        cdef int i
+        if self._map is None or self._torn_twice:
+            return False
+        self._torn_twice = not self._follow
+        for i in range(TORN_LOOKS):
+            time.sleep(TORN_PAUSE_MS / 1000.0)
+            if self._look(self._pos) == RC_OK:
+                return True
+            if self._follow:
+                break
+        return False
+
+    cdef bint _is_boundary(self, size_t pos) noexcept nogil:
+        """Whether the log goes on, or ends, at pos."""
+        cdef int rc
+        if pos >= self._len:
+            return pos == self._len
+        rc = self._look(pos)
+        if rc == RC_BLANK:
+            return self._is_blank(pos)
+        return rc == RC_OK or rc == RC_END
+
+    cdef bint _is_blank(self, size_t pos) noexcept nogil:
+        cdef rc_guard guard
+        cdef bint yes
+        self.enter(&guard)
+        yes = (
+            self._len - pos >= RC_BLANK_BYTES
+            and rc_get_i32(self._buf + pos + RC_MSG_MAGIC_AT) == RC_MAGIC_BLANK
+            and <size_t>rc_get_i32(self._buf + pos + RC_MSG_TOTAL_SIZE_AT) == self._limit - pos
+        )
+        self.leave(&guard)
+        return yes
+
+    cdef size_t _find_next(self, size_t pos) except? 0:
+        """The first position from pos on where a record or the blank one stands for sure; _len if there is none."""
+        cdef size_t stop, found
+        while pos < self._len:
+            stop = min(pos + STEP_BYTES, self._len)
+            with nogil:
+                found = self._find_in(pos, stop, True)
+            if found < stop:
+                return found
+            pos = stop
+            self._forget_pages()
+            PyErr_CheckSignals()
+        return self._len
+
+    cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil:
+        """The first position in [pos, stop) of a record that passes every check with its CRC, or of the blank one; stop if there is none.
+
+        with_offset  its stored physical offset must agree; otherwise it must only not be before pos
+        """
+        cdef rc_guard guard
+        cdef Record r
+        cdef int64_t offset
+        cdef int32_t magic
+        cdef size_t room
+        cdef int crc = CRC_BODY if self._crc == CRC_NONE else self._crc
+        self.enter(&guard)
+        while pos < stop:
+            # the magic number's first byte is 0xDA or, of a blank one, 0xCB
+            room = max(self._len - pos, <size_t>RC_BLANK_BYTES) - RC_BLANK_BYTES
+            pos += rc_find_either(self._buf + pos + RC_MSG_MAGIC_AT, min(room, stop - pos), 0xDA, 0xCB)
+            if pos >= stop or self._len - pos <= RC_BLANK_BYTES:
+                if pos < stop and self._len - pos == RC_BLANK_BYTES and with_offset and self._is_blank(pos):
+                    break
+                pos = stop
+                break
+            magic = rc_get_i32(self._buf + pos + RC_MSG_MAGIC_AT)
+            if magic == RC_MAGIC_V1 or magic == RC_MAGIC_V2:
+                if parse_record(self._buf + pos, self._len - pos, &r) == RC_OK:
+                    offset = self.base + <int64_t>pos if with_offset else r.phy_offset
+                    if r.phy_offset == offset and offset >= <int64_t>pos and verify_record(&r, crc, crc32, offset) == RC_OK:
+                        break
+            elif magic == RC_MAGIC_BLANK and with_offset and self._is_blank(pos):
+                break
+            pos += 1
+        self.leave(&guard)
+        return pos
+
+    cdef int64_t _learn_base(self) except? -1:
+        """The physical offset of byte 0 as the first record tells it; 0 if none does."""
+        cdef size_t stop = min(<size_t>LEARN_BYTES, self._len), at
+        with nogil:
+            at = self._find_in(0, stop, False)
+        if at == stop:
+            return 0
+        return self._offset_at(at) - <int64_t>at
+
+    cdef int64_t _offset_at(self, size_t pos) noexcept:
+        cdef rc_guard guard
+        cdef Record r
+        r.phy_offset = 0
+        self.enter(&guard)
+        parse_record(self._buf + pos, self._len - pos, &r)
+        self.leave(&guard)
+        return r.phy_offset
+
+    cdef size_t _data_from(self, size_t pos) except? 0:
+        """The first position from pos on with a byte that is not zero, or _len; holes are not read."""
+        cdef rc_guard guard
+        cdef size_t hole, n
+        while pos < self._len:
+            hole = self._len
+            if self._map is not None:
+                pos = self._map.data_from(pos)
+                hole = self._map.hole_from(pos)
+                if pos >= self._len:
+                    break
+            while pos < hole:
+                with nogil:
+                    self.enter(&guard)
+                    n = rc_zero_prefix(self._buf + pos, min(hole - pos, <size_t>STEP_BYTES))
+                    self.leave(&guard)
+                if n < min(hole - pos, <size_t>STEP_BYTES):
+                    return pos + n
+                pos += n
+                PyErr_CheckSignals()
+        return self._len
+
+    cdef size_t _trimmed(self, size_t pos) except? 0:
+        """Bytes from pos on without the zeros at the end of the file; at least 1."""
+        cdef rc_guard guard
+        cdef size_t stop = self._len, n, at
+        if self._map is not None:
+            # leave out the last hole
+            at = self._map.data_from(pos)
+            while at < self._len:
+                stop = self._map.hole_from(at)
+                at = self._map.data_from(stop)
+        with nogil:
+            self.enter(&guard)
+            n = rc_trim_zeros(self._buf + pos, stop - pos)
+            self.leave(&guard)
+        return max(n, <size_t>1)
+
+    cdef void _forget_pages(self) noexcept:
+        """Let go of the part of the map that lies far behind, so that a big file does not fill our resident memory."""
+        if self._map is not None and self._pos > self._let_go + 2 * KEEP_MAPPED:
+            rc_map_let_go(self._map._base, self._let_go, self._pos - KEEP_MAPPED)
+            self._let_go = self._pos - KEEP_MAPPED
