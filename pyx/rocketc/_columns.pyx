@@ -1,0 +1,590 @@
+# cython: language_level=3
+"""Records -> Arrow buffers: column by column over a block of records, each value written once, where Arrow wants it.
+
+Buffers are kept in a small pool when a batch is let go, because the first touch of fresh memory costs as much as copying into it.
+"""
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from rocketc._bytes cimport rc_get_i32, rc_get_i64
+from rocketc._layout cimport (
+    RC_HOST_V6_BYTES,
+    RC_MSG_BODY_CRC_AT,
+    RC_MSG_BORN_HOST_AT,
+    RC_MSG_BORN_TIMESTAMP_AT,
+    RC_MSG_ID_V6_CHARS,
+    RC_MSG_PHYSICAL_OFFSET_AT,
+    RC_MSG_PREPARED_OFFSET_PAST,
+    RC_MSG_QUEUE_ID_AT,
+    RC_MSG_RECONSUME_TIMES_PAST,
+    RC_MSG_STORE_HOST_PAST,
+    RC_MSG_STORE_TIMESTAMP_PAST,
+)
+from rocketc._message cimport (
+    COL_BODY,
+    COL_BODY_CRC,
+    COL_BORN_HOST,
+    COL_BORN_TIMESTAMP,
+    COL_FILE,
+    COL_FLAG,
+    COL_KEYS,
+    COL_MSG_ID,
+    COL_PHYSICAL_OFFSET,
+    COL_PREPARED_OFFSET,
+    COL_PROPERTIES,
+    COL_QUEUE_ID,
+    COL_QUEUE_OFFSET,
+    COL_RECONSUME_TIMES,
+    COL_STORE_HOST,
+    COL_STORE_SIZE,
+    COL_STORE_TIMESTAMP,
+    COL_SYS_FLAG,
+    COL_TAGS,
+    COL_TOPIC,
+    COLUMNS,
+)
+from rocketc._properties cimport RC_PAIRS_MAX, rc_drop_duplicates, rc_pair, rc_split_properties
+from rocketc._record cimport Record, born_host_len, store_host_len
+from rocketc._status cimport RC_MORE, RC_OK
+from rocketc._text cimport RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_hex, rc_host_text
+from rocketc._utf8 cimport rc_utf8_repair, rc_utf8_valid
+from rocketc._vm cimport rc_map_grow, rc_map_own, rc_unmap
+
+cdef extern from "<errno.h>" nogil:
+    enum:
+        ENOMEM
+
+cdef extern from *:
+    """
+    static void *rc_pool[4]; /* batches that nobody holds; taken and given with one atomic exchange each */
+    enum { RC_POOL = sizeof rc_pool / sizeof *rc_pool };
+    static void *rc_pool_take(int i) { return __atomic_exchange_n(&rc_pool[i], NULL, __ATOMIC_ACQUIRE); }
+    static int rc_pool_give(int i, void *p)
+    {
+        void *none = NULL;
+        return __atomic_compare_exchange_n(&rc_pool[i], &none, p, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
+    static int rc_count(int *refs, int by) { return __atomic_add_fetch(refs, by, __ATOMIC_ACQ_REL); }
+    """
+    enum:
+        RC_POOL
+    void* rc_pool_take(int i) noexcept nogil
+    bint rc_pool_give(int i, void* p) noexcept nogil
+    int rc_count(int* refs, int by) noexcept nogil
+
+cdef enum:
+    PAGE = 4096
+    POOLED_BYTES = 96 << 20     # a batch larger than this is not kept
+    US_PER_MS = 1000
+
+cdef int64_t TIMESTAMP_LIMIT = INT64_MAX // US_PER_MS       # ms; what is beyond does not fit into the column
+
+
+cdef Kind kind_of(int column) noexcept nogil:
+    if column == COL_PROPERTIES:
+        return KIND_MAP
+    if column == COL_BODY:
+        return KIND_BINARY
+    if column == COL_STORE_TIMESTAMP or column == COL_BORN_TIMESTAMP:
+        return KIND_TIMESTAMP
+    if column == COL_QUEUE_OFFSET or column == COL_PHYSICAL_OFFSET or column == COL_PREPARED_OFFSET:
+        return KIND_INT64
+    if (
+        column == COL_QUEUE_ID or column == COL_FLAG or column == COL_SYS_FLAG or column == COL_RECONSUME_TIMES or column == COL_BODY_CRC
+        or column == COL_STORE_SIZE
+    ):
+        return KIND_INT32
+    return KIND_STRING
+
+
+# ---- memory
+
+cdef int reserve(Buffer* b, size_t need) noexcept nogil:
+    """Make room for at least `need` bytes; returns RC_OK or an errno, and then nothing has changed."""
+    cdef size_t room
+    cdef int rc
+    if need <= b.room:
+        return RC_OK
+    room = (max(need, 2 * b.room) + PAGE - 1) // PAGE * PAGE
+    if b.p == NULL:
+        rc = rc_map_own(room, &b.p)
+    else:
+        rc = rc_map_grow(&b.p, b.room, room)
+    if rc == RC_OK:
+        b.room = room
+    return rc
+
+
+cdef Rows* rows_new(const Selection* selected) noexcept nogil:
+    """An empty batch of these columns with one reference, or NULL if there is no memory."""
+    cdef Rows* rows
+    cdef int i
+    for i in range(RC_POOL):
+        rows = <Rows*>rc_pool_take(i)
+        if rows != NULL:
+            break
+    else:
+        rows = <Rows*>calloc(1, sizeof(Rows))
+        if rows == NULL:
+            return NULL
+    rows.refs = 1
+    rows.selected = selected[0]
+    rows.rows = 0
+    rows.entries = 0
+    rows.bytes = 0
+    for i in range(COLUMNS_STORED):
+        rows.col[i].nulls = 0
+        if not selected.bits >> (i if i < COLUMNS else <int>COL_PROPERTIES) & 1:
+            continue
+        # an Arrow array of no rows has one offset
+        if reserve(&rows.col[i].offsets, PAGE) != RC_OK:
+            rows_drop(rows)
+            return NULL
+        memset(rows.col[i].offsets.p, 0, sizeof(int32_t))
+    return rows
+
+
+cdef void rows_drop(Rows* rows) noexcept nogil:
+    cdef int i
+    for i in range(COLUMNS_STORED):
+        unmap(&rows.col[i].values)
+        unmap(&rows.col[i].offsets)
+        unmap(&rows.col[i].valid)
+    free(rows)
+
+
+cdef void unmap(Buffer* b) noexcept nogil:
+    if b.p != NULL:
+        rc_unmap(b.p, b.room)
+
+
+cdef void rows_keep(Rows* rows) noexcept nogil:
+    """One reference more."""
+    rc_count(&rows.refs, 1)
+
+
+cdef void rows_free(Rows* rows) noexcept nogil:
+    """One reference less; any thread, with or without the GIL."""
+    cdef size_t held = 0
+    cdef int i
+    if rc_count(&rows.refs, -1) > 0:
+        return
+    for i in range(COLUMNS_STORED):
+        held += rows.col[i].values.room + rows.col[i].offsets.room
+    if held <= POOLED_BYTES:
+        for i in range(RC_POOL):
+            if rc_pool_give(i, rows):
+                return
+    rows_drop(rows)
+
+
+# ---- filling
+
+cdef inline int32_t* offsets_of(Rows* rows, int column) noexcept nogil:
+    return <int32_t*>rows.col[column].offsets.p
+
+
+cdef inline void set_bit(uint8_t* bits, int64_t row, bint on) noexcept nogil:
+    cdef uint8_t mask = <uint8_t>(1 << (row & 7))
+    if on:
+        bits[row >> 3] |= mask
+    else:
+        bits[row >> 3] &= <uint8_t>~mask
+
+
+cdef int room_for_nulls(Rows* rows, int column, int64_t more) noexcept nogil:
+    """A validity bit for each row there is and `more`; those before the first null are set."""
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef int rc = reserve(&c.valid, <size_t>(rows.rows + more + 7) // 8)
+    if rc == RC_OK and c.nulls == 0:
+        memset(c.valid.p, 0xFF, <size_t>(rows.rows + more + 7) // 8)
+    return rc
+
+
+cdef int int32s(Rows* rows, int column, const Record* records, int count) noexcept nogil:
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef int rc = reserve(&c.values, <size_t>(rows.rows + count) * sizeof(int32_t))
+    cdef int32_t* out
+    cdef int i
+    if rc != RC_OK:
+        return rc
+    out = <int32_t*>c.values.p + rows.rows
+    if column == COL_QUEUE_ID:
+        for i in range(count):
+            out[i] = rc_get_i32(records[i].at + RC_MSG_QUEUE_ID_AT)
+    elif column == COL_FLAG:
+        for i in range(count):
+            out[i] = records[i].flag
+    elif column == COL_SYS_FLAG:
+        for i in range(count):
+            out[i] = records[i].sys_flag
+    elif column == COL_RECONSUME_TIMES:
+        for i in range(count):
+            out[i] = rc_get_i32(behind_hosts(&records[i]) + RC_MSG_RECONSUME_TIMES_PAST)
+    elif column == COL_BODY_CRC:
+        for i in range(count):
+            out[i] = rc_get_i32(records[i].at + RC_MSG_BODY_CRC_AT)
+    else:
+        for i in range(count):
+            out[i] = records[i].size
+    return RC_OK
+
+
+cdef inline const uint8_t* behind_hosts(const Record* r) noexcept nogil:
+    return r.tail + RC_MSG_STORE_HOST_PAST + store_host_len(r.sys_flag)
+
+
+cdef int int64s(Rows* rows, int column, const Record* records, int count) noexcept nogil:
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef int rc = reserve(&c.values, <size_t>(rows.rows + count) * sizeof(int64_t))
+    cdef int64_t* out
+    cdef int i
+    if rc != RC_OK:
+        return rc
+    out = <int64_t*>c.values.p + rows.rows
+    if column == COL_QUEUE_OFFSET:
+        for i in range(count):
+            out[i] = records[i].queue_offset
+    elif column == COL_PHYSICAL_OFFSET:
+        for i in range(count):
+            out[i] = records[i].phy_offset
+    else:
+        for i in range(count):
+            out[i] = rc_get_i64(behind_hosts(&records[i]) + RC_MSG_PREPARED_OFFSET_PAST)
+    return RC_OK
+
+
+cdef int timestamps(Rows* rows, int column, const Record* records, int count) noexcept nogil:
+    """ms -> us; what does not fit is null."""
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef int rc = reserve(&c.values, <size_t>(rows.rows + count) * sizeof(int64_t))
+    cdef int64_t* out
+    cdef int64_t ms
+    cdef uint64_t beyond = 0
+    cdef int i
+    if rc == RC_OK and c.nulls > 0:
+        rc = room_for_nulls(rows, column, count)
+    if rc != RC_OK:
+        return rc
+    out = <int64_t*>c.values.p + rows.rows
+    for i in range(count):
+        if column == COL_STORE_TIMESTAMP:
+            ms = rc_get_i64(records[i].tail + RC_MSG_STORE_TIMESTAMP_PAST)
+        else:
+            ms = rc_get_i64(records[i].at + RC_MSG_BORN_TIMESTAMP_AT)
+        if -TIMESTAMP_LIMIT <= ms <= TIMESTAMP_LIMIT:
+            out[i] = ms * US_PER_MS
+            if c.nulls > 0:
+                set_bit(c.valid.p, rows.rows + i, True)
+        else:
+            out[i] = 0
+            if c.nulls == 0:
+                rc = room_for_nulls(rows, column, count)
+                if rc != RC_OK:
+                    return rc
+            c.nulls += 1
+            set_bit(c.valid.p, rows.rows + i, False)
+    return RC_OK
+
+
+cdef int text_room(Rows* rows, int column, int64_t bytes, int64_t count) noexcept nogil:
+    """Room for `count` more texts of `bytes` in all. RC_MORE: the offsets would pass 2^31."""
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef int64_t at = rows.entries if column >= COLUMNS else rows.rows
+    cdef int64_t used = offsets_of(rows, column)[at]
+    cdef int rc
+    if used + bytes + RC_COPY_SLACK > INT32_MAX:
+        return RC_MORE
+    rc = reserve(&c.values, <size_t>(used + bytes + RC_COPY_SLACK))
+    if rc != RC_OK:
+        return rc
+    return reserve(&c.offsets, <size_t>(at + count + 1) * sizeof(int32_t))
+
+
+cdef inline int32_t put_text(uint8_t* values, int32_t used, const uint8_t* p, int n, const uint8_t* end, bint valid) noexcept nogil:
+    """Add one text at `used`, made valid UTF-8 if it is not; returns where it ends. The room is there: three times n if it is not valid."""
+    if valid:
+        rc_copy_short(values + used, p, <size_t>n, end)
+        return used + n
+    return used + <int32_t>rc_utf8_repair(values + used, p, <size_t>n)
+
+
+cdef int topics(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
+    cdef int64_t need = 0
+    cdef int i, rc
+    cdef int32_t used
+    cdef int32_t* offsets
+    cdef uint8_t* values
+    for i in range(count):
+        need += records[i].topic_len
+    rc = text_room(rows, COL_TOPIC, 3 * need, count)
+    if rc != RC_OK:
+        return rc
+    offsets = offsets_of(rows, COL_TOPIC) + rows.rows
+    values = rows.col[COL_TOPIC].values.p
+    used = offsets[0]
+    for i in range(count):
+        used = put_text(
+            values, used, records[i].topic, records[i].topic_len, end, rc_utf8_valid(records[i].topic, <size_t>records[i].topic_len)
+        )
+        offsets[i + 1] = used
+    return RC_OK
+
+
+cdef int bodies(Rows* rows, const Record* records, int count) noexcept nogil:
+    cdef int64_t need = 0
+    cdef int i, rc
+    cdef int32_t used
+    cdef int32_t* offsets
+    cdef uint8_t* values
+    for i in range(count):
+        need += records[i].body_len
+    rc = text_room(rows, COL_BODY, need, count)
+    if rc != RC_OK:
+        return rc
+    offsets = offsets_of(rows, COL_BODY) + rows.rows
+    values = rows.col[COL_BODY].values.p
+    used = offsets[0]
+    for i in range(count):
+        memcpy(values + used, records[i].body, <size_t>records[i].body_len)
+        used += records[i].body_len
+        offsets[i + 1] = used
+    return RC_OK
+
+
+cdef int hosts(Rows* rows, int column, const Record* records, int count) noexcept nogil:
+    """bornHost or storeHost. Neighbours mostly have the same one: its text is made once."""
+    cdef int rc = text_room(rows, column, <int64_t>count * RC_HOST_TEXT_MAX, count)
+    cdef uint8_t text[RC_HOST_TEXT_MAX]
+    cdef const uint8_t* last = NULL
+    cdef const uint8_t* host
+    cdef int i, width, last_width = 0, n = 0
+    cdef int32_t used
+    cdef int32_t* offsets
+    cdef uint8_t* values
+    if rc != RC_OK:
+        return rc
+    offsets = offsets_of(rows, column) + rows.rows
+    values = rows.col[column].values.p
+    used = offsets[0]
+    for i in range(count):
+        if column == COL_BORN_HOST:
+            host = records[i].at + RC_MSG_BORN_HOST_AT
+            width = born_host_len(records[i].sys_flag)
+        else:
+            host = records[i].tail + RC_MSG_STORE_HOST_PAST
+            width = store_host_len(records[i].sys_flag)
+        if last == NULL or width != last_width or memcmp(host, last, <size_t>width) != 0:
+            n = rc_host_text(text, host, width)
+            last = host
+            last_width = width
+        memcpy(values + used, text, RC_HOST_TEXT_MAX)
+        used += n
+        offsets[i + 1] = used
+    return RC_OK
+
+
+cdef int msg_ids(Rows* rows, const Record* records, int count) noexcept nogil:
+    """Store host and physical offset in hex; the host's part is made once for equal neighbours."""
+    cdef int rc = text_room(rows, COL_MSG_ID, <int64_t>count * RC_MSG_ID_V6_CHARS, count)
+    cdef uint8_t text[2 * RC_HOST_V6_BYTES]
+    cdef const uint8_t* last = NULL
+    cdef const uint8_t* host
+    cdef int i, width, last_width = 0
+    cdef int32_t used
+    cdef int32_t* offsets
+    cdef uint8_t* values
+    if rc != RC_OK:
+        return rc
+    offsets = offsets_of(rows, COL_MSG_ID) + rows.rows
+    values = rows.col[COL_MSG_ID].values.p
+    used = offsets[0]
+    for i in range(count):
+        host = records[i].tail + RC_MSG_STORE_HOST_PAST
+        width = store_host_len(records[i].sys_flag)
+        if last == NULL or width != last_width or memcmp(host, last, <size_t>width) != 0:
+            rc_hex(text, host, <size_t>width)
+            last = host
+            last_width = width
+        memcpy(values + used, text, <size_t>(2 * width))
+        used += 2 * width
+        rc_hex(values + used, records[i].at + RC_MSG_PHYSICAL_OFFSET_AT, 8)
+        used += 16
+        offsets[i + 1] = used
+    return RC_OK
+
+
+cdef int files(Rows* rows, int count, const uint8_t* file, int file_len) noexcept nogil:
+    cdef int rc = text_room(rows, COL_FILE, <int64_t>count * file_len, count)
+    cdef ColumnBuffers* c = &rows.col[COL_FILE]
+    cdef int32_t* offsets
+    cdef int i
+    if rc == RC_OK and (file == NULL or c.nulls > 0):
+        rc = room_for_nulls(rows, COL_FILE, count)
+    if rc != RC_OK:
+        return rc
+    offsets = offsets_of(rows, COL_FILE) + rows.rows
+    for i in range(count):
+        if c.nulls > 0 or file == NULL:
+            set_bit(c.valid.p, rows.rows + i, file != NULL)
+        if file == NULL:
+            c.nulls += 1
+        else:
+            memcpy(c.values.p + offsets[i], file, <size_t>file_len)
+        offsets[i + 1] = offsets[i] + file_len
+    return RC_OK
+
+
+cdef inline bint is_name(const uint8_t* p, const rc_pair* pair, const char* name) noexcept nogil:
+    return pair.name_len == 4 and memcmp(p + pair.name_at, name, 4) == 0
+
+
+cdef inline int put_one(Rows* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end, bint valid) noexcept nogil:
+    """keys or tags of one row: the pair's value, or null if pair is NULL."""
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef int32_t* offsets = <int32_t*>c.offsets.p + row
+    if pair != NULL:
+        offsets[1] = put_text(c.values.p, offsets[0], p + pair.value_at, pair.value_len, end, valid)
+        set_bit(c.valid.p, row, True)
+    else:
+        offsets[1] = offsets[0]
+        set_bit(c.valid.p, row, False)
+        c.nulls += 1
+    return 0
+
+
+cdef int properties(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
+    """keys, tags and the map, as far as they are wanted: one walk over each properties string."""
+    cdef rc_pair pairs[RC_PAIRS_MAX]
+    cdef uint16_t seen[2 * RC_PAIRS_MAX]
+    cdef bint keys = rows.selected.bits >> COL_KEYS & 1, tags = rows.selected.bits >> COL_TAGS & 1, whole = rows.selected.bits >> COL_PROPERTIES & 1
+    cdef int64_t need = 0
+    cdef const rc_pair* key
+    cdef const rc_pair* tag
+    cdef const uint8_t* p
+    cdef uint8_t* names = NULL
+    cdef uint8_t* values = NULL
+    cdef int32_t* name_offsets = NULL
+    cdef int32_t* value_offsets = NULL
+    cdef int32_t* list_offsets = NULL
+    cdef int32_t name_used = 0, value_used = 0
+    cdef int i, j, n, rc = RC_OK
+    cdef bint valid
+    for i in range(count):
+        need += records[i].props_len
+    need *= 3
+    if keys:
+        rc = text_room(rows, COL_KEYS, need, count)
+        if rc == RC_OK:
+            rc = reserve(&rows.col[COL_KEYS].valid, <size_t>(rows.rows + count + 7) // 8)
+    if rc == RC_OK and tags:
+        rc = text_room(rows, COL_TAGS, need, count)
+        if rc == RC_OK:
+            rc = reserve(&rows.col[COL_TAGS].valid, <size_t>(rows.rows + count + 7) // 8)
+    if rc == RC_OK and whole:
+        rc = text_room(rows, MAP_KEYS, need, need // 4 + count)
+        if rc == RC_OK:
+            rc = text_room(rows, MAP_VALUES, need, need // 4 + count)
+        if rc == RC_OK:
+            rc = reserve(&rows.col[COL_PROPERTIES].offsets, <size_t>(rows.rows + count + 1) * sizeof(int32_t))
+    if rc != RC_OK:
+        return rc
+    if whole:
+        list_offsets = offsets_of(rows, COL_PROPERTIES) + rows.rows
+        name_offsets = offsets_of(rows, MAP_KEYS) + rows.entries
+        value_offsets = offsets_of(rows, MAP_VALUES) + rows.entries
+        names = rows.col[MAP_KEYS].values.p
+        values = rows.col[MAP_VALUES].values.p
+        name_used = name_offsets[0]
+        value_used = value_offsets[0]
+    for i in range(count):
+        p = records[i].props
+        valid = rc_utf8_valid(p, <size_t>records[i].props_len)
+        n = rc_split_properties(p, records[i].props_len, pairs)
+        n = rc_drop_duplicates(p, pairs, n, seen)
+        key = tag = NULL
+        if whole:
+            for j in range(n):
+                name_used = put_text(names, name_used, p + pairs[j].name_at, pairs[j].name_len, end, valid)
+                value_used = put_text(values, value_used, p + pairs[j].value_at, pairs[j].value_len, end, valid)
+                name_offsets[1] = name_used
+                value_offsets[1] = value_used
+                name_offsets += 1
+                value_offsets += 1
+            rows.entries += n
+            list_offsets[i + 1] = <int32_t>rows.entries
+        if keys or tags:
+            for j in range(n):
+                if is_name(p, &pairs[j], "KEYS"):
+                    key = &pairs[j]
+                elif is_name(p, &pairs[j], "TAGS"):
+                    tag = &pairs[j]
+            if keys:
+                put_one(rows, COL_KEYS, rows.rows + i, p, key, end, valid)
+            if tags:
+                put_one(rows, COL_TAGS, rows.rows + i, p, tag, end, valid)
+    return RC_OK
+
+
+cdef int append(Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len) noexcept nogil:
+    """Add records to a batch; all values are copied.
+
+    records   count of them, checked; they need not lie in one buffer, but what they point to is readable
+    end       no byte of a topic or properties string that lies before it is followed by memory that can't be read up to it; or NULL
+    file      UTF-8 of the path they came from, or NULL
+    Returns RC_OK; RC_MORE if a column would pass 2^31 bytes (nothing was added; begin another batch); or an errno (no memory).
+    """
+    cdef uint64_t wanted = rows.selected.bits
+    cdef int64_t before = rows.rows, entries = rows.entries, bytes = rows.bytes
+    cdef int column, i, rc = RC_OK
+    cdef Kind kind
+    for i in range(rows.selected.count):
+        column = rows.selected.column[i]
+        kind = kind_of(column)
+        if kind == KIND_INT32:
+            rc = int32s(rows, column, records, count)
+        elif kind == KIND_INT64:
+            rc = int64s(rows, column, records, count)
+        elif kind == KIND_TIMESTAMP:
+            rc = timestamps(rows, column, records, count)
+        elif kind == KIND_BINARY:
+            rc = bodies(rows, records, count)
+        elif column == COL_TOPIC:
+            rc = topics(rows, records, count, end)
+        elif column == COL_MSG_ID:
+            rc = msg_ids(rows, records, count)
+        elif column == COL_FILE:
+            rc = files(rows, count, file, file_len)
+        elif column == COL_BORN_HOST or column == COL_STORE_HOST:
+            rc = hosts(rows, column, records, count)
+        if rc != RC_OK:
+            break
+    if rc == RC_OK and wanted & ((<uint64_t>1 << COL_KEYS) | (<uint64_t>1 << COL_TAGS) | (<uint64_t>1 << COL_PROPERTIES)):
+        rc = properties(rows, records, count, end)
+    if rc != RC_OK:
+        rows.entries = entries
+        rows.rows = before + count
+        cut_back(rows, before, bytes)
+        return rc
+    for i in range(count):
+        rows.bytes += records[i].size
+    rows.rows += count
+    return RC_OK
+
+
+cdef void cut_back(Rows* rows, int64_t to, int64_t bytes) noexcept nogil:
+    """Forget the rows from `to` on; `bytes` is what rows.bytes was then."""
+    cdef int column
+    cdef int64_t row
+    cdef ColumnBuffers* c
+    for column in range(COLUMNS):
+        c = &rows.col[column]
+        if c.nulls > 0 and rows.selected.bits >> column & 1:
+            c.nulls = 0
+            for row in range(to):
+                c.nulls += not (c.valid.p[row >> 3] >> (row & 7) & 1)
+    if rows.selected.bits >> COL_PROPERTIES & 1:
+        rows.entries = offsets_of(rows, COL_PROPERTIES)[to]
+    rows.rows = to
+    rows.bytes = bytes

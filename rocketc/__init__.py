@@ -1,0 +1,52 @@
+"""rocketc: the message store of Apache RocketMQ as a Python library."""
+
+try:
+    from rocketc._message import Message
+except ImportError as error:
+    raise ImportError(
+        f"rocketc's extension modules are not built or do not fit this Python ({error}); run `make setup` or `pip install .`"
+    ) from error
+
+from rocketc._arrow import COLUMN_NAMES, Batch
+from rocketc._record import decode_batch, encode, encode_batch
+from rocketc._record import encode_blank_record as encode_blank
+from rocketc.errors import (
+    ClosedError,
+    CorruptRecordError,
+    DamageWarning,
+    IllegalMessageError,
+    MissingCodecError,
+    RocketcError,
+    StoreFailedError,
+    StoreFullError,
+    StoreIOError,
+    StoreLockedError,
+)
+from rocketc.scan import Damage, Scan, ScanReport, decode, scan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "COLUMN_NAMES",
+    "Batch",
+    "ClosedError",
+    "CorruptRecordError",
+    "Damage",
+    "DamageWarning",
+    "IllegalMessageError",
+    "Message",
+    "MissingCodecError",
+    "RocketcError",
+    "Scan",
+    "ScanReport",
+    "StoreFailedError",
+    "StoreFullError",
+    "StoreIOError",
+    "StoreLockedError",
+    "decode",
+    "decode_batch",
+    "encode",
+    "encode_batch",
+    "encode_blank",
+    "scan",
+]

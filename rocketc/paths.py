@@ -1,0 +1,141 @@
+"""What a user calls a path (store root, commit log folder, file, glob, list of them) -> the files to read, in order."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Union
+
+from rocketc.errors import StoreIOError
+
+StrPath = Union[str, "os.PathLike[str]"]
+Paths = Union[StrPath, Iterable[StrPath]]
+
+_OFFSET_NAME = re.compile(r"[0-9]{20}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One commit log file of a scan.
+
+    base   physical offset of its first byte, from its name; None: the name is no offset
+    size   bytes it has
+    limit  bytes it has by right: more than size if its end was not copied
+    last   no file with data follows in the same log
+    """
+
+    path: str
+    base: int | None
+    size: int
+    limit: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class Log:
+    """The files of one commit log in order, and the ranges of physical offsets between them for which there is no file."""
+
+    files: tuple[LogFile, ...]
+    missing: tuple[tuple[int, int], ...]
+
+
+def base_of(path: str) -> int | None:
+    """The physical offset that a file's name says, or None."""
+    name = os.path.basename(path)
+    return int(name) if _OFFSET_NAME.fullmatch(name) else None
+
+
+def resolve(path: Paths) -> list[Log]:
+    """Find the commit log files that a path names.
+
+    path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a list of them.
+          Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log.
+    Files that are named by their offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
+    Raises StoreIOError: nothing there, no permission, no commit log in a folder.
+    """
+    items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    if not items:
+        raise ValueError("path: an empty list")
+    groups = [_expand(os.fspath(item)) for item in items]
+    together = [file for group in groups for file in group]
+    bases = [base_of(file) for file in together]
+    if None not in bases and len(set(bases)) == len(bases):
+        return [_log(together)]
+    return [_log(part) for group in groups for part in _parts(group)]
+
+
+def _parts(files: list[str]) -> list[list[str]]:
+    """Files named by offset stay together; each other one is a log of its own."""
+    named = [file for file in files if base_of(file) is not None]
+    return ([named] if named else []) + [[file] for file in files if base_of(file) is None]
+
+
+def _expand(path: str) -> list[str]:
+    if _URL.match(path):
+        raise StoreIOError(errno.EINVAL, "a URL; only local files can be read yet, copy it first", path)
+    if os.path.isdir(path):
+        return _folder(path)
+    if os.path.lexists(path):
+        return [path]
+    if glob.has_magic(path):
+        found = sorted(glob.glob(path))
+        if found:
+            return [file for item in found for file in (_folder(item) if os.path.isdir(item) else [item])]
+        raise StoreIOError(errno.ENOENT, "no file matches", path)
+    raise StoreIOError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _folder(path: str) -> list[str]:
+    inner = os.path.join(path, "commitlog")
+    is_root = os.path.isdir(inner)
+    folder = inner if is_root else path
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, folder) from None
+    files = [os.path.join(folder, name) for name in names if _OFFSET_NAME.fullmatch(name)]
+    if not files and not is_root and os.path.basename(os.path.abspath(path)) != "commitlog":
+        raise StoreIOError(
+            errno.ENOENT, "no commit log here: neither a folder `commitlog` nor files named by 20 digits", path
+        )
+    return files
+
+
+def _log(paths: list[str]) -> Log:
+    files = sorted(((base_of(path), path) for path in paths), key=lambda item: (item[0] is not None, item[0] or 0))
+    sizes = [_size(path) for _, path in files]
+    usual = max(sizes, default=0)
+    last = max((i for i, (_, path) in enumerate(files) if _has_data(path)), default=len(files) - 1)
+    out: list[LogFile] = []
+    missing: list[tuple[int, int]] = []
+    for i, ((base, path), size) in enumerate(zip(files, sizes)):
+        limit = size
+        following = files[i + 1][0] if i + 1 < len(files) else None
+        if base is not None and following is not None:
+            limit = max(size, min(usual, following - base))
+            if base + limit < following:
+                missing.append((base + limit, following))
+        if i <= last:  # the files behind it are made ahead and empty
+            out.append(LogFile(path, base, size, limit, i == last))
+    return Log(tuple(out), tuple(missing))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, path) from None
+
+
+def _has_data(path: str) -> bool:
+    """Whether something stands at the start of a file; one that can't be read may well hold data."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return any(file.read(8))
+    except OSError:
+        return True

@@ -1,0 +1,355 @@
+"""Scan and ScanReport: filters, columns, errors; iterates, or hands out Arrow."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from rocketc import arrow
+from rocketc._arrow import Batch, Schema, stream_capsule
+from rocketc._filter import Filter
+from rocketc._mapped_file import MappedFile
+from rocketc._message import Message
+from rocketc._reader import Reader
+from rocketc._walk import Walker
+from rocketc.errors import DamageWarning
+from rocketc.paths import Log, Paths, resolve
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rocketc.paths import LogFile
+
+Topics = Union[str, "re.Pattern[str]", Iterable[Union[str, "re.Pattern[str]"]]]
+Texts = Union[str, Iterable[str]]
+When = Union[int, datetime.datetime]
+Errors = Literal["raise", "skip", "report"]
+Crc = Literal["none", "body", "full"]
+
+_CRC = {"none": 0, "body": 1, "full": 2}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes that could not be read as records.
+
+    start, stop  physical offsets, half open
+    reason       what the first of them is: a name of docs/damage.md
+    """
+
+    file: str | None
+    start: int
+    stop: int
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        return f"{where}{self.stop - self.start} bytes lost at physical offset {self.start}: {self.reason}"
+
+
+@dataclass
+class ScanReport:
+    """What the last pass over a scan met, up to where it got.
+
+    records  messages handed out
+    bytes    bytes walked over
+    blanks   blank records (each closes a file)
+    files    files opened
+    damage   what was stepped over (errors="skip" or "report")
+    missing  ranges of physical offsets for which there is no file between others; no error: part of a log can be read too
+    end      physical offset behind the last byte read, None if nothing was
+    """
+
+    records: int = 0
+    bytes: int = 0
+    blanks: int = 0
+    files: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    end: int | None = None
+
+
+class _Pass:
+    """One pass over the sources of a scan: opens one after the other and keeps the books."""
+
+    def __init__(self, scan: Scan, columns: Sequence[str] | None, follow: float | None = None) -> None:
+        self._scan = scan
+        self._follow = follow
+        self._walker: Walker | None = None
+        self._noted = 0
+        self._report = ScanReport(missing=[gap for log in scan._logs for gap in log.missing])
+        options = scan._reading
+        self.reader = Reader(self._walkers(), scan._filter, columns=columns, **options)
+
+    def _walkers(self) -> Iterator[Walker]:
+        scan = self._scan
+        if scan._buffer is not None:
+            yield self._open(scan._buffer, scan._base, 0, True)
+        for log in scan._logs:
+            if self._follow is not None:
+                yield from self._following(log)
+                continue
+            for file in log.files:
+                if scan._is_outside(file):
+                    continue
+                yield self._open(MappedFile(file.path), file.base, file.limit, file.last, file.path)
+        self._close()
+
+    def _following(self, log: Log) -> Iterator[Walker]:
+        """The files of a growing log, for ever."""
+        position: int | None = None
+        while True:
+            waiting = True
+            for file in log.files:
+                if self._scan._is_outside(file) or (
+                    position is not None and file.base is not None and file.base + file.size <= position
+                ):
+                    continue
+                source = MappedFile(file.path)
+                walker = self._open(source, file.base, file.limit, file.last, file.path, position)
+                yield walker
+                while not walker.done and source.size_now() <= source.size:
+                    time.sleep(self._follow or 0)
+                    yield walker
+                waiting = walker.position == position
+                position = walker.position
+            if waiting:
+                time.sleep(self._follow or 0)
+            [log] = resolve(self._scan._path)
+
+    def _open(
+        self,
+        source: Any,
+        base: int | None,
+        limit: int,
+        last: bool,
+        path: str | None = None,
+        position: int | None = None,
+    ) -> Walker:
+        self._close()
+        scan = self._scan
+        start = scan._start if position is None else position
+        self._walker = Walker(
+            source, base, scan._filter, limit=limit, start=start, stop=scan._stop, crc=scan._crc, errors=scan._errors,
+            last=last, follow=self._follow is not None, file=path,
+        )  # fmt: skip
+        self._report.files += 1
+        return self._walker
+
+    def _close(self) -> None:
+        """Enter the walker at work into the books."""
+        self.note()
+        if self._walker is not None:
+            self._report = self.report()
+            self._walker = None
+            self._noted = 0
+
+    def note(self) -> None:
+        """Warn of new damage, if that was asked for."""
+        if self._walker is None or self._scan._errors != "report":
+            return
+        for start, stop, reason in self._walker.damage[self._noted :]:
+            warnings.warn(str(Damage(self._walker.file, start, stop, reason)), DamageWarning, stacklevel=4)
+        self._noted = len(self._walker.damage)
+
+    def report(self) -> ScanReport:
+        """The books as they stand."""
+        done, walker = self._report, self._walker
+        out = ScanReport(
+            self.reader.records, done.bytes, done.blanks, done.files, list(done.damage), list(done.missing), done.end
+        )
+        if walker is not None:
+            out.bytes += walker.walked
+            out.blanks += walker.blanks
+            out.damage += [Damage(walker.file, *entry) for entry in walker.damage]
+            out.end = walker.position
+        return out
+
+    def blocks(self) -> Iterator[list[Message]]:
+        for block in self.reader:
+            self.note()
+            yield block
+        self.note()
+
+    def batches(self) -> Iterator[Batch]:
+        while (batch := self.reader.next_batch()) is not None:
+            self.note()
+            yield batch
+        self.note()
+
+
+class Scan:
+    """Messages of commit log files, read when asked for. Made by rocketc.scan() and rocketc.decode().
+
+    Iterating gives Message; batches(), to_arrow() and every consumer of the Arrow PyCapsule protocol (DuckDB, Polars, pandas,
+    pyarrow, nanoarrow) get columns. Each pass starts afresh, and `report` tells of the latest one. A pass belongs to one thread;
+    several passes, also of one Scan, may run in several threads, and columns are decoded without the GIL.
+    """
+
+    def __init__(
+        self, logs: list[Log], path: Paths | None, buffer: Any, base: int | None, *, topics: Topics | None, queues: int | Iterable[int] | None,
+        tags: Texts | None, keys: Texts | None, begin: When | None, end: When | None, start: int | None, stop: int | None,
+        columns: Sequence[str] | None, where: Callable[[Message], bool] | None, errors: Errors, crc: Crc, decompress: bool,
+        unwrap: bool, batch_bytes: int, max_decompressed: int,
+    ) -> None:  # fmt: skip
+        if errors not in ("raise", "skip", "report"):
+            raise ValueError(f"errors={errors!r}: 'raise', 'skip' or 'report'")
+        if crc not in _CRC:
+            raise ValueError(f"crc={crc!r}: 'none', 'body' or 'full'")
+        if batch_bytes < 1:
+            raise ValueError(f"batch_bytes={batch_bytes}: at least 1")
+        if max_decompressed < 0:
+            raise ValueError(f"max_decompressed={max_decompressed}: at least 0")
+        self._logs = logs
+        self._path: Any = path
+        self._buffer = buffer
+        self._base = base
+        self._start = start
+        self._stop = stop
+        self._errors = errors
+        self._crc = _CRC[crc]
+        self._columns = list(Schema(columns).names)
+        self._filter = Filter(topics, queues, tags, keys, begin, end)
+        self._reading = {
+            "where": where,
+            "decompress": decompress,
+            "unwrap": unwrap,
+            "max_decompressed": max_decompressed,
+            "batch_bytes": batch_bytes,
+        }
+        self._pass: _Pass | None = None
+
+    def _is_outside(self, file: LogFile) -> bool:
+        """Whether no record of the file can begin in [start, stop)."""
+        if file.base is None:
+            return False
+        before = self._start is not None and file.base + max(file.limit, file.size) <= self._start
+        return before or (self._stop is not None and file.base >= self._stop)
+
+    def _begin(self, columns: Sequence[str] | None, follow: float | None = None) -> _Pass:
+        self._pass = _Pass(self, columns, follow)
+        return self._pass
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages, in log order.
+
+        >>> [m.body for m in decode(encode("t", b"a") + encode("t", b"b", phy_offset=93))]
+        [b'a', b'b']
+        """
+        return itertools.chain.from_iterable(self._begin([]).blocks())
+
+    def follow(self, poll: float = 0.1) -> Iterator[Message]:
+        """The messages there are and all that come later, for ever; `poll` seconds between two looks.
+
+        For one log of files named by their offset. Raises ValueError for a buffer or several logs.
+        """
+        if len(self._logs) != 1:
+            raise ValueError("follow() needs one commit log")
+        return itertools.chain.from_iterable(self._begin([], follow=poll).blocks())
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """Batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).
+
+        >>> [batch.num_rows for batch in decode(encode("t", b"a")).batches()]
+        [1]
+        """
+        return arrow.record_batches(self._begin(self._columns).batches())
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All of it as one pyarrow.Table (extra `arrow`).
+
+        >>> decode(encode("t", b"a"), columns=["topic", "body"]).to_arrow().to_pylist()
+        [{'topic': 't', 'body': b'a'}]
+        """
+        return arrow.table(self._begin(self._columns).batches(), self._columns)
+
+    def count(self) -> int:
+        """How many messages there are; checked as by iterating.
+
+        >>> decode(encode("t", b"a")).count()
+        1
+        """
+        run = self._begin([])
+        for _ in run.batches():
+            pass
+        return run.report().records
+
+    @property
+    def report(self) -> ScanReport:
+        """What the latest pass has met so far."""
+        return self._pass.report() if self._pass is not None else ScanReport()
+
+    def __arrow_c_schema__(self) -> object:
+        return Schema(self._columns).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A new pass as an Arrow stream; a requested schema is a wish that the protocol allows to pass over."""
+        return stream_capsule(self._begin(self._columns).batches(), self._columns)
+
+
+def scan(
+    path: Paths, *, topics: Topics | None = None, queues: int | Iterable[int] | None = None, tags: Texts | None = None,
+    keys: Texts | None = None, begin: When | None = None, end: When | None = None, start: int | None = None,
+    stop: int | None = None, columns: Sequence[str] | None = None, where: Callable[[Message], bool] | None = None,
+    errors: Errors = "raise", crc: Crc = "body", decompress: bool = True, unwrap: bool = True, batch_bytes: int = 16 << 20,
+    max_decompressed: int = 64 << 20,
+) -> Scan:  # fmt: skip
+    """Read the messages of a RocketMQ commit log. Read-only; no broker and no JVM; the store may be live, copied, or damaged.
+
+    path        store root, commit log folder, file, glob, or a list of them
+    topics      names, and compiled patterns that match the whole topic
+    queues      queue ids
+    tags        TAGS is one of them; "A||B" is both, "*" is all
+    keys        one of them is among the blank-separated KEYS, or is UNIQ_KEY
+    begin, end  store timestamps, [begin, end): ms since the epoch, or aware datetimes
+    start, stop physical offsets, [start, stop): records whose first byte lies there
+    columns     names and order of the Arrow columns; None: all
+    where       a predicate of Message, asked last
+    errors      "raise": CorruptRecordError at the first damage; "skip": go on at the next record; "report": and warn (DamageWarning).
+                What was lost is in `report.damage` with both.
+    crc         "none"; "body": BODYCRC of each record handed out; "full": the property CRC too, where a record has one
+    decompress  zlib, LZ4 and zstd bodies (extra `compression` for the latter two), each up to max_decompressed bytes
+    unwrap      hand out an inner batch as its messages
+    batch_bytes stored bytes of the records in an Arrow batch, about
+    Raises StoreIOError at once for a path that can't be read, ValueError and TypeError for options.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "00000000000000000000").write_bytes(encode("orders", b"hi", properties={"TAGS": "A"}))
+    >>> [m.body for m in scan(folder, topics="orders", tags="A")]
+    [b'hi']
+    """
+    return Scan(
+        resolve(path), path, None, None, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
+        columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap, batch_bytes=batch_bytes,
+        max_decompressed=max_decompressed,
+    )  # fmt: skip
+
+
+def decode(
+    buffer: Any, base_offset: int | None = 0, *, topics: Topics | None = None, queues: int | Iterable[int] | None = None,
+    tags: Texts | None = None, keys: Texts | None = None, begin: When | None = None, end: When | None = None,
+    start: int | None = None, stop: int | None = None, columns: Sequence[str] | None = None,
+    where: Callable[[Message], bool] | None = None, errors: Errors = "raise", crc: Crc = "body", decompress: bool = True,
+    unwrap: bool = True, batch_bytes: int = 16 << 20, max_decompressed: int = 64 << 20,
+) -> Scan:  # fmt: skip
+    """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All else as scan().
+
+    buffer       contiguous; kept and not copied; zero space ends it
+    base_offset  physical offset of its first byte; None: learn it from the first record
+
+    >>> decode(encode("t", b"a", phy_offset=4096), base_offset=None).count()
+    1
+    """
+    view = memoryview(buffer).cast("B")
+    return Scan(
+        [], None, view, base_offset, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
+        columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap, batch_bytes=batch_bytes,
+        max_decompressed=max_decompressed,
+    )  # fmt: skip
