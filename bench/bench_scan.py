@@ -1,0 +1,220 @@
+"""How fast are logs read: into Arrow columns, filtered, as messages?"""
+
+import threading
+from functools import partial
+
+import java_peer
+import pyarrow as pa
+import rocketc
+from common import (
+    MIB,
+    MIXED_TOPICS,
+    Bench,
+    Log,
+    copying,
+    digest,
+    make_sum,
+    python_messages,
+    python_rows,
+    same,
+    sum_batches,
+    sum_messages,
+    timed,
+)
+
+BLOCK = 16 * MIB  # of memcpy, and stored bytes of a batch: both sides fill as much memory again and again
+NUMBERS = """queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC
+    preparedTransactionOffset storeSize""".split()
+PLAIN = [*NUMBERS, "topic", "body"]
+ALL = list(rocketc.COLUMN_NAMES)
+ALL_BUT_MAP = [name for name in ALL if name != "properties"]
+COMPARED = 5000  # records whose every column is compared with plain Python's before the clock starts
+
+bench = Bench("scan", __doc__)
+
+
+# ---------------------------------------------------------------- our side
+def read(path, **options):
+    """All batches of a scan, each let go when the next one comes, as whoever streams does."""
+    for _ in rocketc.scan(path, batch_bytes=BLOCK, **options).batches():
+        pass
+
+
+def iterate(path):
+    for _ in rocketc.scan(path):
+        pass
+
+
+def read_attributes(path):
+    """As much as Java's side reads of each message."""
+    return sum_messages(rocketc.scan(path))
+
+
+def in_threads(files, **options):
+    threads = [threading.Thread(target=read, args=(file,), kwargs=options) for file in files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# ---------------------------------------------------------------- checks
+def attribute(column: str) -> str:
+    """physicalOffset -> phy_offset: what a column is called in Python."""
+    column = {"physicalOffset": "phyOffset", "bodyCRC": "bodyCrc"}.get(column, column)
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in column)
+
+
+def plain_value(value):
+    if hasattr(value, "timestamp"):
+        return round(value.timestamp() * 1000)
+    return dict(value) if isinstance(value, list) else value
+
+
+def check_columns(log: Log, columns: list[str], **options):
+    """The sums of all records, and every column of the first ones."""
+    everything = rocketc.scan(log.path, columns=list({*columns, *PLAIN}), **options)
+    same(sum_batches(everything.batches()), log.sum, "rocketc")
+    rows = next(rocketc.scan(log.path, columns=columns, **options).batches()).slice(0, COMPARED).to_pylist()
+    for n, (row, message) in enumerate(zip(rows, python_messages(log.files[0], COMPARED), strict=False)):
+        message["file"] = log.files[0]
+        for column, value in row.items():
+            same(plain_value(value), message[attribute(column)], f"rocketc: {column} of record {n}")
+
+
+def check_topic(log: Log, topic: str):
+    found = rocketc.scan(log.path, topics=topic)
+    same(sum_batches(found.batches()), log.topics[topic], f"rocketc: {topic}")
+
+
+def check_python(log: Log, rows, limit: int):
+    """The Python peer over the whole of a short log, or as many records as it is timed with."""
+    found = [(m["topic"], m["body"]) if isinstance(m, dict) else m[1:] for m in rows(log.files[0], limit)]
+    batch = next(rocketc.scan(log.path, columns=["topic", "body"]).batches())
+    ours = pa.Table.from_batches([batch]).slice(0, len(found))
+    n = min(len(found), batch.num_rows)
+    same(found[:n], list(zip(*(ours.column(i).to_pylist() for i in range(2)), strict=True))[:n], "Python")
+
+
+# ---------------------------------------------------------------- rows
+def against_memcpy(log: Log, name: str):
+    """What decoding costs more than copying the same bytes. Both sides map the files anew in each round."""
+    for case, goal, columns, crc in (
+        ("numbers, topic, body; no CRC", 0.8, PLAIN, "none"),
+        ("numbers, topic, body; CRC", 0.6, PLAIN, "body"),
+        ("all columns but the map; CRC", 0.4, ALL_BUT_MAP, "body"),
+        ("all columns and the map; CRC", 0.25, ALL, "body"),
+    ):
+        bench.row(
+            f"{name} -> Arrow: {case}",
+            against="memcpy (by 16 MiB, remap)",
+            goal=goal,
+            work=log.bytes / 1e9,
+            unit="GB/s",
+            check=partial(check_columns, log, columns, crc=crc),
+            ours=timed(partial(read, log.path, columns=columns, crc=crc)),
+            theirs=timed(copying(log.files, BLOCK, remap=True)),
+        )
+
+
+def filtered(log: Log, name: str):
+    bench.row(
+        f"{name}, topic filter, 1 % kept, all columns; CRC",
+        against="memcpy (by 16 MiB, remap)",
+        goal=1.0,
+        work=log.bytes / 1e9,
+        unit="GB/s",
+        check=partial(check_topic, log, "RareTopic"),
+        ours=timed(partial(read, log.path, topics="RareTopic")),
+        theirs=timed(copying(log.files, BLOCK, remap=True)),
+    )
+
+
+def against_java(log: Log, name: str):
+    java = java_peer.start("scan", "crc", *log.files)
+    if not java:
+        return
+    with java:
+        for case, goal, ours, check in (
+            ("-> Arrow: numbers, topic, body; CRC", 10, partial(read, log.path, columns=PLAIN), None),
+            ("-> Arrow: all columns and the map; CRC", 4, partial(read, log.path), None),
+            ("iterating Message; CRC", 2, partial(iterate, log.path), partial(digest_check, log)),
+            ("iterating Message, 7 attributes read; CRC", None, partial(read_attributes, log.path), None),
+        ):
+
+            def checks(check=check):
+                same(java.round()[1:], log.sum, "Java")
+                same(read_attributes(log.path), log.sum, "rocketc")
+                if check:
+                    check()
+
+            bench.row(
+                f"{name} {case}",
+                against="Java MessageDecoder",
+                goal=goal,
+                work=log.sum.records / 1e6,
+                unit="M/s",
+                check=checks,
+                ours=timed(ours),
+                theirs=java.seconds,
+            )
+
+
+def digest_check(log: Log):
+    """Every field of every message, by both sides: takes a JVM of its own, so not in a quick run."""
+    if not bench.quick:
+        with java_peer.start("scan", "digest", *log.files, warm=0) as java:
+            same(digest(rocketc.scan(log.path)), make_sum(*java.round()[1:]), "rocketc")
+
+
+def against_python(log: Log, name: str):
+    limit = 20_000 if bench.quick else 200_000
+    for case, columns, rows in (
+        ("numbers, topic, body; CRC", PLAIN, python_rows),
+        ("all columns and the map; CRC", ALL, python_messages),
+    ):
+
+        def theirs(rows=rows):
+            for _ in rows(log.files[0], limit):
+                pass
+
+        bench.row(
+            f"{name} -> Arrow: {case}",
+            against="struct and zlib in Python",
+            goal=30,
+            work=log.sum.records / 1e6,
+            their_work=limit / 1e6,
+            unit="M/s",
+            check=partial(check_python, log, rows, limit),
+            ours=timed(partial(read, log.path, columns=columns)),
+            theirs=timed(theirs),
+        )
+
+
+def two_threads(log: Log, name: str):
+    """The GIL is released while a batch is decoded: two threads, a file each, against one thread over both."""
+    bench.row(
+        f"{name}, two files -> Arrow: all columns and the map; CRC; two threads",
+        against="one thread",
+        goal=1.5,
+        work=log.bytes / 1e9,
+        unit="GB/s",
+        check=partial(check_columns, log, ALL),
+        ours=timed(partial(in_threads, log.files)),
+        theirs=timed(partial(read, log.path)),
+    )
+
+
+def main():
+    big, small = bench.log(body=1024), bench.log(body=256)
+    against_memcpy(big, "1 KiB")
+    against_memcpy(small, "256 B")
+    filtered(bench.log(body=1024, topics=MIXED_TOPICS), "1 KiB")
+    filtered(bench.log(body=256, topics=MIXED_TOPICS), "256 B")
+    against_java(small, "256 B")
+    against_python(small, "256 B")
+    two_threads(bench.log(body=1024, file_size=64 * MIB if bench.quick else 512 * MIB), "1 KiB")
+
+
+if __name__ == "__main__":
+    main()
