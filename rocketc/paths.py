@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import errno
 import glob
+import itertools
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Union
@@ -56,6 +59,8 @@ def resolve(path: Paths) -> list[Log]:
     path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a list of them.
           Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log.
     Files that are named by their offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
+    Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
+    be named.
     Raises StoreIOError: nothing there, no permission, no commit log in a folder.
     """
     items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)
@@ -70,9 +75,12 @@ def resolve(path: Paths) -> list[Log]:
 
 
 def _parts(files: list[str]) -> list[list[str]]:
-    """Files named by offset stay together; each other one is a log of its own."""
+    """Files named by offset stay together (if an offset comes twice, with those of their folder); others are alone."""
     named = [file for file in files if base_of(file) is not None]
-    return ([named] if named else []) + [[file] for file in files if base_of(file) is None]
+    parts = [named] if named else []
+    if len({base_of(file) for file in named}) < len(named):
+        parts = [list(part) for _, part in itertools.groupby(sorted(named), key=os.path.dirname)]
+    return parts + [[file] for file in files if base_of(file) is None]
 
 
 def _expand(path: str) -> list[str]:
@@ -107,22 +115,52 @@ def _folder(path: str) -> list[str]:
 
 
 def _log(paths: list[str]) -> Log:
-    files = sorted(((base_of(path), path) for path in paths), key=lambda item: (item[0] is not None, item[0] or 0))
-    sizes = [_size(path) for _, path in files]
-    usual = max(sizes, default=0)
-    last = max((i for i, (_, path) in enumerate(files) if _has_data(path)), default=len(files) - 1)
+    """A log of these files: named by offset all of them, or a single one that is not."""
+    if len(paths) == 1 and base_of(paths[0]) is None:
+        size = _size(paths[0])
+        return Log((LogFile(paths[0], None, size, size, True),), ())
+    files = {int(os.path.basename(path)): path for path in paths}
+    there = {**_neighbours(files), **{base: (path, _size(path)) for base, path in files.items()}}
+    order = sorted(there)
+    usual = max((size for _, size in there.values()), default=0)
+    end = next((base for base in reversed(order) if _has_data(there[base][0])), -1)  # the last file with data
+    named = sorted(files)
     out: list[LogFile] = []
     missing: list[tuple[int, int]] = []
-    for i, ((base, path), size) in enumerate(zip(files, sizes)):
+    for i, base in enumerate(named):
+        path, size = there[base]
         limit = size
-        following = files[i + 1][0] if i + 1 < len(files) else None
-        if base is not None and following is not None:
-            limit = max(size, min(usual, following - base))
-            if base + limit < following:
-                missing.append((base + limit, following))
-        if i <= last:  # the files behind it are made ahead and empty
-            out.append(LogFile(path, base, size, limit, i == last))
+        next_at = bisect.bisect_right(order, base)
+        if next_at < len(order):
+            limit = max(size, min(usual, order[next_at] - base))
+        if i + 1 < len(named) and base + limit < named[i + 1]:
+            missing.append((base + limit, named[i + 1]))
+        out.append(LogFile(path, base, size, limit, base >= end))
+        if base >= end:
+            break  # the files behind it are made ahead and empty
     return Log(tuple(out), tuple(missing))
+
+
+def _neighbours(files: dict[int, str]) -> dict[int, tuple[str, int]]:
+    """The files of the same folders that are named by other offsets, with their sizes."""
+    out: dict[int, tuple[str, int]] = {}
+    for folder in sorted({os.path.dirname(path) for path in files.values()}):
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:
+            continue  # a file can be read in a folder that can't be listed
+        for name in names:
+            base = base_of(name)
+            if base is None or base in files:
+                continue
+            path = os.path.join(folder, name)
+            try:
+                info = os.stat(path)
+            except OSError:
+                continue  # removed this moment
+            if stat.S_ISREG(info.st_mode):
+                out.setdefault(base, (path, info.st_size))
+    return out
 
 
 def _size(path: str) -> int:

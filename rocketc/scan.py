@@ -90,7 +90,7 @@ class _Pass:
     def _walkers(self) -> Iterator[Walker]:
         scan = self._scan
         if scan._buffer is not None:
-            yield self._open(scan._buffer, scan._base, 0, True)
+            yield self._open(scan._buffer, scan._base, 0, True, scan._path)
         for log in scan._logs:
             if self._follow is not None:
                 yield from self._following(log)
@@ -337,19 +337,20 @@ def decode(
     tags: Texts | None = None, keys: Texts | None = None, begin: When | None = None, end: When | None = None,
     start: int | None = None, stop: int | None = None, columns: Sequence[str] | None = None,
     where: Callable[[Message], bool] | None = None, errors: Errors = "raise", crc: Crc = "body", decompress: bool = True,
-    unwrap: bool = True, batch_bytes: int = 16 << 20, max_decompressed: int = 64 << 20,
+    unwrap: bool = True, batch_bytes: int = 16 << 20, max_decompressed: int = 64 << 20, file: str | None = None,
 ) -> Scan:  # fmt: skip
     """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All else as scan().
 
     buffer       contiguous; kept and not copied; zero space ends it
     base_offset  physical offset of its first byte; None: learn it from the first record
+    file         what to call it in `file`, in errors and in the report
 
     >>> decode(encode("t", b"a", phy_offset=4096), base_offset=None).count()
     1
     """
     view = memoryview(buffer).cast("B")
     return Scan(
-        [], None, view, base_offset, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
+        [], file, view, base_offset, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
         columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap, batch_bytes=batch_bytes,
         max_decompressed=max_decompressed,
     )  # fmt: skip
