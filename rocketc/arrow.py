@@ -17,7 +17,8 @@ def import_pyarrow() -> ModuleType:
         import pyarrow
     except ImportError:
         raise ImportError("this needs pyarrow: pip install 'rocketc[arrow]'") from None
-    return pyarrow
+    module: ModuleType = pyarrow
+    return module
 
 
 def record_batches(batches: Iterable[Batch]) -> Iterator[pyarrow.RecordBatch]:

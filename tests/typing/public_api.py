@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any, Literal
 
 from typing_extensions import assert_type
 
@@ -25,23 +26,41 @@ def scanning() -> None:
 
 def results(scan: rocketc.Scan) -> None:
     assert_type(iter(scan), Iterator[rocketc.Message])
+    assert_type(scan.follow(poll=0.5), Iterator[rocketc.Message])
     assert_type(scan.count(), int)
     report = scan.report
     assert_type(report, rocketc.ScanReport)
     assert_type((report.records, report.bytes, report.blanks, report.files), tuple[int, int, int, int])
     assert_type(report.damage, list[rocketc.Damage])
     for damage in report.damage:
-        assert_type((damage.start, damage.stop, damage.reason), tuple[int, int, str])
+        assert_type((damage.file, damage.start, damage.stop, damage.reason), tuple[str | None, int, int, str])
+        damage.start = 0  # type: ignore[misc]
+    assert_type((report.missing, report.end), tuple[list[tuple[int, int]], int | None])
 
 
 def messages(message: rocketc.Message) -> None:
     assert_type((message.topic, message.queue_id, message.queue_offset), tuple[str, int, int])
     assert_type((message.keys, message.tags), tuple[str | None, str | None])
     assert_type((message.body, message.stored_body), tuple[bytes, bytes])
-    assert_type((message.store_timestamp, message.store_time), tuple[int, datetime])
+    assert_type((message.store_timestamp, message.store_time), tuple[int, datetime | None])
+    assert_type((message.phy_offset, message.file, message.record), tuple[int, str | None, bytes])
+    assert_type(message.version, Literal[1, 2])
+    assert_type((message.to_dict(), message.to_json()), tuple[dict[str, Any], str])
+    assert_type(rocketc.Message.of(b""), rocketc.Message)
+    rocketc.Message()  # type: ignore[call-arg]
     properties: Mapping[str, str] = message.properties
     assert_type(properties["KEYS"], str)
     message.queue_id = 1  # type: ignore[misc]
+
+
+def records() -> None:
+    assert_type(rocketc.encode("orders", b"", properties={"TAGS": "a"}, store_host=("::1", 10911), version=2), bytes)
+    rocketc.encode("orders", "text")  # type: ignore[arg-type]
+    rocketc.encode("orders", version=3)  # type: ignore[arg-type]
+    batch = rocketc.encode_batch([(0, b"a", {"KEYS": "k"}), (1, bytearray(b"b"), b""), (2, memoryview(b"c"), None)])
+    assert_type(rocketc.decode_batch(batch), list[tuple[int, bytes, bytes]])
+    assert_type(rocketc.encode_blank(8), bytes)
+    assert_type(rocketc.COLUMN_NAMES, tuple[str, ...])
 
 
 def errors(error: rocketc.CorruptRecordError) -> None:

@@ -1,0 +1,1 @@
+"""Records -> Arrow buffers; all of it is for Cython."""

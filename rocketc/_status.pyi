@@ -1,0 +1,1 @@
+"""Result codes and their one way into Python; all of it is for Cython."""

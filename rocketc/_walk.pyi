@@ -1,0 +1,39 @@
+"""From record to record through one file or buffer, damage included."""
+
+from typing_extensions import Buffer, Self
+
+from rocketc._filter import Filter
+from rocketc._mapped_file import MappedFile
+
+class Walker:
+    def __new__(
+        cls,
+        source: MappedFile | Buffer,
+        base: int | None,
+        filter: Filter,
+        *,
+        limit: int = 0,
+        start: int | None = None,
+        stop: int | None = None,
+        crc: int = 1,
+        errors: str = "raise",
+        last: bool = True,
+        follow: bool = False,
+        file: str | None = None,
+    ) -> Self: ...
+    @property
+    def base(self) -> int: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def blanks(self) -> int: ...
+    @property
+    def damage(self) -> list[tuple[int, int, str]]: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def file(self) -> str | None: ...
+    @property
+    def walked(self) -> int: ...
+    @property
+    def done(self) -> bool: ...
