@@ -16,7 +16,6 @@ from rocketc._columns cimport (
     KIND_BINARY,
     KIND_INT32,
     KIND_INT64,
-    KIND_MAP,
     KIND_STRING,
     KIND_TIMESTAMP,
     MAP_KEYS,
@@ -73,8 +72,9 @@ ctypedef struct SchemaNode:
     ArrowSchema* store
 
 COLUMN_NAMES = (
-    "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp", "keys", "tags", "body", "properties", "msgId",
-    "flag", "sysFlag", "reconsumeTimes", "bodyCRC", "bornHost", "storeHost", "preparedTransactionOffset", "storeSize", "file",
+    "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp", "keys", "tags", "body",
+    "properties", "msgId", "flag", "sysFlag", "reconsumeTimes", "bodyCRC", "bornHost", "storeHost",
+    "preparedTransactionOffset", "storeSize", "file",
 )
 cdef tuple _C_NAMES = tuple([name.encode() for name in COLUMN_NAMES])      # kept for good: schemas point into them
 
@@ -110,7 +110,9 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
     schema.release = NULL
 
 
-cdef bint schema_node(ArrowSchema* out, const char* format, const char* name, int64_t flags, int children) noexcept nogil:
+cdef bint schema_node(
+    ArrowSchema* out, const char* format, const char* name, int64_t flags, int children
+) noexcept nogil:
     """Fill out, with room for children; False if there is no memory (out is released then)."""
     cdef SchemaNode* node = <SchemaNode*>calloc(1, sizeof(SchemaNode))
     cdef int i
@@ -161,7 +163,8 @@ cdef int export_schema(const Selection* selected, ArrowSchema* out) except -1:
         column = selected.column[i]
         field = out.children[i]
         ok = schema_node(
-            field, format_of(kind_of(column)), PyBytes_AS_STRING(_C_NAMES[column]), ARROW_FLAG_NULLABLE, 1 if column == COL_PROPERTIES else 0
+            field, format_of(kind_of(column)), PyBytes_AS_STRING(_C_NAMES[column]), ARROW_FLAG_NULLABLE,
+            1 if column == COL_PROPERTIES else 0,
         )
         if ok and column == COL_PROPERTIES:
             ok = schema_node(field.children[0], "+s", "entries", 0, 2)
@@ -303,7 +306,10 @@ cdef Batch batch_of(Rows* rows):
 
 
 cdef class Batch:
-    """Rows of a scan as Arrow buffers; `pyarrow.record_batch(batch)` and others take it without a copy, any number of times."""
+    """Rows of a scan as Arrow buffers.
+
+    `pyarrow.record_batch(batch)` and others take it without a copy, any number of times.
+    """
 
     def __init__(self):
         raise TypeError("batches come from a scan")

@@ -111,9 +111,10 @@ cdef int64_t ms_of(str what, object when, int64_t default) except? -1:
 cdef class Filter:
     """topics, queues, tags, keys, begin, end as rocketc.scan() takes them; None filters nothing.
 
-    A record passes if its topic is one of `topics` (names, or patterns that match the whole topic), its queue id one of `queues`, its TAGS
-    one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, and its store timestamp in [begin, end).
-    Tags and keys of an inner batch are those of its entries, so the batch passes here and its entries are asked one by one.
+    A record passes if its topic is one of `topics` (names, or patterns that match the whole topic), its queue id one of
+    `queues`, its TAGS one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, and its store
+    timestamp in [begin, end). Tags and keys of an inner batch are those of its entries, so the batch passes here and
+    its entries are asked one by one.
     """
 
     def __cinit__(self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None):
@@ -149,7 +150,8 @@ cdef class Filter:
         self._end = ms_of("end", end, INT64_MAX)
         self._ask = len(self._patterns) > 0
         self._all = (
-            self._topics is None and self._tags is None and self._keys is None and self._queue_count < 0 and begin is None and end is None
+            self._topics is None and self._tags is None and self._keys is None and self._queue_count < 0
+            and begin is None and end is None
         )
 
     def __dealloc__(self):
@@ -209,5 +211,5 @@ cdef class Filter:
         keep = any([pattern.fullmatch(name) is not None for pattern in self._patterns])
         if self._topics._used >= TABLE_MAX:
             self._topics = table_of("topics", self._names)
-        self._topics.put(r.topic, r.topic_len, KEEP if keep else SKIP)
+        self._topics.put(r.topic, r.topic_len, <int>KEEP if keep else <int>SKIP)
         return 0

@@ -1,13 +1,15 @@
 # cython: language_level=3
 """Reading a file map that somebody else may cut short.
 
-A page of a file map that lies behind the file's end, or that the disk can't deliver, raises SIGBUS in the thread that touches it. Between
-enter() and leave() such a touch of the guarded map does not end the process: the handler puts zero pages in the place of the missing ones,
-sets *cut, and the thread reads on. Zeros end a log, so every loop over records ends by itself; the caller looks at *cut afterwards and raises.
-A SIGBUS of any other address goes to the handler that was there before.
+A page of a file map that lies behind the file's end, or that the disk can't deliver, raises SIGBUS in the thread that
+touches it. Between enter() and leave() such a touch of the guarded map does not end the process: the handler puts zero
+pages in the place of the missing ones, sets *cut, and the thread reads on. Zeros end a log, so every loop over records
+ends by itself; the caller looks at *cut afterwards and raises. A SIGBUS of any other address goes to the handler that
+was there before.
 
-No longjmp, no allocation, no lock: the handler reads a list that its own thread made and calls mmap, which on every system we know is a bare
-system call. The state of this module is the only one that lives outside an object: signal handlers belong to the process.
+No longjmp, no allocation, no lock: the handler reads a list that its own thread made and calls mmap, which on every
+system we know is a bare system call. The state of this module is the only one that lives outside an object: signal
+handlers belong to the process.
 """
 from rocketc._status cimport check
 
@@ -82,7 +84,10 @@ cdef extern from *:
 
 
 cdef int install() except -1:
-    """Put the handler before whatever handles SIGBUS now, if it is not there. Call it with the GIL, before a row of enter()."""
+    """Put the handler before whatever handles SIGBUS now, if it is not there.
+
+    Call it with the GIL, before a row of enter().
+    """
     check(rc_guard_install())
     return 0
 

@@ -32,7 +32,7 @@ cdef class Message:
     cdef:
         Record _r               # its pointers lead into the three bytes objects below
         bytes _raw              # the whole record as stored
-        bytes _body             # the plain body, or the inner batch that body and properties lie in; None: stored in _raw
+        bytes _body             # the plain body, or the inner batch that body and properties lie in; None: in _raw
         str _file               # path, or None
     cdef str _property(self, const char* name, int name_len)
     cdef const uint8_t* _behind_hosts(self) noexcept

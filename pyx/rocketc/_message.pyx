@@ -10,7 +10,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
 from rocketc._layout cimport (
-    RC_FLAG_COMPRESSED,
     RC_MAGIC_V1,
     RC_MSG_BODY_CRC_AT,
     RC_MSG_BORN_HOST_AT,
@@ -82,9 +81,10 @@ cdef class Message:
     """One message of a store. Scans make it; attributes are decoded when they are asked for, from a copy of the record.
 
     Names are RocketMQ's (MessageExt) in snake_case. Timestamps are int milliseconds; `store_time` and `born_time` are
-    the same as aware datetimes (None outside of the years 1 to 9999). Texts that are not UTF-8 are read as Java reads them, with U+FFFD.
-    A message of an inner batch has the queue offset, flag, body and properties of its own and all else of the record that holds it.
-    Messages compare equal if their records are, wherever they were read; they can be pickled.
+    the same as aware datetimes (None outside of the years 1 to 9999). Texts that are not UTF-8 are read as Java reads
+    them, with U+FFFD. A message of an inner batch has the queue offset, flag, body and properties of its own and all
+    else of the record that holds it. Messages compare equal if their records are, wherever they were read; they can be
+    pickled.
 
     >>> import rocketc
     >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", properties={"TAGS": "A"}))
@@ -93,13 +93,19 @@ cdef class Message:
     """
 
     def __init__(self):
-        raise TypeError("messages come from rocketc.scan() and rocketc.decode(); use Message.of(record) for a record's bytes")
+        raise TypeError(
+            "messages come from rocketc.scan() and rocketc.decode(); use Message.of(record) for a record's bytes"
+        )
 
     @staticmethod
     def of(bytes record not None, str file=None):
         """The message in the bytes of one record, which are checked for their lengths only.
 
         Raises CorruptRecordError.
+
+        >>> import rocketc
+        >>> rocketc.Message.of(rocketc.encode("orders", b"hi", queue_id=3)).queue_id
+        3
         """
         cdef Record r
         cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(record), <size_t>len(record), &r)
@@ -239,7 +245,9 @@ cdef class Message:
         return self._r.tail + RC_MSG_STORE_HOST_PAST + store_host_len(self._r.sys_flag)
 
     def to_dict(self):
-        """The columns of a scan as JSON-ready values: timestamps in ms; body as text, or bodyBase64; what is absent left out.
+        """The columns of a scan as JSON-ready values.
+
+        Timestamps are in ms; the body is text, or bodyBase64 if it is not UTF-8; what is absent is left out.
 
         >>> import rocketc
         >>> [m] = rocketc.decode(rocketc.encode("t", b"\\xff"))
@@ -277,13 +285,19 @@ cdef class Message:
         return out
 
     def to_json(self):
-        """to_dict() as one line of JSON."""
+        """to_dict() as one line of JSON.
+
+        >>> import rocketc
+        >>> rocketc.Message.of(rocketc.encode("t", b"a")).to_json()[:58]
+        '{"topic": "t", "queueId": 0, "queueOffset": 0, "physicalOf'
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __repr__(self):
         body = self.body
         shown = repr(body) if len(body) <= 40 else f"<{len(body)} bytes>"
-        return f"<Message {self.topic}/{self.queue_id}@{self.queue_offset} phy_offset={self.phy_offset} tags={self.tags!r} body={shown}>"
+        where = f"{self.topic}/{self.queue_id}@{self.queue_offset} phy_offset={self.phy_offset}"
+        return f"<Message {where} tags={self.tags!r} body={shown}>"
 
     def __eq__(self, other):
         cdef Message m

@@ -1,7 +1,8 @@
 # cython: language_level=3
 """Message records of the commit log: sizes, decoding, checks, encoding.
 
-The way from bytes to a Record is inline in _record.pxd, for the loops that walk over millions. Here is what is called less often, and the way back.
+The way from bytes to a Record is inline in _record.pxd, for the loops that walk over millions. Here is what is called
+less often, and the way back.
 """
 import ipaddress
 
@@ -136,7 +137,8 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     """Write d as one record.
 
     dst   room bytes, writable, any alignment; not kept
-    Returns RC_OK; RC_TOPIC_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_BAD_ARGUMENT (longer than 2 GiB) or RC_NO_ROOM, and then nothing is written.
+    Returns RC_OK; RC_TOPIC_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_BAD_ARGUMENT (longer than 2 GiB) or RC_NO_ROOM, and
+    then nothing is written.
     Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback.
     """
     cdef int64_t size = draft_size(d)
@@ -241,9 +243,10 @@ cdef bytes properties_bytes(object properties, bint trailing):
 
 
 def encode(
-    str topic, body=b"", *, int32_t queue_id=0, int32_t flag=0, int64_t queue_offset=0, int64_t phy_offset=0, int32_t sys_flag=0,
-    int64_t born_timestamp=0, born_host=("127.0.0.1", 0), int64_t store_timestamp=0, store_host=("127.0.0.1", 0), int32_t reconsume_times=0,
-    int64_t prepared_transaction_offset=0, properties=None, version=None, bint property_crc=False, bint trailing_separator=True,
+    str topic, body=b"", *, int32_t queue_id=0, int32_t flag=0, int64_t queue_offset=0, int64_t phy_offset=0,
+    int32_t sys_flag=0, int64_t born_timestamp=0, born_host=("127.0.0.1", 0), int64_t store_timestamp=0,
+    store_host=("127.0.0.1", 0), int32_t reconsume_times=0, int64_t prepared_transaction_offset=0, properties=None,
+    version=None, bint property_crc=False, bint trailing_separator=True,
 ):
     """Encode one message record as RocketMQ stores it; return its bytes.
 
@@ -269,7 +272,9 @@ def encode(
     cdef Draft d
     cdef bytes out
     # Java counts the UTF-16 units of the topic.
-    d.version = version if version is not None else 2 if len(topic.encode("utf-16-le")) // 2 > RC_TOPIC_V1_MAX_CHARS else 1
+    if version is None:
+        version = 2 if len(topic.encode("utf-16-le")) // 2 > RC_TOPIC_V1_MAX_CHARS else 1
+    d.version = version
     if d.version < 1 or d.version > 2:
         raise ValueError(f"version={version!r}: 1, 2 or None")
     if len(body) > INT32_MAX or len(props) > INT32_MAX or len(topic_utf8) > INT32_MAX:
@@ -306,7 +311,8 @@ def encode(
 def encode_blank_record(size_t size):
     """The blank record that fills the last `size` (at least 8) bytes of a file: size, magic, then zeros.
 
-    >>> encode_blank_record(9).hex()
+    >>> import rocketc
+    >>> rocketc.encode_blank(9).hex()
     '00000009cbd4319400'
     """
     cdef uint8_t head[RC_BLANK_BYTES]
@@ -317,13 +323,15 @@ def encode_blank_record(size_t size):
 
 
 def encode_batch(messages):
-    """Encode (flag, body, properties) triples in the wire form of a client batch, which is also the body of an inner batch.
+    """Encode (flag, body, properties) triples in the wire form of a client batch, which is also an inner batch's body.
 
-    properties  a mapping or the string as bytes. Raises IllegalMessageError for what the format can't hold.
+    properties  a mapping, or the stored string as bytes, or None. Raises IllegalMessageError for what the format
+                can't hold.
     Source: MessageDecoder.encodeMessages.
 
-    >>> decode_batch(encode_batch([(7, b"hi", {"KEYS": "k1"})]))
-    [(7, b'hi', b'KEYS\\x01k1\\x02')]
+    >>> import rocketc
+    >>> rocketc.encode_batch([(7, b"hi", {"KEYS": "k1"})]).hex(" ", 4)
+    '00000020 00000000 00000000 00000007 00000002 68690008 4b455953 016b3102'
     """
     cdef uint8_t head[24]
     cdef list out = []
@@ -351,6 +359,10 @@ def decode_batch(const uint8_t[::1] batch not None):
 
     Raises ValueError for bytes that are no batch.
     Source: MessageDecoder.decodeMessages.
+
+    >>> import rocketc
+    >>> rocketc.decode_batch(rocketc.encode_batch([(7, b"hi", {"KEYS": "k1"}), (0, b"", None)]))
+    [(7, b'hi', b'KEYS\\x01k1\\x02'), (0, b'', b'')]
     """
     cdef Record r
     cdef size_t at = 0, room = <size_t>batch.shape[0]
@@ -377,13 +389,21 @@ _WAYS = ("table", "pclmul", "vpclmul256", "vpclmul512", "arm64")
 
 
 def crc32_ways():
-    """The names of the ways to compute a CRC-32 that this processor has; the last is the fastest."""
+    """The names of the ways to compute a CRC-32 that this processor has; the last is the fastest.
+
+    >>> crc32_ways()[0]
+    'table'
+    """
     cdef int way
     return [_WAYS[way] for way in range(RC_CRC32_WAYS) if rc_crc32_way(way) != NULL]
 
 
 def crc32_by(str way, const uint8_t[::1] data not None, uint32_t value=0):
-    """zlib.crc32(data, value), computed in one of crc32_ways()."""
+    """zlib.crc32(data, value), computed in one of crc32_ways().
+
+    >>> f"{crc32_by('table', b'123456789'):08x}"
+    'cbf43926'
+    """
     cdef rc_crc32_fn fn = rc_crc32_way(<int>_WAYS.index(way))
     cdef uint32_t out
     if fn == NULL:
