@@ -5,7 +5,6 @@ from functools import partial
 
 import java_peer
 import pyarrow as pa
-import rocketc
 from common import (
     MIB,
     MIXED_TOPICS,
@@ -22,9 +21,22 @@ from common import (
     timed,
 )
 
+import rocketc
+
 BLOCK = 16 * MIB  # of memcpy, and stored bytes of a batch: both sides fill as much memory again and again
-NUMBERS = """queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC
-    preparedTransactionOffset storeSize""".split()
+NUMBERS = [
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "storeTimestamp",
+    "bornTimestamp",
+    "flag",
+    "sysFlag",
+    "reconsumeTimes",
+    "bodyCRC",
+    "preparedTransactionOffset",
+    "storeSize",
+]
 PLAIN = [*NUMBERS, "topic", "body"]
 ALL = list(rocketc.COLUMN_NAMES)
 ALL_BUT_MAP = [name for name in ALL if name != "properties"]
