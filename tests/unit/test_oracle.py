@@ -149,6 +149,9 @@ def test_numbers_the_spec_names():
     assert oracle.java_hash("TopicTest#k1") == 2746024
     assert oracle.java_hash("Aa") == oracle.java_hash("BB")
     assert oracle.java_hash("polygenelubricants") == -(1 << 31)
+    assert oracle.java_hash("t#achssxlk") == -(1 << 31)
+    assert oracle.key_hash("t", "achssxlk") == 0
+    assert oracle.key_hash("polygene", "x") == abs(oracle.java_hash("polygene#x"))
     assert oracle.java_hash("\U0001d11e") == 31 * 0xD834 + 0xDD1E
     assert oracle.crc32(b"hello") == 907060870
     assert oracle.crc32(b"") == 0
@@ -169,6 +172,8 @@ def test_numbers_the_spec_names():
         (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
         (b"a\x01\x01\x02", {"a": "\x01"}),
         (b"a\x01\x02b\x01c\x02", {"b": "c"}),
+        (b"name\x01\x02b\x01c\x02", {"b": "c"}),
+        (b"\x02a\x01b", {"a": "b"}),
         (b"\x01b\x02c\x01d\x02", {"c": "d"}),
         (b"\x01b\x01c\x02", {}),
         (b"ab\x02\x02c\x01d\x02", {"c": "d"}),
@@ -249,6 +254,38 @@ def test_what_is_not_said_is_zero():
     assert {r["bornHost"], r["storeHost"]} == {"127.0.0.1:0"}
 
 
+def test_every_number_is_signed():
+    names = ["queue_id", "flag", "queue_offset", "phy_offset", "born_timestamp", "store_timestamp", "reconsume_times"]
+    numbers = {name: -2 - n for n, name in enumerate([*names, "prepared_transaction_offset", "sys_flag"])}
+    numbers["sys_flag"] &= ~0x30
+    hosts = {"born_host": ("10.1.2.3", -11), "store_host": ("::1", -12)}
+    data = patched(oracle.encode("t", b"", **numbers, **hosts), 8, ">i", -13)
+    r = only_record(data, base=numbers["phy_offset"])
+    found = [r["queueId"], r["flag"], r["queueOffset"], r["physicalOffset"], r["bornTimestamp"], r["storeTimestamp"]]
+    found += [r["reconsumeTimes"], r["preparedTransactionOffset"], r["sysFlag"] & ~0x30]
+    assert found == list(numbers.values())
+    assert (r["bornHost"], r["storeHost"], r["bodyCRC"]) == ("10.1.2.3:-11", "[::1]:-12", -13)
+    assert r["msgId"] == "0" * 31 + "1" + "FFFFFFF4" + "FFFFFFFFFFFFFFFB"
+
+
+def test_hosts_decide_the_v6_bits():
+    assert only_record(oracle.encode("t", b"", sys_flag=0x3F))["sysFlag"] == 0xF
+    assert only_record(oracle.encode("t", b"", **V6))["sysFlag"] == 0x30
+    assert only_record(oracle.encode("t", b"", store_host=("::1", 1)))["sysFlag"] == 0x20
+
+
+def test_lengths_that_do_not_fit_their_field():
+    longest = b"p" * 32767
+    assert only_record(oracle.encode("t" * 32767, b"", properties=longest))["propertiesLen"] == 32767
+    for topic, properties in (("t" * 32768, b""), ("t", longest + b"p")):
+        with pytest.raises(struct.error):
+            oracle.encode(topic, b"", properties=properties)
+    with pytest.raises(struct.error):
+        oracle.encode("t", b"", properties=longest, property_crc=True)
+    with pytest.raises(struct.error):
+        oracle.encode_batch([(0, b"", longest + b"p")])
+
+
 def test_the_smallest_record():
     assert len(SMALLEST) == 91
     assert only_record(SMALLEST)["topic"] == ""
@@ -265,6 +302,8 @@ def patched(record, pos, code, *numbers):
 
 PLAIN = oracle.encode("topic", b"body", properties={"a": "b"})  # 91 bytes and 4 + 5 + 4
 WITH_CRC = oracle.encode("topic", b"body", properties={"a": "b"}, property_crc=True)
+LONG = oracle.encode("t", b"", properties={"long": "p" * 200})
+LONGEST = oracle.encode("\u3042" * 10922, b"", properties=b"p" * 32767)  # V2; the topic begins with E3 81
 BODY_LENGTH, BODY, TOPIC_LENGTH, PROPERTIES_LENGTH = 84, 88, 92, 98
 SMALLEST = oracle.encode("", b"")
 
@@ -290,9 +329,12 @@ REASONS = {
     "a V2 record of 91 bytes": (patched(SMALLEST, 4, ">i", oracle.MAGIC_V2), {}, "bad_body_length"),
     "a body to the end": (patched(PLAIN, BODY_LENGTH, ">i", 13), {}, "bad_topic_length"),
     "topic length -1": (patched(PLAIN, TOPIC_LENGTH, ">b", -1), {}, "bad_topic_length"),
+    "topic length -128": (patched(LONG, BODY, ">b", -128), {}, "bad_topic_length"),
+    "topic length -32768": (patched(LONGEST, BODY, ">h", -32768), {}, "bad_topic_length"),
     "topic length past the end": (patched(PLAIN, TOPIC_LENGTH, ">b", 10), {}, "bad_topic_length"),
     "a topic to the end": (patched(PLAIN, TOPIC_LENGTH, ">b", 9), {}, "bad_properties_length"),
     "properties length -1": (patched(PLAIN, PROPERTIES_LENGTH, ">h", -1), {}, "bad_properties_length"),
+    "properties length far below 0": (patched(LONGEST, BODY, ">h", 0), {}, "bad_properties_length"),
     "properties length past the end": (patched(PLAIN, PROPERTIES_LENGTH, ">h", 5), {}, "bad_properties_length"),
     "lengths say less": (patched(PLAIN, PROPERTIES_LENGTH, ">h", 3), {}, "bad_length"),
     "body": (patched(PLAIN, BODY, ">b", 0), {}, "bad_body_crc"),
@@ -413,6 +455,20 @@ def test_the_search_checks_bodies_even_when_told_not_to():
     data, starts = log_of(4)
     bad = patched(patched(data, starts[1] + 4, ">i", 1), starts[2] + BODY, ">b", 0)
     assert outline(oracle.walk(bad, crc="none")) == [0, (starts[1], starts[3], "bad_magic"), starts[3]]
+
+
+def test_the_search_checks_property_crcs_if_all_is_checked():
+    data, _ = log_of(1)
+    record = oracle.encode("t", b"", flag=1, phy_offset=SIZE, property_crc=True)
+    bad = patched(data, 4, ">i", 1) + patched(record, 16, ">i", 2)
+    assert outline(oracle.walk(bad, crc="none")) == [(0, SIZE, "bad_magic"), SIZE]
+    assert outline(oracle.walk(bad, crc="body")) == [(0, SIZE, "bad_magic"), SIZE]
+    assert outline(oracle.walk(bad, crc="full")) == [(0, len(bad), "bad_magic")]
+
+
+def test_the_search_begins_one_byte_behind():
+    data, starts = log_of(2, base=1)
+    assert outline(oracle.walk(b"x" + data)) == [(0, 1, "bad_magic"), *starts]
 
 
 def test_a_record_in_a_body_is_not_found():
@@ -553,6 +609,7 @@ def test_inner_batch():
         (9, 3, b"\xff", None, "k"),
     ]
     assert {m["storeSize"] for m in messages} == {len(data)}
+    assert [m["storedProperties"] for m in messages] == [b"TAGS\x01A\x02", b"", b"KEYS\x01k\x02"]
     assert only_record(oracle.encode_inner_batch("t", entries))["properties"]["INNER_BASE"] == "0"
     assert oracle.read([record], unwrapping=False) == [{**record, "body": record["storedBody"]}]
 
@@ -580,6 +637,7 @@ WIRE = oracle.encode_batch([(0, b"body", {"a": "b"})])  # 22 + 4 + 4 bytes, prop
         WIRE[:21],
         patched(WIRE, 0, ">i", len(WIRE) - 1),
         patched(WIRE, 16, ">i", -1),
+        patched(WIRE, 16, ">i", len(WIRE) - 20),
         patched(WIRE, 16, ">i", 0x7FFFFFFF),
         patched(WIRE, 24, ">h", -1),
         patched(WIRE, 24, ">h", 5),
