@@ -4,7 +4,8 @@ try:
     from rocketc._message import Message
 except ImportError as error:
     raise ImportError(
-        f"rocketc's extension modules are not built or do not fit this Python ({error}); run `make setup` or `pip install .`"
+        f"rocketc's extension modules are not built or do not fit this Python ({error}); "
+        "run `make setup` or `pip install .`"
     ) from error
 
 from rocketc._arrow import COLUMN_NAMES, Batch

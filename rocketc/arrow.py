@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 
 def import_pyarrow() -> ModuleType:
+    """pyarrow, or an ImportError that says how to get it.
+
+    >>> import_pyarrow().__name__
+    'pyarrow'
+    """
     try:
         import pyarrow
     except ImportError:
@@ -22,13 +27,23 @@ def import_pyarrow() -> ModuleType:
 
 
 def record_batches(batches: Iterable[Batch]) -> Iterator[pyarrow.RecordBatch]:
-    """Each batch as a pyarrow.RecordBatch, without a copy."""
+    """Each batch as a pyarrow.RecordBatch, without a copy.
+
+    >>> list(record_batches([]))
+    []
+    """
     pa = import_pyarrow()
     for batch in batches:
         yield pa.record_batch(batch)
 
 
 def table(batches: Iterable[Batch], columns: Iterable[str] | None) -> pyarrow.Table:
-    """All batches as one pyarrow.Table, without a copy."""
+    """All batches as one pyarrow.Table, without a copy.
+
+    columns  of the batches: a table without rows has them too; None for all
+
+    >>> table([], ["topic", "body"]).schema.names
+    ['topic', 'body']
+    """
     pa = import_pyarrow()
     return pa.Table.from_batches(list(record_batches(batches)), schema=pa.schema(Schema(columns)))

@@ -44,7 +44,11 @@ def decompress(kind: int, body: bytes, limit: int) -> bytes:
 
     kind   compression type of sysFlag: 0 and 3 zlib, 1 LZ4 frame, 2 zstd
     limit  bytes; what would be longer raises BadBody("too_large") and no more than limit + 1 bytes are made of it
-    Raises BadBody("bad_compression") for bytes of another kind or without an end, MissingCodecError if the library is not installed.
+    Raises BadBody("bad_compression") for bytes of another kind or without an end, MissingCodecError if the library is
+    not installed.
+
+    >>> decompress(3, zlib.compress(b"hello"), limit=5)
+    b'hello'
     """
     make = _DECOMPRESSORS.get(kind)
     if make is None:

@@ -11,12 +11,11 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Union
 
 from rocketc.errors import StoreIOError
 
-StrPath = Union[str, "os.PathLike[str]"]
-Paths = Union[StrPath, Iterable[StrPath]]
+StrPath = str | os.PathLike[str]
+Paths = StrPath | Iterable[StrPath]
 
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -41,14 +40,18 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Log:
-    """The files of one commit log in order, and the ranges of physical offsets between them for which there is no file."""
+    """The files of one commit log in order, and the ranges of physical offsets between them that have no file."""
 
     files: tuple[LogFile, ...]
     missing: tuple[tuple[int, int], ...]
 
 
 def base_of(path: str) -> int | None:
-    """The physical offset that a file's name says, or None."""
+    """The physical offset that a file's name says, or None.
+
+    >>> base_of("store/commitlog/00000000001073741824"), base_of("notes.txt")
+    (1073741824, None)
+    """
     name = os.path.basename(path)
     return int(name) if _OFFSET_NAME.fullmatch(name) else None
 
@@ -56,12 +59,19 @@ def base_of(path: str) -> int | None:
 def resolve(path: Paths) -> list[Log]:
     """Find the commit log files that a path names.
 
-    path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a list of them.
-          Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log.
-    Files that are named by their offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
+    path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a
+          list of them. Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log.
+    Files that are named by their offset and do not overlap make one log, whatever folders they lie in; others are logs
+    of their own.
     Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
     be named.
     Raises StoreIOError: nothing there, no permission, no commit log in a folder.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "00000000000000000000").write_bytes(b"data")
+    >>> [(file.base, file.size, file.last) for log in resolve(folder) for file in log.files]
+    [(0, 4, True)]
     """
     items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not items:

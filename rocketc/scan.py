@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal
 
 from rocketc import arrow
 from rocketc._arrow import Batch, Schema, stream_capsule
@@ -23,12 +23,13 @@ from rocketc.paths import Log, Paths, resolve
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import Buffer
 
     from rocketc.paths import LogFile
 
-Topics = Union[str, "re.Pattern[str]", Iterable[Union[str, "re.Pattern[str]"]]]
-Texts = Union[str, Iterable[str]]
-When = Union[int, datetime.datetime]
+Topics = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
+Texts = str | Iterable[str]
+When = int | datetime.datetime
 Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
 
@@ -62,7 +63,7 @@ class ScanReport:
     blanks   blank records (each closes a file)
     files    files opened
     damage   what was stepped over (errors="skip" or "report")
-    missing  ranges of physical offsets for which there is no file between others; no error: part of a log can be read too
+    missing  ranges of physical offsets for which there is no file between others; no error: part of a log can be read
     end      physical offset behind the last byte read, None if nothing was
     """
 
@@ -75,6 +76,32 @@ class ScanReport:
     end: int | None = None
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What scan() was asked for, but for the filter."""
+
+    start: int | None
+    stop: int | None
+    columns: Sequence[str] | None
+    where: Callable[[Message], bool] | None
+    errors: Errors
+    crc: Crc
+    decompress: bool
+    unwrap: bool
+    batch_bytes: int
+    max_decompressed: int
+
+    def __post_init__(self) -> None:
+        if self.errors not in ("raise", "skip", "report"):
+            raise ValueError(f"errors={self.errors!r}: 'raise', 'skip' or 'report'")
+        if self.crc not in _CRC:
+            raise ValueError(f"crc={self.crc!r}: 'none', 'body' or 'full'")
+        if self.batch_bytes < 1:
+            raise ValueError(f"batch_bytes={self.batch_bytes}: at least 1")
+        if self.max_decompressed < 0:
+            raise ValueError(f"max_decompressed={self.max_decompressed}: at least 0")
+
+
 class _Pass:
     """One pass over the sources of a scan: opens one after the other and keeps the books."""
 
@@ -84,8 +111,17 @@ class _Pass:
         self._walker: Walker | None = None
         self._noted = 0
         self._report = ScanReport(missing=[gap for log in scan._logs for gap in log.missing])
-        options = scan._reading
-        self.reader = Reader(self._walkers(), scan._filter, columns=columns, **options)
+        reading = scan._reading
+        self.reader = Reader(
+            self._walkers(),
+            scan._filter,
+            columns=columns,
+            where=reading.where,
+            decompress=reading.decompress,
+            unwrap=reading.unwrap,
+            max_decompressed=reading.max_decompressed,
+            batch_bytes=reading.batch_bytes,
+        )
 
     def _walkers(self) -> Iterator[Walker]:
         scan = self._scan
@@ -133,12 +169,20 @@ class _Pass:
         position: int | None = None,
     ) -> Walker:
         self._close()
-        scan = self._scan
-        start = scan._start if position is None else position
+        reading = self._scan._reading
         self._walker = Walker(
-            source, base, scan._filter, limit=limit, start=start, stop=scan._stop, crc=scan._crc, errors=scan._errors,
-            last=last, follow=self._follow is not None, file=path,
-        )  # fmt: skip
+            source,
+            base,
+            self._scan._filter,
+            limit=limit,
+            start=reading.start if position is None else position,
+            stop=reading.stop,
+            crc=_CRC[reading.crc],
+            errors=reading.errors,
+            last=last,
+            follow=self._follow is not None,
+            file=path,
+        )
         self._report.files += 1
         return self._walker
 
@@ -152,7 +196,7 @@ class _Pass:
 
     def note(self) -> None:
         """Warn of new damage, if that was asked for."""
-        if self._walker is None or self._scan._errors != "report":
+        if self._walker is None or self._scan._reading.errors != "report":
             return
         for start, stop, reason in self._walker.damage[self._noted :]:
             warnings.warn(str(Damage(self._walker.file, start, stop, reason)), DamageWarning, stacklevel=4)
@@ -187,50 +231,38 @@ class _Pass:
 class Scan:
     """Messages of commit log files, read when asked for. Made by rocketc.scan() and rocketc.decode().
 
-    Iterating gives Message; batches(), to_arrow() and every consumer of the Arrow PyCapsule protocol (DuckDB, Polars, pandas,
-    pyarrow, nanoarrow) get columns. Each pass starts afresh, and `report` tells of the latest one. A pass belongs to one thread;
-    several passes, also of one Scan, may run in several threads, and columns are decoded without the GIL.
+    Iterating gives Message; batches(), to_arrow() and every consumer of the Arrow PyCapsule protocol (DuckDB, Polars,
+    pandas, pyarrow, nanoarrow) get columns. Each pass starts afresh, and `report` tells of the latest one. A pass
+    belongs to one thread; several passes, also of one Scan, may run in several threads, and columns are decoded without
+    the GIL.
+
+    >>> import rocketc
+    >>> scan = rocketc.decode(rocketc.encode("orders", b"hi") + b"no record", errors="skip")
+    >>> [m.body for m in scan]
+    [b'hi']
+    >>> scan.report.damage
+    [Damage(file=None, start=99, stop=108, reason='bad_magic')]
     """
 
     def __init__(
-        self, logs: list[Log], path: Paths | None, buffer: Any, base: int | None, *, topics: Topics | None, queues: int | Iterable[int] | None,
-        tags: Texts | None, keys: Texts | None, begin: When | None, end: When | None, start: int | None, stop: int | None,
-        columns: Sequence[str] | None, where: Callable[[Message], bool] | None, errors: Errors, crc: Crc, decompress: bool,
-        unwrap: bool, batch_bytes: int, max_decompressed: int,
-    ) -> None:  # fmt: skip
-        if errors not in ("raise", "skip", "report"):
-            raise ValueError(f"errors={errors!r}: 'raise', 'skip' or 'report'")
-        if crc not in _CRC:
-            raise ValueError(f"crc={crc!r}: 'none', 'body' or 'full'")
-        if batch_bytes < 1:
-            raise ValueError(f"batch_bytes={batch_bytes}: at least 1")
-        if max_decompressed < 0:
-            raise ValueError(f"max_decompressed={max_decompressed}: at least 0")
+        self, logs: list[Log], path: Paths | None, buffer: Any, base: int | None, filter: Filter, reading: _Reading
+    ) -> None:
         self._logs = logs
         self._path: Any = path
         self._buffer = buffer
         self._base = base
-        self._start = start
-        self._stop = stop
-        self._errors = errors
-        self._crc = _CRC[crc]
-        self._columns = list(Schema(columns).names)
-        self._filter = Filter(topics, queues, tags, keys, begin, end)
-        self._reading = {
-            "where": where,
-            "decompress": decompress,
-            "unwrap": unwrap,
-            "max_decompressed": max_decompressed,
-            "batch_bytes": batch_bytes,
-        }
+        self._filter = filter
+        self._reading = reading
+        self._columns = Schema(reading.columns).names
         self._pass: _Pass | None = None
 
     def _is_outside(self, file: LogFile) -> bool:
         """Whether no record of the file can begin in [start, stop)."""
         if file.base is None:
             return False
-        before = self._start is not None and file.base + max(file.limit, file.size) <= self._start
-        return before or (self._stop is not None and file.base >= self._stop)
+        start, stop = self._reading.start, self._reading.stop
+        before = start is not None and file.base + max(file.limit, file.size) <= start
+        return before or (stop is not None and file.base >= stop)
 
     def _begin(self, columns: Sequence[str] | None, follow: float | None = None) -> _Pass:
         self._pass = _Pass(self, columns, follow)
@@ -239,7 +271,9 @@ class Scan:
     def __iter__(self) -> Iterator[Message]:
         """The messages, in log order.
 
-        >>> [m.body for m in decode(encode("t", b"a") + encode("t", b"b", phy_offset=93))]
+        >>> import rocketc
+        >>> two = rocketc.encode("t", b"a") + rocketc.encode("t", b"b", phy_offset=93)
+        >>> [m.body for m in rocketc.decode(two)]
         [b'a', b'b']
         """
         return itertools.chain.from_iterable(self._begin([]).blocks())
@@ -248,6 +282,12 @@ class Scan:
         """The messages there are and all that come later, for ever; `poll` seconds between two looks.
 
         For one log of files named by their offset. Raises ValueError for a buffer or several logs.
+
+        >>> import pathlib, tempfile, rocketc
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "00000000000000000000").write_bytes(rocketc.encode("t", b"first") + bytes(100))
+        >>> next(rocketc.scan(folder).follow()).body
+        b'first'
         """
         if len(self._logs) != 1:
             raise ValueError("follow() needs one commit log")
@@ -256,7 +296,8 @@ class Scan:
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).
 
-        >>> [batch.num_rows for batch in decode(encode("t", b"a")).batches()]
+        >>> import rocketc
+        >>> [batch.num_rows for batch in rocketc.decode(rocketc.encode("t", b"a")).batches()]
         [1]
         """
         return arrow.record_batches(self._begin(self._columns).batches())
@@ -264,7 +305,8 @@ class Scan:
     def to_arrow(self) -> pyarrow.Table:
         """All of it as one pyarrow.Table (extra `arrow`).
 
-        >>> decode(encode("t", b"a"), columns=["topic", "body"]).to_arrow().to_pylist()
+        >>> import rocketc
+        >>> rocketc.decode(rocketc.encode("t", b"a"), columns=["topic", "body"]).to_arrow().to_pylist()
         [{'topic': 't', 'body': b'a'}]
         """
         return arrow.table(self._begin(self._columns).batches(), self._columns)
@@ -272,7 +314,8 @@ class Scan:
     def count(self) -> int:
         """How many messages there are; checked as by iterating.
 
-        >>> decode(encode("t", b"a")).count()
+        >>> import rocketc
+        >>> rocketc.decode(rocketc.encode("t", b"a")).count()
         1
         """
         run = self._begin([])
@@ -294,13 +337,26 @@ class Scan:
 
 
 def scan(
-    path: Paths, *, topics: Topics | None = None, queues: int | Iterable[int] | None = None, tags: Texts | None = None,
-    keys: Texts | None = None, begin: When | None = None, end: When | None = None, start: int | None = None,
-    stop: int | None = None, columns: Sequence[str] | None = None, where: Callable[[Message], bool] | None = None,
-    errors: Errors = "raise", crc: Crc = "body", decompress: bool = True, unwrap: bool = True, batch_bytes: int = 16 << 20,
+    path: Paths,
+    *,
+    topics: Topics | None = None,
+    queues: int | Iterable[int] | None = None,
+    tags: Texts | None = None,
+    keys: Texts | None = None,
+    begin: When | None = None,
+    end: When | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Callable[[Message], bool] | None = None,
+    errors: Errors = "raise",
+    crc: Crc = "body",
+    decompress: bool = True,
+    unwrap: bool = True,
+    batch_bytes: int = 16 << 20,
     max_decompressed: int = 64 << 20,
-) -> Scan:  # fmt: skip
-    """Read the messages of a RocketMQ commit log. Read-only; no broker and no JVM; the store may be live, copied, or damaged.
+) -> Scan:
+    """Read the messages of a RocketMQ commit log: read-only, without a broker; it may be live, copied, or damaged.
 
     path        store root, commit log folder, file, glob, or a list of them
     topics      names, and compiled patterns that match the whole topic
@@ -311,46 +367,69 @@ def scan(
     start, stop physical offsets, [start, stop): records whose first byte lies there
     columns     names and order of the Arrow columns; None: all
     where       a predicate of Message, asked last
-    errors      "raise": CorruptRecordError at the first damage; "skip": go on at the next record; "report": and warn (DamageWarning).
-                What was lost is in `report.damage` with both.
+    errors      "raise": CorruptRecordError at the first damage; "skip": go on at the next record; "report": and warn
+                (DamageWarning). What was lost is in `report.damage` with both.
     crc         "none"; "body": BODYCRC of each record handed out; "full": the property CRC too, where a record has one
     decompress  zlib, LZ4 and zstd bodies (extra `compression` for the latter two), each up to max_decompressed bytes
     unwrap      hand out an inner batch as its messages
     batch_bytes stored bytes of the records in an Arrow batch, about
     Raises StoreIOError at once for a path that can't be read, ValueError and TypeError for options.
 
-    >>> import tempfile, pathlib
+    >>> import pathlib, tempfile, rocketc
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "00000000000000000000").write_bytes(encode("orders", b"hi", properties={"TAGS": "A"}))
-    >>> [m.body for m in scan(folder, topics="orders", tags="A")]
+    >>> record = rocketc.encode("orders", b"hi", properties={"TAGS": "A"})
+    >>> _ = (folder / "00000000000000000000").write_bytes(record)
+    >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
     [b'hi']
     """
     return Scan(
-        resolve(path), path, None, None, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
-        columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap, batch_bytes=batch_bytes,
-        max_decompressed=max_decompressed,
-    )  # fmt: skip
+        resolve(path),
+        path,
+        None,
+        None,
+        Filter(topics, queues, tags, keys, begin, end),
+        _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
+    )
 
 
 def decode(
-    buffer: Any, base_offset: int | None = 0, *, topics: Topics | None = None, queues: int | Iterable[int] | None = None,
-    tags: Texts | None = None, keys: Texts | None = None, begin: When | None = None, end: When | None = None,
-    start: int | None = None, stop: int | None = None, columns: Sequence[str] | None = None,
-    where: Callable[[Message], bool] | None = None, errors: Errors = "raise", crc: Crc = "body", decompress: bool = True,
-    unwrap: bool = True, batch_bytes: int = 16 << 20, max_decompressed: int = 64 << 20, file: str | None = None,
-) -> Scan:  # fmt: skip
+    buffer: Buffer,
+    base_offset: int | None = 0,
+    *,
+    topics: Topics | None = None,
+    queues: int | Iterable[int] | None = None,
+    tags: Texts | None = None,
+    keys: Texts | None = None,
+    begin: When | None = None,
+    end: When | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Callable[[Message], bool] | None = None,
+    errors: Errors = "raise",
+    crc: Crc = "body",
+    decompress: bool = True,
+    unwrap: bool = True,
+    batch_bytes: int = 16 << 20,
+    max_decompressed: int = 64 << 20,
+    file: str | None = None,
+) -> Scan:
     """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All else as scan().
 
     buffer       contiguous; kept and not copied; zero space ends it
     base_offset  physical offset of its first byte; None: learn it from the first record
     file         what to call it in `file`, in errors and in the report
 
-    >>> decode(encode("t", b"a", phy_offset=4096), base_offset=None).count()
+    >>> import rocketc
+    >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()
     1
     """
     view = memoryview(buffer).cast("B")
     return Scan(
-        [], file, view, base_offset, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
-        columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap, batch_bytes=batch_bytes,
-        max_decompressed=max_decompressed,
-    )  # fmt: skip
+        [],
+        file,
+        view,
+        base_offset,
+        Filter(topics, queues, tags, keys, begin, end),
+        _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
+    )
