@@ -16,14 +16,15 @@ FLOORS = """
     2   codecs
     3   _status
     4   _guard _locks _record
-    5   _columns _filter _mapped_file _message
-    6   _mapped_file_queue _checkpoint _walk
-    7   _commit_log _consume_queue _index_file
-    8   _store
-    9   paths scan arrow
-    10  verify salvage rebuild
-    11  spark cli __init__
-    12  __main__
+    5   _filter _mapped_file _message
+    6   _columns _mapped_file_queue _checkpoint _walk
+    7   _arrow _commit_log _consume_queue _index_file
+    8   _reader _store
+    9   paths arrow
+    10  scan
+    11  verify salvage rebuild
+    12  spark cli __init__
+    13  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -1,0 +1,49 @@
+"""The examples in docstrings run, and every public function has one."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+import rocketc
+
+FOUND = [module.name for module in pkgutil.walk_packages(rocketc.__path__, "rocketc.")]
+MODULES = ["rocketc", *(name for name in FOUND if not name.endswith(".__main__"))]  # to import that is to run it
+
+
+def public_functions() -> Iterator[tuple[str, object]]:
+    """Functions of the package, methods of its classes, and functions of the Python modules right below it."""
+    for name in rocketc.__all__:
+        thing = getattr(rocketc, name)
+        if inspect.isclass(thing):
+            for method in vars(thing):
+                if not method.startswith("_") and callable(getattr(thing, method)):
+                    yield f"{name}.{method}", getattr(thing, method)
+        elif callable(thing):
+            yield name, thing
+    for _, name, is_package in pkgutil.iter_modules(rocketc.__path__):
+        if not (is_package or name.startswith("_")):
+            for function, thing in vars(importlib.import_module(f"rocketc.{name}")).items():
+                if inspect.isfunction(thing) and thing.__module__ == f"rocketc.{name}" and not function.startswith("_"):
+                    yield f"{name}.{function}", thing
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the examples make their folders
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("thing", [pytest.param(thing, id=name) for name, thing in public_functions()])
+def test_public_function_has_an_example(thing):
+    assert ">>> " in (inspect.getdoc(thing) or "")
+
+
+def test_scan_and_decode_take_the_same_options():
+    scan, decode = (inspect.signature(function).parameters for function in (rocketc.scan, rocketc.decode))
+    options = [parameter for parameter in scan.values() if parameter.kind is parameter.KEYWORD_ONLY]
+    assert options == [p for p in decode.values() if p.kind is p.KEYWORD_ONLY and p.name != "file"]
