@@ -11,114 +11,120 @@
 #include <emmintrin.h>
 #endif
 
-/* Where a pair stands in the string; positions and lengths in bytes. */
+/* Where a pair stands in the string, positions in bytes; neither part is empty. */
 typedef struct rc_pair {
-    uint16_t name_at;
-    uint16_t name_len;  /* > 0 */
-    uint16_t value_at;
-    uint16_t value_len; /* > 0 */
+    int32_t name;       /* [name, name_end) */
+    int32_t name_end;
+    int32_t value;      /* [value, value_end) */
+    int32_t value_end;
 } rc_pair;
 
 enum {
     RC_PAIR_MIN_BYTES = 4, /* n 1 v 2; so a string of 32767 bytes holds at most 8192 pairs */
-    RC_PAIRS_MAX = 8192,
+    RC_PAIRS_MAX = 8194,  /* and two for what turns out to be none */
+    RC_PAIRS_SEEN = 16384,
 };
 
-/* The walk over the separators, one call for each in order. */
-typedef struct rc_splitter {
-    rc_pair *pairs;
-    int count;
-    int start;  /* of this piece */
-    int middle; /* the first 0x01 of this piece, -1 before it */
-} rc_splitter;
-
-static inline void rc_split_end(rc_splitter *s, int end)
+/* Bit i: p[i] == c, for 64 bytes at p. */
+static inline uint64_t rc_equal_mask(const uint8_t *p, uint8_t c)
 {
-    if (s->middle > s->start && s->middle < end - 1) {
-        rc_pair *pair = s->pairs + s->count++;
-        pair->name_at = (uint16_t)s->start;
-        pair->name_len = (uint16_t)(s->middle - s->start);
-        pair->value_at = (uint16_t)(s->middle + 1);
-        pair->value_len = (uint16_t)(end - s->middle - 1);
+    uint64_t mask = 0;
+#if defined(__SSE2__)
+    const __m128i v = _mm_set1_epi8((char)c);
+    for (int i = 0; i < 4; i++) {
+        __m128i equal = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + 16 * i)), v);
+        mask |= (uint64_t)(unsigned)_mm_movemask_epi8(equal) << 16 * i;
     }
-    s->start = end + 1;
-    s->middle = -1;
-}
-
-static inline void rc_split_at(rc_splitter *s, int at, uint8_t separator)
-{
-    if (separator == 2)
-        rc_split_end(s, at);
-    else if (s->middle < 0)
-        s->middle = at;
+#else
+    for (int i = 0; i < 64; i++)
+        mask |= (uint64_t)(p[i] == c) << i;
+#endif
+    return mask;
 }
 
 /* Split n bytes (at most 32767) at p; pairs with an empty name or value are left out.
- * pairs: room for n / 4 + 1 pairs. Returns their number, in the order of the string, duplicates included. */
-static inline int rc_split_properties(const uint8_t *p, int n, rc_pair *pairs)
+ * end: p is readable up to here, at least n bytes. pairs: room for n / 4 + 2 pairs.
+ * Returns their number, in the order of the string, duplicates included. */
+static inline int rc_split_properties(const uint8_t *p, int n, const uint8_t *end, rc_pair *pairs)
 {
-    rc_splitter s = {pairs, 0, 0, -1};
-    int i = 0;
-#if defined(__SSE2__)
-    const __m128i one = _mm_set1_epi8(1), two = _mm_set1_epi8(2);
-    for (; i + 16 <= n; i += 16) {
-        __m128i v = _mm_loadu_si128((const __m128i *)(p + i));
-        unsigned hits = (unsigned)_mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(v, one), _mm_cmpeq_epi8(v, two)));
-        for (; hits != 0; hits &= hits - 1) {
-            int at = i + __builtin_ctz(hits);
-            rc_split_at(&s, at, p[at]);
+    rc_pair *pair = pairs;
+    int start = 0, middle = -1; /* of this piece: its first byte, its first 0x01 */
+    for (int base = 0; base < n; base += 64) {
+        const uint8_t *bytes = p + base;
+        uint8_t last[64];
+        uint64_t inside = n - base >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << (n - base)) - 1, ones, twos;
+        if (end - bytes < 64) {
+            memset(last, 0, sizeof last);
+            memcpy(last, bytes, (size_t)(n - base < 64 ? n - base : 64));
+            bytes = last;
         }
+        ones = rc_equal_mask(bytes, 1) & inside;
+        twos = rc_equal_mask(bytes, 2) & inside;
+        for (; twos != 0; twos &= twos - 1) {
+            int bit = __builtin_ctzll(twos), stop = base + bit;
+            if (middle < 0 && ones != 0)
+                middle = base + __builtin_ctzll(ones);
+            pair->name = start;
+            pair->name_end = middle;
+            pair->value = middle + 1;
+            pair->value_end = stop;
+            pair += middle > start && middle < stop - 1;
+            start = stop + 1;
+            middle = -1;
+            ones &= ~(uint64_t)0 << bit;
+        }
+        if (middle < 0 && ones != 0)
+            middle = base + __builtin_ctzll(ones);
     }
-#endif
-    for (; i < n; i++) {
-        if (p[i] == 1 || p[i] == 2)
-            rc_split_at(&s, i, p[i]);
-    }
-    if (s.start < n)
-        rc_split_end(&s, n);
-    return s.count;
+    pair->name = start; /* the last separator may be missing */
+    pair->name_end = middle;
+    pair->value = middle + 1;
+    pair->value_end = n;
+    pair += start < n && middle > start && middle < n - 1;
+    return (int)(pair - pairs);
 }
 
 static inline int rc_same_name(const uint8_t *p, const rc_pair *a, const rc_pair *b)
 {
-    return a->name_len == b->name_len && memcmp(p + a->name_at, p + b->name_at, a->name_len) == 0;
+    int n = a->name_end - a->name;
+    return n == b->name_end - b->name && memcmp(p + a->name, p + b->name, (size_t)n) == 0;
 }
 
 /* Keep one pair of each name, at the place of its first and with the value of its last, as a Python dict does.
- * seen: 2 * RC_PAIRS_MAX numbers of scratch, used only where there are many pairs. Returns the new number. */
+ * seen: RC_PAIRS_SEEN numbers of scratch, used only where there are many pairs. Returns the new number. */
 static inline int rc_drop_duplicates(const uint8_t *p, rc_pair *pairs, int count, uint16_t *seen)
 {
     uint64_t marks = 0;
     int kept = 0, i, j, twins = 0;
     for (i = 0; i < count; i++) {
-        const uint8_t *name = p + pairs[i].name_at;
-        unsigned mark = (name[0] * 5u + name[pairs[i].name_len - 1] * 3u + pairs[i].name_len * 7u) & 63u;
+        /* names that have nothing in common mostly differ in length and first letter */
+        unsigned mark = (p[pairs[i].name] + 8u * (unsigned)(pairs[i].name_end - pairs[i].name)) & 63u;
         twins |= (int)(marks >> mark & 1);
         marks |= (uint64_t)1 << mark;
     }
     if (!twins)
         return count; /* nearly always */
     if (count > 32)
-        memset(seen, 0, 2 * RC_PAIRS_MAX * sizeof *seen);
+        memset(seen, 0, RC_PAIRS_SEEN * sizeof *seen);
     for (i = 0; i < count; i++) {
         if (count <= 32) {
             for (j = 0; j < kept && !rc_same_name(p, pairs + j, pairs + i); j++)
                 ;
         } else {
             uint32_t h = 2166136261u;
-            for (j = 0; j < pairs[i].name_len; j++)
-                h = (h ^ p[pairs[i].name_at + j]) * 16777619u;
-            h = (h ^ h >> 15) & (2 * RC_PAIRS_MAX - 1);
+            for (j = pairs[i].name; j < pairs[i].name_end; j++)
+                h = (h ^ p[j]) * 16777619u;
+            h = (h ^ h >> 15) & (RC_PAIRS_SEEN - 1);
             while (seen[h] != 0 && !rc_same_name(p, pairs + seen[h] - 1, pairs + i))
-                h = (h + 1) & (2 * RC_PAIRS_MAX - 1);
+                h = (h + 1) & (RC_PAIRS_SEEN - 1);
             j = seen[h] != 0 ? seen[h] - 1 : kept;
             seen[h] = (uint16_t)(j + 1);
         }
         if (j == kept) {
             pairs[kept++] = pairs[i];
         } else {
-            pairs[j].value_at = pairs[i].value_at;
-            pairs[j].value_len = pairs[i].value_len;
+            pairs[j].value = pairs[i].value;
+            pairs[j].value_end = pairs[i].value_end;
         }
     }
     return kept;

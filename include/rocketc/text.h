@@ -6,11 +6,19 @@
 
 enum {
     RC_HOST_TEXT_MAX = 64, /* "[" 39 "]:" 11, rounded up */
+    RC_STREAM_BYTES = 256, /* shorter copies go through the cache */
     RC_COPY_SLACK = 32,    /* bytes behind a copy that rc_copy_short may overwrite */
 };
 
-/* Copy n bytes. Short copies are one move of 32 bytes where the source allows it.
- * dst: n + RC_COPY_SLACK bytes; src: n bytes, readable up to end. */
+/* Copy n bytes; short texts as one move of 32 bytes. dst: n + RC_COPY_SLACK bytes; src: readable for as many. */
+static inline void rc_copy_slack(uint8_t *dst, const uint8_t *src, size_t n)
+{
+    memcpy(dst, src, RC_COPY_SLACK);
+    if (n > RC_COPY_SLACK)
+        memcpy(dst + RC_COPY_SLACK, src + RC_COPY_SLACK, n - RC_COPY_SLACK);
+}
+
+/* The same where src is readable up to end, at least n bytes. */
 static inline void rc_copy_short(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *end)
 {
     if (n <= RC_COPY_SLACK && (uintptr_t)end >= (uintptr_t)src + RC_COPY_SLACK)
@@ -19,10 +27,52 @@ static inline void rc_copy_short(uint8_t *dst, const uint8_t *src, size_t n, con
         memcpy(dst, src, n);
 }
 
+/* Copy n bytes past the cache, behind others that were copied so: dst lies in a large buffer that is filled front to
+ * back and read later. Ordinary stores would first fetch every line that they are about to overwrite. */
+static inline void rc_copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
+{
+#if defined(__SSE2__)
+    size_t head = (size_t)(-(uintptr_t)dst & 63u);
+    if (n < RC_STREAM_BYTES) {
+        memcpy(dst, src, n);
+        return;
+    }
+    memcpy(dst, src, head);
+    for (dst += head, src += head, n -= head; n >= 64; dst += 64, src += 64, n -= 64) {
+        __m128i a = _mm_loadu_si128((const __m128i *)src), b = _mm_loadu_si128((const __m128i *)(src + 16)),
+                c = _mm_loadu_si128((const __m128i *)(src + 32)), d = _mm_loadu_si128((const __m128i *)(src + 48));
+        _mm_stream_si128((__m128i *)dst, a);
+        _mm_stream_si128((__m128i *)(dst + 16), b);
+        _mm_stream_si128((__m128i *)(dst + 32), c);
+        _mm_stream_si128((__m128i *)(dst + 48), d);
+    }
+#endif
+    memcpy(dst, src, n);
+}
+
+/* Make what rc_copy_stream wrote visible to whoever is told of it next. */
+static inline void rc_stream_end(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
 /* n bytes as 2 * n upper-case hex digits. dst: 2 * n bytes. */
 static inline void rc_hex(uint8_t *dst, const uint8_t *src, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    size_t i = 0;
+#if defined(__SSE2__)
+    const __m128i low = _mm_set1_epi8(15), nine = _mm_set1_epi8(9), zero = _mm_set1_epi8('0'),
+                  letter = _mm_set1_epi8('A' - '0' - 10);
+    for (; i + 8 <= n; i += 8) {
+        __m128i v = _mm_loadl_epi64((const __m128i *)(src + i));
+        v = _mm_unpacklo_epi8(_mm_and_si128(_mm_srli_epi16(v, 4), low), _mm_and_si128(v, low));
+        v = _mm_add_epi8(_mm_add_epi8(v, zero), _mm_and_si128(_mm_cmpgt_epi8(v, nine), letter));
+        _mm_storeu_si128((__m128i *)(dst + 2 * i), v);
+    }
+#endif
+    for (; i < n; i++) {
         unsigned hi = src[i] >> 4, lo = src[i] & 15u;
         dst[2 * i] = (uint8_t)(hi + '0' + (hi > 9 ? 'A' - '0' - 10 : 0));
         dst[2 * i + 1] = (uint8_t)(lo + '0' + (lo > 9 ? 'A' - '0' - 10 : 0));

@@ -9,6 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum {
+    RC_LARGE_BYTES = 4 << 20, /* own memory of this size asks for large pages */
+};
+
 /* Map the first len bytes (> 0) of fd for reading; *base is the caller's to unmap. The file may be closed then. */
 static inline int rc_map_read(int fd, size_t len, uint8_t **base)
 {
@@ -26,32 +30,35 @@ static inline int rc_map_own(size_t len, uint8_t **base)
     if (p == MAP_FAILED)
         return errno;
 #ifdef MADV_HUGEPAGE
-    if (len >= (size_t)4 << 20)
+    if (len >= RC_LARGE_BYTES)
         (void)madvise(p, len, MADV_HUGEPAGE); /* a wish */
 #endif
     *base = (uint8_t *)p;
     return 0;
 }
 
-/* Make own memory longer; it may move, and what it held stays. On failure it is as it was. */
+/* Make own memory longer; it may move, and what it held stays. On failure it is as it was.
+ * Memory that becomes large is mapped anew, so that it consists of large pages from the start. */
 static inline int rc_map_grow(uint8_t **base, size_t len, size_t new_len)
 {
-#ifdef MREMAP_MAYMOVE
-    void *p = mremap(*base, len, new_len, MREMAP_MAYMOVE);
-    if (p == MAP_FAILED)
-        return errno;
-    *base = (uint8_t *)p;
-    return 0;
-#else
     uint8_t *p = NULL;
-    int rc = rc_map_own(new_len, &p);
+    int rc;
+#ifdef MREMAP_MAYMOVE
+    if (len >= RC_LARGE_BYTES || new_len < RC_LARGE_BYTES) {
+        void *moved = mremap(*base, len, new_len, MREMAP_MAYMOVE);
+        if (moved == MAP_FAILED)
+            return errno;
+        *base = (uint8_t *)moved;
+        return 0;
+    }
+#endif
+    rc = rc_map_own(new_len, &p);
     if (rc != 0)
         return rc;
     memcpy(p, *base, len);
     (void)munmap(*base, len);
     *base = p;
     return 0;
-#endif
 }
 
 static inline int rc_unmap(uint8_t *base, size_t len)

@@ -3,13 +3,14 @@
 
 Buffers are kept in a small pool when a batch is let go, because the first touch of fresh memory costs as much as copying into it.
 """
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
 from rocketc._layout cimport (
-    RC_HOST_V6_BYTES,
+    RC_HOST_V4_BYTES,
+    RC_HOST_V6_EXTRA,
     RC_MSG_BODY_CRC_AT,
     RC_MSG_BORN_HOST_AT,
     RC_MSG_BORN_TIMESTAMP_AT,
@@ -44,12 +45,12 @@ from rocketc._message cimport (
     COL_TOPIC,
     COLUMNS,
 )
-from rocketc._properties cimport RC_PAIRS_MAX, rc_drop_duplicates, rc_pair, rc_split_properties
+from rocketc._properties cimport RC_PAIRS_MAX, RC_PAIRS_SEEN, rc_drop_duplicates, rc_pair, rc_split_properties
 from rocketc._record cimport Record, born_host_len, store_host_len
 from rocketc._status cimport RC_MORE, RC_OK
-from rocketc._text cimport RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_hex, rc_host_text
+from rocketc._text cimport RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_copy_slack, rc_copy_stream, rc_hex, rc_host_text, rc_stream_end
 from rocketc._utf8 cimport rc_utf8_repair, rc_utf8_valid
-from rocketc._vm cimport rc_map_grow, rc_map_own, rc_unmap
+from rocketc._vm cimport RC_LARGE_BYTES, rc_map_grow, rc_map_own, rc_unmap
 
 cdef extern from "<errno.h>" nogil:
     enum:
@@ -75,6 +76,7 @@ cdef extern from *:
 
 cdef enum:
     PAGE = 4096
+    SMALL_BYTES = 1 << 20       # a buffer that passes it becomes a large one at once; only touched pages count
     POOLED_BYTES = 96 << 20     # a batch larger than this is not kept
     US_PER_MS = 1000
 
@@ -107,6 +109,8 @@ cdef int reserve(Buffer* b, size_t need) noexcept nogil:
     if need <= b.room:
         return RC_OK
     room = (max(need, 2 * b.room) + PAGE - 1) // PAGE * PAGE
+    if room > SMALL_BYTES:
+        room = (room + RC_LARGE_BYTES - 1) // RC_LARGE_BYTES * RC_LARGE_BYTES * 2
     if b.p == NULL:
         rc = rc_map_own(room, &b.p)
     else:
@@ -347,10 +351,17 @@ cdef int bodies(Rows* rows, const Record* records, int count) noexcept nogil:
     values = rows.col[COL_BODY].values.p
     used = offsets[0]
     for i in range(count):
-        memcpy(values + used, records[i].body, <size_t>records[i].body_len)
+        rc_copy_stream(values + used, records[i].body, <size_t>records[i].body_len)
         used += records[i].body_len
         offsets[i + 1] = used
+    rc_stream_end()
     return RC_OK
+
+
+cdef inline bint same_host(const uint8_t* a, int a_width, const uint8_t* b, int b_width) noexcept nogil:
+    if a_width != b_width or rc_get_i64(a) != rc_get_i64(b):
+        return False
+    return a_width == RC_HOST_V4_BYTES or memcmp(a + RC_HOST_V4_BYTES, b + RC_HOST_V4_BYTES, RC_HOST_V6_EXTRA) == 0
 
 
 cdef int hosts(Rows* rows, int column, const Record* records, int count) noexcept nogil:
@@ -375,11 +386,11 @@ cdef int hosts(Rows* rows, int column, const Record* records, int count) noexcep
         else:
             host = records[i].tail + RC_MSG_STORE_HOST_PAST
             width = store_host_len(records[i].sys_flag)
-        if last == NULL or width != last_width or memcmp(host, last, <size_t>width) != 0:
+        if last == NULL or not same_host(host, width, last, last_width):
             n = rc_host_text(text, host, width)
             last = host
             last_width = width
-        memcpy(values + used, text, RC_HOST_TEXT_MAX)
+        rc_copy_short(values + used, text, <size_t>n, text + RC_HOST_TEXT_MAX)
         used += n
         offsets[i + 1] = used
     return RC_OK
@@ -388,7 +399,7 @@ cdef int hosts(Rows* rows, int column, const Record* records, int count) noexcep
 cdef int msg_ids(Rows* rows, const Record* records, int count) noexcept nogil:
     """Store host and physical offset in hex; the host's part is made once for equal neighbours."""
     cdef int rc = text_room(rows, COL_MSG_ID, <int64_t>count * RC_MSG_ID_V6_CHARS, count)
-    cdef uint8_t text[2 * RC_HOST_V6_BYTES]
+    cdef uint8_t text[RC_HOST_TEXT_MAX]
     cdef const uint8_t* last = NULL
     cdef const uint8_t* host
     cdef int i, width, last_width = 0
@@ -403,11 +414,11 @@ cdef int msg_ids(Rows* rows, const Record* records, int count) noexcept nogil:
     for i in range(count):
         host = records[i].tail + RC_MSG_STORE_HOST_PAST
         width = store_host_len(records[i].sys_flag)
-        if last == NULL or width != last_width or memcmp(host, last, <size_t>width) != 0:
+        if last == NULL or not same_host(host, width, last, last_width):
             rc_hex(text, host, <size_t>width)
             last = host
             last_width = width
-        memcpy(values + used, text, <size_t>(2 * width))
+        rc_copy_short(values + used, text, <size_t>(2 * width), text + RC_HOST_TEXT_MAX)
         used += 2 * width
         rc_hex(values + used, records[i].at + RC_MSG_PHYSICAL_OFFSET_AT, 8)
         used += 16
@@ -419,25 +430,38 @@ cdef int files(Rows* rows, int count, const uint8_t* file, int file_len) noexcep
     cdef int rc = text_room(rows, COL_FILE, <int64_t>count * file_len, count)
     cdef ColumnBuffers* c = &rows.col[COL_FILE]
     cdef int32_t* offsets
+    cdef int32_t used
     cdef int i
     if rc == RC_OK and (file == NULL or c.nulls > 0):
         rc = room_for_nulls(rows, COL_FILE, count)
     if rc != RC_OK:
         return rc
     offsets = offsets_of(rows, COL_FILE) + rows.rows
+    used = offsets[0]
     for i in range(count):
         if c.nulls > 0 or file == NULL:
             set_bit(c.valid.p, rows.rows + i, file != NULL)
         if file == NULL:
             c.nulls += 1
         else:
-            memcpy(c.values.p + offsets[i], file, <size_t>file_len)
-        offsets[i + 1] = offsets[i] + file_len
+            memcpy(c.values.p + used, file, <size_t>file_len)
+        used += file_len
+        offsets[i + 1] = used
     return RC_OK
 
 
-cdef inline bint is_name(const uint8_t* p, const rc_pair* pair, const char* name) noexcept nogil:
-    return pair.name_len == 4 and memcmp(p + pair.name_at, name, 4) == 0
+cdef enum:
+    NAME_KEYS = 0x5359454B          # "KEYS" and "TAGS" as little-endian numbers
+    NAME_TAGS = 0x53474154
+
+
+cdef inline uint32_t name4(const uint8_t* p, const rc_pair* pair) noexcept nogil:
+    """A name of four letters as one number; 0 for every other name."""
+    cdef uint32_t v
+    if pair.name_end - pair.name != sizeof(v):
+        return 0
+    memcpy(&v, p + pair.name, sizeof(v))
+    return v
 
 
 cdef inline int put_one(Rows* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end, bint valid) noexcept nogil:
@@ -445,7 +469,7 @@ cdef inline int put_one(Rows* rows, int column, int64_t row, const uint8_t* p, c
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int32_t* offsets = <int32_t*>c.offsets.p + row
     if pair != NULL:
-        offsets[1] = put_text(c.values.p, offsets[0], p + pair.value_at, pair.value_len, end, valid)
+        offsets[1] = put_text(c.values.p, offsets[0], p + pair.value, pair.value_end - pair.value, end, valid)
         set_bit(c.valid.p, row, True)
     else:
         offsets[1] = offsets[0]
@@ -454,77 +478,99 @@ cdef inline int put_one(Rows* rows, int column, int64_t row, const uint8_t* p, c
     return 0
 
 
-cdef int properties(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
-    """keys, tags and the map, as far as they are wanted: one walk over each properties string."""
-    cdef rc_pair pairs[RC_PAIRS_MAX]
-    cdef uint16_t seen[2 * RC_PAIRS_MAX]
-    cdef bint keys = rows.selected.bits >> COL_KEYS & 1, tags = rows.selected.bits >> COL_TAGS & 1, whole = rows.selected.bits >> COL_PROPERTIES & 1
-    cdef int64_t need = 0
-    cdef const rc_pair* key
-    cdef const rc_pair* tag
-    cdef const uint8_t* p
-    cdef uint8_t* names = NULL
-    cdef uint8_t* values = NULL
-    cdef int32_t* name_offsets = NULL
-    cdef int32_t* value_offsets = NULL
-    cdef int32_t* list_offsets = NULL
-    cdef int32_t name_used = 0, value_used = 0
-    cdef int i, j, n, rc = RC_OK
-    cdef bint valid
-    for i in range(count):
-        need += records[i].props_len
+cdef int properties_room(Rows* rows, int64_t need, int count) noexcept nogil:
+    """Room for the keys, tags and maps of `count` rows with `need` bytes of properties, should all of them become U+FFFD."""
+    cdef int rc = RC_OK
     need *= 3
-    if keys:
+    if rows.selected.bits >> COL_KEYS & 1:
         rc = text_room(rows, COL_KEYS, need, count)
         if rc == RC_OK:
             rc = reserve(&rows.col[COL_KEYS].valid, <size_t>(rows.rows + count + 7) // 8)
-    if rc == RC_OK and tags:
+    if rc == RC_OK and rows.selected.bits >> COL_TAGS & 1:
         rc = text_room(rows, COL_TAGS, need, count)
         if rc == RC_OK:
             rc = reserve(&rows.col[COL_TAGS].valid, <size_t>(rows.rows + count + 7) // 8)
-    if rc == RC_OK and whole:
+    if rc == RC_OK and rows.selected.bits >> COL_PROPERTIES & 1:
         rc = text_room(rows, MAP_KEYS, need, need // 4 + count)
         if rc == RC_OK:
             rc = text_room(rows, MAP_VALUES, need, need // 4 + count)
         if rc == RC_OK:
             rc = reserve(&rows.col[COL_PROPERTIES].offsets, <size_t>(rows.rows + count + 1) * sizeof(int32_t))
+    return rc
+
+
+cdef int properties(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
+    """keys, tags and the map, as far as they are wanted: one walk over each properties string."""
+    cdef rc_pair pairs[RC_PAIRS_MAX]
+    cdef uint16_t seen[RC_PAIRS_SEEN]
+    cdef bint keys = rows.selected.bits >> COL_KEYS & 1, tags = rows.selected.bits >> COL_TAGS & 1
+    cdef bint whole = rows.selected.bits >> COL_PROPERTIES & 1
+    cdef int64_t need = 0
+    cdef const rc_pair* key
+    cdef const rc_pair* tag
+    cdef const uint8_t* p
+    cdef int i, n, rc
+    cdef bint valid
+    for i in range(count):
+        need += records[i].props_len
+    rc = properties_room(rows, need, count)
     if rc != RC_OK:
         return rc
-    if whole:
-        list_offsets = offsets_of(rows, COL_PROPERTIES) + rows.rows
-        name_offsets = offsets_of(rows, MAP_KEYS) + rows.entries
-        value_offsets = offsets_of(rows, MAP_VALUES) + rows.entries
-        names = rows.col[MAP_KEYS].values.p
-        values = rows.col[MAP_VALUES].values.p
-        name_used = name_offsets[0]
-        value_used = value_offsets[0]
     for i in range(count):
         p = records[i].props
         valid = rc_utf8_valid(p, <size_t>records[i].props_len)
-        n = rc_split_properties(p, records[i].props_len, pairs)
+        n = rc_split_properties(p, records[i].props_len, max(end, p + records[i].props_len), pairs)
         n = rc_drop_duplicates(p, pairs, n, seen)
-        key = tag = NULL
         if whole:
-            for j in range(n):
-                name_used = put_text(names, name_used, p + pairs[j].name_at, pairs[j].name_len, end, valid)
-                value_used = put_text(values, value_used, p + pairs[j].value_at, pairs[j].value_len, end, valid)
-                name_offsets[1] = name_used
-                value_offsets[1] = value_used
-                name_offsets += 1
-                value_offsets += 1
-            rows.entries += n
-            list_offsets[i + 1] = <int32_t>rows.entries
-        if keys or tags:
-            for j in range(n):
-                if is_name(p, &pairs[j], "KEYS"):
-                    key = &pairs[j]
-                elif is_name(p, &pairs[j], "TAGS"):
-                    tag = &pairs[j]
-            if keys:
-                put_one(rows, COL_KEYS, rows.rows + i, p, key, end, valid)
-            if tags:
-                put_one(rows, COL_TAGS, rows.rows + i, p, tag, end, valid)
+            put_map(rows, rows.rows + i, p, pairs, n, end, valid, end - p >= records[i].props_len + RC_COPY_SLACK)
+        if not keys and not tags:
+            continue
+        key = find_name4(p, pairs, n, NAME_KEYS)
+        tag = find_name4(p, pairs, n, NAME_TAGS)
+        if keys:
+            put_one(rows, COL_KEYS, rows.rows + i, p, key, end, valid)
+        if tags:
+            put_one(rows, COL_TAGS, rows.rows + i, p, tag, end, valid)
     return RC_OK
+
+
+cdef inline const rc_pair* find_name4(const uint8_t* p, const rc_pair* pairs, int n, uint32_t name) noexcept nogil:
+    cdef int i
+    for i in range(n):
+        if name4(p, &pairs[i]) == name:
+            return &pairs[i]
+    return NULL
+
+
+cdef inline void put_map(
+    Rows* rows, int64_t row, const uint8_t* p, const rc_pair* pairs, int n, const uint8_t* end, bint valid, bint slack
+) noexcept nogil:
+    """The map of one row. slack: RC_COPY_SLACK bytes behind the string can be read."""
+    cdef uint8_t* names = rows.col[MAP_KEYS].values.p
+    cdef uint8_t* values = rows.col[MAP_VALUES].values.p
+    cdef int32_t* name_offsets = offsets_of(rows, MAP_KEYS) + rows.entries
+    cdef int32_t* value_offsets = offsets_of(rows, MAP_VALUES) + rows.entries
+    cdef int32_t name_used = name_offsets[0], value_used = value_offsets[0]
+    cdef const rc_pair* pair = pairs
+    cdef int i
+    if valid and slack:
+        for i in range(1, n + 1):
+            rc_copy_slack(names + name_used, p + pair.name, <size_t>(pair.name_end - pair.name))
+            rc_copy_slack(values + value_used, p + pair.value, <size_t>(pair.value_end - pair.value))
+            name_used += pair.name_end - pair.name
+            value_used += pair.value_end - pair.value
+            name_offsets[i] = name_used
+            value_offsets[i] = value_used
+            pair += 1
+    else:
+        for i in range(1, n + 1):
+            name_used = put_text(names, name_used, p + pair.name, pair.name_end - pair.name, end, valid)
+            value_used = put_text(values, value_used, p + pair.value, pair.value_end - pair.value, end, valid)
+            name_offsets[i] = name_used
+            value_offsets[i] = value_used
+            pair += 1
+    rows.entries += n
+    offsets_of(rows, COL_PROPERTIES)[row + 1] = <int32_t>rows.entries
 
 
 cdef int append(Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len) noexcept nogil:

@@ -179,11 +179,11 @@ cdef class Message:
     def properties(self):
         """All properties, a new dict: order as stored, the last duplicate wins."""
         cdef rc_pair pairs[RC_PAIRS_MAX]
-        cdef int i, n = rc_split_properties(self._r.props, self._r.props_len, pairs)
+        cdef int i, n = rc_split_properties(self._r.props, self._r.props_len, self._r.props + self._r.props_len, pairs)
         cdef dict out = {}
         for i in range(n):
-            name = text(self._r.props + pairs[i].name_at, pairs[i].name_len)
-            out[name] = text(self._r.props + pairs[i].value_at, pairs[i].value_len)
+            name = text(self._r.props + pairs[i].name, pairs[i].name_end - pairs[i].name)
+            out[name] = text(self._r.props + pairs[i].value, pairs[i].value_end - pairs[i].value)
         return out
 
     @property

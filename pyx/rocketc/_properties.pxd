@@ -1,15 +1,16 @@
 """properties.h: the properties string of a record."""
-from libc.stdint cimport uint8_t, uint16_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t
 
 
 cdef extern from "rocketc/properties.h" nogil:
     ctypedef struct rc_pair:
-        uint16_t name_at
-        uint16_t name_len
-        uint16_t value_at
-        uint16_t value_len
+        int32_t name
+        int32_t name_end
+        int32_t value
+        int32_t value_end
     enum:
         RC_PAIRS_MAX
-    int rc_split_properties(const uint8_t* p, int n, rc_pair* pairs) noexcept
+        RC_PAIRS_SEEN
+    int rc_split_properties(const uint8_t* p, int n, const uint8_t* end, rc_pair* pairs) noexcept
     int rc_drop_duplicates(const uint8_t* p, rc_pair* pairs, int count, uint16_t* seen) noexcept
     int rc_find_property(const uint8_t* p, int n, const char* name, int name_len, int* value_at) noexcept

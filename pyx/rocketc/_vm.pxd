@@ -5,6 +5,8 @@ from libc.stdint cimport uint8_t
 cdef extern from "rocketc/vm.h" nogil:
     ctypedef struct rc_guard:
         pass
+    enum:
+        RC_LARGE_BYTES
     int rc_map_read(int fd, size_t len, uint8_t** base) noexcept
     int rc_map_own(size_t len, uint8_t** base) noexcept
     int rc_map_grow(uint8_t** base, size_t len, size_t new_len) noexcept
