@@ -1,0 +1,18 @@
+"""Spark: commit log files decoded in its Python workers (extra `spark`).
+
+    sc.parallelize(splits(store)).mapPartitions(decode_partition)             # an RDD of Row, Message, dict, batch
+    spark.createDataFrame(splits(store)).mapInArrow(decode_batches, SCHEMA)   # a DataFrame, several times faster
+
+Workers need rocketc too: they run `python3` unless PYSPARK_PYTHON or spark.pyspark.python says otherwise.
+"""
+
+try:
+    import pyspark  # noqa: F401
+except ImportError:
+    raise ImportError("rocketc.spark needs pyspark: pip install 'rocketc[spark]'") from None
+
+from rocketc.spark.decode import decode_batches, decode_partition
+from rocketc.spark.partitions import Split, splits
+from rocketc.spark.schema import SCHEMA, schema
+
+__all__ = ["SCHEMA", "Split", "decode_batches", "decode_partition", "schema", "splits"]

@@ -1,0 +1,183 @@
+"""Decoding in Spark's Python workers: mapPartitions and mapInArrow."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import reprlib
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pyspark.sql import Row
+
+from rocketc._arrow import Schema
+from rocketc.errors import StoreIOError
+from rocketc.paths import base_of
+from rocketc.scan import Scan, decode, scan
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_FORMS = ("row", "message", "dict", "batch")
+
+# Column -> attribute of Message. A timestamp is an aware datetime here: the same instant in every time zone of Spark.
+_ATTRIBUTES = {
+    "topic": "topic",
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "physicalOffset": "phy_offset",
+    "storeTimestamp": "store_time",
+    "bornTimestamp": "born_time",
+    "keys": "keys",
+    "tags": "tags",
+    "body": "body",
+    "properties": "properties",
+    "msgId": "msg_id",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "reconsumeTimes": "reconsume_times",
+    "bodyCRC": "body_crc",
+    "bornHost": "born_host",
+    "storeHost": "store_host",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+    "storeSize": "store_size",
+    "file": "file",
+}
+
+_FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/)")
+_OTHER_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+_WHAT = ({"path", "start", "stop"}, {"path", "content"}, {"path"})
+_BESIDE = {"modificationTime", "length"}  # the other columns of Spark's binaryFile source
+
+
+def decode_partition(items: Iterable[Any], *, as_: str = "row", **scan_options: Any) -> Iterator[Any]:
+    """Decode what the items of a partition say: rdd.mapPartitions(rocketc.spark.decode_partition).
+
+    items  each a split (file, start, stop), as splits() lists them: the records whose first byte lies there;
+           or a path, local or file:/..., as in rocketc.scan();
+           or a pair (path, bytes), a whole file as sc.binaryFiles gives it: zero space ends it, for no neighbour can
+           be asked whether the log goes on
+    as_    "row"      pyspark Row of the columns of SCHEMA, or of `columns`, with aware datetimes
+           "message"  rocketc.Message
+           "dict"     Message.to_dict(): ready for JSON, what is absent left out
+           "batch"    pyarrow.RecordBatch
+    All else as in rocketc.scan(), with functools.partial(decode_partition, as_="dict", topics="orders").
+    Raises TypeError for another item; what rocketc.scan() raises reaches the driver as text, with file and offset.
+    """
+    if as_ not in _FORMS:
+        raise ValueError(f"as_={as_!r}: {', '.join(map(repr, _FORMS))}")
+    return _decode_items(items, as_, scan_options)
+
+
+def decode_batches(batches: Iterable[pyarrow.RecordBatch], **scan_options: Any) -> Iterator[pyarrow.RecordBatch]:
+    """Decode what the rows of a DataFrame say: df.mapInArrow(rocketc.spark.decode_batches, rocketc.spark.SCHEMA).
+
+    batches  of rows (path, start, stop), as spark.createDataFrame(splits(store)) has them; or (path, content), whole
+             files as spark.read.format("binaryFile") gives them, its columns modificationTime and length may stay;
+             or (path). All mean what they mean in decode_partition().
+    All else as in rocketc.scan(), with functools.partial(decode_batches, columns=[...]). The schema that mapInArrow is
+    told must be that of the same columns, schema([...]): Spark goes by their position and compares no names.
+    A whole file in a row is a lot: set spark.sql.execution.arrow.maxRecordsPerBatch to 1 for files above some MiB.
+    Raises ValueError for other columns and for a null, TypeError for columns of other types.
+    """
+    for batch in batches:
+        names = batch.schema.names
+        what = set(names) - _BESIDE
+        if what not in _WHAT or len(set(names)) < len(names):
+            raise ValueError(
+                f"rocketc.spark: columns {', '.join(names) or '(none)'}; it takes (path, start, stop), (path, content) "
+                "or (path), and modificationTime and length beside them"
+            )
+        for row in _rows(batch, what):
+            yield from _scan(row, scan_options).batches()
+
+
+def _rows(batch: pyarrow.RecordBatch, what: set[str]) -> Iterator[Any]:
+    """The rows of a batch as items of decode_partition(); contents are not copied."""
+    paths = batch.column("path").to_pylist()
+    if "content" in what and str(batch.schema.field("content").type) not in ("binary", "large_binary", "binary_view"):
+        raise TypeError(f"rocketc.spark: content is {batch.schema.field('content').type}, not binary")
+    for i, path in enumerate(paths):
+        if path is None:
+            raise ValueError(f"rocketc.spark: path is null in row {i} of a batch")
+        if "start" in what:
+            yield path, batch.column("start")[i].as_py(), batch.column("stop")[i].as_py()
+        elif "content" in what:
+            content = batch.column("content")[i].as_buffer()
+            if content is None:
+                raise ValueError(f"rocketc.spark: content is null for {path}")
+            yield path, memoryview(content)
+        else:
+            yield path
+
+
+def _decode_items(items: Iterable[Any], as_: str, options: dict[str, Any]) -> Iterator[Any]:
+    columns = Schema(options.get("columns")).names
+    for item in items:
+        messages = _scan(item, options)
+        if as_ == "batch":
+            yield from messages.batches()
+        elif as_ == "message":
+            yield from messages
+        elif as_ == "row":
+            yield from _as_rows(messages, columns)
+        elif options.get("columns") is None:
+            for message in messages:
+                yield message.to_dict()
+        else:
+            wanted = {*columns, "bodyBase64"} if "body" in columns else {*columns}
+            for message in messages:
+                yield {name: value for name, value in message.to_dict().items() if name in wanted}
+
+
+def _as_rows(messages: Scan, columns: list[str]) -> Iterator[Row]:
+    row = Row(*columns)
+    if len(columns) > 1:
+        values = attrgetter(*(_ATTRIBUTES[name] for name in columns))
+        for message in messages:
+            yield row(*values(message))
+    else:
+        for message in messages:
+            yield row(*(getattr(message, _ATTRIBUTES[name]) for name in columns))
+
+
+def _scan(item: Any, options: dict[str, Any]) -> Scan:
+    """The scan that an item asks for."""
+    if isinstance(item, (str, os.PathLike)):
+        return scan(_local(os.fspath(item)), **options)
+    if isinstance(item, (tuple, list)) and item and isinstance(item[0], (str, os.PathLike)):
+        path = os.fspath(item[0])
+        if len(item) == 3 and all(bound is None or isinstance(bound, int) for bound in item[1:]):
+            return scan(_local(path), **{**options, **_bounds(path, item[1], item[2], options)})
+        if len(item) == 2 and isinstance(item[1], (bytes, bytearray, memoryview)):
+            name = _FILE_URI.sub("", path, count=1)
+            return decode(item[1], base_of(name), file=name, **options)
+    raise TypeError(
+        f"rocketc.spark: {reprlib.repr(item)} ({type(item).__name__}) is no split (file, start, stop) with int "
+        "offsets, no path and no pair (path, bytes)"
+    )
+
+
+def _bounds(path: str, start: int | None, stop: int | None, options: dict[str, Any]) -> dict[str, int | None]:
+    """A split's bounds within those that the options ask for."""
+    if start is not None and stop is not None and stop < start:
+        raise ValueError(f"{path}: a split from {start} to {stop}; the second is where it ends, not its length")
+    starts = [bound for bound in (start, options.get("start")) if bound is not None]
+    stops = [bound for bound in (stop, options.get("stop")) if bound is not None]
+    return {"start": max(starts, default=None), "stop": min(stops, default=None)}
+
+
+def _local(path: str) -> str:
+    """The local path that a path or a file: URI means. Spark's URIs are not percent-encoded, other people's are."""
+    name = _FILE_URI.sub("", path, count=1)
+    if name != path and "%" in name and not os.path.lexists(name) and os.path.lexists(unquote(name)):
+        return unquote(name)
+    if _OTHER_URI.match(name):
+        raise StoreIOError(
+            errno.EINVAL, "no local path; let Spark read it, with sc.binaryFiles or the binaryFile source", path
+        )
+    return name

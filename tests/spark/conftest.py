@@ -1,0 +1,60 @@
+"""One Spark for all tests here, with two cores; what its JVM and its workers say goes to a file."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Processes started within have the file as their stderr, for good."""
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    if shutil.which(java) is None:
+        pytest.fail("Spark needs Java 17 or newer: `make setup` installs it or says how", pytrace=False)
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run `python3` otherwise
+    options = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the tests' jobs are short
+        "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "America/St_Johns",  # no test may lean on UTC
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("rocketc tests")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    with stderr_to(folder / "stderr"):
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")  # failures that tests cause are no news
+    yield session
+    session.stop()
+    gateway = SparkContext._gateway  # session.stop() leaves its process
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None
