@@ -1,0 +1,6 @@
+"""python -m rocketc: the same as the command `rocketc`."""
+
+from rocketc.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What options of the command line take: numbers, regular expressions, where to begin. Times are in times.py."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+
+class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A whole number from `least` to `most`."""
+
+    name = "number"
+
+    def __init__(self, least: int, most: int = (1 << 63) - 1) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        if number < self._least:
+            self.fail(f"{number} is less than {self._least}", param, ctx)
+        if number > self._most:
+            self.fail(f"{number} is more than {self._most}", param, ctx)
+        return number
+
+
+class Regex(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A regular expression; with `slashes` only what stands between slashes is one, and all else a plain text."""
+
+    name = "regex"
+
+    def __init__(self, slashes: bool = False) -> None:
+        self._slashes = slashes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if self._slashes:
+            if len(value) < 3 or not (value.startswith("/") and value.endswith("/")):
+                return value
+            value = value[1:-1]
+        try:
+            return re.compile(value)
+        except (re.error, OverflowError, RecursionError) as error:
+            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where to begin in each queue: from a queue offset on, behind the end, or with the last so many."""
+
+    kind: Literal["offset", "end", "last"]
+    number: int = 0
+
+
+class StartAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """kcat's -o: a queue offset, -N, `end`, or `beginning`, which is None."""
+
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start | None:
+        if isinstance(value, Start) or value == "beginning":
+            return value if isinstance(value, Start) else None
+        if value == "end":
+            return Start("end")
+        if re.fullmatch(r"\d{1,18}", value, re.ASCII):
+            return Start("offset", int(value))
+        if re.fullmatch(r"-0*[1-9]\d{0,8}", value, re.ASCII):
+            return Start("last", -int(value))
+        self.fail(f"{value!r} is neither a queue offset, nor -N (the last N), nor `beginning` or `end`", param, ctx)

@@ -1,0 +1,210 @@
+"""rocketc info: what is in a store, told in a table or as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
+from rocketc.cli.survey import CHECKPOINT_FIELDS, File, Hole, Survey, survey
+from rocketc.cli.times import show_span, show_time
+from rocketc.scan import Damage
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+T = TypeVar("T")
+
+FEW = 24  # rows of a table that are shown without --all
+
+
+@click.command(
+    short_help="Say what is in a store, and whether it is whole.",
+    epilog="""\b
+Examples:
+  rocketc info /data/store
+  rocketc info /data/store --json | jq .end""",
+)
+@click.argument("path", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with all that is known; times in ms.")
+@click.option("--all", "every", is_flag=True, help="Every file, hole and damage in the table, however many.")
+@ends_quietly
+def info(path: str, as_json: bool, every: bool) -> int:
+    """Say what a store, a commit log folder or a file holds: files, offsets, times, holes, damage, how it was left.
+
+    Of each file the first record is read, of the last file all; `rocketc cat` looks at every record. The exit code is 1
+    if something is damaged or missing, or if there is nothing to read.
+    """
+    found = survey(path)
+    with Out() as out:
+        if as_json:
+            text = json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
+        else:
+            text = draw(found, out.has_colour, every)
+        out.write(text.encode("utf-8", "backslashreplace"))
+    if found.is_empty:
+        note(f"nothing to read: {path}")
+    return 0 if found.is_whole else 1
+
+
+def draw(found: Survey, colour: bool, every: bool) -> str:
+    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    from rich.console import Console
+
+    width = max(shutil.get_terminal_size((80, 24)).columns, 60)
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None,
+        no_color=not colour, markup=False, highlight=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    with console.capture() as captured:
+        console.print(_facts(found, every))
+        if found.files:
+            console.print()
+            console.print(_file_table(found.files, every))
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+
+
+def _facts(found: Survey, every: bool) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text, style in _lines(found, every):
+        grid.add_row(name, Text(visible(text), style))
+    return grid
+
+
+def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line above the files."""
+    yield {"store": "store", "commitlog": "log", "file": "file"}[found.kind], found.path, ""
+    if found.begin is not None and found.end is not None:
+        yield "offsets", f"{found.begin} to {found.end}, {show_size(found.end - found.begin)}", ""
+    if found.firstStoreTimestamp is not None:
+        yield "first", show_time(found.firstStoreTimestamp), ""
+    if found.lastStoreTimestamp is not None:
+        later = found.lastStoreTimestamp - (found.firstStoreTimestamp or 0)
+        yield "last", show_time(found.lastStoreTimestamp) + (f" ({show_span(later)} later)" if later > 0 else ""), ""
+    if found.end is not None and found.lastFile is not None:
+        [last] = [file for file in found.files if file.file == found.lastFile]
+        at = f"byte {found.end - (last.physicalOffset or 0)} of {_name(last.file)}"
+        yield "end", f"{at}, behind its {_many(found.lastFileMessages, 'message')}", ""
+    yield from _how_it_was_left(found)
+    if found.consumeQueues is not None:
+        topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
+        index = _many(found.indexFiles or 0, "index file")
+        yield "queues", f"{_many(queues, 'queue')} of {_many(topics, 'topic')}, {index}", ""
+    yield from _section("holes", map(_tell_hole, _some(found.holes, every)), "none")
+    damage = (entry if isinstance(entry, str) else _tell_damage(entry) for entry in _some(found.damage, every))
+    yield from _section("damage", damage, _where_it_was_looked(found))
+
+
+def _where_it_was_looked(found: Survey) -> str:
+    if len(found.files) < 2:
+        return "none"
+    return "none seen; read were the first record of each file, and the last file"
+
+
+def _section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
+    """One line for each text, in red; or one that says that there is nothing, in green."""
+    first = name
+    for text in texts:
+        yield first, text, "red"
+        first = ""
+    if first:
+        yield first, none, "green"
+
+
+def _how_it_was_left(found: Survey) -> Iterator[tuple[str, str, str]]:
+    if found.abort is not None:
+        who = f" of process {found.abort['pid']}" if "pid" in found.abort else ""
+        if found.lock is not None and "pid" in found.lock:
+            yield "state", f"in use: process {found.lock['pid']} holds the lock", "yellow"
+        elif found.abort["present"]:
+            yield "state", f"abort marker{who}: not shut down cleanly, or running", "yellow"
+        else:
+            yield "state", "no abort marker: shut down cleanly", "green"
+    if found.checkpoint is not None:
+        times = [
+            f"{name} {show_time(found.checkpoint[key]) if found.checkpoint[key] else 'never'}"
+            for name, key in zip(("log", "queues", "index"), CHECKPOINT_FIELDS, strict=False)
+        ]
+        for i, text in enumerate(times):
+            yield "flushed" if i == 0 else "", text, ""
+
+
+def _tell_hole(hole: Hole | str) -> str:
+    if isinstance(hole, str):
+        return hole
+    where = f"{hole.start} to {hole.stop} ({show_size(hole.stop - hole.start)})"
+    if hole.kind == "missing":
+        return f"{where}: no file"
+    if hole.kind == "short":
+        return f"{where}: cut off {_name(hole.file or '')}"
+    return f"{where}: never written in {_name(hole.file or '')}, but data follows"
+
+
+def _tell_damage(damage: Damage) -> str:
+    where = f"{damage.start} to {damage.stop} in {_name(damage.file or '')}: {damage.reason}"
+    return where + in_words(damage.reason)
+
+
+def _file_table(files: Sequence[File], every: bool) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("file", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("on disk", justify="right", no_wrap=True)
+    table.add_column("first message")
+    for file in _some(files, every):
+        if isinstance(file, str):
+            table.add_row("", "", "", Text(file, "dim"))
+            continue
+        first = show_time(file.storeTimestamp) if file.storeTimestamp is not None else "-"
+        row = Text(first)
+        if file.state == "empty":
+            row = Text("made ahead, empty" if len(files) > 1 else "empty", "dim")
+        elif file.state:
+            row = Text.assemble("" if first == "-" else f"{first} ", (visible(file.state), "red"))
+        table.add_row(Text(visible(_name(file.file))), show_size(file.size), show_size(file.allocated), row)
+    return table
+
+
+def _some(items: Sequence[T], every: bool) -> Iterator[T | str]:
+    """All items; of many the first and the last, and between them how many are not shown."""
+    if every or len(items) <= FEW:
+        yield from items
+        return
+    yield from items[: FEW // 2]
+    yield f"... {len(items) - FEW} more, --all shows them"
+    yield from items[-FEW // 2 :]
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path)
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def show_size(size: int) -> str:
+    """Bytes in the unit that fits.
+
+    >>> show_size(512), show_size(4 << 20), show_size(1536)
+    ('512 B', '4.0 MiB', '1.5 KiB')
+    """
+    if size < 1024:
+        return f"{size} B"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = next((i for i in range(1, 4) if size < 1023.95 * 1024**i), 4)
+    return f"{size / 1024**power:.1f} {units[power - 1]}"

@@ -1,0 +1,292 @@
+"""What `info` finds out about a store. Reads the first record of each commit log file, and the last file whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rocketc.errors import RocketcError
+from rocketc.paths import Log, LogFile, base_of, resolve
+from rocketc.scan import Damage, scan
+
+CHECKPOINT_FIELDS = (
+    "physicMsgTimestamp",
+    "logicsMsgTimestamp",
+    "indexMsgTimestamp",
+    "masterFlushedOffset",
+    "confirmPhyOffset",
+)
+QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
+_INDEX_NAME = re.compile(r"[0-9]{17}")
+_PROGRESS_BYTES = 128 << 20  # a last file of fewer bytes is read at once
+
+
+@dataclass
+class File:
+    """A commit log file.
+
+    file            its path
+    physicalOffset  of its first byte; None if neither its name nor a record tells
+    allocated       bytes on disk
+    storeTimestamp  of its first message, None if there is none or it can't be read
+    state           "" fine; "empty": made ahead; else what is wrong with it
+    """
+
+    file: str
+    physicalOffset: int | None
+    size: int
+    allocated: int
+    storeTimestamp: int | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Bytes of the log that are not there.
+
+    kind  "missing": no file; "short": the file ends before the next one begins; "sparse": never written, data behind it
+    """
+
+    kind: str
+    start: int
+    stop: int
+    file: str | None = None
+
+
+@dataclass
+class Survey:
+    """What was found; the names are the JSON keys. From `abort` on they are None if path is no store's root."""
+
+    path: str
+    kind: str
+    files: list[File] = field(default_factory=list)
+    begin: int | None = None
+    end: int | None = None
+    firstStoreTimestamp: int | None = None
+    lastStoreTimestamp: int | None = None
+    lastFile: str | None = None
+    lastFileMessages: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    abort: dict[str, Any] | None = None
+    lock: dict[str, Any] | None = None
+    checkpoint: dict[str, int] | None = None
+    consumeQueues: dict[str, int] | None = None
+    indexFiles: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """No message was found, and no trace of one."""
+        return self.firstStoreTimestamp is None and not self.damage
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.holes or self.damage or self.is_empty)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what is not known is left out."""
+        whole = {name: value for name, value in asdict(self).items() if value is not None}
+        for name in ("files", "holes", "damage"):
+            whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
+        return whole
+
+
+def survey(path: str) -> Survey:
+    """Look at a store root, a commit log folder, a file or a glob.
+
+    Raises StoreIOError if there is nothing at all.
+    """
+    logs = resolve(path)
+    is_root = os.path.isdir(os.path.join(path, "commitlog"))
+    out = Survey(path, "store" if is_root else "commitlog" if os.path.isdir(path) else "file")
+    for log in logs:
+        _survey_log(log, out)
+    if os.path.isdir(path):
+        _add_files_made_ahead(os.path.join(path, "commitlog") if is_root else path, out)
+    if is_root:
+        _survey_root(path, out)
+    return out
+
+
+def _survey_log(log: Log, out: Survey) -> None:
+    out.holes += [Hole("missing", *gap) for gap in log.missing]
+    for file in log.files:
+        info = os.stat(file.path)
+        facts = File(file.path, file.base, info.st_size, info.st_blocks * 512)
+        out.files.append(facts)
+        if file.base is not None and file.size < file.limit:
+            out.holes.append(Hole("short", file.base + file.size, file.base + file.limit, file.path))
+        try:
+            if file.last:
+                _walk(file, facts, out)
+            else:
+                _look_at_start(file, facts, out)
+            out.holes += _holes_in(facts)
+        except RocketcError as error:  # no permission; the disk fails
+            facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
+            start = file.base or 0
+            out.damage.append(Damage(file.path, start, start + file.size, facts.state))
+        if facts.storeTimestamp is not None and out.firstStoreTimestamp is None:
+            out.firstStoreTimestamp = facts.storeTimestamp
+        if facts.physicalOffset is not None and out.begin is None:
+            out.begin = facts.physicalOffset
+    out.holes.sort(key=lambda hole: hole.start)
+
+
+def _look_at_start(file: LogFile, facts: File, out: Survey) -> None:
+    """Read the first record of a file that others follow."""
+    base = file.base or 0
+    look = scan(file.path, stop=base + 1, errors="skip", decompress=False, unwrap=False)
+    first = next(iter(look), None)
+    report = look.report
+    if first is not None:
+        facts.storeTimestamp = first.store_timestamp
+    elif not report.damage and report.blanks == 0:
+        report.damage.append(Damage(file.path, base, base + file.size, "zeroed"))
+    if report.damage:
+        facts.state = report.damage[0].reason
+        out.damage += report.damage
+
+
+def _walk(file: LogFile, facts: File, out: Survey) -> None:
+    """Read the last file of a log whole."""
+    look = scan(file.path, errors="skip", decompress=False, unwrap=False)
+    message = None
+    with _progress(file) as tell:
+        for i, message in enumerate(look):
+            if i == 0:
+                facts.storeTimestamp = message.store_timestamp
+            if i % 65536 == 65535:
+                tell(look.report.bytes)
+    report = look.report
+    if message is not None:
+        out.lastStoreTimestamp = message.store_timestamp
+        if facts.physicalOffset is None:
+            facts.physicalOffset = report.end - report.bytes if report.end is not None else None
+    out.lastFile = file.path
+    out.lastFileMessages = report.records
+    out.end = report.end
+    if report.damage:
+        facts.state = report.damage[0].reason
+        out.damage += report.damage
+    elif report.bytes == 0:
+        facts.state = "empty"
+
+
+@contextmanager
+def _progress(file: LogFile) -> Iterator[Any]:
+    """A line on stderr while a large file is read, if somebody looks; it is gone afterwards."""
+    shown = 0
+    if file.size < _PROGRESS_BYTES or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    after = time.monotonic() + 0.5
+
+    def tell(done: int) -> None:
+        nonlocal shown, after
+        if time.monotonic() >= after:
+            text = f"reading the last file: {100 * done // file.size} %"
+            sys.stderr.write(f"\r{text}")
+            sys.stderr.flush()
+            shown = len(text)
+            after = time.monotonic() + 0.5
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            sys.stderr.write(f"\r{' ' * shown}\r")
+            sys.stderr.flush()
+
+
+def _holes_in(facts: File) -> list[Hole]:
+    """Holes of a sparse file that have data behind them. A hole at the end is room that was never written."""
+    base = facts.physicalOffset or 0
+    out: list[Hole] = []
+    if facts.allocated >= facts.size:
+        return out
+    fd = os.open(facts.file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pos = 0
+        with suppress(OSError):  # no data behind pos; or a file system that knows of no holes
+            while (hole := os.lseek(fd, pos, os.SEEK_HOLE)) < facts.size:
+                pos = os.lseek(fd, hole, os.SEEK_DATA)
+                out.append(Hole("sparse", base + hole, base + pos, facts.file))
+    finally:
+        os.close(fd)
+    return out
+
+
+def _add_files_made_ahead(folder: str, out: Survey) -> None:
+    """Files behind the last one with data, which no scan reads."""
+    known = {file.file for file in out.files}
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        base = base_of(path)
+        if base is not None and path not in known:
+            info = os.stat(path)
+            out.files.append(File(path, base, info.st_size, info.st_blocks * 512, None, "empty"))
+
+
+def _survey_root(root: str, out: Survey) -> None:
+    abort = _read(os.path.join(root, "abort"), 32)
+    out.abort = {"present": abort is not None}
+    if abort is not None and abort.strip().isdigit():
+        out.abort["pid"] = int(abort)
+    lock = os.path.join(root, "lock")
+    out.lock = {"present": os.path.exists(lock)}
+    if (holder := _holder_of(lock)) is not None:
+        out.lock["pid"] = holder
+    checkpoint = _read(os.path.join(root, "checkpoint"), 40)
+    if checkpoint is not None and len(checkpoint) == 40:
+        out.checkpoint = dict(zip(CHECKPOINT_FIELDS, struct.unpack(">5q", checkpoint), strict=True))
+    queues = [
+        (topic.name, queue.name)
+        for kind in QUEUE_FOLDERS
+        for topic in _folders(os.path.join(root, kind))
+        for queue in _folders(topic.path)
+        if queue.name.isdecimal()
+    ]
+    out.consumeQueues = {"topics": len({topic for topic, _ in queues}), "queues": len(queues)}
+    with suppress(OSError):
+        names = os.listdir(os.path.join(root, "index"))
+        out.indexFiles = sum(_INDEX_NAME.fullmatch(name) is not None for name in names)
+
+
+def _folders(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _read(path: str, size: int) -> bytes | None:
+    """The first bytes of a small file, or None."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError:
+        return None
+
+
+def _holder_of(lock: str) -> int | None:
+    """The process on this machine that holds a store's lock file; None: nobody, or not known. Takes no lock."""
+    if not sys.platform.startswith("linux"):
+        return None  # struct flock has another shape elsewhere
+    flock = struct.Struct("hhqqi4x")
+    try:
+        with open(lock, "rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, flock.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    except OSError:
+        return None
+    kind, _, _, _, pid = flock.unpack(answer)
+    return pid if kind != fcntl.F_UNLCK else None

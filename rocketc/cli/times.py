@@ -1,0 +1,105 @@
+"""Times on the command line: what a user may write, and how they are shown. All in UTC."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+
+import click
+
+UTC = datetime.timezone.utc
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+
+_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d{1,9}))?)?)?)?"
+    r"\s*(Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_NOW = time.time_ns() // 1_000_000  # one for all times of a command line
+_WHAT_IS_TAKEN = "a time is ISO-8601 (2026-01-31T09:30, UTC unless it says +08:00), epoch ms, -15m, -2h, -3d, or now"
+
+
+def parse_time(text: str, now: int) -> int:
+    """Milliseconds since the epoch.
+
+    text  ISO-8601 (without a zone: UTC), epoch milliseconds, an age such as -15m (s, m, h, d, w), or "now"
+    now   ms since the epoch, what ages count from
+    Raises ValueError, whose text says what is wrong.
+
+    >>> parse_time("1970-01-01T01:00+01:00", 0), parse_time("-2m", 600_000), parse_time("1700000000123", 0)
+    (0, 480000, 1700000000123)
+    """
+    text = text.strip()
+    if text.lower() == "now":
+        return now
+    if age := re.fullmatch(r"-(\d{1,9})([smhdw])", text, re.ASCII | re.IGNORECASE):
+        return now - int(age[1]) * _MS[age[2].lower()]
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        return _parse_number(text)
+    iso = _ISO.fullmatch(text)
+    if iso is None:
+        raise ValueError(f"{text!r}: {_WHAT_IS_TAKEN}")
+    day, hour, minute, second, fraction, zone = iso.groups()
+    try:
+        start = datetime.datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}:{second or '00'}+00:00")
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
+    ms = (start - EPOCH) // datetime.timedelta(milliseconds=1) + int((fraction or "").ljust(3, "0")[:3])
+    if zone and zone not in "Zz":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        ms -= int(zone[0] + "1") * (int(digits[:2]) * _MS["h"] + int(digits[2:]) * _MS["m"])
+    return ms
+
+
+def _parse_number(text: str) -> int:
+    """Epoch milliseconds; what is likelier a date or epoch seconds is refused rather than taken for a day in 1970."""
+    if len(text) == 8:
+        raise ValueError(f"{text!r}: a date has dashes: {text[:4]}-{text[4:6]}-{text[6:]}")
+    if 9 <= len(text) <= 11:
+        raise ValueError(f"{text!r}: these look like seconds; epoch milliseconds are {text}000")
+    if len(text) > 18:
+        raise ValueError(f"{text!r}: too large for milliseconds")
+    return int(text)
+
+
+class When(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Epoch milliseconds of a time as parse_time() takes it."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_time(str(value), _NOW)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def show_time(ms: int) -> str:
+    """ISO-8601 in UTC with milliseconds; outside of the years 1 to 9999 the bare number.
+
+    >>> show_time(1700000000123), show_time(-(1 << 63))
+    ('2023-11-14T22:13:20.123Z', '-9223372036854775808ms')
+    """
+    try:
+        when = EPOCH + datetime.timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"{ms}ms"
+    return when.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def show_span(ms: int) -> str:
+    """A length of time in its two largest units.
+
+    >>> show_span(18_154), show_span(3 * 86_400_000 + 7_500_000), show_span(40)
+    ('18 s', '3 d 2 h', '40 ms')
+    """
+    if ms < 1000:
+        return f"{ms} ms"
+    seconds = ms // 1000
+    units = [("d", seconds // 86400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
+    first = next(i for i, (_, n) in enumerate(units) if n)
+    return " ".join(f"{n} {unit}" for unit, n in units[first : first + 2] if n)

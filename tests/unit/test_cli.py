@@ -1,0 +1,240 @@
+"""The command line as a whole: help, wrong usage, exit codes, quiet ends, start-up."""
+
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+from command import GrowingLog, environment, on_terminal, rocketc, start
+
+from rocketc.cli.main import main
+from rocketc.cli.output import REASONS, visible, visible_json
+
+
+@pytest.fixture
+def call(capfdbinary):
+    """call(*args): the command in this process: exit code, stdout, stderr."""
+
+    def run(*args):
+        with pytest.raises(SystemExit) as ended:
+            main([str(arg) for arg in args])
+        out, err = capfdbinary.readouterr()
+        return ended.value.code, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A store with three messages."""
+    log = GrowingLog(tmp_path / "store" / "commitlog")
+    for i in range(3):
+        log.append("orders", b"body %d" % i, store_timestamp=1_700_000_000_000 + i)
+    return log
+
+
+def test_version(call):
+    import rocketc as package
+
+    assert call("--version") == (0, f"rocketc {package.__version__}\n", "")
+
+
+def test_help_names_the_commands_with_two_examples_each(call):
+    code, out, err = call("--help")
+    assert (code, err) == (0, "")
+    assert "  cat " in out and "  info " in out
+    assert call() == (0, out, "")  # who calls it without anything wants to know
+    for command in ("cat", "info"):
+        code, out, err = call(command, "--help")
+        assert (code, err) == (0, "")
+        examples = out[out.index("Examples:") :]
+        assert len(re.findall(rf"^ +rocketc {command} ", examples, re.M)) == 2
+        assert max(map(len, out.splitlines())) <= 80
+        assert call(command, "-h") == (0, out, "")
+
+
+def test_help_of_cat_tells_every_option_and_token(call):
+    _, out, _ = call("cat", "--help")
+    options = "-t -q -o -c --from --to --tag --key --grep -f -J --json -F --body --start --stop --crc --strict"
+    for option in [*options.split(), "--no-unwrap", "--no-decompress"]:
+        assert re.search(rf"^ .*(?<!\S){option}\b", out, re.M), option
+    for token in "tpqoOsSkgThin%":
+        assert f"%{token} " in out
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["cat"], "rocketc cat: Missing argument 'PATH...'"),
+        (["info"], "rocketc info: Missing argument 'PATH'"),
+        (["info", "a", "b"], "unexpected extra argument"),
+        (["dog"], "rocketc: No such command 'dog'"),
+        (["cat", "--jsn", "x"], "--jsn"),
+        (["cat", "-c", "0", "x"], "-c"),
+        (["cat", "-c", "many", "x"], "'many' is no whole number"),
+        (["cat", "-q", "-1", "x"], "-1 is less than 0"),
+        (["cat", "-q", "2147483648", "x"], "more than 2147483647"),
+        (["cat", "-o", "middle", "x"], "'middle' is neither a queue offset"),
+        (["cat", "-o", "-0", "x"], "'-0' is neither a queue offset"),
+        (["cat", "-o", "end", "x"], "add -F"),
+        (["cat", "--start", "-5", "x"], "-5 is less than 0"),
+        (["cat", "--stop", "9223372036854775808", "x"], "is more than"),
+        (["cat", "--from", "yesterday", "x"], "'yesterday': a time is ISO-8601"),
+        (["cat", "--to", "20260131", "x"], "2026-01-31"),
+        (["cat", "--to", "1700000000", "x"], "1700000000000"),
+        (["cat", "--grep", "(", "x"], "'(' is no regular expression"),
+        (["cat", "-t", "/[/", "x"], "'[' is no regular expression"),
+        (["cat", "-f", "%t %z", "x"], "unknown token %z"),
+        (["cat", "-f", "100%", "x"], "unknown token %"),
+        (["cat", "-f", r"a\q", "x"], r"unknown token \q"),
+        (["cat", "-f", r"a\x1", "x"], r"unknown token \x"),
+        (["cat", "-J", "-f", "%t", "x"], "exclude each other"),
+        (["cat", "--body", "rot13", "x"], "rot13"),
+        (["cat", "--crc", "some", "x"], "some"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(call, args, says):
+    code, out, err = call(*args)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.startswith("rocketc") and err.endswith("--help`\n") and err.count("\n") == 1
+
+
+def test_wrong_usage_from_the_shell():
+    done = rocketc("cat", "--nope")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+
+
+@pytest.mark.parametrize("command", ["cat", "info"])
+class TestNothingToRead:
+    def test_no_such_path(self, call, tmp_path, command):
+        code, out, err = call(command, tmp_path / "nope")
+        assert (code, out, err) == (1, "", f"rocketc: {tmp_path}/nope: No such file or directory\n")
+
+    def test_a_folder_without_a_log(self, call, tmp_path, command):
+        code, out, err = call(command, tmp_path)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"rocketc: {tmp_path}: no commit log here") and err.count("\n") == 1
+
+    def test_a_log_without_files(self, call, tmp_path, command):
+        (tmp_path / "commitlog").mkdir()
+        code, _, err = call(command, tmp_path)
+        assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}\n")
+
+    def test_an_empty_file(self, call, tmp_path, command):
+        (tmp_path / "empty").touch()
+        code, _, err = call(command, tmp_path / "empty")
+        assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}/empty\n")
+
+    def test_a_file_of_zeros(self, call, tmp_path, command):
+        (tmp_path / f"{0:020d}").write_bytes(bytes(4096))
+        code, _, err = call(command, tmp_path)
+        assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}\n")
+
+    def test_a_picture(self, call, tmp_path, command):
+        (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20)
+        code, out, err = call(command, tmp_path / "x.png")
+        assert code == 1
+        assert "bad_size" in out + err and "Traceback" not in err
+
+    def test_no_permission(self, call, log, monkeypatch, command):
+        import os
+
+        opened = os.open
+
+        def refuse(path, *more, **options):
+            if str(path).endswith(f"{0:020d}"):
+                raise PermissionError(13, "Permission denied", path)
+            return opened(path, *more, **options)
+
+        monkeypatch.setattr(os, "open", refuse)
+        code, out, err = call(command, log.folder)
+        assert code == 1
+        assert "Permission denied" in out + err and "Traceback" not in err
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(golden):
+    store = golden("flights-2013-01").path
+    with start("cat", "--json", store) as cat:
+        head = subprocess.run(["head", "-1"], stdin=cat.stdout, capture_output=True, timeout=60)
+        cat.stdout.close()
+        assert cat.wait(timeout=60) == 0
+        assert (head.stdout.count(b"\n"), cat.stderr.read()) == (1, b"")
+
+
+@pytest.mark.parametrize("line", ["cat", "cat --json", "info", "info --json", "--help", "cat --help"])
+def test_a_reader_that_is_gone_already(log, line):
+    """The pipe's other end is closed before the first byte is written."""
+    path = [] if "--help" in line else [log.folder]
+    with start(*line.split(), *path) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_full_disk_is_told(log):
+    with open("/dev/full", "wb") as full:
+        done = rocketc("cat", log.folder, stdout=full)
+    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+
+
+@pytest.mark.parametrize("fd", [1, 2])
+def test_a_closed_stream_is_no_traceback(log, fd):
+    command = f'exec "$0" -m rocketc cat "$1" {fd}>&-'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, log.folder], capture_output=True, cwd="/", env=environment(), timeout=60
+    )
+    if fd == 1:
+        assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: stdout is closed\n")
+    else:
+        assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
+
+
+def test_colour_is_for_terminals_that_want_it(log):
+    for command in ("cat", "info"):
+        assert b"\x1b[" not in rocketc(command, log.folder).stdout
+        code, text = on_terminal(command, log.folder)
+        assert (code, "\x1b[" in text) == (0, True), text
+        for unwanted in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            code, text = on_terminal(command, log.folder, env=unwanted)
+            assert (code, "\x1b[" in text) == (0, False), unwanted
+        assert "\x1b[" in on_terminal(command, log.folder, env={"NO_COLOR": ""})[1]  # empty means not set
+
+
+def test_what_a_terminal_would_obey_is_made_visible():
+    hostile = "a\x1b]0;title\x07\n\t\r\x00\x7f\x9b31m\u202e\u2028\ud800\\é漢🚀"
+    assert visible(hostile) == ("a\\x1b]0;title\\x07\\n\\t\\r\\x00\\x7f\\x9b31m\\u202e\\u2028\\ud800\\é漢🚀")
+    assert visible_json('"\x7f\x9b\u202e"') == '"\\u007f\\u009b\\u202e"'
+
+
+def test_every_reason_is_put_into_words():
+    from pathlib import Path
+
+    core = (Path(__file__).parents[2] / "pyx/rocketc/_status.pyx").read_text()
+    named = set(re.findall(r'"((?:bad|missing|too|file)_\w+|truncated|zeroed)"', core)) - {"bad_batch"}
+    assert len(named) > 10 and named <= set(REASONS)
+
+
+@pytest.mark.measure
+def test_help_is_there_at_once():
+    """Under 150 ms, of the processor's time: what the clock says on a quiet machine, and tests run on busy ones too."""
+
+    def spent():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    best = 9.0
+    for _ in range(10):
+        before = spent()
+        assert rocketc("--help").returncode == 0
+        best = min(best, spent() - before)
+    assert best < 0.15
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed():
+    heavy = "rich pyarrow numpy lz4 backports pyspark asyncio importlib.metadata"
+    code = f"import sys, rocketc.cli.main; print([name for name in {heavy.split()} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd="/")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
