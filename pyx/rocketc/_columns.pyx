@@ -48,7 +48,7 @@ from rocketc._message cimport (
 from rocketc._properties cimport RC_PAIRS_MAX, RC_PAIRS_SEEN, rc_drop_duplicates, rc_pair, rc_split_properties
 from rocketc._record cimport Record, born_host_len, store_host_len
 from rocketc._status cimport RC_MORE, RC_OK
-from rocketc._text cimport RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_copy_slack, rc_copy_stream, rc_hex, rc_host_text, rc_stream_end
+from rocketc._text cimport RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_copy_slack, rc_copy_stream, rc_hex, rc_host_text
 from rocketc._utf8 cimport rc_utf8_repair, rc_utf8_valid
 from rocketc._vm cimport RC_LARGE_BYTES, rc_map_grow, rc_map_own, rc_unmap
 
@@ -354,7 +354,6 @@ cdef int bodies(Rows* rows, const Record* records, int count) noexcept nogil:
         rc_copy_stream(values + used, records[i].body, <size_t>records[i].body_len)
         used += records[i].body_len
         offsets[i + 1] = used
-    rc_stream_end()
     return RC_OK
 
 
@@ -574,7 +573,7 @@ cdef inline void put_map(
 
 
 cdef int append(Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len) noexcept nogil:
-    """Add records to a batch; all values are copied.
+    """Add records to a batch; all values are copied. Call rc_stream_end() before the batch is shown to another thread.
 
     records   count of them, checked; they need not lie in one buffer, but what they point to is readable
     end       no byte of a topic or properties string that lies before it is followed by memory that can't be read up to it; or NULL

@@ -12,8 +12,9 @@ from rocketc._message cimport COL_BODY, message_of
 from rocketc._properties cimport rc_find_property
 from rocketc._record cimport Record, parse_entry
 from rocketc._status cimport RC_MORE, RC_OK, check
+from rocketc._text cimport rc_stream_end
 from rocketc._vm cimport rc_guard
-from rocketc._walk cimport Walker
+from rocketc._walk cimport STEP_BYTES, Walker
 
 from rocketc.codecs import BadBody, decompress
 from rocketc.errors import CorruptRecordError
@@ -208,6 +209,7 @@ cdef class Reader:
             if rows.rows == 0:
                 raise
             self._raised = error
+        rc_stream_end()
         self.records += rows.rows
         return batch if rows.rows > 0 else None
 
@@ -225,6 +227,10 @@ cdef class Reader:
         cdef int64_t before, bytes_before
         cdef bint more
         while rows.bytes < self._batch_bytes:
+            if self._walker is not None and self._where is None and self._at >= self._walker._count:
+                self._run(rows)
+                if rows.bytes >= self._batch_bytes:
+                    return 0
             if self._walker is None or self._at >= self._walker._count:
                 if not self._advance():
                     return 0
@@ -236,12 +242,55 @@ cdef class Reader:
                 more = self._take_block(rows, w)
             finally:
                 w.leave(&guard)
-            if w._map is not None and w._map._cut:
+            if w.is_cut():
                 cut_back(rows, before, bytes_before)
                 w.cut_in_block()
             elif not more:
                 return 0
         return 0
+
+    cdef int _run(self, Rows* rows) except -1:
+        """The common case without the GIL: take in blocks of plain records, one after the other.
+
+        Ends when rows is full, STEP_BYTES are walked over, or anything else turns up. What was not taken stands in the walker's block (from _at
+        on), or at its position, for those who can deal with it.
+        """
+        cdef Walker w = self._walker
+        cdef const uint8_t* file = NULL
+        cdef int file_len = 0
+        if self._file is not None:
+            file = <const uint8_t*>PyBytes_AS_STRING(self._file)
+            file_len = <int>len(self._file)
+        with nogil:
+            self._run_blocks(rows, w, file, file_len)
+        return 0
+
+    cdef void _run_blocks(self, Rows* rows, Walker w, const uint8_t* file, int file_len) noexcept nogil:
+        cdef rc_guard guard
+        cdef size_t stop = w._pos + STEP_BYTES
+        cdef bint body = self._selected.bits >> COL_BODY & 1, going = not w._done
+        cdef int64_t before, bytes_before
+        cdef int rc, i
+        w.enter(&guard)
+        while going and rows.bytes < self._batch_bytes and w._pos < stop:
+            rc = w._fill()
+            self._at = 0
+            if w._count == 0 or w.is_cut():
+                break
+            for i in range(w._count):
+                going = going and self._is_plain(&w._block[i], body)
+            if not going:
+                break
+            before = rows.rows
+            bytes_before = rows.bytes
+            if append(rows, w._block, w._count, w._buf + w._len, file, file_len) != RC_OK:
+                break
+            if w.is_cut():
+                cut_back(rows, before, bytes_before)
+                break
+            self._at = w._count
+            going = rc == RC_OK
+        w.leave(&guard)
 
     cdef bint _take_block(self, Rows* rows, Walker w) except -1:
         """Add the rest of the block to rows; False if rows is full before."""

@@ -7,8 +7,8 @@ from rocketc._record cimport Record
 from rocketc._vm cimport rc_guard
 
 cdef enum:
-    BLOCK_RECORDS = 128     # records that one call finds at most
-    BLOCK_BYTES = 256 << 10 # a block ends behind so many bytes of records: what follows reads them from the cache
+    BLOCK_RECORDS = 256     # records that one call finds at most
+    BLOCK_BYTES = 512 << 10 # a block ends behind so many bytes of records: what follows reads them from the cache
     STEP_BYTES = 32 << 20   # one call without the GIL walks over no more
 
 
@@ -40,6 +40,7 @@ cdef class Walker:
         list damage             # (start, stop, reason), physical offsets
     cdef int next_block(self) except -1
     cdef int lost(self, const Record* r, str reason) except -1
+    cdef bint is_cut(self) noexcept nogil
     cdef int cut_in_block(self) except -1
     cdef void enter(self, rc_guard* guard) noexcept nogil
     cdef void leave(self, rc_guard* guard) noexcept nogil

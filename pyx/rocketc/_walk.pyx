@@ -143,7 +143,7 @@ cdef class Walker:
         while not self._done:
             with nogil:
                 rc = self._fill()
-            if self._map is not None and self._map._cut:
+            if self.is_cut():
                 self._on_cut(<size_t>(self._block[0].at - self._buf) if self._count > 0 else self._pos)
                 return 0
             self._forget_pages()
@@ -159,8 +159,10 @@ cdef class Walker:
         return 0
 
     cdef int _fill(self) noexcept nogil:
-        """Walk until the block is full or something needs a decision. Returns RC_OK, RC_MORE (judge the topic of _block[_count]),
-        RC_TRUNCATED with _pos at _to (done), or what stands at _pos."""
+        """Walk until the block is full, STEP_BYTES are walked over, or something needs a decision.
+
+        Returns RC_OK, RC_MORE (judge the topic of _block[_count]), RC_TRUNCATED with _pos at _to (done), or what stands at _pos.
+        """
         cdef rc_guard guard
         cdef Record* r
         cdef int rc = RC_OK, count = 0
@@ -249,7 +251,7 @@ cdef class Walker:
             next = start + size
         else:
             next = self._find_next(start + 1)
-        if self._map is not None and self._map._cut:
+        if self.is_cut():
             return self._on_cut(start)
         if next == self._len and self._last:
             # Nothing valid follows. A live broker may be in the middle of this record: look again.
@@ -284,9 +286,13 @@ cdef class Walker:
         self.damage.append((start, start + rc_get_i32(r.at + RC_MSG_TOTAL_SIZE_AT), reason))
         return 0
 
+    cdef bint is_cut(self) noexcept nogil:
+        """Whether the file was cut or failed: the block may hold zeros."""
+        return self._map is not None and self._map._cut != 0
+
     cdef int cut_in_block(self) except -1:
         """1 if the file was cut while the block was copied (what was copied of it is void), 0 if all is well; raises as asked."""
-        if self._map is None or not self._map._cut:
+        if not self.is_cut():
             return 0
         self._on_cut(<size_t>(self._block[0].at - self._buf))
         return 1
