@@ -125,6 +125,15 @@ def test_queue_unit_vector():
     assert unit == (0, len(bytes.fromhex(VECTOR_A)), oracle.tags_code("TagA"))
 
 
+def test_units_are_signed_and_an_unfinished_one_is_left_out():
+    minus = b"\xff" * 100
+    assert oracle.queue_units(minus[:59]) == [(-1, -1, -1)] * 2
+    assert oracle.batch_queue_units(minus[:93]) == [(-1,) * 8] * 2
+    header, chains, entries = oracle.index_file(minus[:91], 2)
+    assert (header, chains, entries) == ((-1,) * 6, [-1, -1], [(-1,) * 4] * 2)
+    assert oracle.checkpoint(minus) == (-1,) * 5
+
+
 def test_index_file_vector():
     slots = [0, 0, 0, 0, 2, 3, 0, 0, 0, 0]
     data = bytes.fromhex(
@@ -598,7 +607,7 @@ def test_unknown_compression(kind):
 
 
 def test_inner_batch():
-    entries = [(1, b"one", {"TAGS": "A"}), (2, b"", None), (3, b"\xff", {"KEYS": "k"})]
+    entries = [(1, b"one", {"TAGS": "A"}), (2, b"", None), (-3, b"\xff", {"KEYS": "k"})]
     data = oracle.encode_inner_batch("t", entries, queue_offset=7, properties={"UNIQ_KEY": "u"})
     record = only_record(data)
     assert record["properties"] == {"UNIQ_KEY": "u", "INNER_NUM": "3", "INNER_BASE": "7"}
@@ -606,7 +615,7 @@ def test_inner_batch():
     assert [(m["queueOffset"], m["flag"], m["body"], m["tags"], m["keys"]) for m in messages] == [
         (7, 1, b"one", "A", None),
         (8, 2, b"", None, None),
-        (9, 3, b"\xff", None, "k"),
+        (9, -3, b"\xff", None, "k"),
     ]
     assert {m["storeSize"] for m in messages} == {len(data)}
     assert [m["storedProperties"] for m in messages] == [b"TAGS\x01A\x02", b"", b"KEYS\x01k\x02"]
@@ -619,6 +628,7 @@ def test_compressed_inner_batch():
     flag = oracle.COMPRESSED | oracle.INNER_BATCH | oracle.NEED_UNWRAP
     assert [m["body"] for m in content(zlib.compress(wire), flag)] == [b"one", b"two"]
     assert [m["body"] for m in content(zlib.compress(wire), flag, decompress=False)] == [zlib.compress(wire)]
+    assert [m["body"] for m in content(wire, flag & ~oracle.COMPRESSED, decompress=False)] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("flag", [oracle.INNER_BATCH, oracle.NEED_UNWRAP])
