@@ -5,10 +5,11 @@ The way from bytes to a Record is inline in _record.pxd, for the loops that walk
 less often, and the way back.
 """
 import ipaddress
+import re
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc._crc32 cimport RC_CRC32_WAYS, rc_body_crc, rc_crc32_best, rc_crc32_fn, rc_crc32_way
@@ -56,7 +57,6 @@ from rocketc._layout cimport (
     RC_TOPIC_V1_MAX_CHARS,
     RC_TOPIC_V2_MAX_BYTES,
 )
-from rocketc._properties cimport rc_find_property
 from rocketc._status cimport (
     RC_BAD_ARGUMENT,
     RC_BAD_INNER_BATCH,
@@ -69,6 +69,8 @@ from rocketc._status cimport (
 
 from rocketc.errors import IllegalMessageError
 
+_OLD_CRC = re.compile(rb"(?:(?<=\x02)|\A)__CRC32#\x01[^\x02]*\x02?")
+
 cdef int _best = rc_crc32_best()
 crc32 = rc_crc32_way(_best)
 
@@ -76,19 +78,20 @@ crc32 = rc_crc32_way(_best)
 cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil:
     """Whether the record's property CRC is right, or there is none.
 
-    Its ten digits stand least significant first; it covers all of the record before its own 20 bytes.
+    It is the last 20 bytes, a pair of its own; a property of that name elsewhere is the user's. Its ten digits stand
+    least significant first; it covers all of the record before it.
     Source: MessageDecoder.checkMessage..., property __CRC32# of 5.2 and later.
     """
-    cdef int at = 0, i
+    cdef int at = r.props_len - RC_PROP_CRC_BYTES, i
     cdef int64_t said = 0
     cdef const uint8_t* digits
-    if r.props_len < RC_PROP_CRC_BYTES - 1:
+    if at < 0 or (at > 0 and r.props[at - 1] != RC_PROPERTY_SEPARATOR):
         return True
-    if rc_find_property(r.props, r.props_len, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES, &at) < 0:
+    digits = r.props + at + RC_PROP_CRC_NAME_BYTES + 1
+    if memcmp(r.props + at, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES) != 0 or digits[-1] != RC_NAME_VALUE_SEPARATOR:
         return True
-    if at != r.props_len - RC_PROP_CRC_DIGITS - 1 or r.props[r.props_len - 1] != RC_PROPERTY_SEPARATOR:
+    if digits[RC_PROP_CRC_DIGITS] != RC_PROPERTY_SEPARATOR:
         return False
-    digits = r.props + at
     for i in range(RC_PROP_CRC_DIGITS - 1, -1, -1):
         if digits[i] < c"0" or digits[i] > c"9":
             return False
@@ -227,7 +230,7 @@ cdef bytes host_bytes(object host):
 
 
 cdef bytes properties_bytes(object properties, bint trailing):
-    """A mapping, bytes, or None -> a properties string."""
+    """A mapping, bytes, or None -> a properties string; a pair whose value is None is left out, as RocketMQ does."""
     cdef list pairs
     if properties is None:
         return b""
@@ -235,6 +238,8 @@ cdef bytes properties_bytes(object properties, bint trailing):
         return properties
     pairs = []
     for name, value in properties.items():
+        if value is None:
+            continue
         piece = f"{name}\x01{value}".encode()
         if not name or "\x01" in name or b"\x02" in piece:
             raise IllegalMessageError(f"property {name!r} holds a separator (U+0001 or U+0002), or has no name")
@@ -255,7 +260,7 @@ def encode(
     born_host           (address, port), IPv4 or IPv6: sets the two V6 bits of sys_flag, store_host likewise
     properties          a mapping, or the stored string as bytes
     version             1 or 2; None takes 2 if the topic has more than 127 characters, as RocketMQ 5.1 does
-    property_crc        append the __CRC32# property (RocketMQ 5.2, enabledAppendPropCRC)
+    property_crc        append the __CRC32# property (RocketMQ 5.2, enabledAppendPropCRC) in the place of any other
     trailing_separator  end the properties with 0x02, as releases up to 4.9.0 and from 5.2.0 do
     Timestamps are milliseconds since the epoch. Raises IllegalMessageError for what the format can't hold.
     Source: MessageExtEncoder.
@@ -279,8 +284,10 @@ def encode(
         raise ValueError(f"version={version!r}: 1, 2 or None")
     if len(body) > INT32_MAX or len(props) > INT32_MAX or len(topic_utf8) > INT32_MAX:
         check(RC_BAD_ARGUMENT)
-    if property_crc and props and not props.endswith(b"\x02"):
-        props += b"\x02"
+    if property_crc:
+        props = _OLD_CRC.sub(b"", props)
+        if props and not props.endswith(b"\x02"):
+            props += b"\x02"
     d.queue_id = queue_id
     d.flag = flag
     d.queue_offset = queue_offset
