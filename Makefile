@@ -50,12 +50,13 @@ test: setup  ## all tests but the long ones
 
 test-long: setup  ## the long tests, then the tests under the address and undefined-behaviour sanitizers
 	@tools/setup.sh valgrind
+	@tools/setup.sh arm64
 	$(RUN) -m pytest $(TESTS) -m long $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
 	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(OPTIONS)
 
 bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run
 	@tools/setup.sh valgrind
-	@for script in bench/bench_*.py; do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
+	@for script in bench/bench_*.py bench/instructions.py; do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
 
 lint: lint-python lint-cython lint-c lint-types  ## ruff, cython-lint, clang-format, stubtest, mypy
 

@@ -5,6 +5,7 @@
 #   tools/setup.sh editable           the rocketc package and command in .venv, pointing at this folder
 #   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
+#   tools/setup.sh arm64              a compiler and an emulator, to test what only arm64 runs
 set -eu
 cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
@@ -90,6 +91,12 @@ extensions() {
 
 valgrind() {
     need "valgrind" "valgrind" "(there is none for macOS; use Linux)" command -v valgrind
+}
+
+arm64() {
+    [ "$(uname -m)" = x86_64 ] && [ "$(uname -s)" = Linux ] || return 0
+    need "a compiler for arm64" "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" "" command -v aarch64-linux-gnu-gcc
+    need "an emulator of arm64" "qemu-user" "" command -v qemu-aarch64
 }
 
 "$@"
