@@ -403,12 +403,15 @@ class Bench:
         ours: Side,
         theirs: Side,
         their_work: float | None = None,
+        also: tuple[float, str] | None = None,
         check: Callable[[], object] | None = None,
     ):
         """Check, measure and print one row.
 
-        work    what one round of ours does, in unit without its "/s": 2.3 for 2.3 million records in M/s
+        work    what one round of ours does, in unit without its "/s": 2.3 for 2.3 million records in M/s.
+                Of a unit that begins with "ns" it is the number of things that share the time
         their_work  the same of theirs, if it does less
+        also    (work, unit): the same rounds once more, as a second row in another unit
         check   called once before the clock; raises (see same) if the two sides don't do the same
         ratio   ours over theirs as speeds, the median of the pairs: >= goal is good
         """
@@ -419,23 +422,39 @@ class Bench:
         busy, began = _busy(), clock()
         pairs = measure(ours, theirs, self.rounds, self._until)
         others = (_busy() - busy) / (clock() - began)
-        rates = [(work / mine, (their_work or work) / yours) for mine, yours in pairs]
-        ratio = statistics.median(mine / yours for mine, yours in rates)
-        fast, slow = map(list, zip(*rates, strict=True))
+        speeds = [(work / mine, (their_work or work) / yours) for mine, yours in pairs]
+        ratio = statistics.median(mine / yours for mine, yours in speeds)
+        for share, name in ((1.0, unit), *([(also[0] / work, also[1])] if also else [])):
+            fast, slow = ([share * speed for speed in side] for side in zip(*speeds, strict=True))
+            if name.startswith("ns"):
+                fast, slow = ([1e9 / speed for speed in side] for side in (fast, slow))
+            self.show(case, against, ratio, goal, fast, slow, name)
+        if others > 0.3:
+            note = f"{others:.1f} other cores were busy meanwhile; repeat this row"
+            print(f"{self.name}: {case}, against {against}: {note}", file=sys.stderr)
+
+    def show(
+        self,
+        case: str,
+        against: str,
+        ratio: float,
+        goal: float | None,
+        ours: Iterable[float],
+        theirs: Iterable[float],
+        unit: str,
+    ):
+        """Print one row that has been measured."""
         result = {
             "bench": self.name,
             "case": case,
             "against": against,
             "ratio": float(f"{ratio:.4g}"),
             "goal": goal,
-            "ours": spread_of(fast),
-            "theirs": spread_of(slow),
+            "ours": spread_of(list(ours)),
+            "theirs": spread_of(list(theirs)),
             "unit": unit,
         }
         print(json.dumps(result) if self.args.json else table_line(result), flush=True)
-        if others > 0.3:
-            note = f"{others:.1f} other cores were busy meanwhile; repeat this row"
-            print(f"{self.name}: {case}, against {against}: {note}", file=sys.stderr)
 
 
 def table_line(result: dict) -> str:

@@ -19,8 +19,7 @@ RELEASE = "5.3.3"
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "java"
 CACHE = HERE.parent / "build" / "bench-java"
-# The heap of a mid-size broker, touched before we begin: Java then never waits for fresh memory.
-FLAGS = ["-Xms1g", "-Xmx1g", "-XX:+AlwaysPreTouch"]
+HEAP = "1g"  # that of a mid-size broker
 GET_JAVA = "on Debian: apt-get install openjdk-17-jdk-headless maven"
 
 
@@ -71,14 +70,18 @@ class JavaPeer:
         self.close()
 
 
-def start(*command, release=RELEASE, warm=3.0) -> JavaPeer | None:
-    """A peer for one command of bench.Main, or None, said on stderr, if Java can't be had here."""
+def start(*command, release=RELEASE, warm=3.0, heap=HEAP) -> JavaPeer | None:
+    """A peer for one command of bench.Main, or None, said on stderr, if Java can't be had here.
+
+    heap    is touched before we begin: Java then never waits for fresh memory
+    """
     try:
         class_path = build(release)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"bench: the rows against Java are left out: {error}", file=sys.stderr)
         return None
-    return JavaPeer(["java", *FLAGS, "-cp", class_path, "bench.Main", *map(str, command)], warm)
+    flags = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+AlwaysPreTouch"]
+    return JavaPeer(["java", *flags, "-cp", class_path, "bench.Main", *map(str, command)], warm)
 
 
 def build(release) -> str:

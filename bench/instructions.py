@@ -1,0 +1,281 @@
+"""How many instructions does each record cost? Counted by callgrind: the same on every run, unlike time.
+
+    .venv/bin/python bench/instructions.py              the counts now beside those that are kept
+    .venv/bin/python bench/instructions.py --check      fail if one has grown by more than 5 %
+    .venv/bin/python bench/instructions.py --update     keep the counts of now: bench/instructions.json
+
+Each case runs in a child process under callgrind, once over few and once over many records: the difference, divided
+by the difference in records, is free of all that comes but once. What would differ between machines is pinned: the
+CRC goes by PCLMULQDQ (callgrind knows no VPCLMULQDQ and no AVX-512), libc copies by SSE2, hashes have a fixed seed.
+Another compiler or Python counts differently: then --check says so and exits with 77 instead of judging.
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import native
+from common import MIB, write_log
+
+import rocketc
+from rocketc import _record
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE / "instructions.json"
+MAY_GROW = 0.05
+NOT_COMPARABLE = 77
+FEW, MANY = "few", "many"  # the two rounds of a case, and the logs they read
+LOG_BYTES = {FEW: MIB, MANY: 4 * MIB}
+CALLS = {FEW: 500, MANY: 2500}  # of a case that reads no log
+CRC_WAY = "pclmul"
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "LC_ALL": "C.UTF-8",
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-ERMS",
+}
+PLAIN = """queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC
+    preparedTransactionOffset storeSize topic body""".split()  # noqa: SIM905
+ALL_BUT_MAP = [name for name in rocketc.COLUMN_NAMES if name != "properties"]
+
+
+# ---------------------------------------------------------------- cases: one round each, in the child
+def encoding(body: int) -> Callable[[str], int]:
+    text = b"x" * body
+    properties = {"KEYS": "order-4711", "UNIQ_KEY": "7F000001AB12CD34EF560000000017C2", "WAIT": "true", "TAGS": "TagA"}
+
+    def work(which: str) -> int:
+        for n in range(CALLS[which]):
+            rocketc.encode("BenchTopic", text, queue_id=1, queue_offset=n, phy_offset=n, properties=properties)
+        return CALLS[which]
+
+    return work
+
+
+def columns(body: int, **options) -> Callable[[str], int]:
+    def work(which: str) -> int:
+        scan = rocketc.scan(f"{body}/{which}", **options)
+        stream = Stream(scan)
+        while stream.next():
+            pass
+        return records(body, which)
+
+    return work
+
+
+def messages(body: int) -> Callable[[str], int]:
+    def work(which: str) -> int:
+        for _ in rocketc.scan(f"{body}/{which}"):
+            pass
+        return records(body, which)
+
+    return work
+
+
+def crc32(size: int, way: str) -> Callable[[str], int]:
+    library, data, out = native.load(), bytes(range(256)) * (size // 256 + 1), ctypes.c_uint32()
+    number = ["table", "pclmul", "vpclmul256", "vpclmul512", "arm64"].index(way)
+
+    def work(which: str) -> int:
+        if library.bench_crc32(number, data, size, CALLS[which], out) < 0:
+            raise SystemExit(f"instructions: {way} can't be had here")
+        return CALLS[which]
+
+    return work
+
+
+CASES: dict[str, Callable[[], Callable[[str], int]]] = {
+    "encode, 256 B": lambda: encoding(256),
+    "encode, 1 KiB": lambda: encoding(1024),
+    "header scan (nothing kept), 256 B": lambda: columns(256, topics="None"),
+    "header scan (nothing kept), 1 KiB": lambda: columns(1024, topics="None"),
+    "columns: numbers; no CRC, 256 B": lambda: columns(256, columns=PLAIN[:-2], crc="none"),
+    "columns: numbers, topic, body; no CRC, 256 B": lambda: columns(256, columns=PLAIN, crc="none"),
+    "columns: numbers, topic, body; no CRC, 1 KiB": lambda: columns(1024, columns=PLAIN, crc="none"),
+    "columns: numbers, topic, body; CRC, 256 B": lambda: columns(256, columns=PLAIN),
+    "columns: all but the map; CRC, 256 B": lambda: columns(256, columns=ALL_BUT_MAP),
+    "columns: all; CRC, 256 B": lambda: columns(256),
+    "messages; CRC, 256 B": lambda: messages(256),
+    "CRC of 64 B": lambda: crc32(64, CRC_WAY),
+    "CRC of 1 KiB": lambda: crc32(1024, CRC_WAY),
+    "CRC of 1 KiB by table": lambda: crc32(1024, "table"),
+}
+
+
+class Stream:
+    """An Arrow stream asked batch by batch through the C stream interface: no Arrow library is in the count."""
+
+    class _Struct(ctypes.Structure):
+        _fields_ = [
+            (name, ctypes.c_void_p) for name in ("get_schema", "get_next", "get_last_error", "release", "private_data")
+        ]
+
+    class _Array(ctypes.Structure):
+        _fields_ = [
+            *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
+            *((name, ctypes.c_void_p) for name in ("buffers", "children", "dictionary", "release", "private_data")),
+        ]
+
+    def __init__(self, source):
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        self._capsule = source.__arrow_c_stream__()
+        self._at = pointer(self._capsule, b"arrow_array_stream")
+        self._get_next = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
+            self._Struct.from_address(self._at).get_next
+        )
+
+    def next(self) -> int:
+        """Rows of the next batch, which is let go at once; 0 at the end."""
+        array = self._Array()
+        if self._get_next(self._at, ctypes.addressof(array)):
+            raise SystemExit("instructions: the scan fails")
+        if array.release:
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(array.release)(ctypes.addressof(array))
+        return array.length
+
+
+def make_logs(folder: Path):
+    for body in (256, 1024):
+        for which, size in LOG_BYTES.items():
+            log = write_log(folder / str(body) / which, body=body, size=size, file_size=size)
+            Path(folder, str(body), f"{which}.records").write_text(str(log.sum.records))
+
+
+def records(body: int, which: str) -> int:
+    return int(Path(str(body), f"{which}.records").read_text())
+
+
+def child(case: str):
+    """One case, counted; prints the number of records of both rounds."""
+    ways = _record.crc32_ways()
+    if platform.machine() == "x86_64" and ways[-1] != CRC_WAY:
+        raise SystemExit(
+            f"instructions: callgrind offers the CRC ways {ways}; the table holds for {CRC_WAY} as the best"
+        )
+    library, work = native.load(), CASES[case]()
+    gc.disable()
+    for which in (FEW, MANY):  # once for all that happens but once
+        work(which)
+    if not library.bench_count():
+        raise SystemExit("instructions: valgrind's headers are missing (on Debian they come with it)")
+    done = {}
+    for which in (FEW, MANY):
+        done[which] = work(which)
+        library.bench_counted(which.encode())
+    print(json.dumps(done))
+
+
+# ---------------------------------------------------------------- the parent
+def count(case: str, folder: Path) -> float:
+    """Instructions a record."""
+    out = Path(folder, "callgrind")
+    for old in folder.glob("callgrind*"):
+        old.unlink()
+    run = subprocess.run(
+        [
+            *("valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"),
+            *(sys.executable, str(HERE / "instructions.py"), "--child", case),
+        ],
+        cwd=folder,
+        env={**ENVIRONMENT, "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(rocketc.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode:
+        raise SystemExit(f"instructions: {case}: {run.stderr.strip()}")
+    done, counted = json.loads(run.stdout), {}
+    for part in folder.glob("callgrind.*"):
+        text = part.read_text()
+        name = re.search(r"^desc: Trigger: Client Request: (\w+)$", text, re.M)
+        if name:
+            counted[name[1]] = int(re.search(r"^summary: (\d+)$", text, re.M)[1])
+    return (counted[MANY] - counted[FEW]) / (done[MANY] - done[FEW])
+
+
+def made_with() -> dict[str, str]:
+    """What the counts depend on beside our sources."""
+
+    def answer(option):
+        return subprocess.run([*native.compiler(), option], capture_output=True, text=True, check=True).stdout
+
+    compiler = "clang" if "clang" in answer("--version") else "gcc"
+    return {
+        "machine": platform.machine(),
+        "compiler": f"{compiler} {answer('-dumpversion').partition('.')[0].strip()}",
+        "python": f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}",
+        "libc": " ".join(platform.libc_ver()),
+    }
+
+
+def row(case: str, now: float, kept: float | None) -> dict:
+    """In the shape of all benches; ratio > 1: fewer instructions than kept."""
+    was = now if kept is None else kept
+    return {
+        "bench": "instructions",
+        "case": case,
+        "against": "bench/instructions.json",
+        "ratio": float(f"{was / now:.4g}"),
+        "goal": float(f"{1 / (1 + MAY_GROW):.4g}"),
+        "ours": [round(now, 1)] * 3,
+        "theirs": [round(was, 1)] * 3,
+        "unit": "instructions/record",
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="exit 1 if a count has grown by more than 5 %%")
+    parser.add_argument("--update", action="store_true", help="keep the counts of now")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--quick", action="store_true", help="as all benches have it; nothing is left out")
+    parser.add_argument("--only", metavar="WORD", default="", help="only the cases that contain WORD")
+    parser.add_argument("--child", metavar="CASE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child)
+        return 0
+    if shutil.which("valgrind") is None:
+        print("instructions: valgrind is missing (on Debian: apt-get install valgrind)", file=sys.stderr)
+        return NOT_COMPARABLE if args.check else 2
+    native.build()
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"made_with": made_with(), "instructions": {}}
+    comparable = kept["made_with"] == made_with()
+    counts, worse = {}, []
+    with tempfile.TemporaryDirectory(prefix="rocketc-instructions-") as folder:
+        make_logs(Path(folder))
+        for case in CASES:
+            if args.only.lower() not in case.lower():
+                continue
+            counts[case] = count(case, Path(folder))
+            line = row(case, counts[case], kept["instructions"].get(case))
+            if counts[case] > line["theirs"][1] * (1 + MAY_GROW) or case not in kept["instructions"]:
+                worse.append(case)
+            now, was = line["ours"][1], kept["instructions"].get(case)
+            text = f"{now:9.1f} {case}" + (
+                " (new)" if was is None else f" (kept: {was:g}, {(now / was - 1) * 100:+.1f} %)"
+            )
+            print(json.dumps(line) if args.json else text, flush=True)
+    if args.update:
+        table = {case: round(counts.get(case, kept["instructions"].get(case, 0)), 1) for case in CASES}
+        KEPT.write_text(json.dumps({"made_with": made_with(), "instructions": table}, indent=2) + "\n")
+    elif args.check and not comparable:
+        print(f"instructions: kept with {kept['made_with']}, here {made_with()}: not comparable", file=sys.stderr)
+        return NOT_COMPARABLE
+    elif args.check and worse:
+        print(f"instructions: more than kept: {'; '.join(worse)}. If that is right: --update", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
