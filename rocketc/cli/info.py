@@ -38,8 +38,8 @@ Examples:
 def info(path: str, as_json: bool, every: bool) -> int:
     """Say what a store, a commit log folder or a file holds: files, offsets, times, holes, damage, how it was left.
 
-    Of each file the first record is read, of the last file all; `rocketc cat` looks at every record. The exit code is 1
-    if something is damaged or missing, or if there is nothing to read.
+    Of each file the first record is read, of the last file all; `rocketc cat -f ''` checks every record. The exit code
+    is 1 if something is damaged or missing, or if there is nothing to read.
     """
     found = survey(path)
     with Out() as out:
@@ -86,16 +86,15 @@ def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
     """Name, text and style of each line above the files."""
     yield {"store": "store", "commitlog": "log", "file": "file"}[found.kind], found.path, ""
     if found.begin is not None and found.end is not None:
-        yield "offsets", f"{found.begin} to {found.end}, {show_size(found.end - found.begin)}", ""
+        length, files = show_size(found.end - found.begin), _many(len(found.files), "file")
+        yield "offsets", f"{found.begin} to {found.end} ({length}), in {files}", ""
     if found.firstStoreTimestamp is not None:
-        yield "first", show_time(found.firstStoreTimestamp), ""
-    if found.lastStoreTimestamp is not None:
-        later = found.lastStoreTimestamp - (found.firstStoreTimestamp or 0)
-        yield "last", show_time(found.lastStoreTimestamp) + (f" ({show_span(later)} later)" if later > 0 else ""), ""
+        first, last = found.firstStoreTimestamp, found.lastStoreTimestamp
+        until = "?" if last is None else show_time(last)
+        span = f" ({show_span(last - first)})" if last is not None and last > first else ""
+        yield "times", f"{show_time(first)} to {until}{span}", ""
     if found.end is not None and found.lastFile is not None:
-        [last] = [file for file in found.files if file.file == found.lastFile]
-        at = f"byte {found.end - (last.physicalOffset or 0)} of {_name(last.file)}"
-        yield "end", f"{at}, behind its {_many(found.lastFileMessages, 'message')}", ""
+        yield "end", _tell_end(found), ""
     yield from _how_it_was_left(found)
     if found.consumeQueues is not None:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
@@ -110,6 +109,16 @@ def _where_it_was_looked(found: Survey) -> str:
     if len(found.files) < 2:
         return "none"
     return "none seen; read were the first record of each file, and the last file"
+
+
+def _tell_end(found: Survey) -> str:
+    end, torn = found.end or 0, ""
+    if found.damage and found.damage[-1].stop == end:
+        end = found.damage[-1].start
+        torn = f"; {found.damage[-1].stop - end} damaged bytes follow"
+    last = next(file for file in found.files if file.file == found.lastFile)
+    messages = _many(found.lastFileMessages, "message")
+    return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{torn}"
 
 
 def _section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
@@ -133,7 +142,7 @@ def _how_it_was_left(found: Survey) -> Iterator[tuple[str, str, str]]:
             yield "state", "no abort marker: shut down cleanly", "green"
     if found.checkpoint is not None:
         times = [
-            f"{name} {show_time(found.checkpoint[key]) if found.checkpoint[key] else 'never'}"
+            f"{name:6} {show_time(found.checkpoint[key]) if found.checkpoint[key] else 'never'}"
             for name, key in zip(("log", "queues", "index"), CHECKPOINT_FIELDS, strict=False)
         ]
         for i, text in enumerate(times):
@@ -164,7 +173,7 @@ def _file_table(files: Sequence[File], every: bool) -> Table:
     table.add_column("file", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("on disk", justify="right", no_wrap=True)
-    table.add_column("first message")
+    table.add_column("first message", overflow="fold")
     for file in _some(files, every):
         if isinstance(file, str):
             table.add_row("", "", "", Text(file, "dim"))

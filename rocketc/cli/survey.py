@@ -11,11 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
+from rocketc._filter import Filter
+from rocketc._mapped_file import MappedFile
+from rocketc._message import Message
+from rocketc._reader import Reader
+from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, base_of, resolve
-from rocketc.scan import Damage, scan
+from rocketc.scan import Damage
 
 CHECKPOINT_FIELDS = (
     "physicMsgTimestamp",
@@ -27,6 +33,7 @@ CHECKPOINT_FIELDS = (
 QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _PROGRESS_BYTES = 128 << 20  # a last file of fewer bytes is read at once
+_PROGRESS_EVERY = 1 << 16  # messages between two looks at the clock
 
 
 @dataclass
@@ -125,7 +132,7 @@ def _survey_log(log: Log, out: Survey) -> None:
         if file.base is not None and file.size < file.limit:
             out.holes.append(Hole("short", file.base + file.size, file.base + file.limit, file.path))
         try:
-            if file.last:
+            if file is log.files[-1]:
                 _walk(file, facts, out)
             else:
                 _look_at_start(file, facts, out)
@@ -141,44 +148,53 @@ def _survey_log(log: Log, out: Survey) -> None:
     out.holes.sort(key=lambda hole: hole.start)
 
 
+def _open(file: LogFile, stop: int | None = None) -> tuple[Walker, Iterator[Message]]:
+    """The messages of one file, as scan() reads them; scan(file.path) would look for its neighbours again each time."""
+    everything = Filter()
+    walker = Walker(
+        MappedFile(file.path), file.base, everything, limit=file.limit, stop=stop, errors="skip", last=file.last,
+        file=file.path,
+    )  # fmt: skip
+    blocks = Reader([walker], everything, columns=[], decompress=False, unwrap=False)
+    return walker, chain.from_iterable(blocks)
+
+
 def _look_at_start(file: LogFile, facts: File, out: Survey) -> None:
     """Read the first record of a file that others follow."""
-    base = file.base or 0
-    look = scan(file.path, stop=base + 1, errors="skip", decompress=False, unwrap=False)
-    first = next(iter(look), None)
-    report = look.report
+    walker, messages = _open(file, stop=None if file.base is None else file.base + 1)
+    first = next(messages, None)
     if first is not None:
         facts.storeTimestamp = first.store_timestamp
-    elif not report.damage and report.blanks == 0:
-        report.damage.append(Damage(file.path, base, base + file.size, "zeroed"))
-    if report.damage:
-        facts.state = report.damage[0].reason
-        out.damage += report.damage
+    _take_damage(walker, facts, out)
 
 
 def _walk(file: LogFile, facts: File, out: Survey) -> None:
     """Read the last file of a log whole."""
-    look = scan(file.path, errors="skip", decompress=False, unwrap=False)
-    message = None
+    walker, messages = _open(file)
+    count = 0
     with _progress(file) as tell:
-        for i, message in enumerate(look):
-            if i == 0:
+        for message in messages:
+            count += 1
+            if count == 1:
                 facts.storeTimestamp = message.store_timestamp
-            if i % 65536 == 65535:
-                tell(look.report.bytes)
-    report = look.report
-    if message is not None:
+                facts.physicalOffset = walker.base
+            if count % _PROGRESS_EVERY == 0:
+                tell(walker.walked)
+    if count > 0:
         out.lastStoreTimestamp = message.store_timestamp
-        if facts.physicalOffset is None:
-            facts.physicalOffset = report.end - report.bytes if report.end is not None else None
     out.lastFile = file.path
-    out.lastFileMessages = report.records
-    out.end = report.end
-    if report.damage:
-        facts.state = report.damage[0].reason
-        out.damage += report.damage
-    elif report.bytes == 0:
+    out.lastFileMessages = count
+    out.end = walker.position
+    _take_damage(walker, facts, out)
+    if walker.walked == 0:
         facts.state = "empty"
+
+
+def _take_damage(walker: Walker, facts: File, out: Survey) -> None:
+    damage = [Damage(facts.file, *entry) for entry in walker.damage]
+    if damage:
+        facts.state = damage[0].reason
+        out.damage += damage
 
 
 @contextmanager
