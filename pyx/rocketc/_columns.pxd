@@ -46,6 +46,8 @@ ctypedef struct Rows:
 cdef Rows* rows_new(const Selection* selected) noexcept nogil
 cdef void rows_keep(Rows* rows) noexcept nogil
 cdef void rows_free(Rows* rows) noexcept nogil
-cdef int append(Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len) noexcept nogil
+cdef int append(
+    Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len
+) noexcept nogil
 cdef void cut_back(Rows* rows, int64_t to, int64_t bytes) noexcept nogil
 cdef Kind kind_of(int column) noexcept nogil

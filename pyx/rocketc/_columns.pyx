@@ -1,7 +1,8 @@
 # cython: language_level=3
 """Records -> Arrow buffers: column by column over a block of records, each value written once, where Arrow wants it.
 
-Buffers are kept in a small pool when a batch is let go, because the first touch of fresh memory costs as much as copying into it.
+Buffers are kept in a small pool when a batch is let go, because the first touch of fresh memory costs as much as
+copying into it.
 """
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -48,7 +49,15 @@ from rocketc._message cimport (
 from rocketc._properties cimport RC_PAIRS_MAX, RC_PAIRS_SEEN, rc_drop_duplicates, rc_pair, rc_split_properties
 from rocketc._record cimport Record, born_host_len, store_host_len
 from rocketc._status cimport RC_MORE, RC_OK
-from rocketc._text cimport RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_copy_slack, rc_copy_stream, rc_hex, rc_host_text
+from rocketc._text cimport (
+    RC_COPY_SLACK,
+    RC_HOST_TEXT_MAX,
+    rc_copy_short,
+    rc_copy_slack,
+    rc_copy_stream,
+    rc_hex,
+    rc_host_text,
+)
 from rocketc._utf8 cimport rc_utf8_repair, rc_utf8_valid
 from rocketc._vm cimport RC_LARGE_BYTES, rc_map_grow, rc_map_own, rc_unmap
 
@@ -93,8 +102,8 @@ cdef Kind kind_of(int column) noexcept nogil:
     if column == COL_QUEUE_OFFSET or column == COL_PHYSICAL_OFFSET or column == COL_PREPARED_OFFSET:
         return KIND_INT64
     if (
-        column == COL_QUEUE_ID or column == COL_FLAG or column == COL_SYS_FLAG or column == COL_RECONSUME_TIMES or column == COL_BODY_CRC
-        or column == COL_STORE_SIZE
+        column == COL_QUEUE_ID or column == COL_FLAG or column == COL_SYS_FLAG or column == COL_RECONSUME_TIMES
+        or column == COL_BODY_CRC or column == COL_STORE_SIZE
     ):
         return KIND_INT32
     return KIND_STRING
@@ -265,7 +274,6 @@ cdef int timestamps(Rows* rows, int column, const Record* records, int count) no
     cdef int rc = reserve(&c.values, <size_t>(rows.rows + count) * sizeof(int64_t))
     cdef int64_t* out
     cdef int64_t ms
-    cdef uint64_t beyond = 0
     cdef int i
     if rc == RC_OK and c.nulls > 0:
         rc = room_for_nulls(rows, column, count)
@@ -306,8 +314,13 @@ cdef int text_room(Rows* rows, int column, int64_t bytes, int64_t count) noexcep
     return reserve(&c.offsets, <size_t>(at + count + 1) * sizeof(int32_t))
 
 
-cdef inline int32_t put_text(uint8_t* values, int32_t used, const uint8_t* p, int n, const uint8_t* end, bint valid) noexcept nogil:
-    """Add one text at `used`, made valid UTF-8 if it is not; returns where it ends. The room is there: three times n if it is not valid."""
+cdef inline int32_t put_text(
+    uint8_t* values, int32_t used, const uint8_t* p, int n, const uint8_t* end, bint valid
+) noexcept nogil:
+    """Add one text at `used`, made valid UTF-8 if it is not; returns where it ends.
+
+    The room is there: three times n if it is not valid.
+    """
     if valid:
         rc_copy_short(values + used, p, <size_t>n, end)
         return used + n
@@ -315,6 +328,7 @@ cdef inline int32_t put_text(uint8_t* values, int32_t used, const uint8_t* p, in
 
 
 cdef int topics(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
+    cdef bint valid
     cdef int64_t need = 0
     cdef int i, rc
     cdef int32_t used
@@ -329,9 +343,8 @@ cdef int topics(Rows* rows, const Record* records, int count, const uint8_t* end
     values = rows.col[COL_TOPIC].values.p
     used = offsets[0]
     for i in range(count):
-        used = put_text(
-            values, used, records[i].topic, records[i].topic_len, end, rc_utf8_valid(records[i].topic, <size_t>records[i].topic_len)
-        )
+        valid = rc_utf8_valid(records[i].topic, <size_t>records[i].topic_len)
+        used = put_text(values, used, records[i].topic, records[i].topic_len, end, valid)
         offsets[i + 1] = used
     return RC_OK
 
@@ -463,7 +476,9 @@ cdef inline uint32_t name4(const uint8_t* p, const rc_pair* pair) noexcept nogil
     return v
 
 
-cdef inline int put_one(Rows* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end, bint valid) noexcept nogil:
+cdef inline int put_one(
+    Rows* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end, bint valid
+) noexcept nogil:
     """keys or tags of one row: the pair's value, or null if pair is NULL."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int32_t* offsets = <int32_t*>c.offsets.p + row
@@ -478,7 +493,7 @@ cdef inline int put_one(Rows* rows, int column, int64_t row, const uint8_t* p, c
 
 
 cdef int properties_room(Rows* rows, int64_t need, int count) noexcept nogil:
-    """Room for the keys, tags and maps of `count` rows with `need` bytes of properties, should all of them become U+FFFD."""
+    """Room for the keys, tags and maps of `count` rows with `need` bytes of properties, should all become U+FFFD."""
     cdef int rc = RC_OK
     need *= 3
     if rows.selected.bits >> COL_KEYS & 1:
@@ -572,13 +587,17 @@ cdef inline void put_map(
     offsets_of(rows, COL_PROPERTIES)[row + 1] = <int32_t>rows.entries
 
 
-cdef int append(Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len) noexcept nogil:
+cdef int append(
+    Rows* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len
+) noexcept nogil:
     """Add records to a batch; all values are copied. Call rc_stream_end() before the batch is shown to another thread.
 
     records   count of them, checked; they need not lie in one buffer, but what they point to is readable
-    end       no byte of a topic or properties string that lies before it is followed by memory that can't be read up to it; or NULL
+    end       no byte of a topic or properties string that lies before it is followed by memory that can't be read up
+              to it; or NULL
     file      UTF-8 of the path they came from, or NULL
-    Returns RC_OK; RC_MORE if a column would pass 2^31 bytes (nothing was added; begin another batch); or an errno (no memory).
+    Returns RC_OK; RC_MORE if a column would pass 2^31 bytes (nothing was added; begin another batch); or an errno (no
+    memory).
     """
     cdef uint64_t wanted = rows.selected.bits
     cdef int64_t before = rows.rows, entries = rows.entries, bytes = rows.bytes
@@ -605,7 +624,8 @@ cdef int append(Rows* rows, const Record* records, int count, const uint8_t* end
             rc = hosts(rows, column, records, count)
         if rc != RC_OK:
             break
-    if rc == RC_OK and wanted & ((<uint64_t>1 << COL_KEYS) | (<uint64_t>1 << COL_TAGS) | (<uint64_t>1 << COL_PROPERTIES)):
+    wanted &= (<uint64_t>1 << COL_KEYS) | (<uint64_t>1 << COL_TAGS) | (<uint64_t>1 << COL_PROPERTIES)
+    if rc == RC_OK and wanted:
         rc = properties(rows, records, count, end)
     if rc != RC_OK:
         rows.entries = entries

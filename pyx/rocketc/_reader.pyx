@@ -5,9 +5,14 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from rocketc._arrow cimport Batch, batch_of, select
-from rocketc._columns cimport Rows, Selection, append, cut_back, rows_free, rows_new
+from rocketc._columns cimport Rows, Selection, append, cut_back, rows_new
 from rocketc._filter cimport KEEP, Filter
-from rocketc._layout cimport RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT, RC_FLAG_INNER_BATCH
+from rocketc._layout cimport (
+    RC_FLAG_COMPRESSED,
+    RC_FLAG_COMPRESSION_MASK,
+    RC_FLAG_COMPRESSION_SHIFT,
+    RC_FLAG_INNER_BATCH,
+)
 from rocketc._message cimport COL_BODY, message_of
 from rocketc._properties cimport rc_find_property
 from rocketc._record cimport Record, parse_entry
@@ -16,7 +21,7 @@ from rocketc._text cimport rc_stream_end
 from rocketc._vm cimport rc_guard
 from rocketc._walk cimport STEP_BYTES, Walker
 
-from rocketc.codecs import BadBody, decompress
+from rocketc import codecs
 from rocketc.errors import CorruptRecordError
 
 cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # what fits into one Arrow column with room to spare
@@ -53,8 +58,8 @@ cdef class Reader:
     cdef readonly int64_t records
 
     def __cinit__(
-        self, walkers, Filter filter not None, *, columns=None, where=None, bint decompress=True, bint unwrap=True, int64_t max_decompressed=64 << 20,
-        int64_t batch_bytes=16 << 20,
+        self, walkers, Filter filter not None, *, columns=None, where=None, bint decompress=True, bint unwrap=True,
+        int64_t max_decompressed=64 << 20, int64_t batch_bytes=16 << 20,
     ):
         self._walkers = iter(walkers)
         self._filter = filter
@@ -86,7 +91,9 @@ cdef class Reader:
                 self._walker = next(self._walkers, None)
                 if self._walker is None:
                     return False
-                self._file = None if self._walker._file is None else self._walker._file.encode("utf-8", "surrogateescape")
+                self._file = None
+                if self._walker._file is not None:
+                    self._file = self._walker._file.encode("utf-8", "surrogateescape")
             if self._walker.next_block():
                 return True
             self._walker = None
@@ -98,18 +105,21 @@ cdef class Reader:
         return not (body and self._decompress and r.sys_flag & RC_FLAG_COMPRESSED)
 
     cdef bint _open(self, const Record* r, bint body) except -1:
-        """Decompress, open an inner batch: into _parts. False: it can't be had, _fault says why. Called between enter() and leave()."""
+        """Decompress, open an inner batch: into _parts. False: it can't be had, _fault says why.
+
+        Called between enter() and leave().
+        """
         cdef bytes other
         cdef Record part
         cdef int at = 0, n
         cdef size_t pos = 0, room
         cdef int64_t base
-        if r.sys_flag & RC_FLAG_COMPRESSED and (self._decompress or (self._unwrap and r.sys_flag & RC_FLAG_INNER_BATCH)):
+        cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
+        cdef bint batch = self._unwrap and r.sys_flag & RC_FLAG_INNER_BATCH
+        if r.sys_flag & RC_FLAG_COMPRESSED and (self._decompress or batch):
             try:
-                other = decompress(
-                    (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT, <bytes>r.body[:r.body_len], self._limit
-                )
-            except BadBody as error:
+                other = codecs.decompress(kind, <bytes>r.body[:r.body_len], self._limit)
+            except codecs.BadBody as error:
                 self._fault = error.args[0]
                 return False
         else:
@@ -117,7 +127,7 @@ cdef class Reader:
         self._other = other
         self._part_count = 0
         part = r[0]
-        if not (self._unwrap and r.sys_flag & RC_FLAG_INNER_BATCH):
+        if not batch:
             part.body = <const uint8_t*>PyBytes_AS_STRING(other)
             part.body_len = <int32_t>len(other)
             self._add_part(&part)
@@ -193,7 +203,10 @@ cdef class Reader:
     # ---- batches
 
     def next_batch(self):
-        """The next Batch, or None at the end. It holds about batch_bytes of records, more only if one record is larger."""
+        """The next Batch, or None at the end.
+
+        It holds about batch_bytes of records, more only if one record is larger.
+        """
         cdef Rows* rows
         cdef Batch batch
         if self._raised is not None:
@@ -252,8 +265,8 @@ cdef class Reader:
     cdef int _run(self, Rows* rows) except -1:
         """The common case without the GIL: take in blocks of plain records, one after the other.
 
-        Ends when rows is full, STEP_BYTES are walked over, or anything else turns up. What was not taken stands in the walker's block (from _at
-        on), or at its position, for those who can deal with it.
+        Ends when rows is full, STEP_BYTES are walked over, or anything else turns up. What was not taken stands in the
+        walker's block (from _at on), or at its position, for those who can deal with it.
         """
         cdef Walker w = self._walker
         cdef const uint8_t* file = NULL

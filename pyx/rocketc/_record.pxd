@@ -72,7 +72,7 @@ ctypedef struct Draft:
     int32_t sys_flag        # its V6 bits agree with the lengths of the two hosts
     int64_t born_timestamp  # ms
     const uint8_t* born_host    # 8 or 20 bytes: address, port
-    int64_t store_timestamp # ms
+    int64_t store_timestamp     # ms
     const uint8_t* store_host
     int32_t reconsume_times
     int64_t prepared_offset

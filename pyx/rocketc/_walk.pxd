@@ -8,7 +8,7 @@ from rocketc._vm cimport rc_guard
 
 cdef enum:
     BLOCK_RECORDS = 256     # records that one call finds at most
-    BLOCK_BYTES = 512 << 10 # a block ends behind so many bytes of records: what follows reads them from the cache
+    BLOCK_BYTES = 512 << 10     # a block ends behind so many bytes of records: what follows reads them from the cache
     STEP_BYTES = 32 << 20   # one call without the GIL walks over no more
 
 

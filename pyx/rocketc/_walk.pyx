@@ -1,10 +1,9 @@
 # cython: language_level=3
 """From record to record through one file or buffer, damage included.
 
-A Walker finds records in blocks, without the GIL. A block holds positions only; whoever takes it copies what it needs out of the map, between
-enter() and leave(), and asks cut_in_block() afterwards whether the file was still there.
+A Walker finds records in blocks, without the GIL. A block holds positions only; whoever takes it copies what it needs
+out of the map, between enter() and leave(), and asks cut_in_block() afterwards whether the file was still there.
 """
-import os
 import time
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -12,7 +11,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc._bytes cimport rc_find_either, rc_get_i32, rc_trim_zeros, rc_zero_prefix
 from rocketc._filter cimport KEEP, SKIP, Filter
-from rocketc._guard cimport enter, install, leave
+from rocketc._guard cimport enter as guard_enter
+from rocketc._guard cimport install
+from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport (
     RC_BLANK_BYTES,
     RC_MAGIC_BLANK,
@@ -54,9 +55,10 @@ cdef enum:
 
 
 cdef inline void fetch_ahead(const uint8_t* p, int32_t size) noexcept nogil:
-    """Ask for the cache lines around the start of a record that may begin at p: the end of the one before it, its header, and `size` bytes more.
+    """Ask for the cache lines around the start of a record that may begin at p.
 
-    Records of one producer are much alike, so the guess from the last one's size is mostly right, and costs little where it is not.
+    That is the end of the one before it, its header, and `size` bytes more. Records of one producer are much alike, so
+    the guess from the last one's size is mostly right, and costs little where it is not.
     """
     cdef int32_t at
     prefetch(p - 128)
@@ -73,7 +75,8 @@ cdef class Walker:
     source  MappedFile, or a buffer of bytes
     base    physical offset of its first byte; None: learn it from the first record
     limit   bytes the file has by right (the way to the next file's name); 0: as many as it has
-    start   records that begin before this physical offset are walked over in silence; stop: those from it on are not ours; None: no bound
+    start   records that begin before this physical offset are walked over in silence; None: none
+    stop    records from this physical offset on are not ours; None: no bound
     crc     a Crc: what is checked of the records that pass the filter
     errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
     last    no file with data follows
@@ -81,8 +84,8 @@ cdef class Walker:
     """
 
     def __cinit__(
-        self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY, str errors="raise",
-        bint last=True, bint follow=False, str file=None,
+        self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY,
+        str errors="raise", bint last=True, bint follow=False, str file=None,
     ):
         if isinstance(source, MappedFile):
             self._map = source
@@ -131,14 +134,14 @@ cdef class Walker:
 
     cdef void enter(self, rc_guard* guard) noexcept nogil:
         if self._map is not None:
-            enter(guard, self._buf, self._len, &self._map._cut)
+            guard_enter(guard, self._buf, self._len, &self._map._cut)
 
     cdef void leave(self, rc_guard* guard) noexcept nogil:
         if self._map is not None:
-            leave(guard)
+            guard_leave(guard)
 
     cdef int next_block(self) except -1:
-        """Find the next records that are wanted: 1 if there are any in _block, 0 if there are no more here (or not yet)."""
+        """Find the next records that are wanted: 1 if any are in _block, 0 if there are no more here (or not yet)."""
         cdef int rc
         while not self._done:
             with nogil:
@@ -161,7 +164,8 @@ cdef class Walker:
     cdef int _fill(self) noexcept nogil:
         """Walk until the block is full, STEP_BYTES are walked over, or something needs a decision.
 
-        Returns RC_OK, RC_MORE (judge the topic of _block[_count]), RC_TRUNCATED with _pos at _to (done), or what stands at _pos.
+        Returns RC_OK, RC_MORE (judge the topic of _block[_count]), RC_TRUNCATED with _pos at _to (done), or what stands
+        at _pos.
         """
         cdef rc_guard guard
         cdef Record* r
@@ -282,7 +286,8 @@ cdef class Walker:
         """A valid record's content can't be had: raise, or note it."""
         cdef int64_t start = self.base + (r.at - self._buf)
         if self._raise:
-            raise CorruptRecordError(self._file, start, reason, "decompress=False and unwrap=False hand out the stored body")
+            advice = "decompress=False and unwrap=False hand out the stored body"
+            raise CorruptRecordError(self._file, start, reason, advice)
         self.damage.append((start, start + rc_get_i32(r.at + RC_MSG_TOTAL_SIZE_AT), reason))
         return 0
 
@@ -291,7 +296,10 @@ cdef class Walker:
         return self._map is not None and self._map._cut != 0
 
     cdef int cut_in_block(self) except -1:
-        """1 if the file was cut while the block was copied (what was copied of it is void), 0 if all is well; raises as asked."""
+        """1 if the file was cut while the block was copied (what was copied of it is void), 0 if all is well.
+
+        Raises as asked.
+        """
         if not self.is_cut():
             return 0
         self._on_cut(<size_t>(self._block[0].at - self._buf))
@@ -303,8 +311,10 @@ cdef class Walker:
         self._count = 0
         now = self._map.size_now()
         if self._raise:
-            what = f"was cut from {self._len} to {now} bytes while it was read" if now < self._len else "could not be read from its disk"
-            raise CorruptRecordError(self._file, self.base + <int64_t>start, reason_of(RC_FILE_CUT), f"the file {what}")
+            what = "the file could not be read from its disk"
+            if now < self._len:
+                what = f"the file was cut from {self._len} to {now} bytes while it was read"
+            raise CorruptRecordError(self._file, self.base + <int64_t>start, reason_of(RC_FILE_CUT), what)
         self.damage.append((self.base + <int64_t>start, self.base + <int64_t>self._len, reason_of(RC_FILE_CUT)))
         self._pos = self._limit
         return False
@@ -323,11 +333,11 @@ cdef class Walker:
 
     cdef bint _look_again(self, int rc) except -1:
         """Whether a bad tail has changed for the better within some ms; done once."""
-        cdef int i
+        cdef int _
         if self._map is None or self._torn_twice:
             return False
         self._torn_twice = not self._follow
-        for i in range(TORN_LOOKS):
+        for _ in range(TORN_LOOKS):
             time.sleep(TORN_PAUSE_MS / 1000.0)
             if self._look(self._pos) == RC_OK:
                 return True
@@ -372,7 +382,9 @@ cdef class Walker:
         return self._len
 
     cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil:
-        """The first position in [pos, stop) of a record that passes every check with its CRC, or of the blank one; stop if there is none.
+        """The first position in [pos, stop) of a record that passes every check with its CRC, or of the blank one.
+
+        Returns stop if there is none.
 
         with_offset  its stored physical offset must agree; otherwise it must only not be before pos
         """
@@ -396,8 +408,9 @@ cdef class Walker:
             if magic == RC_MAGIC_V1 or magic == RC_MAGIC_V2:
                 if parse_record(self._buf + pos, self._len - pos, &r) == RC_OK:
                     offset = self.base + <int64_t>pos if with_offset else r.phy_offset
-                    if r.phy_offset == offset and offset >= <int64_t>pos and verify_record(&r, crc, crc32, offset) == RC_OK:
-                        break
+                    if r.phy_offset == offset and offset >= <int64_t>pos:
+                        if verify_record(&r, crc, crc32, offset) == RC_OK:
+                            break
             elif magic == RC_MAGIC_BLANK and with_offset and self._is_blank(pos):
                 break
             pos += 1
