@@ -1,0 +1,343 @@
+"""How late each airline leaves: Spark reads flights out of a RocketMQ commit log, without a broker.
+
+    python examples/flights_spark.py STORE FOLDER
+
+STORE holds messages of the topic `flights`, one flight a message, as JSON. Spark decodes them in two ways,
+mapPartitions and mapInArrow; FOLDER gets Parquet files by airline and a plot. Both must agree with a count in plain
+Python.
+"""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+import rocketc
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+
+AIRLINES = {
+    "9E": "Endeavor Air",
+    "AA": "American Airlines",
+    "AS": "Alaska Airlines",
+    "B6": "JetBlue Airways",
+    "DL": "Delta Air Lines",
+    "EV": "ExpressJet Airlines",
+    "F9": "Frontier Airlines",
+    "FL": "AirTran Airways",
+    "HA": "Hawaiian Airlines",
+    "MQ": "Envoy Air",
+    "OO": "SkyWest Airlines",
+    "UA": "United Air Lines",
+    "US": "US Airways",
+    "VX": "Virgin America",
+    "WN": "Southwest Airlines",
+    "YV": "Mesa Airlines",
+}
+FLIGHT = """carrier string, flight int, tailnum string, origin string, dest string, distance int, time_hour timestamp,
+    dep_delay int, arr_delay int"""
+COLUMNS = ["physicalOffset", "body"]  # of the messages; what is not asked for is not decoded
+
+
+class Carrier(NamedTuple):
+    """What we want to know of one airline. A cancelled flight has no departure and so no delay, which is in minutes."""
+
+    flights: int
+    cancelled: int
+    mean: float | None
+    p95: float | None
+
+
+Result = dict[str, Carrier]
+
+
+# Spark
+
+
+def decode_rows(spark: Any, store: str) -> Any:
+    """The messages as a DataFrame, by way of an RDD of Row."""
+    from rocketc.spark import decode_partition, schema, splits
+
+    cut = splits(store)
+    rdd = spark.sparkContext.parallelize(cut, max(len(cut), 1))
+    rows = rdd.mapPartitions(partial(decode_partition, topics="flights", columns=COLUMNS))
+    return spark.createDataFrame(rows, schema(COLUMNS))
+
+
+def decode_arrow(spark: Any, store: str) -> Any:
+    """The messages as a DataFrame, by way of Arrow."""
+    from rocketc.spark import decode_batches, schema, splits
+
+    cut = splits(store)
+    files = spark.createDataFrame(spark.sparkContext.parallelize(cut, max(len(cut), 1)))
+    return files.mapInArrow(partial(decode_batches, topics="flights", columns=COLUMNS), schema(COLUMNS))
+
+
+def flights_of(messages: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    body = f.from_json(messages.body.cast("string"), FLIGHT, {"mode": "FAILFAST"})
+    return messages.select("physicalOffset", body.alias("flight")).select("physicalOffset", "flight.*")
+
+
+def count_with_spark(messages: Any) -> Result:
+    from pyspark.sql import functions as f
+
+    table = flights_of(messages).groupBy("carrier")
+    rows = table.agg(
+        f.count("*"), f.count_if(f.isnull("dep_delay")), f.avg("dep_delay"), f.percentile("dep_delay", f.lit(0.95))
+    ).collect()
+    return {carrier: Carrier(*values) for carrier, *values in rows}
+
+
+# The same without Spark
+
+
+def count_with_python(store: str) -> Result:
+    delays: dict[str, list[int | None]] = {}
+    for message in rocketc.scan(store, topics="flights"):
+        flight = json.loads(message.body)
+        delays.setdefault(flight["carrier"], []).append(flight["dep_delay"])
+    out = {}
+    for carrier, every in delays.items():
+        known = sorted(delay for delay in every if delay is not None)
+        mean = sum(known) / len(known) if known else None
+        out[carrier] = Carrier(len(every), len(every) - len(known), mean, percentile(known, 0.95))
+    return out
+
+
+def percentile(values: list[int], share: float) -> float | None:
+    """Between the two nearest of the sorted values, as Spark's percentile()."""
+    if not values:
+        return None
+    at = (len(values) - 1) * share
+    low, high = values[math.floor(at)], values[math.ceil(at)]
+    return low + (high - low) * (at - math.floor(at))
+
+
+def differences(a: Result, b: Result) -> list[str]:
+    """The airlines of which a and b do not say the same."""
+
+    def same(x: float | None, y: float | None) -> bool:
+        return x == y if x is None or y is None else math.isclose(x, y, rel_tol=1e-12, abs_tol=1e-9)
+
+    return sorted(
+        carrier
+        for carrier in a.keys() | b.keys()
+        if carrier not in a or carrier not in b or not all(map(same, a[carrier], b[carrier]))
+    )
+
+
+# What comes out
+
+
+def print_table(result: Result) -> None:
+    block = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
+    longest = max((row.mean or 0 for row in result.values()), default=0)
+    print(f"{'departure delay in minutes':24}{'flights':>10}{'cancelled':>11}{'mean':>8}{'95th %':>8}")
+    for carrier, row in by_delay(result):
+        bar = block * round(max(row.mean or 0, 0) / max(longest, 1) * 16)
+        mean, p95 = (format(v, ".1f") if v is not None else "-" for v in (row.mean, row.p95))
+        name = f"{carrier}  {AIRLINES.get(carrier, '')}"
+        print(f"{name:24}{row.flights:>10,}{row.cancelled:>11,}{mean:>8}{p95:>8}  {bar}".rstrip())
+    flights, cancelled = totals(result)
+    print(f"{'all':24}{flights:>10,}{cancelled:>11,}")
+
+
+def totals(result: Result) -> tuple[int, int]:
+    """All flights, and how many of them were cancelled."""
+    return sum(row.flights for row in result.values()), sum(row.cancelled for row in result.values())
+
+
+def by_delay(result: Result) -> list[tuple[str, Carrier]]:
+    return sorted(result.items(), key=lambda item: (item[1].mean is None, -(item[1].mean or 0)))
+
+
+def plot(result: Result, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ink, pale, mean_color, p95_color = "#22303c", "#c9d3db", "#0b6e8a", "#e07a1f"
+    rows = by_delay({carrier: row for carrier, row in result.items() if row.mean is not None})[::-1]
+    heights, means, p95s = range(len(rows)), [row.mean or 0 for _, row in rows], [row.p95 or 0 for _, row in rows]
+    pyplot.rcParams.update({"font.size": 10, "text.color": ink, "axes.labelcolor": ink})
+    figure, axes = pyplot.subplots(figsize=(10, 0.42 * len(rows) + 1.9), layout="constrained")
+    axes.hlines(heights, means, p95s, color=pale, linewidth=3, zorder=1)
+    axes.scatter(means, heights, s=60, color=mean_color, label="mean", zorder=2)
+    axes.scatter(p95s, heights, s=60, color=p95_color, label="95th percentile", zorder=2)
+    for y in heights:
+        for x, color, side, shift in ((means[y], mean_color, "right", -9), (p95s[y], p95_color, "left", 9)):
+            axes.annotate(f"{x:.0f}", (x, y), (shift, 0), textcoords="offset points", color=color, ha=side, va="center")
+    axes.axvline(0, color=ink, linewidth=0.8, zorder=0)
+    axes.set_yticks(heights, [f"{AIRLINES.get(carrier, carrier)}  ({row.flights:,})" for carrier, row in rows])
+    axes.tick_params(length=0, colors=ink)
+    axes.grid(axis="x", color="#e9edf0", zorder=0)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.06)
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.set_xlabel("minutes behind schedule at departure; in brackets: flights")
+    flights, cancelled = totals(result)
+    axes.set_title(
+        f"Who leaves New York late\nJanuary 2013: {flights:,} flights, {cancelled:,} of them cancelled",
+        loc="left",
+        fontsize=13,
+    )
+    axes.legend(loc="lower right", frameon=False)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+# Spark's session
+
+
+def missing_java() -> str | None:
+    """What to tell a person whose machine can't run Spark, or None."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
+    wanted = "Spark needs Java 17 or newer"
+    how = "On Debian: sudo apt-get install default-jre-headless; on macOS: brew install openjdk@17."
+    if java is None:
+        return f"{wanted}, and {f'JAVA_HOME={home} has none' if home else 'no `java` is on the PATH'}. {how}"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    version = told.split('"')[1] if told.count('"') > 1 else "0"
+    major = version.removeprefix("1.").split(".")[0].split("-")[0]
+    if major.isdigit() and int(major) < 17:
+        return f"{wanted}, and {java} is version {version}. {how}"
+    return None
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Processes started within write their stderr to a file: Spark's JVM and its Python workers are talkative."""
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def start_spark(log: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("flights").master("local[*]")
+    for name, value in {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    try:
+        with stderr_to(log):
+            spark = builder.getOrCreate()
+    except Exception:
+        sys.exit(f"Spark does not start. The end of {os.path.relpath(log)}:\n{log.read_text(errors='replace')[-2000:]}")
+    spark.range(4).mapInArrow(lambda batches: batches, "id long").collect()  # starts the Python workers
+    return spark
+
+
+class Clock:
+    """Seconds since the last look."""
+
+    def __init__(self) -> None:
+        self.start = self.last = time.perf_counter()
+
+    def lap(self) -> float:
+        before, self.last = self.last, time.perf_counter()
+        return self.last - before
+
+    def total(self) -> float:
+        return time.perf_counter() - self.start
+
+
+def decode_only(messages: Any) -> None:
+    """Decode every message and drop it."""
+    messages.write.format("noop").mode("overwrite").save()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("store", help="a RocketMQ store with the topic `flights`")
+    parser.add_argument("folder", type=Path, help="where Parquet files and plot go")
+    asked = parser.parse_args()
+    if problem := missing_java():
+        print(problem, file=sys.stderr)
+        return 1
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    parquet, picture, log = (asked.folder / name for name in ("flights.parquet", "delays.png", "spark.log"))
+
+    clock = Clock()
+    results: dict[str, Result] = {}
+    times: dict[str, tuple[float, float]] = {}
+    try:
+        pa.table(rocketc.scan(asked.store, topics="flights", columns=COLUMNS))
+        decoded = clock.lap()
+        results["plain Python"] = truth = count_with_python(asked.store)
+        times["plain Python"] = decoded, clock.lap()
+    except rocketc.RocketcError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not truth:
+        print(f"{asked.store}: no messages of the topic flights", file=sys.stderr)
+        return 1
+    clock.lap()
+    spark = start_spark(log)
+    started = clock.lap()
+    for way, decode in {"mapPartitions": decode_rows, "mapInArrow": decode_arrow}.items():
+        clock.lap()
+        decode_only(decode(spark, asked.store))
+        decoded = clock.lap()
+        results[way] = count_with_spark(decode(spark, asked.store))
+        times[way] = decoded, clock.lap()
+    flights = flights_of(decode_arrow(spark, asked.store))
+    flights.repartition("carrier").write.mode("overwrite").partitionBy("carrier").parquet(str(parquet))
+    kept = {row.carrier: row["count"] for row in spark.read.parquet(str(parquet)).groupBy("carrier").count().collect()}
+    writing = clock.lap()
+    plot(truth, picture)
+    plotting = clock.lap()
+    spark.stop()
+
+    print_table(truth)
+    print()
+    print(f"{'':16}{'decode':>9}{'decode, parse JSON, count':>28}")
+    for way, (decoding, counting) in times.items():
+        print(f"{way:16}{decoding:>7.2f} s{counting:>26.2f} s")
+    print()
+    print(f"{os.path.relpath(parquet)}: {len(kept)} folders, {sum(kept.values()):,} rows, {writing:.1f} s")
+    print(f"{os.path.relpath(picture)}: {plotting:.1f} s")
+    print(f"all in {clock.total():.1f} s, {started:.1f} s of them to start Spark (its log: {os.path.relpath(log)})")
+    print()
+    wrong = [f"{way}: {', '.join(bad)}" for way, result in results.items() if (bad := differences(result, truth))]
+    if kept != {carrier: row.flights for carrier, row in truth.items()}:
+        wrong.append("Parquet, of the counts")
+    if wrong:
+        print(f"WRONG: these do not agree with the count in plain Python: {'; '.join(wrong)}", file=sys.stderr)
+        return 1
+    print(f"All {len(results)} ways and the Parquet files agree; {totals(truth)[1]:,} flights were cancelled.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

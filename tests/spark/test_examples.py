@@ -1,0 +1,101 @@
+"""The examples as a person runs them, and what they say when something is wrong."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow.dataset as ds
+import pytest
+
+import rocketc
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(script: str, *args: object, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, os.path.relpath(EXAMPLES / script, cwd), *map(str, args)]
+    package = Path(rocketc.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": str(package), "PYTHONIOENCODING": "utf-8", **env}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, encoding="utf-8", timeout=250)
+
+
+@pytest.fixture(scope="module")
+def flights() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("flights_spark", EXAMPLES / "flights_spark.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> None:
+    here = tmp_path / "some where"
+    here.mkdir()
+    (here / "flights.parquet").mkdir()
+    (here / "flights.parquet" / "old").write_text("of an earlier run")
+    done = run("demo.py", "--folder", ".", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "All 3 ways and the Parquet files agree; 521 flights were cancelled." in done.stdout
+    assert "UA  United Air Lines         4,637         32     8.3    53.0" in done.stdout
+    lines = done.stdout.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("$")) <= 80
+    assert str(tmp_path) not in done.stdout
+    table = ds.dataset(here / "flights.parquet", partitioning="hive").to_table()
+    assert table.num_rows == 27_004 and table.column("dep_delay").null_count == 521
+    assert len(set(table.column("carrier").to_pylist())) == 16
+    assert (here / "delays.png").read_bytes().startswith(b"\x89PNG")
+    holes = (here / "flights-2013-01" / "commitlog" / f"{12582912:020d}").stat()
+    assert holes.st_blocks * 512 < holes.st_size  # as the broker left it
+
+
+def test_ways_that_differ_are_told(flights: ModuleType) -> None:
+    one = {"UA": flights.Carrier(2, 1, 3.5, 3.5), "DL": flights.Carrier(1, 1, None, None)}
+    assert flights.differences(one, dict(one)) == []
+    assert flights.differences(one, {**one, "UA": flights.Carrier(2, 1, 3.5 + 1e-15, 3.5)}) == []
+    for other in (flights.Carrier(3, 1, 3.5, 3.5), flights.Carrier(2, 1, 3.6, 3.5), flights.Carrier(2, 1, 3.5, None)):
+        assert flights.differences(one, {**one, "UA": other}) == ["UA"]
+    assert flights.differences(one, {}) == ["DL", "UA"]
+
+
+def test_percentile_is_between_two_values(flights: ModuleType) -> None:
+    assert flights.percentile([], 0.95) is None
+    assert flights.percentile([7], 0.95) == 7
+    assert flights.percentile([0, 10, 20], 0.75) == 15
+    assert flights.percentile(list(range(101)), 0.95) == 95
+
+
+@pytest.mark.parametrize("script", ["demo.py", "flights_spark.py"])
+def test_without_java_it_says_so(tmp_path: Path, script: str) -> None:
+    args = ["--folder", tmp_path] if script == "demo.py" else ["store", tmp_path]
+    done = run(script, *args, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Spark needs Java 17 or newer, and no `java` is on the PATH.")
+    done = run(script, *args, cwd=tmp_path, JAVA_HOME="/nowhere")
+    assert done.returncode == 1 and "JAVA_HOME=/nowhere has none" in done.stderr
+
+
+def test_with_an_old_java_it_says_so(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    done = run(
+        "flights_spark.py", "store", tmp_path, cwd=tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}", JAVA_HOME=""
+    )
+    assert done.returncode == 1 and f"{java} is version 1.8.0_402" in done.stderr
+
+
+def test_a_store_without_flights_is_told(tmp_path: Path) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("java is not on the PATH")
+    done = run("flights_spark.py", "nowhere", tmp_path, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "nowhere" in done.stderr
+    (tmp_path / f"{0:020d}").write_bytes(rocketc.encode("other", b"{}"))
+    done = run("flights_spark.py", ".", tmp_path, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, ".: no messages of the topic flights\n")
