@@ -165,6 +165,7 @@ class _Run:
         grep: re.Pattern[str] | None,
     ) -> None:
         self._path = path
+        self._start = start
         self._options = options
         self._offset = offset
         self._grep = grep
@@ -195,7 +196,7 @@ class _Run:
                 end = _end_of(self._scans[0].report)
             else:
                 end = self._find_end()
-            self._scans.append(self._scan(end))
+            self._scans.append(self._scan(max((at for at in (self._start, end) if at is not None), default=None)))
         try:
             coming = self._scans[-1].follow()
         except ValueError:

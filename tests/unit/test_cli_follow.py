@@ -119,6 +119,15 @@ def test_the_last_ones_and_what_comes(log, tmp_path):
         assert cat.end() == (130, "")
 
 
+def test_a_start_that_lies_ahead(log, tmp_path):
+    start = log.end + 3000
+    with Following(tmp_path, "-o", "end", "--start", str(start)) as cat:
+        while cat.process.poll() is None and cat.is_silent(0.02):
+            at = log.append("t", b"%d" % log.end)
+        assert int(cat.lines(1)[0].split()[1]) >= start
+        assert start <= at
+
+
 def test_filters_and_a_count(log, tmp_path):
     with Following(tmp_path, "-q", "1", "--grep", "yes", "-o", "2", "-c", "2") as cat:
         for i in range(12):
