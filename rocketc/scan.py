@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import re
 import time
 import warnings
@@ -382,6 +383,8 @@ def scan(
     >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
     [b'hi']
     """
+    if not isinstance(path, (str, os.PathLike)):
+        path = list(path)
     return Scan(
         resolve(path),
         path,
