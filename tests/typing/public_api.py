@@ -57,7 +57,9 @@ def records() -> None:
     assert_type(rocketc.encode("orders", b"", properties={"TAGS": "a"}, store_host=("::1", 10911), version=2), bytes)
     rocketc.encode("orders", "text")  # type: ignore[arg-type]
     rocketc.encode("orders", version=3)  # type: ignore[arg-type]
-    batch = rocketc.encode_batch([(0, b"a", {"KEYS": "k"}), (1, bytearray(b"b"), b""), (2, memoryview(b"c"), None)])
+    batch = rocketc.encode_batch(
+        [(0, b"a", {"KEYS": "k"}), (1, bytearray(b"b"), b""), (2, memoryview(b"c"), None), (3, b"", {"TAGS": None})]
+    )
     assert_type(rocketc.decode_batch(batch), list[tuple[int, bytes, bytes]])
     assert_type(rocketc.encode_blank(8), bytes)
     assert_type(rocketc.COLUMN_NAMES, tuple[str, ...])
