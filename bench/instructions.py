@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import native
@@ -178,9 +180,7 @@ def child(case: str):
 # ---------------------------------------------------------------- the parent
 def count(case: str, folder: Path) -> float:
     """Instructions a record."""
-    out = Path(folder, "callgrind")
-    for old in folder.glob("callgrind*"):
-        old.unlink()
+    out = Path(tempfile.mkdtemp(dir=folder, prefix="out-"), "callgrind")
     run = subprocess.run(
         [
             *("valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"),
@@ -194,7 +194,7 @@ def count(case: str, folder: Path) -> float:
     if run.returncode:
         raise SystemExit(f"instructions: {case}: {run.stderr.strip()}")
     done, counted = json.loads(run.stdout), {}
-    for part in folder.glob("callgrind.*"):
+    for part in out.parent.glob("callgrind.*"):
         text = part.read_text()
         name = re.search(r"^desc: Trigger: Client Request: (\w+)$", text, re.M)
         if name:
@@ -250,13 +250,13 @@ def main() -> int:
     native.build()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"made_with": made_with(), "instructions": {}}
     comparable = kept["made_with"] == made_with()
-    counts, worse = {}, []
+    worse = []
     with tempfile.TemporaryDirectory(prefix="rocketc-instructions-") as folder:
         make_logs(Path(folder))
-        for case in CASES:
-            if args.only.lower() not in case.lower():
-                continue
-            counts[case] = count(case, Path(folder))
+        cases = [case for case in CASES if args.only.lower() in case.lower()]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            counts = dict(zip(cases, pool.map(count, cases, repeat(Path(folder))), strict=True))
+        for case in cases:
             line = row(case, counts[case], kept["instructions"].get(case))
             if counts[case] > line["theirs"][1] * (1 + MAY_GROW) or case not in kept["instructions"]:
                 worse.append(case)
