@@ -23,6 +23,7 @@ cdef class Walker:
         size_t _from            # records before it are walked over in silence
         size_t _to              # records from it on are not ours
         size_t _let_go          # the map is dropped up to here
+        size_t _zeros_at        # from here on there were only zeros when we looked
         Filter _filter
         int _crc
         bint _raise             # damage is an exception

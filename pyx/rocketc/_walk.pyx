@@ -103,6 +103,7 @@ cdef class Walker:
         self._raise = errors == "raise"
         self._last = last
         self._follow = follow
+        self._zeros_at = <size_t>-1
         self._file = file
         self.damage = []
         self.base = self._learn_base() if base is None else base
@@ -231,9 +232,12 @@ cdef class Walker:
         if rc == RC_END or (rc == RC_TRUNCATED and self._data_from(self._pos) == self._len):
             if not self._last:
                 return self._damaged(RC_ZEROED)
+            if self._follow and self._zeros_at == self._pos:
+                return False                # looked through already: nothing followed
             if self._data_from(self._pos) == self._len:
                 self.ended = True
                 self._done = not self._follow
+                self._zeros_at = self._pos
                 return False
             if self._look(self._pos) != RC_END:
                 return True                 # written a moment ago
