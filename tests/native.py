@@ -33,7 +33,7 @@ INTEGERS = {
 class Pair(ctypes.Structure):
     """rc_pair"""
 
-    _fields_ = [(name, ctypes.c_uint16) for name in ("name_at", "name_len", "value_at", "value_len")]
+    _fields_ = [(name, ctypes.c_int32) for name in ("name", "name_end", "value", "value_end")]
 
 
 class Listed:

@@ -9,20 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from native import Fence, Pair, in_child, native
 
-MANY = 2 * native.RC_PAIRS_MAX
+SEEN = ctypes.c_uint16 * native.RC_PAIRS_SEEN
 
 
-def split(raw):
-    """The pairs of a string, duplicates included; room for not one more than promised."""
-    room = (Pair * (len(raw) // 4 + 2))()
-    room[len(raw) // 4 + 1].name_at = 0xABCD
-    count = native.rc_split_properties(raw, len(raw), room)
-    assert room[len(raw) // 4 + 1].name_at == 0xABCD
+def split(raw, behind=0):
+    """The pairs of a string, duplicates included; `behind` more bytes are readable. Room is as promised, not more."""
+    memory = ctypes.create_string_buffer(raw + b"\x01\x02" * behind, len(raw) + 2 * behind + 1)
+    end = ctypes.addressof(memory) + len(raw) + behind
+    promised = len(raw) // 4 + 2
+    room = (Pair * (promised + 1))()
+    room[promised].name = 0x0ABC
+    count = native.rc_split_properties(memory, len(raw), end, room)
+    assert room[promised].name == 0x0ABC
     return room, count
 
 
 def shown(raw, pairs):
-    return [(raw[p.name_at : p.name_at + p.name_len], raw[p.value_at : p.value_at + p.value_len]) for p in pairs]
+    return [(raw[p.name : p.name_end], raw[p.value : p.value_end]) for p in pairs]
 
 
 def by_the_oracle(raw):
@@ -45,12 +48,12 @@ strings = st.one_of(
 )
 
 
-@given(strings)
-def test_split_and_last_duplicate(raw):
+@given(strings, st.sampled_from([0, 1, 40, 63, 64, 100]))
+def test_split_and_last_duplicate(raw, behind):
     expected = by_the_oracle(raw)
     assert as_dict(raw) == expected
-    room, count = split(raw)
-    seen = (ctypes.c_uint16 * MANY)()
+    room, count = split(raw, behind)
+    seen = SEEN()
     kept = native.rc_drop_duplicates(raw, room, count, seen)
     found = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in shown(raw, room[:kept])]
     assert found == list(expected.items()), "the place of the first, the value of the last"
@@ -62,7 +65,7 @@ def test_many_duplicates(pairs):
     raw = b"".join(b"n%d\x01v%d\x02" % pair for pair in pairs)
     room, count = split(raw)
     assert count == len(pairs)
-    kept = native.rc_drop_duplicates(raw, room, count, (ctypes.c_uint16 * MANY)())
+    kept = native.rc_drop_duplicates(raw, room, count, SEEN())
     assert shown(raw, room[:kept]) == list({b"n%d" % name: b"v%d" % value for name, value in pairs}.items())
 
 
@@ -77,7 +80,7 @@ def test_as_many_pairs_as_a_record_can_hold(kind):
     assert len(raw) <= 32767
     room, count = split(raw)
     assert count == len(pairs) <= native.RC_PAIRS_MAX
-    kept = native.rc_drop_duplicates(raw, room, count, (ctypes.c_uint16 * MANY)())
+    kept = native.rc_drop_duplicates(raw, room, count, SEEN())
     assert shown(raw, room[:kept]) == list(dict(pairs).items())
 
 
@@ -108,10 +111,10 @@ def test_nothing_outside_is_touched():
         texts += [b"x" * size for size in range(40)]
         at = ctypes.c_int()
         for raw in texts:
-            room = (Pair * (len(raw) // 4 + 1))()
+            room = (Pair * (len(raw) // 4 + 2))()
             for address in (fence.at_end(raw), fence.at_start(raw)):
-                count = native.rc_split_properties(address, len(raw), room)
-                native.rc_drop_duplicates(address, room, count, (ctypes.c_uint16 * MANY)())
+                count = native.rc_split_properties(address, len(raw), address + len(raw), room)
+                native.rc_drop_duplicates(address, room, count, SEEN())
                 for name in (b"KEYS", b"TAGS", b"x" * 50):
                     native.rc_find_property(address, len(raw), name, len(name), ctypes.byref(at))
 

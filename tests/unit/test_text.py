@@ -83,6 +83,35 @@ def test_a_short_copy(size, behind):
     room = ctypes.create_string_buffer(size + native.RC_COPY_SLACK)
     native.rc_copy_short(room, memory, size, end)
     assert room.raw[:size] == text[:size]
+    if behind >= native.RC_COPY_SLACK:
+        room = ctypes.create_string_buffer(size + native.RC_COPY_SLACK)
+        native.rc_copy_slack(room, memory, size)
+        assert room.raw[:size] == text[:size]
+
+
+@given(st.integers(0, 1500), st.integers(0, 200), st.integers(0, 64))
+def test_a_copy_past_the_cache(size, at, shift):
+    text = bytes(range(256)) * 6
+    memory = ctypes.create_string_buffer(text, len(text))
+    room = ctypes.create_string_buffer(b"\xaa" * 2000, 2000)
+    native.rc_copy_stream(ctypes.addressof(room) + at, ctypes.addressof(memory) + shift % 36, size)
+    native.rc_stream_end()
+    expected = text[shift % 36 :][:size]
+    assert room.raw == b"\xaa" * at + expected + b"\xaa" * (2000 - at - len(expected))
+
+
+def test_copies_touch_nothing_outside():
+    def check():
+        source, target = Fence(), Fence()
+        for size in [*range(0, 700), 4095, 4096]:
+            text = bytes(i & 0xFF for i in range(size))
+            for src in (source.at_start(text), source.at_end(text)):
+                for dst in (target.start, target.end - size):
+                    native.rc_copy_stream(dst, src, size)
+                    assert ctypes.string_at(dst, size) == text
+        native.rc_stream_end()
+
+    in_child(check)
 
 
 def test_a_short_copy_reads_nothing_behind_the_end():
