@@ -314,6 +314,23 @@ cdef int text_room(Rows* rows, int column, int64_t bytes, int64_t count) noexcep
     return reserve(&c.offsets, <size_t>(at + count + 1) * sizeof(int32_t))
 
 
+# Where the texts of a block go.
+ctypedef struct TextOut:
+    uint8_t* values             # bytes of all texts of the column
+    int32_t* offsets            # [0] is `used` of the first new row; [1] is the caller's to set
+    int32_t used                # bytes of values that are filled
+
+
+cdef int begin_texts(Rows* rows, int column, int64_t bytes, int count, TextOut* out) noexcept nogil:
+    """Room for the texts of `count` more rows, `bytes` in all; as text_room."""
+    cdef int rc = text_room(rows, column, bytes, count)
+    if rc == RC_OK:
+        out.values = rows.col[column].values.p
+        out.offsets = offsets_of(rows, column) + rows.rows
+        out.used = out.offsets[0]
+    return rc
+
+
 cdef inline int32_t put_text(
     uint8_t* values, int32_t used, const uint8_t* p, int n, const uint8_t* end, bint valid
 ) noexcept nogil:
@@ -328,45 +345,35 @@ cdef inline int32_t put_text(
 
 
 cdef int topics(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
-    cdef bint valid
+    cdef TextOut out
     cdef int64_t need = 0
+    cdef bint valid
     cdef int i, rc
-    cdef int32_t used
-    cdef int32_t* offsets
-    cdef uint8_t* values
     for i in range(count):
         need += records[i].topic_len
-    rc = text_room(rows, COL_TOPIC, 3 * need, count)
+    rc = begin_texts(rows, COL_TOPIC, 3 * need, count, &out)
     if rc != RC_OK:
         return rc
-    offsets = offsets_of(rows, COL_TOPIC) + rows.rows
-    values = rows.col[COL_TOPIC].values.p
-    used = offsets[0]
     for i in range(count):
         valid = rc_utf8_valid(records[i].topic, <size_t>records[i].topic_len)
-        used = put_text(values, used, records[i].topic, records[i].topic_len, end, valid)
-        offsets[i + 1] = used
+        out.used = put_text(out.values, out.used, records[i].topic, records[i].topic_len, end, valid)
+        out.offsets[i + 1] = out.used
     return RC_OK
 
 
 cdef int bodies(Rows* rows, const Record* records, int count) noexcept nogil:
+    cdef TextOut out
     cdef int64_t need = 0
     cdef int i, rc
-    cdef int32_t used
-    cdef int32_t* offsets
-    cdef uint8_t* values
     for i in range(count):
         need += records[i].body_len
-    rc = text_room(rows, COL_BODY, need, count)
+    rc = begin_texts(rows, COL_BODY, need, count, &out)
     if rc != RC_OK:
         return rc
-    offsets = offsets_of(rows, COL_BODY) + rows.rows
-    values = rows.col[COL_BODY].values.p
-    used = offsets[0]
     for i in range(count):
-        rc_copy_stream(values + used, records[i].body, <size_t>records[i].body_len)
-        used += records[i].body_len
-        offsets[i + 1] = used
+        rc_copy_stream(out.values + out.used, records[i].body, <size_t>records[i].body_len)
+        out.used += records[i].body_len
+        out.offsets[i + 1] = out.used
     return RC_OK
 
 
@@ -378,19 +385,14 @@ cdef inline bint same_host(const uint8_t* a, int a_width, const uint8_t* b, int 
 
 cdef int hosts(Rows* rows, int column, const Record* records, int count) noexcept nogil:
     """bornHost or storeHost. Neighbours mostly have the same one: its text is made once."""
-    cdef int rc = text_room(rows, column, <int64_t>count * RC_HOST_TEXT_MAX, count)
+    cdef TextOut out
+    cdef int rc = begin_texts(rows, column, <int64_t>count * RC_HOST_TEXT_MAX, count, &out)
     cdef uint8_t text[RC_HOST_TEXT_MAX]
     cdef const uint8_t* last = NULL
     cdef const uint8_t* host
     cdef int i, width, last_width = 0, n = 0
-    cdef int32_t used
-    cdef int32_t* offsets
-    cdef uint8_t* values
     if rc != RC_OK:
         return rc
-    offsets = offsets_of(rows, column) + rows.rows
-    values = rows.col[column].values.p
-    used = offsets[0]
     for i in range(count):
         if column == COL_BORN_HOST:
             host = records[i].at + RC_MSG_BORN_HOST_AT
@@ -402,27 +404,22 @@ cdef int hosts(Rows* rows, int column, const Record* records, int count) noexcep
             n = rc_host_text(text, host, width)
             last = host
             last_width = width
-        rc_copy_short(values + used, text, <size_t>n, text + RC_HOST_TEXT_MAX)
-        used += n
-        offsets[i + 1] = used
+        rc_copy_short(out.values + out.used, text, <size_t>n, text + RC_HOST_TEXT_MAX)
+        out.used += n
+        out.offsets[i + 1] = out.used
     return RC_OK
 
 
 cdef int msg_ids(Rows* rows, const Record* records, int count) noexcept nogil:
     """Store host and physical offset in hex; the host's part is made once for equal neighbours."""
-    cdef int rc = text_room(rows, COL_MSG_ID, <int64_t>count * RC_MSG_ID_V6_CHARS, count)
+    cdef TextOut out
+    cdef int rc = begin_texts(rows, COL_MSG_ID, <int64_t>count * RC_MSG_ID_V6_CHARS, count, &out)
     cdef uint8_t text[RC_HOST_TEXT_MAX]
     cdef const uint8_t* last = NULL
     cdef const uint8_t* host
     cdef int i, width, last_width = 0
-    cdef int32_t used
-    cdef int32_t* offsets
-    cdef uint8_t* values
     if rc != RC_OK:
         return rc
-    offsets = offsets_of(rows, COL_MSG_ID) + rows.rows
-    values = rows.col[COL_MSG_ID].values.p
-    used = offsets[0]
     for i in range(count):
         host = records[i].tail + RC_MSG_STORE_HOST_PAST
         width = store_host_len(records[i].sys_flag)
@@ -430,35 +427,32 @@ cdef int msg_ids(Rows* rows, const Record* records, int count) noexcept nogil:
             rc_hex(text, host, <size_t>width)
             last = host
             last_width = width
-        rc_copy_short(values + used, text, <size_t>(2 * width), text + RC_HOST_TEXT_MAX)
-        used += 2 * width
-        rc_hex(values + used, records[i].at + RC_MSG_PHYSICAL_OFFSET_AT, 8)
-        used += 16
-        offsets[i + 1] = used
+        rc_copy_short(out.values + out.used, text, <size_t>(2 * width), text + RC_HOST_TEXT_MAX)
+        out.used += 2 * width
+        rc_hex(out.values + out.used, records[i].at + RC_MSG_PHYSICAL_OFFSET_AT, 8)
+        out.used += 16
+        out.offsets[i + 1] = out.used
     return RC_OK
 
 
 cdef int files(Rows* rows, int count, const uint8_t* file, int file_len) noexcept nogil:
-    cdef int rc = text_room(rows, COL_FILE, <int64_t>count * file_len, count)
+    cdef TextOut out
+    cdef int rc = begin_texts(rows, COL_FILE, <int64_t>count * file_len, count, &out)
     cdef ColumnBuffers* c = &rows.col[COL_FILE]
-    cdef int32_t* offsets
-    cdef int32_t used
     cdef int i
     if rc == RC_OK and (file == NULL or c.nulls > 0):
         rc = room_for_nulls(rows, COL_FILE, count)
     if rc != RC_OK:
         return rc
-    offsets = offsets_of(rows, COL_FILE) + rows.rows
-    used = offsets[0]
     for i in range(count):
         if c.nulls > 0 or file == NULL:
             set_bit(c.valid.p, rows.rows + i, file != NULL)
         if file == NULL:
             c.nulls += 1
         else:
-            memcpy(c.values.p + used, file, <size_t>file_len)
-        used += file_len
-        offsets[i + 1] = used
+            memcpy(out.values + out.used, file, <size_t>file_len)
+        out.used += file_len
+        out.offsets[i + 1] = out.used
     return RC_OK
 
 
