@@ -14,9 +14,10 @@ ROCKETC = [sys.executable, "-m", "rocketc"]
 
 
 def environment(**changes):
-    """That of the tests without what changes the command's output; a change to None removes a name."""
-    env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    env |= {"TERM": "xterm", "PYTHONDONTWRITEBYTECODE": None} | changes
+    """That of the tests without what changes how the command behaves; a change to None removes a name."""
+    unwanted = {"NO_COLOR", "COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONWARNINGS"}
+    env = {name: value for name, value in os.environ.items() if name not in unwanted}
+    env |= {"TERM": "xterm"} | changes
     return {name: value for name, value in env.items() if value is not None}
 
 

@@ -41,7 +41,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "rocketc"
         text = " ".join(error.format_message().split()).rstrip(".")
-        sys.stderr.write(f"{command}: {text}; see `{command} --help`\n")
+        if sys.stderr is not None:
+            sys.stderr.write(f"{command}: {text}; see `{command} --help`\n")
         code = error.exit_code
     except click.exceptions.Abort:
         code = 130

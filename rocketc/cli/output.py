@@ -94,10 +94,11 @@ class Out:
             self.flush()
 
     def flush(self) -> None:
-        data = b"".join(self._parts)
+        data = memoryview(b"".join(self._parts))
         self._parts.clear()
         self._size = 0
-        self._raw.write(data)
+        while data:  # with PYTHONUNBUFFERED a write may take a part
+            data = data[self._raw.write(data) :]
         self._raw.flush()
 
     def __enter__(self) -> Out:

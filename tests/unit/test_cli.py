@@ -1,5 +1,6 @@
 """The command line as a whole: help, wrong usage, exit codes, quiet ends, start-up."""
 
+import io
 import re
 import resource
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from command import GrowingLog, environment, on_terminal, rocketc, start
 
 from rocketc.cli.main import main
-from rocketc.cli.output import REASONS, visible, visible_json
+from rocketc.cli.output import REASONS, Out, visible, visible_json
 
 
 @pytest.fixture
@@ -164,32 +165,68 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(golden):
         assert (head.stdout.count(b"\n"), cat.stderr.read()) == (1, b"")
 
 
+@pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("line", ["cat", "cat --json", "info", "info --json", "--help", "cat --help"])
-def test_a_reader_that_is_gone_already(log, line):
+def test_a_reader_that_is_gone_already(log, line, unbuffered):
     """The pipe's other end is closed before the first byte is written."""
     path = [] if "--help" in line else [log.folder]
-    with start(*line.split(), *path) as process:
+    with start(*line.split(), *path, env={"PYTHONUNBUFFERED": unbuffered}) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 0
 
 
-def test_a_full_disk_is_told(log):
+@pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
+def test_a_full_disk_is_told(log, unbuffered):
     with open("/dev/full", "wb") as full:
-        done = rocketc("cat", log.folder, stdout=full)
+        done = rocketc("cat", log.folder, stdout=full, env={"PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
 
 
-@pytest.mark.parametrize("fd", [1, 2])
-def test_a_closed_stream_is_no_traceback(log, fd):
-    command = f'exec "$0" -m rocketc cat "$1" {fd}>&-'
-    done = subprocess.run(
-        ["sh", "-c", command, sys.executable, log.folder], capture_output=True, cwd="/", env=environment(), timeout=60
-    )
-    if fd == 1:
-        assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: stdout is closed\n")
-    else:
-        assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
+def test_a_closed_stream_is_no_traceback(log):
+    def run(command, path):
+        return subprocess.run(
+            ["sh", "-c", f'exec "$0" -m rocketc {command}', sys.executable, path],
+            capture_output=True, cwd="/", env=environment(), timeout=60,
+        )  # fmt: skip
+
+    done = run('cat "$1" >&-', log.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"rocketc: can't write: stdout is closed\n")
+    done = run('cat "$1" 2>&-', log.folder)
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
+    done = run('cat "$1" 2>&-', log.folder / "nope")
+    assert (done.returncode, done.stdout) == (1, b"")
+    done = run("cat --wrong 2>&-", log.folder)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+class Slowly(io.RawIOBase):
+    """A raw stream that takes at most 1,000 bytes at once, as one without a buffer may."""
+
+    def __init__(self):
+        self.got = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.got += bytes(data[:1000])
+        return min(len(data), 1000)
+
+
+def test_output_goes_out_in_blocks_and_whole(monkeypatch):
+    raw = Slowly()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, write_through=True))
+    text = bytes(range(256)) * 300
+    with Out() as out:
+        for i in range(0, len(text), 100):
+            out.write(text[i : i + 100])
+            assert len(raw.got) in (0, 65600)
+        assert len(raw.got) == 65600
+    assert raw.got == text
+    with Out(live=True) as out:
+        out.write(b"x")
+        assert raw.got == text + b"x"
 
 
 def test_colour_is_for_terminals_that_want_it(log):

@@ -12,6 +12,9 @@ import oracle
 import pytest
 from command import GrowingLog, environment, start
 
+from rocketc.cli.cat import _end_of
+from rocketc.scan import Damage, ScanReport
+
 PATIENCE = 60  # seconds; on a busy machine a process may need some to start
 
 
@@ -146,6 +149,14 @@ def test_a_record_that_is_only_half_there(log, tmp_path):
         log.write(record)
         assert cat.lines(1) == ["t/0@9 " + "slow" * 20]
         assert cat.end() == (130, "")
+
+
+def test_a_torn_record_does_not_move_the_end():
+    """It may be whole a moment later, and must not be missed then."""
+    torn, earlier = Damage(None, 90, 100, "truncated"), Damage(None, 10, 20, "bad_magic")
+    assert _end_of(ScanReport(end=100, damage=[earlier, torn])) == 90
+    assert _end_of(ScanReport(end=100, damage=[earlier])) == 100
+    assert _end_of(ScanReport()) is None
 
 
 def test_damage_is_told_while_it_goes_on(log, tmp_path):
