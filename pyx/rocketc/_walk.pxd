@@ -50,6 +50,7 @@ cdef class Walker:
     cdef bint _go_on(self, int rc) except -1
     cdef bint _finish(self) noexcept
     cdef bint _damaged(self, int rc) except -1
+    cdef bint _step_over(self, size_t start, size_t next, int rc) except -1
     cdef bint _on_cut(self, size_t start) except -1
     cdef int _look(self, size_t pos) noexcept nogil
     cdef bint _look_again(self, int rc) except -1

@@ -228,6 +228,9 @@ cdef class Walker:
                 return self._finish()
             return self._damaged(RC_BAD_BLANK)
         if rest == 0:
+            if not self._last and self._len < self._limit:
+                self._done = True
+                return self._step_over(self._pos, self._limit, RC_TRUNCATED)    # its end was not copied
             return self._finish()
         if rc == RC_END or (rc == RC_TRUNCATED and self._data_from(self._pos) == self._len):
             if not self._last:
@@ -274,14 +277,16 @@ cdef class Walker:
         elif next == self._len:
             next = self._limit
             self._done = True
+        return self._step_over(start, next, rc)
+
+    cdef bint _step_over(self, size_t start, size_t next, int rc) except -1:
+        """Note that [start, next) is lost and go on behind it, or raise; False if nothing follows."""
         if start >= self._from:
             reason = reason_of(rc)
             if self._raise:
-                raise CorruptRecordError(
-                    self._file, self.base + <int64_t>start, reason,
-                    "errors='skip' or 'report' goes on at "
-                    + (f"offset {self.base + <int64_t>next}" if not self._done else "the next file, if there is one"),
-                )
+                there = f"offset {self.base + <int64_t>next}" if not self._done else "the next file, if there is one"
+                advice = f"errors='skip' or 'report' goes on at {there}"
+                raise CorruptRecordError(self._file, self.base + <int64_t>start, reason, advice)
             self.damage.append((self.base + <int64_t>start, self.base + <int64_t>next, reason))
         self._pos = next
         return not self._done

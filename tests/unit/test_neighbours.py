@@ -105,3 +105,16 @@ def test_a_buffer_has_the_name_it_is_given() -> None:
     assert [m.file for m in rocketc.decode(record(0, 0), file="here")] == ["here"]
     with pytest.raises(rocketc.CorruptRecordError, match=r"^here: damage at physical offset 0: bad_magic"):
         rocketc.decode(b"\1" * 100, file="here").count()
+
+
+def test_a_middle_file_without_its_end_is_damage_even_between_two_records(tmp_path: Path) -> None:
+    record = rocketc.encode("t", b"body")
+    size = 2 * len(record) + 8
+    (tmp_path / f"{0:020}").write_bytes(record)  # the rest of this file was not copied
+    (tmp_path / f"{size:020}").write_bytes(rocketc.encode("t", b"next", phy_offset=size) + bytes(50))
+    (tmp_path / f"{2 * size:020}").write_bytes(bytes(size))
+    scan = rocketc.scan(tmp_path, errors="skip")
+    assert [message.body for message in scan] == [b"body", b"next"]
+    assert [(loss.start, loss.stop, loss.reason) for loss in scan.report.damage] == [(len(record), size, "truncated")]
+    with pytest.raises(rocketc.CorruptRecordError, match="truncated"):
+        list(rocketc.scan(tmp_path))
