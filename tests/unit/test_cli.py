@@ -6,11 +6,13 @@ import resource
 import subprocess
 import sys
 
+import click
 import pytest
+from click.testing import CliRunner
 from command import GrowingLog, environment, on_terminal, rocketc, start
 
 from rocketc.cli.main import main
-from rocketc.cli.output import REASONS, Out, visible, visible_json
+from rocketc.cli.output import REASONS, Out, ends_quietly, visible, visible_json
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ def test_a_full_disk_is_told(log, unbuffered):
     assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
 
 
-def test_a_closed_stream_is_no_traceback(log):
+def test_a_closed_stream_is_no_traceback(log, golden):
     def run(command, path):
         return subprocess.run(
             ["sh", "-c", f'exec "$0" -m rocketc {command}', sys.executable, path],
@@ -196,8 +198,20 @@ def test_a_closed_stream_is_no_traceback(log):
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
     done = run('cat "$1" 2>&-', log.folder / "nope")
     assert (done.returncode, done.stdout) == (1, b"")
+    done = run('cat "$1" 2>&-', golden("v533-bitrot").path)
+    assert (done.returncode, done.stdout.count(b"\n")) == (1, 1499)  # damage that can't be told stops nothing
     done = run("cat --wrong 2>&-", log.folder)
     assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_ctrl_c_is_130_even_if_the_reader_is_gone_too():
+    def run():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise BrokenPipeError
+
+    assert CliRunner().invoke(click.command()(ends_quietly(run))).exit_code == 130
 
 
 class Slowly(io.RawIOBase):
