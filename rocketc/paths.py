@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import functools
 import glob
 import itertools
 import os
@@ -18,6 +19,7 @@ StrPath = str | os.PathLike[str]
 Paths = StrPath | Iterable[StrPath]
 
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
+_SEEK_DATA = getattr(os, "SEEK_DATA", None)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -53,7 +55,7 @@ def base_of(path: str) -> int | None:
     (1073741824, None)
     """
     name = os.path.basename(path)
-    return int(name) if _OFFSET_NAME.fullmatch(name) else None
+    return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) < 1 << 63 else None
 
 
 def resolve(path: Paths) -> list[Log]:
@@ -116,7 +118,7 @@ def _folder(path: str) -> list[str]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise StoreIOError(error.errno, error.strerror, folder) from None
-    files = [os.path.join(folder, name) for name in names if _OFFSET_NAME.fullmatch(name)]
+    files = [os.path.join(folder, name) for name in names if base_of(name) is not None]
     if not files and not is_root and os.path.basename(os.path.abspath(path)) != "commitlog":
         raise StoreIOError(
             errno.ENOENT, "no commit log here: neither a folder `commitlog` nor files named by 20 digits", path
@@ -181,9 +183,38 @@ def _size(path: str) -> int:
 
 
 def _has_data(path: str) -> bool:
-    """Whether something stands at the start of a file; one that can't be read may well hold data."""
+    """Whether any byte of a file is not zero; one that can't be read may well hold data."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return any(file.read(8))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or any(os.pread(fd, 8, 0)):
+                return True
+        finally:
+            os.close(fd)
+        return _has_data_behind(path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
     except OSError:
         return True
+
+
+@functools.lru_cache(maxsize=64)
+def _has_data_behind(path: str, *_: int) -> bool:
+    """Whether a file whose first bytes are zero has others.
+
+    Kept for as long as the file's numbers are the same: whoever follows a log asks again and again.
+    """
+    pos = 0
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            if _SEEK_DATA is not None:
+                try:
+                    pos = file.seek(pos, _SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        return False  # nothing but a hole
+            block = os.pread(file.fileno(), 1 << 20, pos)
+            if block.strip(b"\0"):
+                return True
+            if not block:
+                return False
+            pos += len(block)
