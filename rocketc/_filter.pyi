@@ -18,4 +18,6 @@ class Filter:
         keys: str | Iterable[str] | None = None,
         begin: int | datetime | None = None,
         end: int | datetime | None = None,
+        *,
+        unwrap: bool = True,
     ) -> Self: ...

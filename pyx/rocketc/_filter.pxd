@@ -37,6 +37,7 @@ cdef class Filter:
         int _queue_count    # -1: every queue
         int64_t _begin      # ms; store timestamp, inclusive
         int64_t _end        # exclusive
+        bint _unwrap        # inner batches are taken apart
         bint _all           # nothing is filtered
     cdef int verdict(self, const Record* r) noexcept nogil
     cdef int verdict_of_content(self, const Record* r) noexcept nogil

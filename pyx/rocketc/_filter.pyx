@@ -114,11 +114,12 @@ cdef class Filter:
     A record passes if its topic is one of `topics` (names, or patterns that match the whole topic), its queue id one of
     `queues`, its TAGS one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, and its store
     timestamp in [begin, end). Tags and keys of an inner batch are those of its entries, so the batch passes here and
-    its entries are asked one by one.
+    its entries are asked one by one; with unwrap=False it is asked like any other record.
     """
 
-    def __cinit__(self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None):
+    def __cinit__(self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None, *, bint unwrap=True):
         cdef int i
+        self._unwrap = unwrap
         self._queue_count = -1
         self._patterns = []
         if topics is not None:
@@ -178,7 +179,7 @@ cdef class Filter:
             said = self._topics.get(r.topic, r.topic_len)
             if said != KEEP:
                 return said if self._ask else SKIP
-        if r.sys_flag & RC_FLAG_INNER_BATCH:
+        if self._unwrap and r.sys_flag & RC_FLAG_INNER_BATCH:
             return KEEP
         return self.verdict_of_content(r)
 

@@ -39,4 +39,5 @@ cdef class Message:
     cdef const uint8_t* _props_in_record(self) noexcept
 
 
+cdef str printable(str path)
 cdef Message message_of(const Record* r, const Record* whole, bytes other, str file)

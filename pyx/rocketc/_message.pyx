@@ -61,6 +61,11 @@ cdef str text(const uint8_t* p, Py_ssize_t n):
     return (<const char*>p)[:n].decode("utf-8", "replace")
 
 
+cdef str printable(str path):
+    """A path as text: with U+FFFD where the name of a file or folder is not UTF-8."""
+    return path if path.isascii() else path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 cdef str host_text(const uint8_t* p, int width):
     """`ip:port`, `[v6]:port` (RFC 5952)."""
     cdef uint8_t dst[RC_HOST_TEXT_MAX]
@@ -171,8 +176,10 @@ cdef class Message:
     @property
     def stored_body(self):
         """The body as the record holds it: compressed, or the whole inner batch."""
-        cdef Record r = self._r
-        parse_record(self._r.at, <size_t>self._r.size, &r)
+        cdef Record r
+        # The bytes were copied after they had been checked: a writer may have come between.
+        if parse_record(self._r.at, <size_t>self._r.size, &r) != RC_OK:
+            raise CorruptRecordError(self._file, self._r.phy_offset, "bad_length", "it changed while it was read")
         return <bytes>r.body[:r.body_len]
 
     @property
