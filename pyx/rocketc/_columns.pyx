@@ -5,7 +5,7 @@ Buffers are kept in a small pool when a batch is let go, because the first touch
 copying into it.
 """
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
@@ -22,6 +22,7 @@ from rocketc._layout cimport (
     RC_MSG_RECONSUME_TIMES_PAST,
     RC_MSG_STORE_HOST_PAST,
     RC_MSG_STORE_TIMESTAMP_PAST,
+    RC_PROPERTIES_MAX_BYTES,
 )
 from rocketc._message cimport (
     COL_BODY,
@@ -85,6 +86,7 @@ cdef extern from *:
 
 cdef enum:
     PAGE = 4096
+    REPAIRED_BYTES = 3 * RC_PROPERTIES_MAX_BYTES
     SMALL_BYTES = 1 << 20       # a buffer that passes it becomes a large one at once; only touched pages count
     POOLED_BYTES = 96 << 20     # a batch larger than this is not kept
     US_PER_MS = 1000
@@ -471,13 +473,13 @@ cdef inline uint32_t name4(const uint8_t* p, const rc_pair* pair) noexcept nogil
 
 
 cdef inline int put_one(
-    Rows* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end, bint valid
+    Rows* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end
 ) noexcept nogil:
     """keys or tags of one row: the pair's value, or null if pair is NULL."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int32_t* offsets = <int32_t*>c.offsets.p + row
     if pair != NULL:
-        offsets[1] = put_text(c.values.p, offsets[0], p + pair.value, pair.value_end - pair.value, end, valid)
+        offsets[1] = put_text(c.values.p, offsets[0], p + pair.value, pair.value_end - pair.value, end, True)
         set_bit(c.valid.p, row, True)
     else:
         offsets[1] = offsets[0]
@@ -508,7 +510,10 @@ cdef int properties_room(Rows* rows, int64_t need, int count) noexcept nogil:
 
 
 cdef int properties(Rows* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
-    """keys, tags and the map, as far as they are wanted: one walk over each properties string."""
+    """keys, tags and the map, as far as they are wanted: one walk over each properties string.
+
+    A string that is not UTF-8 is repaired before it is split, as in Java: names that become alike are one.
+    """
     cdef rc_pair pairs[RC_PAIRS_MAX]
     cdef uint16_t seen[RC_PAIRS_SEEN]
     cdef bint keys = rows.selected.bits >> COL_KEYS & 1, tags = rows.selected.bits >> COL_TAGS & 1
@@ -517,8 +522,9 @@ cdef int properties(Rows* rows, const Record* records, int count, const uint8_t*
     cdef const rc_pair* key
     cdef const rc_pair* tag
     cdef const uint8_t* p
-    cdef int i, n, rc
-    cdef bint valid
+    cdef const uint8_t* stop
+    cdef uint8_t* repaired = NULL
+    cdef int i, n, size, rc
     for i in range(count):
         need += records[i].props_len
     rc = properties_room(rows, need, count)
@@ -526,19 +532,29 @@ cdef int properties(Rows* rows, const Record* records, int count, const uint8_t*
         return rc
     for i in range(count):
         p = records[i].props
-        valid = rc_utf8_valid(p, <size_t>records[i].props_len)
-        n = rc_split_properties(p, records[i].props_len, max(end, p + records[i].props_len), pairs)
+        size = records[i].props_len
+        stop = max(end, p + size)
+        if not rc_utf8_valid(p, <size_t>size):
+            if repaired == NULL:
+                repaired = <uint8_t*>malloc(REPAIRED_BYTES)
+            if repaired == NULL:
+                return ENOMEM
+            size = <int>rc_utf8_repair(repaired, p, <size_t>size)
+            p = repaired
+            stop = repaired + size
+        n = rc_split_properties(p, size, stop, pairs)
         n = rc_drop_duplicates(p, pairs, n, seen)
         if whole:
-            put_map(rows, rows.rows + i, p, pairs, n, end, valid, end - p >= records[i].props_len + RC_COPY_SLACK)
+            put_map(rows, rows.rows + i, p, pairs, n, stop, stop - p >= size + RC_COPY_SLACK)
         if not keys and not tags:
             continue
         key = find_name4(p, pairs, n, NAME_KEYS)
         tag = find_name4(p, pairs, n, NAME_TAGS)
         if keys:
-            put_one(rows, COL_KEYS, rows.rows + i, p, key, end, valid)
+            put_one(rows, COL_KEYS, rows.rows + i, p, key, stop)
         if tags:
-            put_one(rows, COL_TAGS, rows.rows + i, p, tag, end, valid)
+            put_one(rows, COL_TAGS, rows.rows + i, p, tag, stop)
+    free(repaired)
     return RC_OK
 
 
@@ -551,7 +567,7 @@ cdef inline const rc_pair* find_name4(const uint8_t* p, const rc_pair* pairs, in
 
 
 cdef inline void put_map(
-    Rows* rows, int64_t row, const uint8_t* p, const rc_pair* pairs, int n, const uint8_t* end, bint valid, bint slack
+    Rows* rows, int64_t row, const uint8_t* p, const rc_pair* pairs, int n, const uint8_t* end, bint slack
 ) noexcept nogil:
     """The map of one row. slack: RC_COPY_SLACK bytes behind the string can be read."""
     cdef uint8_t* names = rows.col[MAP_KEYS].values.p
@@ -561,7 +577,7 @@ cdef inline void put_map(
     cdef int32_t name_used = name_offsets[0], value_used = value_offsets[0]
     cdef const rc_pair* pair = pairs
     cdef int i
-    if valid and slack:
+    if slack:
         for i in range(1, n + 1):
             rc_copy_slack(names + name_used, p + pair.name, <size_t>(pair.name_end - pair.name))
             rc_copy_slack(values + value_used, p + pair.value, <size_t>(pair.value_end - pair.value))
@@ -572,8 +588,8 @@ cdef inline void put_map(
             pair += 1
     else:
         for i in range(1, n + 1):
-            name_used = put_text(names, name_used, p + pair.name, pair.name_end - pair.name, end, valid)
-            value_used = put_text(values, value_used, p + pair.value, pair.value_end - pair.value, end, valid)
+            name_used = put_text(names, name_used, p + pair.name, pair.name_end - pair.name, end, True)
+            value_used = put_text(values, value_used, p + pair.value, pair.value_end - pair.value, end, True)
             name_offsets[i] = name_used
             value_offsets[i] = value_used
             pair += 1
