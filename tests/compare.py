@@ -126,13 +126,11 @@ def write_log(folder: Path, files: Iterable[tuple[int, bytes]]) -> list[tuple[in
     return written
 
 
-def check_report(report: rocketc.ScanReport, items: list[oracle.Item], base: int = 0) -> None:
-    """The numbers of a finished pass over everything; `items` with damage of content in them."""
-    # The messages of an inner batch have one range together.
-    ranges = {(i["start"], i["stop"]) if isinstance(i, dict) else (i.start, i.stop) for i in items}
-    blanks = oracle.blanks(items)
-    assert report.records == len(oracle.records(items))
-    assert report.blanks == len(blanks)
-    assert report.bytes == sum(stop - start for start, stop in ranges)
-    assert report.end == oracle.log_end(items, base)
-    assert lost(report.damage) == lost(oracle.damage(items))
+def check_report(report: rocketc.ScanReport, walked: list[oracle.Item], read: list[oracle.Item], base: int = 0) -> None:
+    """The numbers of a finished pass: `walked` are the items of oracle.walk_log, `read` is what became of them."""
+    assert report.records == len(oracle.records(read))
+    assert report.blanks == len(oracle.blanks(walked))
+    spans = [(i["start"], i["stop"]) if isinstance(i, dict) else (i.start, i.stop) for i in walked]
+    assert report.bytes == sum(stop - start for start, stop in spans)
+    assert report.end == oracle.log_end(walked, base)
+    assert lost(report.damage) == lost(oracle.damage(read))

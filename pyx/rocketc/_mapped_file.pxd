@@ -12,3 +12,4 @@ cdef class MappedFile:
         str _path
     cdef int hold(self) except -1
     cdef void release(self) noexcept
+    cdef bint is_shorter(self, size_t size) noexcept nogil

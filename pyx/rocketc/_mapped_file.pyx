@@ -4,6 +4,8 @@ import errno
 import os
 import stat
 
+from posix.stat cimport fstat, struct_stat
+
 from rocketc._guard cimport install
 from rocketc._status cimport check
 from rocketc._vm cimport rc_map_read, rc_map_sequential, rc_unmap
@@ -76,6 +78,11 @@ cdef class MappedFile:
     def was_cut(self):
         """True once a page could not be read: the file became shorter, or the disk failed."""
         return self._cut != 0
+
+    cdef bint is_shorter(self, size_t size) noexcept nogil:
+        """Whether the file has fewer than size bytes by now."""
+        cdef struct_stat info
+        return fstat(self._fd, &info) == 0 and <size_t>info.st_size < size
 
     def size_now(self):
         """Bytes the file has now."""

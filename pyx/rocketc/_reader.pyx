@@ -13,8 +13,7 @@ from rocketc._layout cimport (
     RC_FLAG_COMPRESSION_SHIFT,
     RC_FLAG_INNER_BATCH,
 )
-from rocketc._message cimport COL_BODY, message_of
-from rocketc._properties cimport rc_find_property
+from rocketc._message cimport COL_BODY, message_of, printable
 from rocketc._record cimport Record, parse_entry
 from rocketc._status cimport RC_MORE, RC_OK, check
 from rocketc._text cimport rc_stream_end
@@ -93,7 +92,7 @@ cdef class Reader:
                     return False
                 self._file = None
                 if self._walker._file is not None:
-                    self._file = self._walker._file.encode("utf-8", "surrogateescape")
+                    self._file = printable(self._walker._file).encode()
             if self._walker.next_block():
                 return True
             self._walker = None
@@ -102,7 +101,7 @@ cdef class Reader:
         """Whether the record is handed out as it is stored."""
         if self._unwrap and r.sys_flag & RC_FLAG_INNER_BATCH:
             return False
-        return not (body and self._decompress and r.sys_flag & RC_FLAG_COMPRESSED)
+        return not (body and self._decompress and r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0)
 
     cdef bint _open(self, const Record* r, bint body) except -1:
         """Decompress, open an inner batch: into _parts. False: it can't be had, _fault says why.
@@ -111,12 +110,11 @@ cdef class Reader:
         """
         cdef bytes other
         cdef Record part
-        cdef int at = 0, n
         cdef size_t pos = 0, room
-        cdef int64_t base
+        cdef int64_t queue_offset = r.queue_offset      # not INNER_BASE: RocketMQ's clients count from here too
         cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
         cdef bint batch = self._unwrap and r.sys_flag & RC_FLAG_INNER_BATCH
-        if r.sys_flag & RC_FLAG_COMPRESSED and (self._decompress or batch):
+        if r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (self._decompress or batch):
             try:
                 other = codecs.decompress(kind, <bytes>r.body[:r.body_len], self._limit)
             except codecs.BadBody as error:
@@ -132,12 +130,6 @@ cdef class Reader:
             part.body_len = <int32_t>len(other)
             self._add_part(&part)
             return True
-        n = rc_find_property(r.props, r.props_len, "INNER_BASE", 10, &at)
-        base = r.queue_offset
-        if n > 0:
-            digits = <bytes>r.props[at:at + n]
-            if digits.isdigit() and n < 19:
-                base = int(digits)
         room = <size_t>len(other)
         while pos < room:
             if parse_entry(<const uint8_t*>PyBytes_AS_STRING(other) + pos, room - pos, &part) != RC_OK:
@@ -145,8 +137,8 @@ cdef class Reader:
                 return False
             pos += <size_t>part.size
             part.size = r.size
-            part.queue_offset = base
-            base += 1
+            part.queue_offset = queue_offset
+            queue_offset += 1
             if self._filter.verdict_of_content(&part) == KEEP:
                 self._add_part(&part)
         return True
@@ -171,19 +163,23 @@ cdef class Reader:
         cdef rc_guard guard
         cdef Walker w
         cdef const Record* r
-        cdef int i
+        cdef int i, first
+        cdef int64_t opened     # bytes of decompressed bodies and inner batches in out
         while not out:
             if self._walker is None or self._at >= self._walker._count:
                 if not self._advance():
                     return out
             w = self._walker
+            first = self._at
+            opened = 0
             w.enter(&guard)
             try:
-                while self._at < w._count:
+                while self._at < w._count and opened < self._batch_bytes:
                     r = &w._block[self._at]
                     if self._is_plain(r, True):
                         out.append(message_of(r, r, None, w._file))
                     elif self._open(r, True):
+                        opened += len(self._other)
                         for i in range(self._part_count):
                             out.append(message_of(&self._parts[i], r, self._other, w._file))
                     elif out and w._raise:
@@ -193,7 +189,7 @@ cdef class Reader:
                     self._at += 1
             finally:
                 w.leave(&guard)
-            if w.cut_in_block():
+            if w.cut_in_block(first):
                 out = []
             elif self._where is not None:
                 out = [m for m in out if self._where(m)]
@@ -239,6 +235,7 @@ cdef class Reader:
         cdef Walker w
         cdef int64_t before, bytes_before
         cdef bint more
+        cdef int first
         while rows.bytes < self._batch_bytes:
             if self._walker is not None and self._where is None and self._at >= self._walker._count:
                 self._run(rows)
@@ -250,6 +247,7 @@ cdef class Reader:
             w = self._walker
             before = rows.rows
             bytes_before = rows.bytes
+            first = self._at
             w.enter(&guard)
             try:
                 more = self._take_block(rows, w)
@@ -257,7 +255,7 @@ cdef class Reader:
                 w.leave(&guard)
             if w.is_cut():
                 cut_back(rows, before, bytes_before)
-                w.cut_in_block()
+                w.cut_in_block(first)
             elif not more:
                 return 0
         return 0
@@ -344,9 +342,11 @@ cdef class Reader:
             if rc == RC_MORE and rows.rows > 0:
                 return False
             check(rc)
+            self._at += 1
             if self._other is not None:
                 rows.bytes += len(self._other)
-            self._at += 1
+                if rows.bytes >= self._batch_bytes:
+                    return False
         return True
 
     cdef int _ask(self, const Record* r, str file) except -1:

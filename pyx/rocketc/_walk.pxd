@@ -18,6 +18,7 @@ cdef class Walker:
         const uint8_t[::1] _view
         const uint8_t* _buf     # _len bytes; NULL if _len is 0
         size_t _len
+        size_t _whole           # _len before the file was cut while we read it; 0: it was not
         size_t _limit           # where the file ends by right: more than _len if its end was not copied
         size_t _pos             # of the next record; all before it is done
         size_t _from            # records before it are walked over in silence
@@ -42,7 +43,7 @@ cdef class Walker:
     cdef int next_block(self) except -1
     cdef int lost(self, const Record* r, str reason) except -1
     cdef bint is_cut(self) noexcept nogil
-    cdef int cut_in_block(self) except -1
+    cdef int cut_in_block(self, int first) except -1
     cdef void enter(self, rc_guard* guard) noexcept nogil
     cdef void leave(self, rc_guard* guard) noexcept nogil
     cdef int _fill(self) noexcept nogil
@@ -51,10 +52,12 @@ cdef class Walker:
     cdef bint _finish(self) noexcept
     cdef bint _damaged(self, int rc) except -1
     cdef bint _step_over(self, size_t start, size_t next, int rc) except -1
+    cdef bint _is_shorter(self) noexcept nogil
     cdef bint _on_cut(self, size_t start) except -1
+    cdef bint _end_of_cut(self) except -1
     cdef int _look(self, size_t pos) noexcept nogil
     cdef bint _look_again(self, int rc) except -1
-    cdef bint _is_boundary(self, size_t pos) noexcept nogil
+    cdef bint _is_boundary(self, size_t pos) except -1
     cdef bint _is_blank(self, size_t pos) noexcept nogil
     cdef size_t _find_next(self, size_t pos) except? 0
     cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil

@@ -8,6 +8,7 @@ import time
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from rocketc._bytes cimport rc_find_either, rc_get_i32, rc_trim_zeros, rc_zero_prefix
 from rocketc._filter cimport KEEP, SKIP, Filter
@@ -43,7 +44,11 @@ from rocketc._vm cimport rc_guard, rc_map_let_go
 from rocketc.errors import CorruptRecordError
 
 cdef extern from *:
+    """
+    static inline void rc_touch(const uint8_t *p) { (void)*(const volatile uint8_t *)p; }
+    """
     void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
+    void touch "rc_touch"(const uint8_t* p) noexcept nogil
 
 cdef enum:
     KEEP_MAPPED = 64 << 20      # bytes of a map that stay resident behind the walker
@@ -52,6 +57,8 @@ cdef enum:
     AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
     FETCH_WHOLE = 1024          # the processor follows longer bodies by itself
     LEARN_BYTES = 64 << 20      # how far the first record is looked for where the file name tells no offset
+
+cdef size_t page_bytes = <size_t>sysconf(_SC_PAGESIZE)
 
 
 cdef inline void fetch_ahead(const uint8_t* p, int32_t size) noexcept nogil:
@@ -107,7 +114,7 @@ cdef class Walker:
         self._file = file
         self.damage = []
         self.base = self._learn_base() if base is None else base
-        self._from = 0 if start is None else max(start - self.base, 0)
+        self._from = 0 if start is None else min(max(start - self.base, 0), self._limit)
         self._to = self._limit if stop is None else min(max(stop - self.base, 0), self._limit)
 
     def __dealloc__(self):
@@ -148,7 +155,8 @@ cdef class Walker:
             with nogil:
                 rc = self._fill()
             if self.is_cut():
-                self._on_cut(<size_t>(self._block[0].at - self._buf) if self._count > 0 else self._pos)
+                if self._on_cut(<size_t>(self._block[0].at - self._buf) if self._count > 0 else self._pos):
+                    continue
                 return 0
             self._forget_pages()
             PyErr_CheckSignals()
@@ -183,7 +191,7 @@ cdef class Walker:
             rc = parse_record(p, self._len - pos, r)
             if rc != RC_OK:
                 break
-            fetch_ahead(p + AHEAD * r.size, r.size if bodies and r.size <= FETCH_WHOLE else 0)
+            fetch_ahead(p + <ptrdiff_t>AHEAD * r.size, r.size if bodies and r.size <= FETCH_WHOLE else 0)
             if pos < self._from:
                 pos += <size_t>r.size
                 continue
@@ -228,11 +236,17 @@ cdef class Walker:
                 return self._finish()
             return self._damaged(RC_BAD_BLANK)
         if rest == 0:
+            if self._whole > 0:
+                return self._end_of_cut()
             if not self._last and self._len < self._limit:
                 self._done = True
                 return self._step_over(self._pos, self._limit, RC_TRUNCATED)    # its end was not copied
             return self._finish()
         if rc == RC_END or (rc == RC_TRUNCATED and self._data_from(self._pos) == self._len):
+            if self._is_shorter():
+                return self._on_cut(self._pos)
+            if self._whole > 0:
+                return self._end_of_cut()
             if not self._last:
                 return self._damaged(RC_ZEROED)
             if self._follow and self._zeros_at == self._pos:
@@ -262,8 +276,10 @@ cdef class Walker:
             next = start + size
         else:
             next = self._find_next(start + 1)
-        if self.is_cut():
+        if self.is_cut() or self._is_shorter():
             return self._on_cut(start)
+        if next == self._len and self._whole > 0:
+            return self._end_of_cut()
         if next == self._len and self._last:
             # Nothing valid follows. A live broker may be in the middle of this record: look again.
             if self._look_again(rc):
@@ -294,6 +310,8 @@ cdef class Walker:
     cdef int lost(self, const Record* r, str reason) except -1:
         """A valid record's content can't be had: raise, or note it."""
         cdef int64_t start = self.base + (r.at - self._buf)
+        if self.is_cut():
+            return 0                        # no wonder; cut_in_block() comes next
         if self._raise:
             advice = "decompress=False and unwrap=False hand out the stored body"
             raise CorruptRecordError(self._file, start, reason, advice)
@@ -301,30 +319,62 @@ cdef class Walker:
         return 0
 
     cdef bint is_cut(self) noexcept nogil:
-        """Whether the file was cut or failed: the block may hold zeros."""
-        return self._map is not None and self._map._cut != 0
+        """Whether the file was cut, or its disk failed, while we read up to _pos: what was read may be zeros.
 
-    cdef int cut_in_block(self) except -1:
-        """1 if the file was cut while the block was copied (what was copied of it is void), 0 if all is well.
+        Behind the new end of a cut file the rest of its page reads as zeros; only the page behind raises SIGBUS. So
+        that one is touched (it comes next anyway); where there is none the file is asked for its size.
+        """
+        cdef rc_guard guard
+        cdef size_t next = (self._pos | (page_bytes - 1)) + 1
+        if self._map is None:
+            return False
+        if next < self._len and self._map._cut == 0:
+            self.enter(&guard)
+            touch(self._buf + next)
+            self.leave(&guard)
+        elif self._map._cut == 0 and self._is_shorter():
+            self._map._cut = 1
+        return self._map._cut != 0
 
-        Raises as asked.
+    cdef bint _is_shorter(self) noexcept nogil:
+        return self._map is not None and self._map.is_shorter(self._len)
+
+    cdef int cut_in_block(self, int first) except -1:
+        """1 if the file was cut while the block was copied, 0 if all is well.
+
+        What was copied from record `first` of the block on is void then: the walk goes back to it. Raises as asked.
         """
         if not self.is_cut():
             return 0
-        self._on_cut(<size_t>(self._block[0].at - self._buf))
+        self._on_cut(<size_t>(self._block[first].at - self._buf))
         return 1
 
     cdef bint _on_cut(self, size_t start) except -1:
-        """The file became shorter, or its disk failed, while we read it: nothing from start on can be trusted."""
-        self._done = True
+        """The file became shorter, or its disk failed, while we read it: go back to start and read what is left."""
+        cdef size_t now = self._map.size_now()
         self._count = 0
+        self._pos = start
+        self.damage = [entry for entry in self.damage if entry[0] < self.base + <int64_t>start]
+        if self._whole == 0:
+            self._whole = self._len
+        if not start < now < self._len:
+            return self._end_of_cut()
+        self._len = now
+        self._map._cut = 0
+        self._done = False
+        return True
+
+    cdef bint _end_of_cut(self) except -1:
+        """What a cut, or a broken disk, has left is read: the rest is lost."""
+        cdef int64_t start = self.base + <int64_t>max(self._pos, self._from)
+        self._done = True
         now = self._map.size_now()
         if self._raise:
             what = "the file could not be read from its disk"
-            if now < self._len:
-                what = f"the file was cut from {self._len} to {now} bytes while it was read"
-            raise CorruptRecordError(self._file, self.base + <int64_t>start, reason_of(RC_FILE_CUT), what)
-        self.damage.append((self.base + <int64_t>start, self.base + <int64_t>self._len, reason_of(RC_FILE_CUT)))
+            if now < self._whole:
+                what = f"the file was cut from {self._whole} to {now} bytes while it was read"
+            raise CorruptRecordError(self._file, start, reason_of(RC_FILE_CUT), what)
+        self.damage.append((start, self.base + <int64_t>self._whole, reason_of(RC_FILE_CUT)))
         self._pos = self._limit
         return False
 
@@ -354,11 +404,13 @@ cdef class Walker:
                 break
         return False
 
-    cdef bint _is_boundary(self, size_t pos) noexcept nogil:
+    cdef bint _is_boundary(self, size_t pos) except -1:
         """Whether the log goes on, or ends, at pos."""
         cdef int rc
         if pos >= self._len:
             return pos == self._len
+        if self._len - pos < RC_BLANK_BYTES:
+            return self._data_from(pos) == self._len
         rc = self._look(pos)
         if rc == RC_BLANK:
             return self._is_blank(pos)
