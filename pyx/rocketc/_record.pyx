@@ -4,6 +4,7 @@
 The way from bytes to a Record is inline in _record.pxd, for the loops that walk over millions. Here is what is called
 less often, and the way back.
 """
+import functools
 import ipaddress
 import re
 
@@ -223,10 +224,15 @@ cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil:
     return RC_OK
 
 
-cdef bytes host_bytes(object host):
-    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host."""
-    address, port = host
+@functools.lru_cache(1024)
+def _packed_host(address, port):
     return ipaddress.ip_address(address).packed + int(port).to_bytes(4, "big", signed=True)
+
+
+cdef bytes host_bytes(object host):
+    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host. A store has few hosts, and parsing one is slow."""
+    address, port = host
+    return _packed_host(address, port)
 
 
 cdef bytes properties_bytes(object properties, bint trailing):
