@@ -56,16 +56,17 @@ cdef enum:
     TORN_PAUSE_MS = 2           # and the pause before each look: a broker needs microseconds to finish a record
     AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
     FETCH_WHOLE = 1024          # the processor follows longer bodies by itself
+    FETCH_BYTES = 6 << 10       # how far ahead of a record of another size all lines are asked for
     LEARN_BYTES = 64 << 20      # how far the first record is looked for where the file name tells no offset
 
 cdef size_t page_bytes = <size_t>sysconf(_SC_PAGESIZE)
 
 
-cdef inline void fetch_ahead(const uint8_t* p, int32_t size) noexcept nogil:
+cdef inline void fetch_guessed(const uint8_t* p, int32_t size) noexcept nogil:
     """Ask for the cache lines around the start of a record that may begin at p.
 
-    That is the end of the one before it, its header, and `size` bytes more. Records of one producer are much alike, so
-    the guess from the last one's size is mostly right, and costs little where it is not.
+    They are the end of the one before it, its header, and what of `size` lies behind. Records of one producer are much
+    alike, so the guess from the last one's size is mostly right, and costs little where it is not.
     """
     cdef int32_t at
     prefetch(p - 128)
@@ -74,6 +75,17 @@ cdef inline void fetch_ahead(const uint8_t* p, int32_t size) noexcept nogil:
     prefetch(p + 64)
     for at in range(128, size, 64):
         prefetch(p + at)
+
+
+cdef inline const uint8_t* fetch_all(const uint8_t* asked, const uint8_t* p) noexcept nogil:
+    """Ask for every line up to FETCH_BYTES behind p, from `asked` on; returns how far. For records of many sizes."""
+    cdef const uint8_t* end = p + FETCH_BYTES
+    if asked < p:
+        asked = p
+    while asked < end:
+        prefetch(asked)
+        asked += 64
+    return asked
 
 
 cdef class Walker:
@@ -182,6 +194,8 @@ cdef class Walker:
         cdef size_t pos = self._pos, start = pos, kept = 0
         cdef size_t to = self._to if self._to < self._len else self._len
         cdef const uint8_t* p
+        cdef const uint8_t* asked = NULL
+        cdef int32_t size = 0
         cdef int verdict
         cdef bint bodies = self._crc != CRC_NONE
         self.enter(&guard)
@@ -191,7 +205,11 @@ cdef class Walker:
             rc = parse_record(p, self._len - pos, r)
             if rc != RC_OK:
                 break
-            fetch_ahead(p + <ptrdiff_t>AHEAD * r.size, r.size if bodies and r.size <= FETCH_WHOLE else 0)
+            if r.size == size:
+                fetch_guessed(p + <ptrdiff_t>AHEAD * size, size if bodies and size <= FETCH_WHOLE else 0)
+            elif r.size <= FETCH_BYTES // 3:
+                asked = fetch_all(asked, p)
+            size = r.size
             if pos < self._from:
                 pos += <size_t>r.size
                 continue
