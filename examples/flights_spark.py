@@ -82,7 +82,8 @@ def decode_arrow(spark: Any, store: str) -> Any:
     from rocketc.spark import decode_batches, schema, splits
 
     cut = splits(store)
-    files = spark.createDataFrame(spark.sparkContext.parallelize(cut, max(len(cut), 1)))
+    parts = spark.sparkContext.parallelize(cut, max(len(cut), 1))
+    files = spark.createDataFrame(parts, "path string, start long, stop long")
     return files.mapInArrow(partial(decode_batches, topics="flights", columns=COLUMNS), schema(COLUMNS))
 
 

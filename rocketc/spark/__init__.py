@@ -1,7 +1,7 @@
 """Spark: commit log files decoded in its Python workers (extra `spark`).
 
     sc.parallelize(splits(store)).mapPartitions(decode_partition)             # an RDD of Row, Message, dict, batch
-    spark.createDataFrame(splits(store)).mapInArrow(decode_batches, SCHEMA)   # a DataFrame, several times faster
+    spark.createDataFrame(splits(store)).mapInArrow(decode_batches, SCHEMA)   # a DataFrame
 
 Workers need rocketc too: they run `python3` unless PYSPARK_PYTHON or spark.pyspark.python says otherwise.
 """
