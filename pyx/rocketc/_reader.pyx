@@ -23,6 +23,9 @@ from rocketc._walk cimport STEP_BYTES, Walker
 from rocketc import codecs
 from rocketc.errors import CorruptRecordError
 
+cdef enum:
+    LIST_MESSAGES = 32          # of one list, about: the memory of the last ones is used again while it is in the cache
+
 cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # what fits into one Arrow column with room to spare
 
 
@@ -174,7 +177,7 @@ cdef class Reader:
             opened = 0
             w.enter(&guard)
             try:
-                while self._at < w._count and opened < self._batch_bytes:
+                while self._at < w._count and opened < self._batch_bytes and len(out) < LIST_MESSAGES:
                     r = &w._block[self._at]
                     if self._is_plain(r, True):
                         out.append(message_of(r, r, None, w._file))
