@@ -24,7 +24,7 @@ from rocketc import codecs
 from rocketc.errors import CorruptRecordError
 
 cdef enum:
-    LIST_MESSAGES = 32          # of one list, about: the memory of the last ones is used again while it is in the cache
+    LIST_MESSAGES = 64          # of one list, about: the memory of the last ones is used again while it is in the cache
 
 cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # what fits into one Arrow column with room to spare
 
