@@ -40,4 +40,5 @@ cdef class Message:
 
 
 cdef str printable(str path)
-cdef Message message_of(const Record* r, const Record* whole, bytes other, str file)
+cdef bytes copy_of(const Record* whole)
+cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file)

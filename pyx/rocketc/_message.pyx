@@ -31,17 +31,22 @@ from rocketc.errors import CorruptRecordError
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
-cdef Message message_of(const Record* r, const Record* whole, bytes other, str file):
+cdef bytes copy_of(const Record* whole):
+    """The bytes of a record."""
+    return PyBytes_FromStringAndSize(<const char*>whole.at, <Py_ssize_t>whole.size)
+
+
+cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file):
     """Make a message of its own memory.
 
     r      the record, or an entry of the inner batch that `whole` holds
     whole  the record as it lies in the log; r itself if it is no inner batch
+    raw    a copy of the whole record, which the messages of one batch share; None: make one
     other  what the body of r (and its properties, if it is an entry) lies in, or None: in the record
     """
     cdef Message m = Message.__new__(Message)
-    cdef Py_ssize_t size = whole.size
     cdef ptrdiff_t shift
-    m._raw = PyBytes_FromStringAndSize(<const char*>whole.at, size)
+    m._raw = raw if raw is not None else copy_of(whole)
     m._body = other
     m._file = file
     m._r = r[0]
@@ -116,7 +121,7 @@ cdef class Message:
         cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(record), <size_t>len(record), &r)
         if rc != RC_OK or r.size != len(record):
             raise CorruptRecordError(file, 0, reason_of(rc if -40 < rc <= -10 else RC_TRUNCATED))
-        return message_of(&r, &r, None, file)
+        return message_of(&r, &r, record, None, file)
 
     @property
     def topic(self):
@@ -348,4 +353,4 @@ def _again(bytes raw not None, bytes other, entry, str file):
     elif other is not None:
         r.body = <const uint8_t*>PyBytes_AS_STRING(other)
         r.body_len = <int32_t>len(other)
-    return message_of(&r, &whole, other, file)
+    return message_of(&r, &whole, raw, other, file)

@@ -13,7 +13,7 @@ from rocketc._layout cimport (
     RC_FLAG_COMPRESSION_SHIFT,
     RC_FLAG_INNER_BATCH,
 )
-from rocketc._message cimport COL_BODY, message_of, printable
+from rocketc._message cimport COL_BODY, copy_of, message_of, printable
 from rocketc._record cimport Record, parse_entry
 from rocketc._status cimport RC_MORE, RC_OK, check
 from rocketc._text cimport rc_stream_end
@@ -163,6 +163,7 @@ cdef class Reader:
     cdef list _messages(self):
         """The messages of the next block that has any; empty at the end."""
         cdef list out = []
+        cdef bytes raw
         cdef rc_guard guard
         cdef Walker w
         cdef const Record* r
@@ -180,11 +181,12 @@ cdef class Reader:
                 while self._at < w._count and opened < self._batch_bytes and len(out) < LIST_MESSAGES:
                     r = &w._block[self._at]
                     if self._is_plain(r, True):
-                        out.append(message_of(r, r, None, w._file))
+                        out.append(message_of(r, r, None, None, w._file))
                     elif self._open(r, True):
                         opened += len(self._other)
+                        raw = copy_of(r)
                         for i in range(self._part_count):
-                            out.append(message_of(&self._parts[i], r, self._other, w._file))
+                            out.append(message_of(&self._parts[i], r, raw, self._other, w._file))
                     elif out and w._raise:
                         break       # what came before it first
                     else:
@@ -355,9 +357,10 @@ cdef class Reader:
 
     cdef int _ask(self, const Record* r, str file) except -1:
         """Keep those of _parts that `where` wants."""
+        cdef bytes raw = copy_of(r)
         cdef int i, kept = 0
         for i in range(self._part_count):
-            if self._where(message_of(&self._parts[i], r, self._other, file)):
+            if self._where(message_of(&self._parts[i], r, raw, self._other, file)):
                 self._parts[kept] = self._parts[i]
                 kept += 1
         self._part_count = kept
