@@ -1,0 +1,186 @@
+"""Scan: filters, ranges, consumers of Arrow, threads, lifetimes."""
+
+import gc
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import compare
+import oracle
+import pyarrow as pa
+import pytest
+import stores
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rocketc
+
+Golden = Callable[[str], stores.GoldenStore]
+TOPICS = ["orders", "ordinary", "", "t" * 200]
+TAGS = [None, "A", "B", "A||B"]
+
+
+def a_log() -> tuple[bytes, list[oracle.Record]]:
+    """200 records of every mix of topic, queue, tags, keys and time, and what they are."""
+    data = b""
+    for n in range(200):
+        properties = {"TAGS": TAGS[n // 4 % 4], "UNIQ_KEY": f"U{n}", "KEYS": f"k{n % 7} k{n % 11}" if n % 3 else None}
+        where = {"queue_id": n % 3, "queue_offset": n, "phy_offset": len(data), "store_timestamp": 1000 + n // 2}
+        data += oracle.encode(TOPICS[n % 4], b"body" * (n % 5), properties=properties, **where)
+    return data, oracle.records(oracle.read(oracle.walk(data)))
+
+
+DATA, RECORDS = a_log()
+
+
+def has_key(record: oracle.Record, keys: list[str]) -> bool:
+    own = (record["keys"] or "").split(" ") + [record["properties"].get("UNIQ_KEY")]
+    return any(key in own for key in keys)
+
+
+@given(
+    topics=st.none() | st.lists(st.sampled_from([*TOPICS, re.compile("ord.*"), re.compile("")]), max_size=2),
+    queues=st.none() | st.lists(st.integers(0, 3), max_size=2),
+    tags=st.none() | st.lists(st.sampled_from(["A", "B", "C"]), max_size=2),
+    keys=st.none() | st.lists(st.sampled_from(["k1", "k6", "k10", "U17", "U198", "U1"]), min_size=1, max_size=2),
+    begin=st.none() | st.integers(990, 1110),
+    end=st.none() | st.integers(990, 1110),
+    start=st.none() | st.integers(0, len(DATA) + 10),
+    stop=st.none() | st.integers(0, len(DATA) + 10),
+    odd=st.booleans(),
+)
+def test_filters_keep_what_a_plain_python_filter_keeps(topics, queues, tags, keys, begin, end, start, stop, odd):
+    def wanted(r):
+        named = [t for t in topics or [] if isinstance(t, str)]
+        patterns = [t for t in topics or [] if not isinstance(t, str)]
+        return (
+            (topics is None or r["topic"] in named or any(p.fullmatch(r["topic"]) for p in patterns))
+            and (queues is None or r["queueId"] in queues)
+            and (tags is None or r["tags"] in tags)
+            and (keys is None or has_key(r, keys))
+            and (begin is None or r["storeTimestamp"] >= begin)
+            and (end is None or r["storeTimestamp"] < end)
+            and (start is None or r["physicalOffset"] >= start)
+            and (stop is None or r["physicalOffset"] < stop)
+            and not (odd and r["queueOffset"] % 2 == 0)
+        )
+
+    scan = rocketc.decode(
+        DATA, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
+        where=(lambda message: message.queue_offset % 2 == 1) if odd else None,
+    )  # fmt: skip
+    meant = [compare.of_record(r) for r in RECORDS if wanted(r)]
+    assert [compare.of_message(m) for m in scan] == meant
+    assert scan.count() == len(meant)
+    assert [row["queueOffset"] for row in scan.to_arrow().to_pylist()] == [r["queueOffset"] for r in meant]
+
+
+def test_every_split_gives_each_record_once():
+    small = DATA[: RECORDS[8]["physicalOffset"]]
+    whole = [m.phy_offset for m in rocketc.decode(small)]
+    for cut in range(len(small) + 1):
+        parts = [rocketc.decode(small, stop=cut), rocketc.decode(small, start=cut)]
+        assert [m.phy_offset for part in parts for m in part] == whole
+
+
+def test_columns_come_as_they_are_asked_for():
+    table = rocketc.decode(DATA, columns=["body", "topic", "properties"]).to_arrow()
+    assert table.schema.names == ["body", "topic", "properties"]
+    assert table.column("body").to_pylist() == [r["body"] for r in RECORDS]
+    with pytest.raises(ValueError, match="'colour' is none of topic"):
+        rocketc.decode(DATA, columns=["colour"])
+    with pytest.raises(ValueError, match="'body' comes twice"):
+        rocketc.decode(DATA, columns=["body", "body"])
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 300, 5000, 1 << 20])
+def test_batches_are_bounded_by_bytes_and_add_up(batch_bytes):
+    data = DATA[: RECORDS[100]["physicalOffset"]]
+    batches = list(rocketc.decode(data, batch_bytes=batch_bytes).batches())
+    assert pa.Table.from_batches(batches).column("queueOffset").to_pylist() == list(range(100))
+
+
+def test_every_consumer_of_arrow_gets_the_same(golden: Golden):
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    nanoarrow = pytest.importorskip("nanoarrow")
+    scan = rocketc.scan(golden("v533-broker").path, columns=["topic", "queueOffset", "keys", "body", "storeTimestamp"])
+    rows = scan.to_arrow().to_pylist()
+    assert pa.table(scan).to_pylist() == rows
+    assert pa.RecordBatchReader.from_stream(scan).read_all().to_pylist() == rows
+    assert polars.DataFrame(scan).to_dicts() == rows
+    assert [tuple(row) for row in nanoarrow.Array(scan).iter_tuples()] == [tuple(row.values()) for row in rows]
+    query = "select topic, count(*), sum(octet_length(body)) from scan group by topic order by topic"
+    sums: dict[str, list[int]] = {}
+    for row in rows:
+        one = sums.setdefault(row["topic"], [0, 0])
+        one[0] += 1
+        one[1] += len(row["body"])
+    assert duckdb.sql(query).fetchall() == [(topic, *sums[topic]) for topic in sorted(sums)]
+
+
+def test_arrow_outlives_the_scan_and_its_batch():
+    batch = next(iter(rocketc.decode(DATA).batches()))
+    bodies, properties = batch.column("body"), batch.column("properties")
+    meant = [r["body"] for r in RECORDS], [list(r["properties"].items()) for r in RECORDS]
+    del batch
+    gc.collect()
+    for _ in range(20):  # what was let go too early would be written over
+        rocketc.decode(DATA[::-1], errors="skip").to_arrow()
+        rocketc.decode(oracle.encode("other", b"x" * 5000) * 3, errors="skip").to_arrow()
+    assert (bodies.to_pylist(), properties.to_pylist()) == meant
+
+
+def test_a_stream_can_be_left_in_the_middle():
+    for _ in range(50):
+        reader = pa.RecordBatchReader.from_stream(rocketc.decode(DATA, batch_bytes=500))
+        assert reader.read_next_batch().num_rows > 0
+        del reader
+    rocketc.decode(DATA).__arrow_c_stream__()  # never taken
+
+
+def test_an_error_goes_through_a_stream_with_its_text():
+    broken = DATA[: RECORDS[5]["physicalOffset"]] + b"no record at all"
+    with pytest.raises(pa.ArrowInvalid, match=f"physical offset {RECORDS[5]['physicalOffset']}: bad_magic"):
+        pa.table(rocketc.decode(broken))
+    taken = []
+    with pytest.raises(rocketc.CorruptRecordError, match="bad_magic"):
+        for batch in rocketc.decode(broken).batches():
+            taken += batch.column("queueOffset").to_pylist()
+    assert taken == [0, 1, 2, 3, 4]  # what came before the damage is handed out first
+
+
+def test_threads_scan_side_by_side(golden: Golden):
+    names = ["v497-broker", "v533-broker", "v533-store", "v533-store-crc"]
+    alone = {name: rocketc.scan(golden(name).path).to_arrow() for name in names}
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda name: rocketc.scan(golden(name).path).to_arrow(), names * 10))
+    assert all(table.equals(alone[name]) for name, table in zip(names * 10, together, strict=True))
+
+
+def test_other_threads_run_while_a_batch_is_decoded():
+    size = len(oracle.encode("t", b"x" * 3900))
+    data = b"".join(oracle.encode("t", b"x" * 3900, phy_offset=n * size) for n in range(4000))
+    seen: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.is_set():
+            seen.append(time.perf_counter())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        for _ in range(50):
+            reader = pa.RecordBatchReader.from_stream(rocketc.decode(data, batch_bytes=1 << 30))
+            start = time.perf_counter()
+            assert reader.read_next_batch().num_rows == 4000  # one call of ours
+            quarter = (time.perf_counter() - start) / 4
+            if any(start + quarter < at < start + 3 * quarter for at in seen[-100_000:]):
+                return
+            seen.clear()
+        pytest.fail("no other thread ever ran in the middle of a batch")
+    finally:
+        done.set()
+        thread.join()
