@@ -342,8 +342,8 @@ cdef class Reader:
                 w.lost(r, self._fault)
                 self._at += 1
                 continue
-            if self._where is not None:
-                self._ask(r, w._file)
+            if self._where is not None and not self._ask(r, w):
+                return True             # the file was cut: the caller looks, too
             rc = append(rows, self._parts, self._part_count, NULL, file, file_len)
             if rc == RC_MORE and rows.rows > 0:
                 return False
@@ -355,13 +355,15 @@ cdef class Reader:
                     return False
         return True
 
-    cdef int _ask(self, const Record* r, str file) except -1:
-        """Keep those of _parts that `where` wants."""
+    cdef bint _ask(self, const Record* r, Walker w) except -1:
+        """Keep those of _parts that `where` wants. False if the file was cut: there is nothing to ask about."""
         cdef bytes raw = copy_of(r)
         cdef int i, kept = 0
+        if w.is_cut():
+            return False
         for i in range(self._part_count):
-            if self._where(message_of(&self._parts[i], r, raw, self._other, file)):
+            if self._where(message_of(&self._parts[i], r, raw, self._other, w._file)):
                 self._parts[kept] = self._parts[i]
                 kept += 1
         self._part_count = kept
-        return 0
+        return True
