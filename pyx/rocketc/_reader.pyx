@@ -279,7 +279,7 @@ cdef class Reader:
             file_len = <int>len(self._file)
         with nogil:
             self._run_blocks(rows, w, file, file_len)
-        w._forget_pages()
+        w._forget_pages(w._pos)
         return 0
 
     cdef void _run_blocks(self, Rows* rows, Walker w, const uint8_t* file, int file_len) noexcept nogil:

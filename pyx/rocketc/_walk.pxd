@@ -65,4 +65,4 @@ cdef class Walker:
     cdef int64_t _offset_at(self, size_t pos) noexcept
     cdef size_t _data_from(self, size_t pos) except? 0
     cdef size_t _trimmed(self, size_t pos) except? 0
-    cdef void _forget_pages(self) noexcept
+    cdef void _forget_pages(self, size_t pos) noexcept

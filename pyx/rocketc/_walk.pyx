@@ -154,7 +154,7 @@ cdef class Walker:
 
     cdef void enter(self, rc_guard* guard) noexcept nogil:
         if self._map is not None:
-            guard_enter(guard, self._buf, self._len, &self._map._cut)
+            guard_enter(guard, self._map._base, self._map._size, &self._map._cut)
 
     cdef void leave(self, rc_guard* guard) noexcept nogil:
         if self._map is not None:
@@ -170,7 +170,7 @@ cdef class Walker:
                 if self._on_cut(<size_t>(self._block[0].at - self._buf) if self._count > 0 else self._pos):
                     continue
                 return 0
-            self._forget_pages()
+            self._forget_pages(self._pos)
             PyErr_CheckSignals()
             if rc == RC_MORE:
                 self._judge()
@@ -448,15 +448,21 @@ cdef class Walker:
 
     cdef size_t _find_next(self, size_t pos) except? 0:
         """The first position from pos on where a record or the blank one stands for sure; _len if there is none."""
-        cdef size_t stop, found
+        cdef size_t stop, found, data
         while pos < self._len:
+            if self._map is not None:
+                data = self._map.data_from(pos)
+                if data >= self._len:
+                    break
+                if data > pos + RC_BLANK_BYTES:
+                    pos = data - RC_BLANK_BYTES     # a hole, but for bytes of a size that are zero
             stop = min(pos + STEP_BYTES, self._len)
             with nogil:
                 found = self._find_in(pos, stop, True)
             if found < stop:
                 return found
             pos = stop
-            self._forget_pages()
+            self._forget_pages(pos)
             PyErr_CheckSignals()
         return self._len
 
@@ -522,7 +528,7 @@ cdef class Walker:
             hole = self._len
             if self._map is not None:
                 pos = self._map.data_from(pos)
-                hole = self._map.hole_from(pos)
+                hole = min(<size_t>self._map.hole_from(pos), self._len)
                 if pos >= self._len:
                     break
             while pos < hole:
@@ -533,6 +539,7 @@ cdef class Walker:
                 if n < min(hole - pos, <size_t>STEP_BYTES):
                     return pos + n
                 pos += n
+                self._forget_pages(pos)
                 PyErr_CheckSignals()
         return self._len
 
@@ -544,7 +551,7 @@ cdef class Walker:
             # leave out the last hole
             at = self._map.data_from(pos)
             while at < self._len:
-                stop = self._map.hole_from(at)
+                stop = min(<size_t>self._map.hole_from(at), self._len)
                 at = self._map.data_from(stop)
         with nogil:
             self.enter(&guard)
@@ -552,8 +559,9 @@ cdef class Walker:
             self.leave(&guard)
         return max(n, <size_t>1)
 
-    cdef void _forget_pages(self) noexcept:
-        """Let go of the part of the map that lies far behind, so that a big file does not fill our resident memory."""
-        if self._map is not None and self._pos > self._let_go + 2 * KEEP_MAPPED:
-            rc_map_let_go(self._map._base, self._let_go, self._pos - KEEP_MAPPED)
-            self._let_go = self._pos - KEEP_MAPPED
+    cdef void _forget_pages(self, size_t pos) noexcept:
+        """Let go of the part of the map far behind pos, so that a big file does not fill our resident memory."""
+        self._let_go = min(self._let_go, pos)       # a search may have run ahead
+        if self._map is not None and pos > self._let_go + 2 * KEEP_MAPPED:
+            rc_map_let_go(self._map._base, self._let_go, pos - KEEP_MAPPED)
+            self._let_go = pos - KEEP_MAPPED
