@@ -72,6 +72,12 @@ static inline void rc_map_sequential(uint8_t *base, size_t len)
     (void)madvise(base, len, MADV_SEQUENTIAL);
 }
 
+/* Tell the kernel that the map is read here and there, so that it reads no page but the asked ones. A wish. */
+static inline void rc_map_random(uint8_t *base, size_t len)
+{
+    (void)madvise(base, len, MADV_RANDOM);
+}
+
 /* Let go of the pages of a file map in [from, to); whole pages only. The page cache keeps them. */
 static inline void rc_map_let_go(uint8_t *base, size_t from, size_t to)
 {

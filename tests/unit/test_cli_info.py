@@ -374,9 +374,9 @@ def test_a_terabyte_takes_seconds(tmp_path, told):
         path = tmp_path / f"{i * gib:020d}"
         path.write_bytes(oracle.encode("t", b"x", phy_offset=i * gib, store_timestamp=T0 + i))
         os.truncate(path, gib)
-    before = time.perf_counter()
+    before = time.process_time()
     code, found = told(tmp_path)
-    assert time.perf_counter() - before < 10
+    assert time.process_time() - before < 5, "the kernel reads ahead what nobody looks at"
     assert (code, len(found["files"])) == (0, 1024)
     assert (found["firstStoreTimestamp"], found["lastStoreTimestamp"]) == (T0, T0 + 1023)
     assert 1023 * gib < found["end"] < 1023 * gib + 200

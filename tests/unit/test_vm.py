@@ -24,6 +24,7 @@ def test_a_file_is_mapped(tmp_path, base):
     os.close(fd)
     assert ctypes.string_at(base.value, 7) == b"content"
     native.rc_map_sequential(base, PAGE + 7)
+    native.rc_map_random(base, PAGE + 7)
     native.rc_map_let_go(base, 0, PAGE + 7)
     native.rc_map_let_go(base, 1, 2)  # no whole page
     assert ctypes.string_at(base.value, 7) == b"content", "it is read again from the page cache"
