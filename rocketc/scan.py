@@ -76,6 +76,24 @@ class ScanReport:
     missing: list[tuple[int, int]] = field(default_factory=list)
     end: int | None = None
 
+    @classmethod
+    def total(cls, reports: Iterable[ScanReport]) -> ScanReport:
+        """The books of several passes as one, those of a log's files in their order.
+
+        >>> ScanReport.total([ScanReport(records=2, end=200), ScanReport(records=1, end=300)])
+        ScanReport(records=3, bytes=0, blanks=0, files=0, damage=[], missing=[], end=300)
+        """
+        out = cls()
+        for one in reports:
+            out.records += one.records
+            out.bytes += one.bytes
+            out.blanks += one.blanks
+            out.files += one.files
+            out.damage += one.damage
+            out.missing += one.missing
+            out.end = out.end if one.end is None else one.end
+        return out
+
 
 @dataclass(frozen=True)
 class _Reading:
@@ -323,6 +341,42 @@ class Scan:
         for _ in run.batches():
             pass
         return run.report().records
+
+    def by_file(self) -> list[Scan]:
+        """A scan for each file, in log order: several can be read at once, and together they are this scan.
+
+        Each has its own report; ScanReport.total() adds them up.
+
+        >>> import pathlib, tempfile, rocketc
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for base in (0, 100):
+        ...     record = rocketc.encode("t", b"1234567", phy_offset=base)  # 98 bytes; two are left, and not copied
+        ...     _ = (folder / f"{base:020d}").write_bytes(record)
+        >>> [[m.phy_offset for m in part] for part in rocketc.scan(folder).by_file()]
+        [[0], [100]]
+        """
+        if self._buffer is not None:
+            return [self]
+        out = []
+        for log in self._logs:
+            for file in log.files:
+                if not self._is_outside(file):
+                    behind = tuple(gap for gap in log.missing if gap[0] == (file.base or 0) + file.limit)
+                    part = Log((file,), behind)
+                    out.append(Scan([part], file.path, None, None, self._filter, self._reading))
+        return out
+
+    @property
+    def bytes(self) -> int:
+        """Size of what a pass walks over: of the buffer, or of the files together.
+
+        >>> import rocketc
+        >>> rocketc.decode(bytes(100)).bytes
+        100
+        """
+        if self._buffer is not None:
+            return len(self._buffer)
+        return sum(file.size for log in self._logs for file in log.files if not self._is_outside(file))
 
     @property
     def report(self) -> ScanReport:

@@ -1,6 +1,7 @@
 """The command `rocketc` as users run it: a process of its own, its stdout a pipe or a terminal."""
 
 import fcntl
+import io
 import os
 import pty
 import resource
@@ -67,6 +68,13 @@ def on_terminal(*args, columns=80, env=None):
     finally:
         os.close(ours)
     return process.wait(timeout=120), b"".join(parts).decode().replace("\r\n", "\n")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self):
+        return True
 
 
 class GrowingLog:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
 from rocketc.cli.survey import CHECKPOINT_FIELDS, File, Hole, Survey, survey
+from rocketc.cli.tables import columns, facts, many, render, show_size, some
 from rocketc.cli.times import show_span, show_time
 from rocketc.scan import Damage
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
-
-T = TypeVar("T")
-
-FEW = 24  # rows of a table that are shown without --all
 
 
 @click.command(
@@ -55,38 +51,17 @@ def info(path: str, as_json: bool, every: bool) -> int:
 
 def draw(found: Survey, colour: bool, every: bool) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
-    from rich.console import Console
-
-    width = max(shutil.get_terminal_size((80, 24)).columns, 60)
-    console = Console(
-        file=io.StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None,
-        no_color=not colour, markup=False, highlight=False, emoji=False, legacy_windows=False,
-    )  # fmt: skip
-    with console.capture() as captured:
-        console.print(_facts(found, every))
-        if found.files:
-            console.print()
-            console.print(_file_table(found.files, every))
-    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
-
-
-def _facts(found: Survey, every: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text, style in _lines(found, every):
-        grid.add_row(name, Text(visible(text), style))
-    return grid
+    parts: list[RenderableType] = [facts(_lines(found, every))]
+    if found.files:
+        parts += ["", _file_table(found.files, every)]
+    return render(parts, colour)
 
 
 def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
     """Name, text and style of each line above the files."""
     yield {"store": "store", "commitlog": "log", "file": "file"}[found.kind], found.path, ""
     if found.begin is not None and found.end is not None:
-        length, files = show_size(found.end - found.begin), _many(len(found.files), "file")
+        length, files = show_size(found.end - found.begin), many(len(found.files), "file")
         yield "offsets", f"{found.begin} to {found.end} ({length}), in {files}", ""
     if found.firstStoreTimestamp is not None:
         first, last = found.firstStoreTimestamp, found.lastStoreTimestamp
@@ -98,10 +73,10 @@ def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
     yield from _how_it_was_left(found)
     if found.consumeQueues is not None:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
-        index = _many(found.indexFiles or 0, "index file")
-        yield "queues", f"{_many(queues, 'queue')} of {_many(topics, 'topic')}, {index}", ""
-    yield from _section("holes", map(_tell_hole, _some(found.holes, every)), "none")
-    damage = (entry if isinstance(entry, str) else _tell_damage(entry) for entry in _some(found.damage, every))
+        index = many(found.indexFiles or 0, "index file")
+        yield "queues", f"{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
+    yield from _section("holes", map(_tell_hole, some(found.holes, every)), "none")
+    damage = (entry if isinstance(entry, str) else _tell_damage(entry) for entry in some(found.damage, every))
     yield from _section("damage", damage, _where_it_was_looked(found))
 
 
@@ -117,7 +92,7 @@ def _tell_end(found: Survey) -> str:
         end = found.damage[-1].start
         torn = f"; {found.damage[-1].stop - end} damaged bytes follow"
     last = next(file for file in found.files if file.file == found.lastFile)
-    messages = _many(found.lastFileMessages, "message")
+    messages = many(found.lastFileMessages, "message")
     return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{torn}"
 
 
@@ -166,15 +141,10 @@ def _tell_damage(damage: Damage) -> str:
 
 
 def _file_table(files: Sequence[File], every: bool) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("file", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("on disk", justify="right", no_wrap=True)
-    table.add_column("first message", overflow="fold")
-    for file in _some(files, every):
+    table = columns("file", ">size", ">on disk", "first message")
+    for file in some(files, every):
         if isinstance(file, str):
             table.add_row("", "", "", Text(file, "dim"))
             continue
@@ -188,32 +158,5 @@ def _file_table(files: Sequence[File], every: bool) -> Table:
     return table
 
 
-def _some(items: Sequence[T], every: bool) -> Iterator[T | str]:
-    """All items; of many the first and the last, and between them how many are not shown."""
-    if every or len(items) <= FEW:
-        yield from items
-        return
-    yield from items[: FEW // 2]
-    yield f"... {len(items) - FEW} more, --all shows them"
-    yield from items[-FEW // 2 :]
-
-
 def _name(path: str) -> str:
     return os.path.basename(path)
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def show_size(size: int) -> str:
-    """Bytes in the unit that fits.
-
-    >>> show_size(512), show_size(4 << 20), show_size(1536)
-    ('512 B', '4.0 MiB', '1.5 KiB')
-    """
-    if size < 1024:
-        return f"{size} B"
-    units = ("KiB", "MiB", "GiB", "TiB")
-    power = next((i for i in range(1, 4) if size < 1023.95 * 1024**i), 4)
-    return f"{size / 1024**power:.1f} {units[power - 1]}"

@@ -1,17 +1,46 @@
-"""The command `rocketc`: wires the commands, and says in one line what is wrong with a command line."""
+"""The command `rocketc`: finds the commands, and says in one line what is wrong with a command line."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import sys
 from collections.abc import Sequence
 
 import click
 
-from rocketc.cli.cat import cat
-from rocketc.cli.info import info
+# Name -> where it is; its module is loaded when it is asked for.
+COMMANDS = {
+    "cat": "rocketc.cli.cat:cat",
+    "info": "rocketc.cli.info:info",
+}
+
+
+class _Commands(click.Group):
+    """The commands of COMMANDS, in that order."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, function = COMMANDS[name].split(":")
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(
+    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
@@ -28,10 +57,6 @@ def cli(context: click.Context) -> None:
     """Read the message store of Apache RocketMQ: live, copied or damaged, without a broker."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-cli.add_command(cat)
-cli.add_command(info)
 
 
 def main(args: Sequence[str] | None = None) -> None:

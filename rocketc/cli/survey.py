@@ -7,9 +7,8 @@ import os
 import re
 import struct
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
@@ -19,6 +18,7 @@ from rocketc._mapped_file import MappedFile
 from rocketc._message import Message
 from rocketc._reader import Reader
 from rocketc._walk import Walker
+from rocketc.cli.progress import progress
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, base_of, resolve
 from rocketc.scan import Damage
@@ -32,7 +32,6 @@ CHECKPOINT_FIELDS = (
 )
 QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
-_PROGRESS_BYTES = 128 << 20  # a last file of fewer bytes is read at once
 _PROGRESS_EVERY = 1 << 16  # messages between two looks at the clock
 
 
@@ -172,7 +171,7 @@ def _walk(file: LogFile, facts: File, out: Survey) -> None:
     """Read the last file of a log whole."""
     walker, messages = _open(file)
     count = 0
-    with _progress(file) as tell:
+    with progress("reading the last file", file.size) as tell:
         for message in messages:
             count += 1
             if count == 1:
@@ -195,32 +194,6 @@ def _take_damage(walker: Walker, facts: File, out: Survey) -> None:
     if damage:
         facts.state = damage[0].reason
         out.damage += damage
-
-
-@contextmanager
-def _progress(file: LogFile) -> Iterator[Any]:
-    """A line on stderr while a large file is read, if somebody looks; it is gone afterwards."""
-    shown = 0
-    if file.size < _PROGRESS_BYTES or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    after = time.monotonic() + 0.5
-
-    def tell(done: int) -> None:
-        nonlocal shown, after
-        if time.monotonic() >= after:
-            text = f"reading the last file: {100 * done // file.size} %"
-            sys.stderr.write(f"\r{text}")
-            sys.stderr.flush()
-            shown = len(text)
-            after = time.monotonic() + 0.5
-
-    try:
-        yield tell
-    finally:
-        if shown:
-            sys.stderr.write(f"\r{' ' * shown}\r")
-            sys.stderr.flush()
 
 
 def _holes_in(facts: File) -> list[Hole]:

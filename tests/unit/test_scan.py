@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rocketc
+from rocketc.scan import ScanReport
 
 Golden = Callable[[str], stores.GoldenStore]
 TOPICS = ["orders", "ordinary", "", "t" * 200]
@@ -184,3 +185,30 @@ def test_other_threads_run_while_a_batch_is_decoded():
     finally:
         done.set()
         thread.join()
+
+
+@pytest.mark.parametrize("name", ["v533-broker", "v533-store", "v497-torn", "v533-bitrot"])
+def test_the_files_of_a_scan_are_that_scan(golden: Golden, name):
+    scan = rocketc.scan(golden(name).path, errors="skip", topics=re.compile("[A-Z].*"))
+    whole = [m.record for m in scan]
+    parts = scan.by_file()
+    assert [m.record for part in parts for m in part] == whole
+    assert ScanReport.total(part.report for part in parts) == scan.report
+    assert sum(part.bytes for part in parts) == scan.bytes
+    assert len(parts) > 1
+
+
+def test_the_files_of_a_part_of_a_log(tmp_path):
+    """Files that are not there, and files outside of the asked range."""
+    record = oracle.encode("t", b"x" * 6)
+    for base in (0, 100, 300, 400):
+        (tmp_path / f"{base:020d}").write_bytes(oracle.encode("t", b"x" * 6, phy_offset=base) + bytes(2))
+    assert len(record) == 98
+    scan = rocketc.scan(tmp_path, start=100, stop=400, errors="skip")
+    parts = scan.by_file()
+    assert [[m.phy_offset for m in part] for part in parts] == [[100], [300]]
+    assert [m.phy_offset for m in scan] == [100, 300]
+    assert [part.report.missing for part in parts] == [[(200, 300)], []]
+    assert scan.bytes == 200
+    [itself] = rocketc.decode(record).by_file()
+    assert itself.count() == 1
