@@ -1,0 +1,29 @@
+"""The pages that need Spark: see ../pages.py."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, Page
+from pyspark.sql import SparkSession
+from stores import GoldenStore
+
+pytestmark = pytest.mark.spark
+
+BY_NAME = {str(path.relative_to(ROOT)): path for path in PAGES if Page(path).needs_spark}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_page(
+    name: str,
+    spark: SparkSession,
+    golden: Callable[[str], GoldenStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    if not_tried := Page(BY_NAME[name]).run(folder, golden, spark=spark):
+        pytest.skip("; ".join(not_tried))

@@ -1,0 +1,148 @@
+"""What the pages of docs/ and README.md show is what happens. How to write a page that is tried: see pages.py."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, Page, Wrong, matches
+
+BY_NAME = {str(path.relative_to(ROOT)): path for path in PAGES}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_page(name, golden, tmp_path, monkeypatch):
+    page = Page(BY_NAME[name])
+    if page.spark or not any(block.runs and not block.spark for block in page.blocks):
+        return  # tests/spark/test_docs.py has it, or there is nothing to run
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    if not_tried := page.run(folder, golden):
+        pytest.skip("; ".join(not_tried))
+
+
+def anchors(path: Path) -> set[str]:
+    """Those that GitHub makes from the headings of a page."""
+    headings = re.findall(r"^#+ (.*)", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_links_lead_somewhere(name):
+    path = BY_NAME[name]
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if not target.startswith("https://"):
+            file, _, anchor = target.partition("#")
+            there = path.parent / file if file else path
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), target
+
+
+# ------------------------------------------------------------------------------------------ the runner itself
+
+
+@pytest.fixture
+def run(golden, tmp_path, monkeypatch):
+    """run(text): a page with this text, run."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(text):
+        path = tmp_path / "page.md"
+        path.write_text(text)
+        return Page(path).run(folder, golden)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("", "", True),
+        ("", "a", False),
+        ("a b", "a b  ", True),
+        ("a\nb", "a", False),
+        ("a\n...", "a", True),
+        ("a\n...", "a\nb\nc", True),
+        ("...\nc", "a\nb\nc", True),
+        ("...\nc", "c\nb", False),
+        ("a\n...\nc\n...\ne", "a\nb\nc\nd\ne", True),
+        ("a\n...\nx\n...\ne", "a\nb\nc\nd\ne", False),
+        ("a\n...\ne", "a\nb", False),
+        ("a\n...\na", "a", False),
+        ("a ... c", "a b c", True),
+        ("a ... c", "a b d", False),
+        ("a.c", "abc", False),
+    ],
+)
+def test_matches(shown, printed, same):
+    assert matches(shown.splitlines(), printed.splitlines()) is same
+
+
+STORE = "<!-- store: store=v533-bitrot -->\n"  # a small one
+
+
+def test_blocks_that_are_so(run):
+    assert run(f"""{STORE}
+```console
+$ rocketc cat store -c 1 -f '%t\\n'
+CrashA
+$ echo \\
+> a
+a
+```
+```console
+$ touch never; echo without the command
+```
+<!-- not run: it would fail -->
+
+```python
+raise SystemError
+```
+```python
+import rocketc
+n = rocketc.scan("store", errors="skip").count()
+open("store/made", "w").close()
+```
+```python
+>>> n
+1499
+>>> import warnings; warnings.warn("text")
+UserWarning: text
+```
+```console
+$ ls store/made; no-such-program | rocketc --version
+```
+""") == ["page.md:30: bash: line 1: no-such-program: command not found"]
+    assert not Path("never").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("```console\n$ rocketc cat store -c 1 -f '%t'\nOther\n```", r"page.md:3: .*but it prints:\n    CrashA"),
+        ("```console\n$ rocketc cat store -c\n```", "and ends with 2"),
+        ("```console\nrocketc\n```", "page.md:3: a console block begins with"),
+        ("```python\nn = 1\n1 / 0\n```", 'page.md", line 4, in <module>'),
+        ("```python\n>>> 1\n2\n```", 'File "page.md", line 3, in page.md'),
+        ("```python\n1", "page.md:2: this block has no end"),
+        ("<!-- not run: -->\n```python\n1\n```", "says no reason"),
+        ("<!-- not run: why -->\n# Title\n```python\n1\n```", "page.md:3: no block follows"),
+    ],
+)
+def test_blocks_that_are_not_so(run, text, told):
+    with pytest.raises(Wrong) as caught:
+        run(STORE + text)
+    assert re.search(told, str(caught.value), re.S), caught.value
+
+
+def test_blocks_for_spark(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("```python\n1\n```\n<!-- spark -->\n```python\nspark\n```\n```python\n1\n```\n")
+    page = Page(path)
+    assert [block.spark for block in page.blocks] == [False, True, False]
+    assert page.needs_spark and not page.spark
+    path.write_text("<!-- spark -->\n# Title\n```python\nspark\n```\n")
+    assert Page(path).spark
