@@ -23,6 +23,7 @@ from rocketc.errors import (
     StoreIOError,
     StoreLockedError,
 )
+from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "IllegalMessageError",
     "Message",
     "MissingCodecError",
+    "OffsetId",
     "RocketcError",
     "Scan",
     "ScanReport",
@@ -44,8 +46,11 @@ __all__ = [
     "StoreFullError",
     "StoreIOError",
     "StoreLockedError",
+    "UniqueId",
     "decode",
     "decode_batch",
+    "decode_offset_id",
+    "decode_unique_id",
     "encode",
     "encode_batch",
     "encode_blank",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 # A package (cli, spark) is one module here: its files may import one another. Floor 2 also holds, by itself, each
 # extern .pxd that has a header of its name.
 FLOORS = """
-    1   errors message config
+    1   errors ids message config
     2   codecs
     3   _status
     4   _guard _locks _record

@@ -1,0 +1,196 @@
+"""Message ids: the offset id that a broker gives, and the unique id that a client gives (property UNIQ_KEY).
+
+Both are 32 hex digits if the address in them is IPv4, 56 if it is IPv6, so an id alone does not say which it is:
+doubts() tells what speaks against a reading.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import re
+import struct
+from dataclasses import dataclass
+
+_V4_BYTES = 16
+_V6_BYTES = 28
+_NO_HEX = re.compile("[^0-9A-Fa-f]")
+_ZERO_GROUPS = re.compile(r"\b0(?::0\b)+")
+_LONGEST_MONTH = datetime.timedelta(days=31, hours=1)  # clocks may be put back in it
+_LARGEST_OFFSET = 1 << 53  # 8 PiB: no log is that long
+
+
+@dataclass(frozen=True)
+class OffsetId:
+    """Where a broker stored a message: RocketMQ's offsetMsgId.
+
+    host        address of the broker, as text; IPv6 in its short form
+    port        as stored: any 32-bit number
+    phy_offset  of the record in the commit log
+    """
+
+    host: str
+    port: int
+    phy_offset: int
+
+    @property
+    def store_host(self) -> str:
+        """Address and port as Message.store_host says them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def encode(self) -> str:
+        """The id, in upper case as RocketMQ writes it.
+
+        >>> OffsetId("192.168.1.10", 10911, 4096).encode()
+        'C0A8010A00002A9F0000000000001000'
+        """
+        packed = ipaddress.ip_address(self.host).packed
+        return (packed + struct.pack(">iq", self.port, self.phy_offset)).hex().upper()
+
+    def doubts(self) -> list[str]:
+        """What speaks against that this was meant; empty: nothing does.
+
+        >>> OffsetId("192.168.1.10", 10911, 4096).doubts(), OffsetId("10.0.0.1", 0, -1).doubts()
+        ([], ['0 is no port', 'the physical offset is negative'])
+        """
+        out = []
+        address = ipaddress.ip_address(self.host)
+        if address.is_unspecified or address.is_multicast or self.host == "255.255.255.255":
+            out.append(f"{self.host} is no address of a broker")
+        if not 0 < self.port < 1 << 16:
+            out.append(f"{self.port} is no port")
+        if self.phy_offset < 0:
+            out.append("the physical offset is negative")
+        elif self.phy_offset > _LARGEST_OFFSET:
+            out.append("no log is as long as this physical offset")
+        return out
+
+
+@dataclass(frozen=True)
+class UniqueId:
+    """What a client put into the id that it gave a message.
+
+    ip                 address of the client, as text; IPv6 in its short form
+    pid                the low 16 bits of its process id
+    class_loader_hash  Java's hash code of its class loader; other clients put another number there
+    month_ms           ms since its month began, by its own clock and time zone; which month is not in the id
+    counter            counts the ids of the process; 16 bits
+    """
+
+    ip: str
+    pid: int
+    class_loader_hash: int
+    month_ms: int
+    counter: int
+
+    def encode(self) -> str:
+        """The id, in upper case as RocketMQ writes it.
+
+        >>> UniqueId("10.0.0.1", 2620, 0x18B4AAC2, 757_041_004, 3).encode()
+        '0A0000010A3C18B4AAC22D1F876C0003'
+        """
+        numbers = struct.pack(">HiIH", self.pid, self.class_loader_hash, self.month_ms, self.counter)
+        return (ipaddress.ip_address(self.ip).packed + numbers).hex().upper()
+
+    def doubts(self) -> list[str]:
+        """What speaks against that this was meant; empty: nothing does.
+
+        >>> UniqueId("10.0.0.1", 2620, 0x18B4AAC2, 757_041_004, 3).doubts()
+        []
+        """
+        out = []
+        if self.pid == 0:
+            out.append("0 is no process id")
+        if self._since_month_began >= _LONGEST_MONTH:
+            out.append("its time is more than a month")
+        return out
+
+    def born(self, year: int, month: int, zone: datetime.tzinfo = datetime.timezone.utc) -> datetime.datetime:
+        """When the id was made, if that was in this month of the client's time zone.
+
+        Raises ValueError if the month is not that long.
+
+        >>> UniqueId("10.0.0.1", 2620, 0x18B4AAC2, 757_041_004, 3).born(2026, 11).isoformat()
+        '2026-11-09T18:17:21.004000+00:00'
+        """
+        start = datetime.datetime(year, month, 1, tzinfo=zone).astimezone(datetime.timezone.utc)
+        try:
+            when = (start + self._since_month_began).astimezone(zone)
+        except OverflowError:
+            raise ValueError(f"{year}-{month:02d} is not that long") from None
+        if (when.year, when.month) != (year, month):
+            raise ValueError(f"{year}-{month:02d} is not that long")
+        return when
+
+    def born_near(self, now: datetime.datetime) -> datetime.datetime | None:
+        """The latest time before `now` (aware; in the client's time zone) at which the id can have been made.
+
+        None if no month is that long.
+
+        >>> now = datetime.datetime(2026, 11, 5, tzinfo=datetime.timezone.utc)
+        >>> UniqueId("10.0.0.1", 2620, 0x18B4AAC2, 757_041_004, 3).born_near(now).isoformat()
+        '2026-10-09T18:17:21.004000+00:00'
+        """
+        if now.tzinfo is None:
+            raise ValueError("now: a datetime without a time zone; add one, such as datetime.timezone.utc")
+        year, month = now.year, now.month
+        for _ in range(3):  # of three months in a row one has 31 days
+            try:
+                when = self.born(year, month, now.tzinfo)
+            except ValueError:
+                pass
+            else:
+                if when <= now:
+                    return when
+            year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+        return None
+
+    @property
+    def _since_month_began(self) -> datetime.timedelta:
+        return datetime.timedelta(milliseconds=self.month_ms)
+
+
+def decode_offset_id(text: str) -> OffsetId:
+    """What the id of a stored message says: Message.msg_id, RocketMQ's offsetMsgId.
+
+    text  32 or 56 hex digits, upper or lower case
+    Raises ValueError that says what is wrong.
+
+    >>> decode_offset_id("C0A8010A00002A9F0000000000001000")
+    OffsetId(host='192.168.1.10', port=10911, phy_offset=4096)
+    """
+    raw = _bytes_of(text)
+    port, phy_offset = struct.unpack(">iq", raw[-12:])
+    return OffsetId(_address(raw[:-12]), port, phy_offset)
+
+
+def decode_unique_id(text: str) -> UniqueId:
+    """What the unique id that a client gave a message says: its property UNIQ_KEY.
+
+    text  32 or 56 hex digits, upper or lower case
+    Raises ValueError that says what is wrong.
+
+    >>> decode_unique_id("0A0000010A3C18B4AAC22D1F876C0003")
+    UniqueId(ip='10.0.0.1', pid=2620, class_loader_hash=414493378, month_ms=757041004, counter=3)
+    """
+    raw = _bytes_of(text)
+    return UniqueId(_address(raw[:-12]), *struct.unpack(">HiIH", raw[-12:]))
+
+
+def _bytes_of(text: str) -> bytes:
+    if wrong := _NO_HEX.search(text):
+        raise ValueError(f"{text!r} is no message id: character {wrong.start() + 1} is {wrong[0]!r}, and no hex digit")
+    if len(text) not in (2 * _V4_BYTES, 2 * _V6_BYTES):
+        raise ValueError(f"{text!r} is no message id: it has {len(text)} hex digits, not 32 (IPv4) or 56 (IPv6)")
+    return bytes.fromhex(text)
+
+
+def _address(raw: bytes) -> str:
+    """IPv4 or IPv6 as rocketc shows it everywhere; ipaddress would show some IPv6 addresses with dots."""
+    if len(raw) == 4:
+        return ".".join(map(str, raw))
+    text = ":".join(f"{group:x}" for group in struct.unpack(">8H", raw))
+    zeros = max(_ZERO_GROUPS.finditer(text), key=lambda found: len(found[0]), default=None)
+    if zeros is None:
+        return text
+    return text[: zeros.start()].rstrip(":") + "::" + text[zeros.end() :].lstrip(":")
