@@ -1,6 +1,7 @@
 """Message: one record as a Python value, decoded attribute by attribute."""
 from libc.stdint cimport uint8_t
 
+from rocketc._properties cimport rc_pair
 from rocketc._record cimport Record
 
 # One name for each column, bit and position (design: one vocabulary): Arrow, Spark and JSON say the same.
@@ -37,6 +38,8 @@ cdef class Message:
     cdef str _property(self, const char* name, int name_len)
     cdef const uint8_t* _behind_hosts(self) noexcept
     cdef const uint8_t* _props_in_record(self) noexcept
+    cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept
+    cdef size_t _write_properties(self, uint8_t* dst, rc_pair* pairs) noexcept
 
 
 cdef str printable(str path)

@@ -6,27 +6,43 @@ from base64 import b64encode
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
+from libc.string cimport memcpy, strlen
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
+from rocketc._json cimport RC_JSON_GROWTH, rc_json_base64, rc_json_i64, rc_json_text
 from rocketc._layout cimport (
     RC_MAGIC_V1,
     RC_MSG_BODY_CRC_AT,
     RC_MSG_BORN_HOST_AT,
     RC_MSG_BORN_TIMESTAMP_AT,
     RC_MSG_MAGIC_AT,
+    RC_MSG_PHYSICAL_OFFSET_AT,
     RC_MSG_PREPARED_OFFSET_PAST,
     RC_MSG_QUEUE_ID_AT,
     RC_MSG_RECONSUME_TIMES_PAST,
     RC_MSG_STORE_HOST_PAST,
     RC_MSG_STORE_TIMESTAMP_PAST,
 )
-from rocketc._properties cimport RC_PAIRS_MAX, rc_find_property, rc_pair, rc_split_properties
+from rocketc._properties cimport (
+    RC_PAIR_MIN_BYTES,
+    RC_PAIRS_SEEN,
+    rc_drop_duplicates,
+    rc_find_property,
+    rc_pair,
+    rc_split_properties,
+)
 from rocketc._record cimport Record, born_host_len, parse_entry, parse_record, store_host_len
 from rocketc._status cimport RC_OK, RC_TRUNCATED, reason_of
-from rocketc._text cimport RC_HOST_TEXT_MAX, rc_host_text
+from rocketc._text cimport RC_HOST_TEXT_MAX, rc_hex, rc_host_text
+from rocketc._utf8 cimport rc_utf8_valid
 
 from rocketc.errors import CorruptRecordError
+
+cdef enum:
+    JSON_ROOM = 2048        # for what to_json() writes beside the texts: names, numbers, ids and hosts
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -64,6 +80,24 @@ cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes o
 
 cdef str text(const uint8_t* p, Py_ssize_t n):
     return (<const char*>p)[:n].decode("utf-8", "replace")
+
+
+cdef rc_pair* room_for_pairs(int props_len) except NULL:
+    """Room for the pairs of a properties string; the caller frees it."""
+    cdef rc_pair* pairs = <rc_pair*>PyMem_Malloc((<size_t>props_len // RC_PAIR_MIN_BYTES + 2) * sizeof(rc_pair))
+    if pairs == NULL:
+        raise MemoryError
+    return pairs
+
+
+cdef inline size_t literal(uint8_t* dst, const char* text) noexcept:
+    memcpy(dst, text, strlen(text))
+    return strlen(text)
+
+
+cdef inline size_t number(uint8_t* dst, const char* name, int64_t value) noexcept:
+    cdef size_t n = literal(dst, name)
+    return n + rc_json_i64(dst + n, value)
 
 
 cdef str printable(str path):
@@ -190,12 +224,17 @@ cdef class Message:
     @property
     def properties(self):
         """All properties, a new dict: order as stored, the last duplicate wins."""
-        cdef rc_pair pairs[RC_PAIRS_MAX]
-        cdef int i, n = rc_split_properties(self._r.props, self._r.props_len, self._r.props + self._r.props_len, pairs)
+        cdef const uint8_t* p = self._r.props
         cdef dict out = {}
-        for i in range(n):
-            name = text(self._r.props + pairs[i].name, pairs[i].name_end - pairs[i].name)
-            out[name] = text(self._r.props + pairs[i].value, pairs[i].value_end - pairs[i].value)
+        cdef int i, n
+        cdef rc_pair* pairs = room_for_pairs(self._r.props_len)
+        try:
+            n = rc_split_properties(p, self._r.props_len, p + self._r.props_len, pairs)
+            for i in range(n):
+                name = text(p + pairs[i].name, pairs[i].name_end - pairs[i].name)
+                out[name] = text(p + pairs[i].value, pairs[i].value_end - pairs[i].value)
+        finally:
+            PyMem_Free(pairs)
         return out
 
     @property
@@ -303,7 +342,94 @@ cdef class Message:
         >>> rocketc.Message.of(rocketc.encode("t", b"a")).to_json()[:58]
         '{"topic": "t", "queueId": 0, "queueOffset": 0, "physicalOf'
         """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
+        cdef size_t texts = <size_t>self._r.topic_len + 2 * <size_t>self._r.props_len + <size_t>self._r.body_len
+        cdef bytes file = None
+        cdef rc_pair* pairs = NULL
+        cdef uint8_t* dst
+        try:
+            if not rc_utf8_valid(self._r.props, <size_t>self._r.props_len):
+                raise UnicodeError         # names may become equal when they are read
+            if self._file is not None:
+                file = self._file.encode()
+                texts += <size_t>len(file)
+        except UnicodeError:
+            return json.dumps(self.to_dict(), ensure_ascii=False)
+        dst = <uint8_t*>PyMem_Malloc(RC_JSON_GROWTH * texts + JSON_ROOM)
+        try:
+            if dst == NULL:
+                raise MemoryError
+            pairs = room_for_pairs(self._r.props_len)
+            return PyUnicode_DecodeUTF8(<const char*>dst, <Py_ssize_t>self._write_json(dst, file, pairs), NULL)
+        finally:
+            PyMem_Free(pairs)
+            PyMem_Free(dst)
+
+    cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept:
+        """to_dict() as JSON text; dst has room for it. Returns its length."""
+        cdef uint8_t* out = dst
+        cdef const uint8_t* hosts = self._behind_hosts()
+        cdef const uint8_t* store_host = self._r.tail + RC_MSG_STORE_HOST_PAST
+        cdef const uint8_t* p = self._r.props
+        cdef int at = 0, n
+        out += literal(out, '{"topic": ')
+        out += rc_json_text(out, self._r.topic, <size_t>self._r.topic_len)
+        out += number(out, ', "queueId": ', rc_get_i32(self._r.at + RC_MSG_QUEUE_ID_AT))
+        out += number(out, ', "queueOffset": ', self._r.queue_offset)
+        out += number(out, ', "physicalOffset": ', self._r.phy_offset)
+        out += number(out, ', "storeTimestamp": ', rc_get_i64(self._r.tail + RC_MSG_STORE_TIMESTAMP_PAST))
+        out += number(out, ', "bornTimestamp": ', rc_get_i64(self._r.at + RC_MSG_BORN_TIMESTAMP_AT))
+        n = rc_find_property(p, self._r.props_len, "KEYS", 4, &at)
+        if n >= 0:
+            out += literal(out, ', "keys": ')
+            out += rc_json_text(out, p + at, <size_t>n)
+        n = rc_find_property(p, self._r.props_len, "TAGS", 4, &at)
+        if n >= 0:
+            out += literal(out, ', "tags": ')
+            out += rc_json_text(out, p + at, <size_t>n)
+        if rc_utf8_valid(self._r.body, <size_t>self._r.body_len):
+            out += literal(out, ', "body": ')
+            out += rc_json_text(out, self._r.body, <size_t>self._r.body_len)
+        else:
+            out += literal(out, ', "bodyBase64": ')
+            out += rc_json_base64(out, self._r.body, <size_t>self._r.body_len)
+        out += self._write_properties(out, pairs)
+        out += literal(out, ', "msgId": "')
+        n = store_host_len(self._r.sys_flag)
+        rc_hex(out, store_host, <size_t>n)
+        out += 2 * n
+        rc_hex(out, self._r.at + RC_MSG_PHYSICAL_OFFSET_AT, 8)
+        out += 16
+        out += number(out, '", "flag": ', self._r.flag)
+        out += number(out, ', "sysFlag": ', self._r.sys_flag)
+        out += number(out, ', "reconsumeTimes": ', rc_get_i32(hosts + RC_MSG_RECONSUME_TIMES_PAST))
+        out += number(out, ', "bodyCRC": ', rc_get_i32(self._r.at + RC_MSG_BODY_CRC_AT))
+        out += literal(out, ', "bornHost": "')
+        out += rc_host_text(out, self._r.at + RC_MSG_BORN_HOST_AT, born_host_len(self._r.sys_flag))
+        out += literal(out, '", "storeHost": "')
+        out += rc_host_text(out, store_host, n)
+        out += number(out, '", "preparedTransactionOffset": ', rc_get_i64(hosts + RC_MSG_PREPARED_OFFSET_PAST))
+        out += number(out, ', "storeSize": ', self._r.size)
+        if file is not None:
+            out += literal(out, ', "file": ')
+            out += rc_json_text(out, <const uint8_t*>PyBytes_AS_STRING(file), <size_t>len(file))
+        out[0] = <uint8_t>c'}'
+        return <size_t>(out + 1 - dst)
+
+    cdef size_t _write_properties(self, uint8_t* dst, rc_pair* pairs) noexcept:
+        cdef uint16_t seen[RC_PAIRS_SEEN]
+        cdef uint8_t* out = dst
+        cdef const uint8_t* p = self._r.props
+        cdef int i, n = rc_split_properties(p, self._r.props_len, p + self._r.props_len, pairs)
+        n = rc_drop_duplicates(p, pairs, n, seen)
+        out += literal(out, ', "properties": {')
+        for i in range(n):
+            if i > 0:
+                out += literal(out, ", ")
+            out += rc_json_text(out, p + pairs[i].name, <size_t>(pairs[i].name_end - pairs[i].name))
+            out += literal(out, ": ")
+            out += rc_json_text(out, p + pairs[i].value, <size_t>(pairs[i].value_end - pairs[i].value))
+        out[0] = <uint8_t>c'}'
+        return <size_t>(out + 1 - dst)
 
     def __repr__(self):
         body = self.body

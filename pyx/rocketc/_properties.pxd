@@ -9,6 +9,7 @@ cdef extern from "rocketc/properties.h" nogil:
         int32_t value
         int32_t value_end
     enum:
+        RC_PAIR_MIN_BYTES
         RC_PAIRS_MAX
         RC_PAIRS_SEEN
     int rc_split_properties(const uint8_t* p, int n, const uint8_t* end, rc_pair* pairs) noexcept
