@@ -15,8 +15,8 @@ import rocketc
 texts = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=40).map(str.encode),
     st.binary(max_size=40),
-    st.lists(st.sampled_from([b"plain text, sixteen bytes", b'"', b"\\", b"\x00", b"\n", b"\x1f", b"\x7f", b"\xc3"])).map(b"".join),
-)  # fmt: skip
+    st.lists(st.sampled_from([b"plain text", b'"', b"\\", b"\x00", b"\n", b"\x1f", b"\x7f", b"\xc3"])).map(b"".join),
+)
 
 
 def made(room, function, *arguments):
@@ -87,8 +87,15 @@ PROPERTIES = [
 def test_a_message_is_its_dict(body, properties, version):
     hosts = {"born_host": ("2001:db8::1", 65535), "store_host": ("10.0.0.1", -1)} if version == 2 else {}
     record = oracle.encode(
-        'to"pic', body, properties=properties, version=version, queue_id=-1, phy_offset=1 << 62, store_timestamp=-5, **hosts
-    )  # fmt: skip
+        'to"pic',
+        body,
+        properties=properties,
+        version=version,
+        queue_id=-1,
+        phy_offset=1 << 62,
+        store_timestamp=-5,
+        **hosts,
+    )
     for file in (None, 'a "file" é', "no UTF-8: \udc80"):
         m = rocketc.Message.of(record, file)
         assert m.to_json() == json.dumps(m.to_dict(), ensure_ascii=False)
