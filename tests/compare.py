@@ -61,7 +61,7 @@ def row_of_record(record: oracle.Record) -> Told:
     """What an Arrow row says of a record: us instead of ms, null where they do not fit."""
     row = {key: record[key] for key in oracle.JSON_KEYS}
     for key in ("storeTimestamp", "bornTimestamp"):
-        row[key] = row[key] * 1000 if -INT64_US < row[key] < INT64_US else None
+        row[key] = row[key] * 1000 if -INT64_US <= row[key] <= INT64_US else None
     return row
 
 

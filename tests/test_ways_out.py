@@ -1,0 +1,244 @@
+"""Every golden store through every way out: equal tables, with all 20 columns, their order, types and nulls.
+
+What a table must be is read by the oracle. A way that cannot say a type of ours says it in its own (see docs/howto);
+what it hands out is brought back to ours here, and nothing may be lost by that.
+"""
+
+import base64
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import command
+import compare
+import oracle
+import pyarrow as pa
+import pytest
+import stores
+
+import rocketc
+
+INSTANT = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    {
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "queueOffset": pa.int64(),
+        "physicalOffset": pa.int64(),
+        "storeTimestamp": INSTANT,
+        "bornTimestamp": INSTANT,
+        "keys": pa.string(),
+        "tags": pa.string(),
+        "body": pa.binary(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "msgId": pa.string(),
+        "flag": pa.int32(),
+        "sysFlag": pa.int32(),
+        "reconsumeTimes": pa.int32(),
+        "bodyCRC": pa.int32(),
+        "bornHost": pa.string(),
+        "storeHost": pa.string(),
+        "preparedTransactionOffset": pa.int64(),
+        "storeSize": pa.int32(),
+        "file": pa.string(),
+    }
+)
+TIMES = [name for name in SCHEMA.names if SCHEMA.field(name).type == INSTANT]
+
+Way = Callable[[Path], pa.Table]  # a store's folder -> its table, with the types of SCHEMA
+WAYS: dict[str, Way] = {}
+
+
+def way(name: str) -> Callable[[Way], Way]:
+    def enter(function: Way) -> Way:
+        WAYS[name] = function
+        return function
+
+    return enter
+
+
+def scan(path: Path) -> rocketc.Scan:
+    return rocketc.scan(path, errors="skip", batch_bytes=1 << 20)
+
+
+def table_of(rows: Iterable[dict]) -> pa.Table:
+    """Rows with timestamps in ms and properties as a dict, as a table; instants that no us can say are null."""
+    rows = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
+    for row in rows:
+        for name in TIMES:
+            row[name] = row[name] * 1000 if abs(row[name]) <= compare.INT64_US else None
+        row["properties"] = list(row["properties"].items())
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def cast(table: pa.Table, **types: pa.DataType) -> pa.Table:
+    """A table whose types are ours but for those named, as SCHEMA has it."""
+    meant = [(field.name, types.get(field.name, types.get(str(field.type), field.type))) for field in SCHEMA]
+    assert list(zip(table.schema.names, table.schema.types, strict=True)) == meant
+    return table.cast(SCHEMA)
+
+
+@way("iteration")
+def by_iteration(path: Path) -> pa.Table:
+    return table_of(compare.of_message(message) for message in scan(path))
+
+
+@way("to_arrow")
+def by_to_arrow(path: Path) -> pa.Table:
+    return scan(path).to_arrow()
+
+
+@way("batches")
+def by_batches(path: Path) -> pa.Table:
+    return pa.Table.from_batches(scan(path).batches())
+
+
+@way("pyarrow.table")
+def by_pyarrow_table(path: Path) -> pa.Table:
+    return pa.table(scan(path))
+
+
+@way("RecordBatchReader")
+def by_record_batch_reader(path: Path) -> pa.Table:
+    if not hasattr(pa.RecordBatchReader, "from_stream"):
+        pytest.skip("pyarrow 14")
+    return pa.RecordBatchReader.from_stream(scan(path)).read_all()
+
+
+@way("DuckDB")
+def by_duckdb(path: Path) -> pa.Table:
+    """It hands out instants in the time zone of the session."""
+    duckdb = pytest.importorskip("duckdb")
+    messages = scan(path)
+    assert messages is not None  # DuckDB finds it by its name
+    with duckdb.connect() as connection:
+        connection.execute("set TimeZone = 'Asia/Shanghai'")
+        zoned = pa.timestamp("us", "Asia/Shanghai")
+        return cast(connection.sql("from messages").to_arrow_table(), storeTimestamp=zoned, bornTimestamp=zoned)
+
+
+def from_polars(frame) -> pa.Table:
+    """It has text, bytes and maps with large offsets; before release 2, a list of structs where we have a map."""
+    text, data = pa.large_string(), pa.large_binary()
+    table = frame.to_arrow()
+    at = SCHEMA.names.index("properties")
+    if table.schema.field(at).type == pa.large_list(pa.struct({"key": text, "value": text})):
+        lists = table.column(at).combine_chunks()
+        entries = lists.flatten()
+        maps = pa.MapArray.from_arrays(lists.offsets.cast(pa.int32()), entries.field(0), entries.field(1))
+        table = table.set_column(at, "properties", maps)
+    return cast(table, string=text, binary=data, properties=pa.map_(text, text))
+
+
+@way("Polars")
+def by_polars(path: Path) -> pa.Table:
+    """Older releases take a scan for an iterable of objects, or know no map."""
+    return from_polars(pytest.importorskip("polars", minversion="1.32").DataFrame(scan(path)))
+
+
+@way("Polars, lazy")
+def by_lazy_polars(path: Path) -> pa.Table:
+    polars = pytest.importorskip("polars", minversion="2")
+    return from_polars(polars.scan_arrow_c_stream(scan(path)).collect())
+
+
+@way("pandas")
+def by_pandas(path: Path) -> pa.Table:
+    """It has bytes and maps as objects: bytes, and lists of pairs."""
+    frame = pytest.importorskip("pandas", minversion="3").DataFrame.from_arrow(scan(path))
+    assert [str(frame.dtypes[name]) for name in TIMES] == ["datetime64[us, UTC]"] * 2
+    assert [name for name in SCHEMA.names if str(frame.dtypes[name]) == "object"] == ["body", "properties"]
+    numbers = {field.name: str(field.type) for field in SCHEMA if pa.types.is_integer(field.type)}
+    assert {name: str(frame.dtypes[name]) for name in numbers} == numbers
+    return pa.Table.from_pandas(frame, SCHEMA, preserve_index=False).replace_schema_metadata()
+
+
+@way("nanoarrow")
+def by_nanoarrow(path: Path) -> pa.Table:
+    """It goes through the buffers by itself; but for those of a map, so its offsets are followed here."""
+    array = pytest.importorskip("nanoarrow").Array(scan(path))
+    columns: dict[str, list] = {name: [] for name in SCHEMA.names}
+    for chunk in array.iter_chunks():
+        for i, name in enumerate(SCHEMA.names):
+            column = chunk.child(i)
+            if name in TIMES:  # as numbers, because Python knows no year 10000
+                valid = int.from_bytes(bytes(column.buffer(0)), "little") if column.buffer(0).size_bytes else -1
+                columns[name] += [value if valid >> at & 1 else None for at, value in enumerate(column.buffer(1))]
+            elif name == "properties":
+                entries = list(column.child(0).iter_tuples())
+                offsets = list(column.buffer(1))
+                columns[name] += [entries[start:stop] for start, stop in itertools.pairwise(offsets)]
+            else:
+                columns[name] += column.to_pylist()
+    return pa.table(columns, SCHEMA)
+
+
+@way("cat --json")
+def by_cat(path: Path) -> pa.Table:
+    done = command.rocketc("cat", "--json", path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    for row in rows:
+        row["body"] = base64.b64decode(row["bodyBase64"]) if "bodyBase64" in row else row["body"].encode()
+    return table_of(rows)
+
+
+FAR = compare.INT64_US  # ms; the last instant that fits into us
+ODD = [
+    {"topic": "none", "body": b"", "properties": None},
+    {"topic": "", "body": b"empty topic", "properties": {"z": "1", "a": "2", "M": ""}},
+    {"topic": "ключ \U0001f680 \0", "body": "текст".encode(), "properties": {"KEYS": " ключ k2", "TAGS": "\u4e2d\0"}},
+    {"topic": "bytes", "body": b"\xff\xfe\0\x80", "properties": b"TAGS\1\xff\2b\1\xe4\2b\1last\2"},
+    {"topic": "edges", "store_timestamp": FAR, "born_timestamp": -FAR, "queue_offset": (1 << 63) - 1},
+    {"topic": "too far", "store_timestamp": FAR + 1, "born_timestamp": -FAR - 1, "queue_offset": -(1 << 63)},
+    {"topic": "signs", "queue_id": -1, "flag": -(1 << 31), "reconsume_times": (1 << 31) - 1, "born_timestamp": -1},
+    {
+        "topic": "hosts",
+        "born_host": ("::1", 65535),
+        "store_host": ("2001:db8::7", 0),
+        "born_timestamp": 253402300800000,
+    },
+]
+
+
+def write_odd_store(folder: Path) -> Path:
+    """What no golden store has: nulls, and the edges of each type."""
+    log = b""
+    for fields in ODD:
+        log += oracle.encode(**{"body": b"body", "phy_offset": len(log), **fields})
+    compare.write_log(folder / "commitlog", [(0, log)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(golden: Callable[[str], stores.GoldenStore], tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    """store(name): a folder, and the table that it holds."""
+    known: dict[str, tuple[Path, pa.Table]] = {}
+
+    def get(name: str) -> tuple[Path, pa.Table]:
+        if name not in known:
+            path = write_odd_store(tmp_path_factory.mktemp(name)) if name == "odd" else golden(name).path
+            items = oracle.walk_log(oracle.read_log(path / "commitlog"))
+            known[name] = path, table_of(oracle.records(compare.expected(items)))
+        return known[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", [*stores.NAMES, "odd"])
+@pytest.mark.parametrize("out", WAYS)
+def test_tables_are_equal(store, name, out):
+    path, expected = store(name)
+    found = WAYS[out](path)
+    assert found.schema.equals(SCHEMA, check_metadata=True)
+    assert found.num_rows == expected.num_rows > 0
+    for column in SCHEMA.names:
+        ours, meant = found[column].combine_chunks(), expected[column].combine_chunks()
+        assert ours.equals(meant), f"{column}: {meant.diff(ours)}"
+
+
+def test_the_odd_store_has_nulls(store):
+    """Else a way that loses them would be found equal."""
+    _, table = store("odd")
+    nulls = {name: table[name].null_count for name in SCHEMA.names if table[name].null_count}
+    assert nulls == {"storeTimestamp": 1, "bornTimestamp": 1, "keys": 7, "tags": 6}
