@@ -124,9 +124,16 @@ class _Reading:
 class _Pass:
     """One pass over the sources of a scan: opens one after the other and keeps the books."""
 
-    def __init__(self, scan: Scan, columns: Sequence[str] | None, follow: float | None = None) -> None:
+    def __init__(
+        self,
+        scan: Scan,
+        columns: Sequence[str] | None,
+        follow: float | None = None,
+        idle: Callable[[], None] | None = None,
+    ) -> None:
         self._scan = scan
         self._follow = follow
+        self._idle = idle
         self._walker: Walker | None = None
         self._noted = 0
         self._report = ScanReport(missing=[gap for log in scan._logs for gap in log.missing])
@@ -157,9 +164,10 @@ class _Pass:
         self._close()
 
     def _following(self, log: Log) -> Iterator[Walker]:
-        """The files of a growing log, for ever."""
+        """The files of a growing log, for ever or up to where the scan stops."""
         position: int | None = None
-        while True:
+        stop = self._scan._reading.stop
+        while stop is None or position is None or position < stop:
             waiting = True
             for file in log.files:
                 if self._scan._is_outside(file) or (
@@ -170,13 +178,19 @@ class _Pass:
                 walker = self._open(source, file.base, file.limit, file.last, file.path, position)
                 yield walker
                 while not walker.done and source.size_now() <= source.size:
-                    time.sleep(self._follow or 0)
+                    self._wait()
                     yield walker
                 waiting = walker.position == position
                 position = walker.position
             if waiting:
-                time.sleep(self._follow or 0)
+                self._wait()
             [log] = resolve(self._scan._path)
+
+    def _wait(self) -> None:
+        self.note()
+        if self._idle is not None:
+            self._idle()
+        time.sleep(self._follow or 0)
 
     def _open(
         self,
@@ -283,8 +297,8 @@ class Scan:
         before = start is not None and file.base + max(file.limit, file.size) <= start
         return before or (stop is not None and file.base >= stop)
 
-    def _begin(self, columns: Sequence[str] | None, follow: float | None = None) -> _Pass:
-        self._pass = _Pass(self, columns, follow)
+    def _begin(self, columns: Sequence[str] | None) -> _Pass:
+        self._pass = _Pass(self, columns)
         return self._pass
 
     def __iter__(self) -> Iterator[Message]:
@@ -297,9 +311,11 @@ class Scan:
         """
         return itertools.chain.from_iterable(self._begin([]).blocks())
 
-    def follow(self, poll: float = 0.1) -> Iterator[Message]:
-        """The messages there are and all that come later, for ever; `poll` seconds between two looks.
+    def follow(self, poll: float = 0.1, idle: Callable[[], None] | None = None) -> Iterator[Message]:
+        """The messages there are and all that come later, for ever, or up to the `stop` of the scan.
 
+        poll  seconds between two looks
+        idle  called before each wait; what it raises ends the iteration
         For one log of files named by their offset. Raises ValueError for a buffer or several logs.
 
         >>> import pathlib, tempfile, rocketc
@@ -310,7 +326,8 @@ class Scan:
         """
         if len(self._logs) != 1:
             raise ValueError("follow() needs one commit log")
-        return itertools.chain.from_iterable(self._begin([], follow=poll).blocks())
+        self._pass = _Pass(self, [], follow=poll, idle=idle)
+        return itertools.chain.from_iterable(self._pass.blocks())
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import click
@@ -77,7 +77,7 @@ def cat(
     with Out(live=follow) as out, DamageNotes(out):
         show = _printer(spec, as_json, body, out)
         run = _Run(selection, offset)
-        for message in islice(run.follow() if follow else run.read(), count):
+        for message in islice(run.follow(out.check_reader) if follow else run.read(), count):
             out.write(show(message))
     return selection.conclude(run.report, complete=not follow)
 
@@ -116,7 +116,7 @@ class _Run:
             return iter(_last_of_each_queue(messages, self._offset.number))
         return messages
 
-    def follow(self) -> Iterator[Message]:
+    def follow(self, idle: Callable[[], None]) -> Iterator[Message]:
         """The messages there are, as far as they are asked for, and all that come."""
         if self._offset is not None and self._offset.kind != "offset":
             if self._offset.kind == "last":
@@ -128,7 +128,7 @@ class _Run:
             start = max((at for at in (given, end) if at is not None), default=None)
             self._scans.append(self._selection.scan(start=start))
         try:
-            coming = self._scans[-1].follow()
+            coming = self._scans[-1].follow(idle=idle)
         except ValueError:
             raise click.UsageError("-F follows one commit log, and these are several") from None
         yield from self._wanted(coming)

@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 import re
+import select
 import sys
 import warnings
 from collections.abc import Callable
@@ -100,6 +101,13 @@ class Out:
         while data:  # with PYTHONUNBUFFERED a write may take a part
             data = data[self._raw.write(data) :]
         self._raw.flush()
+
+    def check_reader(self) -> None:
+        """Raise BrokenPipeError if nobody will read what comes next, without a write to find out."""
+        watch = select.poll()
+        watch.register(self._raw, 0)
+        if any(event & select.POLLERR for _, event in watch.poll(0)):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def __enter__(self) -> Out:
         return self

@@ -159,6 +159,32 @@ def test_a_torn_record_does_not_move_the_end():
     assert _end_of(ScanReport()) is None
 
 
+def test_it_ends_where_it_is_told_to_stop(log, tmp_path):
+    stop = 3 * log.file_size + 100  # in a file that is not there yet
+    with Following(tmp_path, "--stop", str(stop)) as cat:
+        assert cat.lines(4) == OLD
+        while log.end < stop:
+            at = log.append("t", b"%d" % log.end)
+            if at < stop:
+                assert cat.lines(1)[0].endswith(str(at)) or at % log.file_size == 0
+        assert cat.end(ctrl_c=False) == (0, "")
+    with Following(tmp_path, "--stop", "1") as cat:
+        assert cat.lines(1) == OLD[:1]
+        assert cat.end(ctrl_c=False) == (0, "")
+
+
+def test_damage_is_told_at_once(log, tmp_path):
+    """Not only with the next message that comes."""
+    bad = bytearray(oracle.encode("t", b"rotten", phy_offset=log.end))
+    bad[90] ^= 1
+    with Following(tmp_path) as cat:
+        assert cat.lines(4) == OLD
+        log.write(bytes(bad))
+        line = cat.process.stderr.readline().decode()
+        assert f"{len(bad)} bytes lost at physical offset {log.end}: bad_body_crc" in line
+        assert cat.end() == (130, "")
+
+
 def test_damage_is_told_while_it_goes_on(log, tmp_path):
     bad = bytearray(oracle.encode("t", b"rotten", phy_offset=log.end))
     bad[90] ^= 1
@@ -204,9 +230,7 @@ def test_ctrl_c_without_follow_is_quiet_too(tmp_path):
 def test_a_reader_that_ends_lets_it_end(log, tmp_path):
     with start("cat", "-F", tmp_path) as cat:
         assert cat.stdout.readline()
-        cat.stdout.close()
-        for i in range(100):  # it notices with the next message
-            log.append("t", b"new %d" % i)
+        cat.stdout.close()  # nothing more comes: it notices by itself
         assert cat.wait(timeout=PATIENCE) == 0
         assert cat.stderr.read() == b""
 
