@@ -19,10 +19,10 @@ FLOORS = """
     5   _filter _mapped_file _message
     6   _columns _mapped_file_queue _checkpoint _walk
     7   _arrow _commit_log _consume_queue _index_file
-    8   _reader _store
+    8   _reader _store _tally
     9   paths arrow
     10  scan
-    11  verify salvage rebuild
+    11  verify export salvage rebuild tally
     12  spark cli __init__
     13  __main__
 """
