@@ -15,8 +15,8 @@ echo "dist: looking into $wheel"
 import re, sys, zipfile
 
 names = zipfile.ZipFile(sys.argv[1]).namelist()
-wrong = [n for n in names if not re.fullmatch(r"rocketc/(.*\.(py|pyi|so)|py\.typed)|rocketc-[^/]*\.dist-info/.*", n)]
-missing = {"rocketc/__init__.py", "rocketc/py.typed"} - set(names)
+wrong = [n for n in names if not re.fullmatch(r"rocketc/(.*\.(py|pyi|so)|py\.typed)|pyspark_rocketmq/__init__\.py|rocketc-[^/]*\.dist-info/.*", n)]
+missing = {"rocketc/__init__.py", "rocketc/py.typed", "pyspark_rocketmq/__init__.py"} - set(names)
 if wrong or missing:
     sys.exit(f"dist: does not belong into the wheel: {wrong}; is missing: {sorted(missing)}")
 PYTHON

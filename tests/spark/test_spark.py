@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import stores
+from frames import sort, table_of
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -63,19 +64,6 @@ def in_order(messages: list[rocketc.Message]) -> list[rocketc.Message]:
 
 def in_order_rows(rdd: Any) -> Any:
     return sorted(rdd.collect(), key=lambda row: (row.physicalOffset, row.queueOffset))
-
-
-def table_of(df: DataFrame) -> pa.Table:
-    """What the driver gets, in log order, with the columns' own types."""
-    table = df.toArrow()
-    wanted = pa.schema([pa.schema(rocketc.decode(b"")).field(name) for name in table.column_names])
-    for ours, field in zip(wanted, table.schema, strict=True):
-        assert field.type == ours.type or (pa.types.is_timestamp(ours.type) and field.type.tz is not None), field
-    return table.cast(wanted)
-
-
-def sort(table: pa.Table) -> pa.Table:
-    return table.sort_by([("physicalOffset", "ascending"), ("queueOffset", "ascending")]).combine_chunks()
 
 
 # What RocketMQ read

@@ -1,0 +1,198 @@
+"""The options of format("rocketmq"): texts that a user gives -> what rocketc.scan() takes."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from rocketc._arrow import Schema
+
+_LATER = (
+    "startingOffsets",
+    "endingOffsets",
+    "minPartitions",
+    "maxBytesPerPartition",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "filterPushdown",
+)
+_NO_TABLES = (
+    "Spark keeps no options of permanent tables for a source in Python; use CREATE TEMPORARY VIEW ... USING rocketmq"
+)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MS = datetime.timedelta(milliseconds=1)
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,6}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII | re.I)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the options of a load() ask for.
+
+    paths    as the user gave them: local, or file: URIs
+    columns  names in order; None: all
+    scan     keyword arguments of rocketc.scan() but for columns; can be pickled
+    """
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    scan: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Take all options of a load(); their names are case-insensitive.
+
+    given  Spark's: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those of docs/spark.md
+    Raises ValueError, whose text names the option, the value given, and what is allowed.
+
+    >>> parse_options({"path": "store", "Subscribe": "orders, bills", "verifyCrc": "full"}).scan
+    {'errors': 'raise', 'topics': ['orders', 'bills'], 'crc': 'full'}
+    """
+    if "provider" in given:  # the properties of a table that is being made, not options
+        raise ValueError(f"rocketmq: {_NO_TABLES}")
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        values[_known(name)] = value
+    paths = _paths(values)
+    if "subscribe" in values and "subscribePattern" in values:
+        raise ValueError("rocketmq: options subscribe and subscribePattern: give one of them")
+    columns = _columns(values["columns"]) if "columns" in values else None
+    scan: dict[str, Any] = {"errors": _one_of(_MODES, "mode", values.get("mode", "FAILFAST"))}
+    for name, (argument, parse) in _TO_SCAN.items():
+        if name in values:
+            scan[argument] = parse(name, values[name])
+    begin, end = scan.get("begin"), scan.get("end")
+    if begin is not None and end is not None and begin > end:
+        _refuse(
+            "startingTimestamp",
+            values["startingTimestamp"],
+            f"later than endingTimestamp={values['endingTimestamp']!r}",
+        )
+    return Options(paths, columns, scan)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint for a name that is none of the known ones, or nothing.
+
+    >>> near("toipc", ["topic", "body"]), near("BODY", ["topic", "body"]), near("x", ["topic", "body"])
+    (' (did you mean topic?)', ' (did you mean body?)', '')
+    """
+    by_lower = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, 1, cutoff=0.7)
+    return f" (did you mean {by_lower[found[0]]}?)" if found else ""
+
+
+def _refuse(name: str, value: str, why: str) -> NoReturn:
+    raise ValueError(f"rocketmq: option {name}={value!r}: {why}")
+
+
+def _known(name: str) -> str:
+    """An option's name as docs/spark.md spells it."""
+    if known := _NAMES.get(name.lower()):
+        return known
+    for later in _LATER:
+        if name.lower() == later.lower():
+            raise ValueError(f"rocketmq: option {later}: not there yet")
+    options = [known for known in _NAMES.values() if known != "paths"]
+    raise ValueError(f"rocketmq: option {name}: there is none{near(name, options)}; there are {', '.join(options)}")
+
+
+def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
+    paths = [values["path"]] if "path" in values else []
+    if "paths" in values:
+        try:
+            more = json.loads(values["paths"])
+        except ValueError:
+            more = None
+        if not isinstance(more, list) or not all(isinstance(path, str) for path in more):
+            _refuse("paths", values["paths"], "not a JSON list of texts; load([path, ...]) sets it")
+        paths += more
+    if not paths:
+        raise ValueError(
+            f"rocketmq: option path: not given; load(path) or OPTIONS (path '...') sets it. Of a table: {_NO_TABLES}"
+        )
+    if "" in paths:
+        _refuse("path", "", "a store, a commit log folder, a file or a glob")
+    return tuple(paths)
+
+
+def _columns(value: str) -> tuple[str, ...]:
+    names = _list("columns", value)
+    for name in names:
+        if name not in _COLUMNS:
+            _refuse("columns", value, f"{name!r} is no column{near(name, _COLUMNS)}; there are {', '.join(_COLUMNS)}")
+        if names.count(name) > 1:
+            _refuse("columns", value, f"{name} comes twice")
+    return tuple(names)
+
+
+def _list(name: str, value: str) -> list[str]:
+    """Texts with commas between; blanks around each are dropped."""
+    items = [item.strip() for item in value.split(",")]
+    if "" in items:
+        _refuse(name, value, "an empty item; a list has commas between its items")
+    return items
+
+
+def _pattern(name: str, value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        _refuse(name, value, f"no regular expression: {error}")
+
+
+def _time(name: str, value: str) -> int:
+    """Milliseconds since the epoch, of themselves or of an ISO-8601 time that says its zone."""
+    text = value.strip()
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        if len(text) == 8:
+            _refuse(name, value, f"a date has dashes, and a time: {text[:4]}-{text[4:6]}-{text[6:]}T00:00Z")
+        if len(text) in (9, 10, 11):
+            _refuse(name, value, f"these look like seconds; epoch milliseconds are {text}000")
+        return int(text)
+    iso = _ISO.fullmatch(text)
+    if iso is None or iso[5] is None:
+        why = "it says no time zone" if iso or re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else "no time"
+        _refuse(name, value, f"{why}; a time is epoch milliseconds, 2026-01-31T09:30:00Z or 2026-01-31T09:30+08:00")
+    day, minutes, seconds, fraction, zone = iso.groups()
+    zone = "+00:00" if zone in "zZ" else f"{zone[:3]}:{zone[-2:]}"
+    try:
+        when = datetime.datetime.fromisoformat(
+            f"{day}T{minutes}{seconds or ':00'}.{(fraction or '').ljust(6, '0')}{zone}"
+        )
+    except ValueError as error:
+        _refuse(name, value, str(error))
+    return -((_EPOCH - when) // _MS)  # a part of a millisecond counts as a whole one
+
+
+def _one_of(allowed: Mapping[str, Any], name: str, value: str) -> Any:
+    for word, meaning in allowed.items():
+        if value.strip().lower() == word.lower():
+            return meaning
+    if name == "mode" and value.strip().upper() == "PERMISSIVE":
+        _refuse(name, value, "not there yet; FAILFAST or DROPMALFORMED")
+    _refuse(name, value, f"it is one of {', '.join(allowed)}")
+
+
+def _word(allowed: Mapping[str, Any]) -> Callable[[str, str], Any]:
+    return lambda name, value: _one_of(allowed, name, value)
+
+
+_MODES = {"FAILFAST": "raise", "DROPMALFORMED": "skip"}
+_COLUMNS = Schema().names
+# Option -> argument of rocketc.scan(), and how its text is read.
+_TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "subscribe": ("topics", _list),
+    "subscribePattern": ("topics", lambda name, value: [_pattern(name, value)]),
+    "tags": ("tags", _list),
+    "keys": ("keys", _list),
+    "startingTimestamp": ("begin", _time),
+    "endingTimestamp": ("end", _time),
+    "verifyCrc": ("crc", _word({"true": "body", "false": "none", "full": "full"})),
+    "decompress": ("decompress", _word({"true": True, "false": False})),
+}
+_NAMES = {name.lower(): name for name in ("path", "paths", "columns", *_TO_SCAN, "mode")}

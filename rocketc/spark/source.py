@@ -1,0 +1,134 @@
+"""spark.read.format("rocketmq"): commit log files as a batch source of Spark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rocketc.errors import CorruptRecordError
+from rocketc.paths import Log, LogFile, resolve
+from rocketc.scan import Scan, ScanReport, decode
+from rocketc.spark.decode import _local
+from rocketc.spark.options import Options, near, parse_options
+from rocketc.spark.schema import SCHEMA, schema
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class RocketmqSource(DataSource):
+    """The messages of commit logs; docs/spark.md lists its options.
+
+    Spark finds it as pyspark_rocketmq.DefaultSource; where that is not installed, spark.dataSource.register() takes it.
+    Raises ValueError for an option, at load().
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._asked = parse_options(options)
+
+    def schema(self) -> StructType:
+        """Spark asks at load(), unless the user gives a schema: then is the time to tell of a path that is none."""
+        resolve(local_paths(self._asked))
+        return schema(self._asked.columns)
+
+    def reader(self, schema: StructType) -> RocketmqReader:
+        """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
+        check_schema(schema, self._asked.columns)
+        return RocketmqReader(self._asked, schema.names)
+
+
+class RocketmqReader(DataSourceReader):
+    """A task for each file; planned on the driver, read in the workers. No pushFilters(): see docs/spark.md."""
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        self._paths = local_paths(options)
+        self._options = {**options.scan, "columns": columns}
+
+    def partitions(self) -> list[InputPartition]:
+        """The files to read, absolute. Raises StoreIOError for a path that can't be read."""
+        files = [file for log in resolve(self._paths) for file in log.files]
+        return [InputPartition(replace(file, path=os.path.abspath(file.path))) for file in files]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
+        """The messages of a file; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
+        file = partition.value if partition is not None else None
+        return _batches(file, self._options) if file is not None else iter(())
+
+
+def local_paths(options: Options) -> list[str]:
+    """What the driver reads. Raises StoreIOError for a URI of another file system.
+
+    >>> local_paths(Options(("file:/data/store", "store")))
+    ['/data/store', 'store']
+    """
+    return [_local(path) for path in options.paths]
+
+
+def check_schema(asked: StructType, columns: tuple[str, ...] | None = None) -> None:
+    """Raise ValueError for a schema that is not made of columns as they are: any of them, in any order.
+
+    columns  what the option `columns` says; the schema must have the same ones
+
+    >>> check_schema(schema(["topic", "body"]))
+    >>> check_schema(StructType().add("queueId", "long"))
+    Traceback (most recent call last):
+        ...
+    ValueError: rocketmq: schema: queueId is int, not bigint
+    """
+    known = {field.name: field for field in SCHEMA}
+    for at, field in enumerate(asked):
+        if field.name not in known:
+            raise ValueError(
+                f"rocketmq: schema: {field.name!r} is no column{near(field.name, known)}; there are {', '.join(known)}"
+            )
+        wanted = known[field.name].dataType
+        if field.dataType != wanted:
+            raise ValueError(
+                f"rocketmq: schema: {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}"
+            )
+        if not field.nullable:
+            raise ValueError(f"rocketmq: schema: {field.name} is {wanted.simpleString()} and nullable, not NOT NULL")
+        if field.name in asked.names[:at]:
+            raise ValueError(f"rocketmq: schema: {field.name} comes twice")
+    if not asked.names:
+        raise ValueError("rocketmq: a schema without columns; take one, such as queueId int, to count")
+    if columns is not None and list(columns) != asked.names:
+        raise ValueError(
+            f"rocketmq: option columns={','.join(columns)!r}: the schema has {','.join(asked.names)}; give one of them"
+        )
+
+
+def _batches(file: LogFile, options: dict[str, object]) -> Iterator[pyarrow.RecordBatch]:
+    scan = _scan(file, options)
+    try:
+        yield from scan.batches()
+    except CorruptRecordError as error:
+        advice = "option mode=DROPMALFORMED leaves it out and goes on"
+        raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
+    finally:
+        _tell(file, scan.report)
+
+
+def _scan(file: LogFile, options: dict[str, object]) -> Scan:
+    """A scan of one file, whose place in its log the driver has seen."""
+    nothing = decode(b"", **options)  # type: ignore[arg-type]
+    return Scan([Log((file,), ())], file.path, None, None, nothing._filter, nothing._reading)
+
+
+def _tell(file: LogFile, report: ScanReport) -> None:
+    """One line about what mode=DROPMALFORMED has dropped; a worker's stderr goes to its executor's log."""
+    if damage := report.damage:
+        lost = sum(one.stop - one.start for one in damage)
+        more = f", the first of {len(damage)} ranges; {lost} bytes in all" if len(damage) > 1 else ""
+        print(f"rocketc: {damage[0]}{more}", file=sys.stderr)

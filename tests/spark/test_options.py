@@ -1,0 +1,216 @@
+"""The options of format("rocketmq") without a Spark around them."""
+
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+import rocketc
+from rocketc.spark import SCHEMA, schema
+from rocketc.spark.options import parse_options
+from rocketc.spark.source import check_schema
+
+OPTIONS = (
+    "path, columns, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, verifyCrc, "
+    "decompress, mode"
+)
+
+
+def scan_of(**given: str) -> dict[str, Any]:
+    return parse_options({"path": "store", **given}).scan
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, {}),
+        ({"subscribe": "orders"}, {"topics": ["orders"]}),
+        ({"subscribe": " orders ,%RETRY%g, 注文"}, {"topics": ["orders", "%RETRY%g", "注文"]}),
+        ({"subscribePattern": "a,b|c"}, {"topics": [re.compile("a,b|c")]}),
+        ({"tags": "A||B, C"}, {"tags": ["A||B", "C"]}),
+        ({"keys": "k1,k2"}, {"keys": ["k1", "k2"]}),
+        ({"startingTimestamp": "1700000000123"}, {"begin": 1700000000123}),
+        ({"endingTimestamp": "0"}, {"end": 0}),
+        ({"verifyCrc": "TRUE"}, {"crc": "body"}),
+        ({"verifyCrc": "false"}, {"crc": "none"}),
+        ({"verifyCrc": "Full"}, {"crc": "full"}),
+        ({"decompress": "true"}, {"decompress": True}),
+        ({"decompress": "False"}, {"decompress": False}),
+        ({"mode": "failFast"}, {}),
+        ({"mode": "dropMalformed"}, {"errors": "skip"}),
+    ],
+)
+def test_options_become_arguments_of_a_scan(given: Mapping[str, str], wanted: dict[str, Any]) -> None:
+    wanted = {"errors": "raise", **wanted}
+    assert scan_of(**given) == wanted
+    assert parse_options({name.upper(): value for name, value in {"path": "s", **given}.items()}).scan == wanted
+    rocketc.decode(b"", **wanted)
+    asked = parse_options({"path": "s", **given})
+    assert pickle.loads(pickle.dumps(asked)) == asked
+
+
+def test_paths() -> None:
+    assert parse_options({"path": "a,b"}).paths == ("a,b",)
+    assert parse_options({"paths": '["a", "b c*"]'}).paths == ("a", "b c*")
+    assert parse_options({"path": "a", "paths": '["b"]'}).paths == ("a", "b")  # spark.sql.legacy.pathOptionBehavior
+    for wrong in ("a", '"a"', "[1]", "{}", "[" * 50):
+        with pytest.raises(ValueError, match=f"^rocketmq: option paths={re.escape(repr(wrong))}: not a JSON list"):
+            parse_options({"paths": wrong})
+    for nothing in ({}, {"paths": "[]"}):
+        with pytest.raises(ValueError, match=r"^rocketmq: option path: not given; .*use CREATE TEMPORARY VIEW"):
+            parse_options(nothing)
+    with pytest.raises(ValueError, match=r"^rocketmq: Spark keeps no options of permanent tables"):
+        parse_options({"provider": "rocketmq", "path": "a", "owner": "me"})
+    for empty in ({"path": ""}, {"paths": json.dumps(["a", ""])}):
+        with pytest.raises(ValueError, match=r"^rocketmq: option path='': a store"):
+            parse_options(empty)
+
+
+def test_columns() -> None:
+    assert parse_options({"path": "s"}).columns is None
+    assert parse_options({"path": "s", "columns": "body, topic"}).columns == ("body", "topic")
+    whole = ",".join(rocketc.COLUMN_NAMES)
+    assert parse_options({"path": "s", "columns": whole}).columns == rocketc.COLUMN_NAMES
+
+
+@given(
+    when=st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 1)),
+    minutes=st.integers(-14 * 60, 14 * 60),
+    spec=st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
+    zone=st.sampled_from(["", ":", "Z"]),
+    between=st.sampled_from("T t"),
+)
+def test_times_as_iso_8601(when: datetime, minutes: int, spec: str, zone: str, between: str) -> None:
+    when = when.replace(tzinfo=timezone.utc if zone == "Z" else timezone(timedelta(minutes=minutes)))
+    text = when.isoformat(between, spec)
+    day, clock = text[:10], text[11:]
+    clock = clock.replace("+00:00", "Z") if zone == "Z" else clock[:-6] + clock[-6:].replace(":", zone)
+    exact = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    us = exact // timedelta(microseconds=1)
+    assert scan_of(startingTimestamp=f"{day}{between}{clock}") == {"errors": "raise", "begin": -(-us // 1000)}
+
+
+def test_a_time_says_its_zone() -> None:
+    for text in ("2026-01-31T09:30", "2026-01-31 09:30:15.123", "2026-01-31"):
+        with pytest.raises(ValueError, match=f"option startingTimestamp='{text}': it says no time zone; .*09:30:00Z"):
+            scan_of(startingTimestamp=text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("columns", "topic,bdoy", "'bdoy' is no column (did you mean body?); there are topic, queueId, queueOffset"),
+        ("columns", "Topic", "'Topic' is no column (did you mean topic?)"),
+        ("columns", "topic,body,topic", "topic comes twice"),
+        ("columns", "", "an empty item"),
+        ("subscribe", "a,,b", "an empty item; a list has commas between its items"),
+        ("subscribe", "", "an empty item"),
+        ("subscribePattern", "a(", "no regular expression: missing ), unterminated subpattern"),
+        ("tags", ",", "an empty item"),
+        ("keys", " ", "an empty item"),
+        ("startingTimestamp", "yesterday", "no time; a time is epoch milliseconds, 2026-01-31T09:30:00Z or"),
+        ("startingTimestamp", "1700000000", "these look like seconds; epoch milliseconds are 1700000000000"),
+        ("endingTimestamp", "20260131", "a date has dashes, and a time: 2026-01-31T00:00Z"),
+        ("endingTimestamp", "2026-02-30T00:00Z", "day is out of range for month"),
+        ("endingTimestamp", "2026-01-30T00:00+99:00", "offset must be a timedelta strictly between"),
+        ("endingTimestamp", "-1", "no time; "),
+        ("endingTimestamp", "1" * 30, "no time; "),
+        ("mode", "skip", "it is one of FAILFAST, DROPMALFORMED"),
+        ("mode", "permissive", "not there yet; FAILFAST or DROPMALFORMED"),
+        ("verifyCrc", "yes", "it is one of true, false, full"),
+        ("decompress", "", "it is one of true, false"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_option(name: str, value: str, why: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: option {name}={value!r}: {why}")):
+        scan_of(**{name.lower(): value})
+
+
+def test_contradictions() -> None:
+    with pytest.raises(ValueError, match="options subscribe and subscribePattern: give one of them"):
+        scan_of(subscribe="a", subscribePattern="b")
+    times = {"startingTimestamp": "2026-01-31T09:30+01:00", "endingTimestamp": "2026-01-31T08:30Z"}
+    assert scan_of(**times)["begin"] == scan_of(**times)["end"]  # a window without messages is none
+    times["startingTimestamp"] = "2026-01-31T09:31+01:00"
+    with pytest.raises(
+        ValueError, match=r"option startingTimestamp='.*09:31.*': later than endingTimestamp='.*08:30Z'"
+    ):
+        scan_of(**times)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("subscibe", " (did you mean subscribe?)"),
+        ("topic", ""),
+        ("ending_timestamp", " (did you mean endingTimestamp?)"),
+    ],
+)
+def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        scan_of(**{name: "x"})
+    assert str(caught.value) == f"rocketmq: option {name}: there is none{hint}; there are {OPTIONS}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["startingOffsets", "endingOffsets", "minPartitions", "maxBytesPerPartition", "maxBytesPerTrigger"]
+    + ["failOnDataLoss", "filterPushdown"],
+)
+def test_options_of_later_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^rocketmq: option {name}: not there yet$"):
+        scan_of(**{name.lower(): "1"})
+
+
+# The schema that a user gives
+
+
+def struct(*fields: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, type_) for name, type_ in fields])
+
+
+def test_any_columns_in_any_order_are_a_schema() -> None:
+    check_schema(SCHEMA)
+    texts = MapType(StringType(), StringType())
+    check_schema(struct(("body", BinaryType()), ("properties", texts), ("storeTimestamp", TimestampType())))
+    check_schema(schema(["body", "topic"]), ("body", "topic"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (struct(("topic", BinaryType())), "schema: topic is string, not binary"),
+        (struct(("topic", StringType()), ("queueId", LongType())), "schema: queueId is int, not bigint"),
+        (struct(("bornTimestamp", TimestampNTZType())), "schema: bornTimestamp is timestamp, not timestamp_ntz"),
+        (struct(("properties", StringType())), "schema: properties is map<string,string>, not string"),
+        (struct(("topic", VarcharType(9))), "schema: topic is string, not varchar(9)"),
+        (struct(("topic", StringType("UTF8_LCASE"))), "schema: topic is string, not string collate UTF8_LCASE"),
+        (StructType().add("tags", "string", nullable=False), "schema: tags is string and nullable, not NOT NULL"),
+        (struct(("Topic", StringType())), "schema: 'Topic' is no column (did you mean topic?); there are topic, "),
+        (struct(("price", StringType())), "schema: 'price' is no column; there are topic, queueId, "),
+        (struct(*[("topic", StringType())] * 2), "schema: topic comes twice"),
+        (struct(), "a schema without columns; take one, such as queueId int, to count"),
+        (schema(["body", "topic"]), "option columns='topic,body': the schema has body,topic; give one of them"),
+    ],
+)
+def test_another_schema_is_told(asked: StructType, why: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: {why}")):
+        check_schema(asked, ("topic", "body"))
