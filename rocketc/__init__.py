@@ -25,6 +25,7 @@ from rocketc.errors import (
 )
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
+from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
 
 __version__ = "0.1.0"
 
@@ -35,10 +36,12 @@ __all__ = [
     "CorruptRecordError",
     "Damage",
     "DamageWarning",
+    "FileReport",
     "IllegalMessageError",
     "Message",
     "MissingCodecError",
     "OffsetId",
+    "QueueRange",
     "RocketcError",
     "Scan",
     "ScanReport",
@@ -47,6 +50,7 @@ __all__ = [
     "StoreIOError",
     "StoreLockedError",
     "UniqueId",
+    "VerifyReport",
     "decode",
     "decode_batch",
     "decode_offset_id",
@@ -55,4 +59,5 @@ __all__ = [
     "encode_batch",
     "encode_blank",
     "scan",
+    "verify",
 ]

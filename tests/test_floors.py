@@ -18,7 +18,7 @@ FLOORS = """
     4   _guard _locks _record
     5   _filter _mapped_file _message
     6   _columns _mapped_file_queue _checkpoint _walk
-    7   _arrow _commit_log _consume_queue _index_file
+    7   _arrow _audit _commit_log _consume_queue _index_file
     8   _reader _store _tally
     9   paths arrow
     10  scan

@@ -1,0 +1,407 @@
+"""Check a store: every record of its commit log, and what the records say together. The store is only read."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rocketc._audit import Audit
+from rocketc._filter import Filter
+from rocketc._mapped_file import MappedFile
+from rocketc._walk import Walker
+from rocketc.errors import RocketcError
+from rocketc.paths import Log, LogFile, Paths, base_of, resolve
+from rocketc.scan import Damage
+
+_CRC_FULL = 2
+_SPANS_MAX = 1 << 20  # of all queues together: a sound store has one for each queue
+_TELL_EVERY = 0.1  # seconds
+
+End = Literal["closed", "open", "torn", "ahead", "unreadable"]
+
+
+@dataclass
+class FileReport:
+    """What was found in one file of a commit log.
+
+    phy_offset          of its first byte
+    bytes               walked over: all that it holds but the room behind the last record
+    messages            more than records if there are inner batches, which are one record each
+    first_offset, last_offset   physical offsets of the first and the last record; None: there is none
+    first_store_timestamp, last_store_timestamp     of the same records; ms
+    backwards           records that have an earlier store time than the one before: a clock was set back
+    backwards_at        physical offset of the first of these, backwards_ms the largest such step
+    holes               physical offsets of what was never written, or cut out, with data behind; it reads as zeros,
+                        which is damage only where damage says so
+    end                 "closed": no room is left; "open": room for more records; "torn": damage up to the end of the
+                        log, as a writer leaves it that was killed, or lost its power; "ahead": made in advance, empty;
+                        "unreadable": see error
+    """
+
+    file: str
+    phy_offset: int
+    size: int
+    bytes: int = 0
+    records: int = 0
+    messages: int = 0
+    blanks: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_store_timestamp: int | None = None
+    last_store_timestamp: int | None = None
+    backwards: int = 0
+    backwards_at: int | None = None
+    backwards_ms: int = 0
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    end: End = "closed"
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what there is not is left out.
+
+        >>> FileReport("00000000000000000000", 0, 4096, end="ahead").to_dict()["physicalOffset"]
+        0
+        """
+        out: dict[str, Any] = {
+            "file": self.file, "physicalOffset": self.phy_offset, "size": self.size, "bytes": self.bytes,
+            "records": self.records, "messages": self.messages, "blanks": self.blanks,
+            "firstPhysicalOffset": self.first_offset, "lastPhysicalOffset": self.last_offset,
+            "firstStoreTimestamp": self.first_store_timestamp, "lastStoreTimestamp": self.last_store_timestamp,
+            "end": self.end, "error": self.error,
+        }  # fmt: skip
+        if self.backwards:
+            out["backwards"] = {
+                "records": self.backwards, "physicalOffset": self.backwards_at, "largestMs": self.backwards_ms
+            }  # fmt: skip
+        if self.holes:
+            out["holes"] = [{"start": start, "stop": stop} for start, stop in self.holes]
+        if self.damage:
+            out["damage"] = [{"start": d.start, "stop": d.stop, "reason": d.reason} for d in self.damage]
+        return {name: value for name, value in out.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Queue offsets of one queue that no record has, or that several have.
+
+    start, stop  queue offsets, half open
+    phy_offset   of the record that is the first one behind the gap, or begins the repetition; it lies in `file`
+    """
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    file: str
+    phy_offset: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> QueueRange("orders", 0, 17, 19, "00000000000000000000", 4096).to_dict()["queueId"]
+        0
+        """
+        return {
+            "topic": self.topic, "queueId": self.queue_id, "start": self.start, "stop": self.stop, "file": self.file,
+            "physicalOffset": self.phy_offset,
+        }  # fmt: skip
+
+
+@dataclass
+class VerifyReport:
+    """What verify() found.
+
+    files               every file, in the order of the log
+    missing             ranges of physical offsets between files for which there is no file
+    queues              how many queues have messages
+    missing_offsets     queue offsets between others that no record has: their messages are lost
+    duplicate_offsets   queue offsets that more than one record has: a broker counted wrong, or a topic was deleted and
+                        made again
+    incomplete          there was so much wrong that not all queue offsets were looked at
+    """
+
+    files: list[FileReport] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    queues: int = 0
+    missing_offsets: list[QueueRange] = field(default_factory=list)
+    duplicate_offsets: list[QueueRange] = field(default_factory=list)
+    incomplete: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def messages(self) -> int:
+        return sum(file.messages for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def damage(self) -> list[Damage]:
+        """Of all files, in the order of the log."""
+        return [damage for file in self.files for damage in file.damage]
+
+    @property
+    def is_empty(self) -> bool:
+        """No record was found, and no trace of one."""
+        return self.bytes == 0 and all(file.error is None for file in self.files)
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is lost and nothing is damaged. A clock that was set back and holes without damage are no loss."""
+        lost = self.missing or self.missing_offsets or self.duplicate_offsets or self.incomplete
+        return not (lost or any(file.damage or file.error is not None for file in self.files))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> VerifyReport(queues=2).to_dict()["isWhole"]
+        True
+        """
+        return {
+            "isWhole": self.is_whole,
+            "records": self.records,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "queues": self.queues,
+            "files": [file.to_dict() for file in self.files],
+            "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
+            "missingQueueOffsets": [each.to_dict() for each in self.missing_offsets],
+            "duplicateQueueOffsets": [each.to_dict() for each in self.duplicate_offsets],
+            "incomplete": self.incomplete,
+        }
+
+
+def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] | None = None) -> VerifyReport:
+    """Check every record of a commit log: lengths, CRC of body and properties, place, queue offset, order in time.
+
+    path  store root, commit log folder, file, glob, or a list of them
+    jobs  files that are read at the same time; None: as many as there are processors
+    tell  is called with the bytes read so far, some times a second
+    Bodies are not decompressed: their CRC says whether they are what was stored.
+    Raises StoreIOError if there is nothing at all. What can't be read is in the report.
+
+    >>> import pathlib, tempfile, rocketc
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> log = b"".join(rocketc.encode("t", b"body", queue_offset=i, phy_offset=96 * n) for n, i in enumerate((0, 1, 4)))
+    >>> _ = (folder / "00000000000000000000").write_bytes(log)
+    >>> report = rocketc.verify(folder)
+    >>> report.records, report.damage, [(each.start, each.stop) for each in report.missing_offsets]
+    (3, [], [(2, 4)])
+    """
+    jobs = jobs if jobs is not None else _processors()
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs}: at least 1")
+    logs = resolve(path)
+    report = VerifyReport()
+    folders = _folders(path)
+    with ThreadPoolExecutor(jobs) as pool:
+        work = [[_Check(file) for file in log.files] for log in logs]
+        running = [[pool.submit(check) for check in checks] for checks in work]
+        every = [check for checks in work for check in checks]
+        try:
+            for log, futures in zip(logs, running, strict=True):
+                _collect(log, futures, report, lambda: _tell(tell, every))
+                report.files += _made_ahead(log, folders)
+        finally:
+            for check in every:
+                check.stop = True
+    _tell(tell, every)
+    return report
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tell(tell: Callable[[int], None] | None, every: list[_Check]) -> None:
+    if tell is not None:
+        tell(sum(check.walked for check in every))
+
+
+def _collect(
+    log: Log, futures: list[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
+) -> None:
+    """Enter what was found in the files of one log, in their order."""
+    queues = _Queues()
+    before: FileReport | None = None
+    for i in range(len(futures)):
+        while not wait([futures[i]], timeout=_TELL_EVERY).done:
+            tell()
+        file, runs, overflowed = futures[i].result()
+        futures[i] = Future()  # the runs are let go
+        queues.enter(file.file, runs)
+        queues.incomplete |= overflowed
+        if before is not None and file.first_store_timestamp is not None:
+            _compare_times(before, file)
+        if file.first_store_timestamp is not None:
+            before = file
+        report.files.append(file)
+    report.missing += log.missing
+    report.queues += len(queues)
+    report.missing_offsets += queues.missing()
+    report.duplicate_offsets += queues.duplicates
+    report.incomplete |= queues.incomplete
+
+
+def _compare_times(before: FileReport, file: FileReport) -> None:
+    step = (before.last_store_timestamp or 0) - (file.first_store_timestamp or 0)
+    if step > 0:
+        file.backwards += 1
+        file.backwards_at = file.first_offset
+        file.backwards_ms = max(file.backwards_ms, step)
+
+
+Runs = list[tuple[str, int, int, int, int]]  # as Audit.runs() has them
+
+
+class _Check:
+    """Reads one file, in a thread."""
+
+    def __init__(self, file: LogFile) -> None:
+        self._file = file
+        self.walked = 0
+        self.stop = False
+
+    def __call__(self) -> tuple[FileReport, Runs, bool]:
+        file = self._file
+        out = FileReport(file.path, file.base or 0, file.size)
+        if self.stop:
+            return out, [], False
+        try:
+            walker = Walker(
+                MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip",
+                last=file.last, file=file.path,
+            )  # fmt: skip
+        except RocketcError as error:  # no permission, gone
+            out.end = "unreadable"
+            out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
+            return out, [], False
+        audit = Audit(walker)  # for each record in C; Python has to do with runs of them only
+        while not self.stop and audit.step():
+            self.walked = walker.walked
+        self.walked = walker.walked
+        _take(audit, walker, out)
+        out.holes = _holes_in(file.path, out.phy_offset, walker.walked)
+        return out, audit.runs(), audit.overflowed
+
+
+def _take(audit: Audit, walker: Walker, out: FileReport) -> None:
+    out.phy_offset = walker.base
+    out.bytes = walker.walked
+    out.records, out.messages, out.blanks = audit.records, audit.messages, walker.blanks
+    out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
+    if audit.records:
+        out.first_offset, out.last_offset = audit.first_offset, audit.last_offset
+        out.first_store_timestamp, out.last_store_timestamp = audit.first_timestamp, audit.last_timestamp
+    if audit.backwards:
+        out.backwards, out.backwards_at, out.backwards_ms = audit.backwards, audit.backwards_at, audit.backwards_ms
+    if walker.ended:
+        out.end = "torn" if out.damage and out.damage[-1].stop == walker.position else "open"
+
+
+def _holes_in(path: str, base: int, size: int) -> list[tuple[int, int]]:
+    """Physical offsets of the holes in the first `size` bytes of a sparse file that have data behind them."""
+    out: list[tuple[int, int]] = []
+    # no data behind pos; no such call; a file that is gone
+    with suppress(OSError, AttributeError), open(path, "rb", buffering=0) as file:
+        pos = 0
+        while (hole := file.seek(pos, os.SEEK_HOLE)) < size:
+            pos = file.seek(hole, os.SEEK_DATA)
+            out.append((base + hole, base + pos))
+    return out
+
+
+def _folders(path: Paths) -> set[str]:
+    """The commit log folders that were named as a whole."""
+    items = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    out = set()
+    for item in items:
+        item = os.fspath(item)
+        inner = os.path.join(item, "commitlog")
+        folder = inner if os.path.isdir(inner) else item
+        out.add(os.path.dirname(os.path.join(folder, "a file")))
+    return out
+
+
+def _made_ahead(log: Log, folders: set[str]) -> Iterator[FileReport]:
+    """The files behind the last one with data, which no scan reads."""
+    known = {file.path for file in log.files}
+    last = max((file.base or 0 for file in log.files), default=0)
+    for folder in sorted({os.path.dirname(path) for path in known} & folders):
+        with suppress(OSError):
+            for name in sorted(os.listdir(folder)):
+                path, base = os.path.join(folder, name), base_of(name)
+                if base is not None and base > last and path not in known:
+                    yield FileReport(path, base, os.stat(path).st_size, end="ahead")
+
+
+class _Queues:
+    """Which queue offsets a log has: for each queue the spans of them, in order; one if nothing is missing."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, int], list[_Span]] = {}
+        self._room = _SPANS_MAX
+        self.duplicates: list[QueueRange] = []
+        self.incomplete = False
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def enter(self, file: str, runs: Runs) -> None:
+        """Add the runs of the next file."""
+        for topic, queue_id, first, behind, phy_offset in runs:
+            spans = self._spans.get((topic, queue_id))
+            if spans is not None and spans[-1].behind == first:
+                spans[-1].behind = behind
+            elif self._room == 0:
+                self.incomplete = True
+                return
+            else:
+                self._room -= 1
+                if spans is None:
+                    spans = self._spans[topic, queue_id] = []
+                for start, stop in _add(spans, _Span(first, behind, file, phy_offset)):
+                    self.duplicates.append(QueueRange(topic, queue_id, start, stop, file, phy_offset))
+
+    def missing(self) -> Iterator[QueueRange]:
+        for (topic, queue_id), spans in sorted(self._spans.items()):
+            for i in range(1, len(spans)):
+                behind = spans[i]
+                yield QueueRange(topic, queue_id, spans[i - 1].behind, behind.first, behind.file, behind.phy_offset)
+
+
+@dataclass
+class _Span:
+    """Queue offsets [first, behind); the record with the first one."""
+
+    first: int
+    behind: int
+    file: str
+    phy_offset: int
+
+
+def _add(spans: list[_Span], new: _Span) -> list[tuple[int, int]]:
+    """Add a span to those there are, which do not touch one another; returns what of it was there already."""
+    if spans and new.first > spans[-1].behind:
+        spans.append(new)
+        return []
+    begin = bisect.bisect_left(spans, new.first, key=lambda span: span.behind)
+    end = bisect.bisect_right(spans, new.behind, key=lambda span: span.first)
+    touched = spans[begin:end]
+    both = [(max(new.first, span.first), min(new.behind, span.behind)) for span in touched]
+    if touched:
+        lowest = min(touched[0], new, key=lambda span: span.first)
+        behind = max(touched[-1].behind, new.behind)
+        new = _Span(lowest.first, behind, lowest.file, lowest.phy_offset)
+    spans[begin:end] = [new]
+    return [(start, stop) for start, stop in both if start < stop]
