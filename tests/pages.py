@@ -6,9 +6,10 @@ How to write a page:
   `<!-- store: v533-broker -->` in the page puts another one there; `<!-- store: damaged=v533-bitrot -->` adds one
   of that name. The page may write to them: they are copies.
 - Every ```console block in which a command calls rocketc is run, from the top of the page to its end. A command begins
-  with `$ `, and goes on in the next line behind a `\\`. Each runs in a bash of its own; stdout and stderr go to one
-  pipe, as wide as 100 columns. What it prints must be what the page shows. A line `...` stands for any number of
-  lines, `...` within a line for any text; blanks at the end of a line do not count.
+  with `$ `; behind a `\\` or `|` at the end of a line it goes on in the next, which may begin with `> `. Each command
+  runs in a bash of its own; stdout and stderr go to one pipe, as wide as 100 columns. What it prints must be what the
+  page shows. A line `...` stands for any number of lines, `...` within a line for any text; blanks at the end of a line
+  do not count.
 - Every ```python block is run too; the blocks of a page share their names. A block with `>>>` is a doctest (with
   ELLIPSIS), where a warning is printed as `Category: text`.
 - `<!-- not run: why -->` right above a block leaves it out.
@@ -29,7 +30,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 from command import environment
@@ -75,7 +75,7 @@ class Block:
                 found[-1][2].append(line)
             else:
                 raise Wrong(f"{self.place}: a console block begins with `$ `")
-            goes_on = (goes_on or line.startswith("$ ")) and line.endswith("\\")
+            goes_on = (goes_on or line.startswith("$ ")) and line.endswith(("\\", "|"))
         return found
 
     @property
@@ -140,7 +140,7 @@ class Page:
         """Run its blocks in this empty folder; without `spark` among the names, those that need none. Returns the
         commands that could not be tried, as a program that they call is not installed."""
         for name, store in self.stores.items():
-            copytree(golden(store).path, folder / name)
+            subprocess.run(["cp", "-Rp", golden(store).path, folder / name], check=True)  # keeps holes
         bin_folder = folder.with_name(folder.name + ".bin")
         bin_folder.mkdir()
         script = bin_folder / "rocketc"

@@ -89,9 +89,10 @@ def test_blocks_that_are_so(run):
 ```console
 $ rocketc cat store -c 1 -f '%t\\n'
 CrashA
-$ echo \\
-> a
-a
+$ echo a \\
+> b |
+> tr a c
+c b
 ```
 ```console
 $ touch never; echo without the command
@@ -115,7 +116,7 @@ UserWarning: text
 ```console
 $ ls store/made; no-such-program | rocketc --version
 ```
-""") == ["page.md:30: bash: line 1: no-such-program: command not found"]
+""") == ["page.md:31: bash: line 1: no-such-program: command not found"]
     assert not Path("never").exists()
 
 
