@@ -44,6 +44,10 @@ class CorruptRecordError(RocketcError, ValueError):
         return f"{where}damage at physical offset {self.offset}: {self.reason}{more}"
 
 
+class ConfigTableError(RocketcError, ValueError):
+    """A broker's table, config/*.json, is no JSON; the message names file, line and column."""
+
+
 class IllegalMessageError(RocketcError, ValueError):
     """A message that the format can't hold: too long, or a field out of its range."""
 

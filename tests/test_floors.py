@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 # extern .pxd that has a header of its name.
 FLOORS = """
     1   errors ids message config
-    2   codecs
-    3   _status
+    2   blocks codecs
+    3   _status config_tables
     4   _guard _locks _record
     5   _filter _mapped_file _message
     6   _columns _mapped_file_queue _checkpoint _walk

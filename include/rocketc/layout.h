@@ -107,6 +107,62 @@ enum {
     RC_MSG_ID_V6_CHARS = 2 * (RC_HOST_V6_BYTES + 8),
 };
 
+/* A consume queue unit. The unit with number n stands at logical byte n * RC_CQ_UNIT_BYTES of its queue. */
+enum {
+    RC_CQ_PHY_OFFSET_AT = 0,                                       /* i64 */
+    RC_CQ_SIZE_AT = RC_CQ_PHY_OFFSET_AT + 8,                       /* i32, of the record */
+    RC_CQ_TAGS_CODE_AT = RC_CQ_SIZE_AT + 4,                        /* i64, or a delivery time, or an ext address */
+    RC_CQ_UNIT_BYTES = RC_CQ_TAGS_CODE_AT + 8,
+
+    RC_CQ_PRE_BLANK_SIZE = 0x7FFFFFFF,                             /* the rest 0: room before the queue begins */
+};
+
+/* A unit of a batch consume queue: one for each inner batch. */
+enum {
+    RC_BCQ_PHY_OFFSET_AT = 0,                                      /* i64 */
+    RC_BCQ_SIZE_AT = RC_BCQ_PHY_OFFSET_AT + 8,                     /* i32, of the record */
+    RC_BCQ_TAGS_CODE_AT = RC_BCQ_SIZE_AT + 4,                      /* i64 */
+    RC_BCQ_STORE_TIMESTAMP_AT = RC_BCQ_TAGS_CODE_AT + 8,           /* i64, ms */
+    RC_BCQ_BASE_OFFSET_AT = RC_BCQ_STORE_TIMESTAMP_AT + 8,         /* i64, queue offset of the first message */
+    RC_BCQ_BATCH_SIZE_AT = RC_BCQ_BASE_OFFSET_AT + 8,              /* i16, messages */
+    RC_BCQ_COMPACTED_OFFSET_AT = RC_BCQ_BATCH_SIZE_AT + 2,         /* i32, -1 */
+    RC_BCQ_RESERVED_AT = RC_BCQ_COMPACTED_OFFSET_AT + 4,           /* i32, 0 */
+    RC_BCQ_UNIT_BYTES = RC_BCQ_RESERVED_AT + 4,
+};
+
+/* A unit of a consume queue's ext file: it begins like this, and a bit map ends it. */
+enum {
+    RC_EXT_SIZE_AT = 0,                                            /* i16, this field and the bit map included */
+    RC_EXT_TAGS_CODE_AT = RC_EXT_SIZE_AT + 2,                      /* i64 */
+    RC_EXT_STORE_TIMESTAMP_AT = RC_EXT_TAGS_CODE_AT + 8,           /* i64, ms */
+    RC_EXT_BIT_MAP_SIZE_AT = RC_EXT_STORE_TIMESTAMP_AT + 8,        /* i16, bytes */
+    RC_EXT_BIT_MAP_AT = RC_EXT_BIT_MAP_SIZE_AT + 2,
+    RC_EXT_MIN_BYTES = RC_EXT_BIT_MAP_AT,
+
+    RC_EXT_END_SIZE = -1,                                          /* in place of a size: go on in the next file */
+};
+
+/* An index file: a header, the hash slots, the units; unit 0 is never used. */
+enum {
+    RC_INDEX_BEGIN_TIMESTAMP_AT = 0,                               /* i64, ms */
+    RC_INDEX_END_TIMESTAMP_AT = RC_INDEX_BEGIN_TIMESTAMP_AT + 8,   /* i64, ms */
+    RC_INDEX_BEGIN_PHY_OFFSET_AT = RC_INDEX_END_TIMESTAMP_AT + 8,  /* i64 */
+    RC_INDEX_END_PHY_OFFSET_AT = RC_INDEX_BEGIN_PHY_OFFSET_AT + 8, /* i64 */
+    RC_INDEX_SLOT_COUNT_AT = RC_INDEX_END_PHY_OFFSET_AT + 8,       /* i32, slots in use */
+    RC_INDEX_COUNT_AT = RC_INDEX_SLOT_COUNT_AT + 4,                /* i32, the next unit's number */
+    RC_INDEX_HEADER_BYTES = RC_INDEX_COUNT_AT + 4,
+
+    RC_INDEX_SLOT_BYTES = 4,                                       /* i32, the newest unit of the chain */
+
+    RC_INDEX_KEY_HASH_AT = 0,                                      /* i32, not negative */
+    RC_INDEX_PHY_OFFSET_AT = RC_INDEX_KEY_HASH_AT + 4,             /* i64 */
+    RC_INDEX_TIME_DIFF_AT = RC_INDEX_PHY_OFFSET_AT + 8,            /* i32, seconds behind the begin timestamp */
+    RC_INDEX_PREVIOUS_AT = RC_INDEX_TIME_DIFF_AT + 4,              /* i32, the next older unit of the chain, or 0 */
+    RC_INDEX_UNIT_BYTES = RC_INDEX_PREVIOUS_AT + 4,
+
+    RC_INDEX_DEFAULT_SLOTS = 5000000,                              /* maxHashSlotNum; the file does not say */
+};
+
 /* StoreCheckpoint: five i64 fields, then zeros. */
 enum {
     RC_CHECKPOINT_PHYSIC_TIMESTAMP_AT = 0,

@@ -132,3 +132,49 @@ def test_checkpoint():
     at = [n.RC_CHECKPOINT_PHYSIC_TIMESTAMP_AT, n.RC_CHECKPOINT_LOGICS_TIMESTAMP_AT, n.RC_CHECKPOINT_INDEX_TIMESTAMP_AT]
     at += [n.RC_CHECKPOINT_MASTER_FLUSHED_OFFSET_AT, n.RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT]
     assert tuple(number(data, pos, 8) for pos in at) == oracle.checkpoint(data)
+
+
+def test_consume_queue_unit():
+    n = native
+    unit = struct.pack(">qiq", 1, 2, 3)
+    assert len(unit) == n.RC_CQ_UNIT_BYTES == 20
+    assert number(unit, n.RC_CQ_PHY_OFFSET_AT, 8) == 1
+    assert number(unit, n.RC_CQ_SIZE_AT, 4) == 2
+    assert number(unit, n.RC_CQ_TAGS_CODE_AT, 8) == 3
+    assert n.RC_CQ_PRE_BLANK_SIZE == 0x7FFFFFFF
+
+
+def test_batch_consume_queue_unit():
+    n = native
+    unit = struct.pack(">qiqqqhii", 1, 2, 3, 4, 5, 6, 7, 8)
+    assert len(unit) == n.RC_BCQ_UNIT_BYTES == 46
+    at = [n.RC_BCQ_PHY_OFFSET_AT, n.RC_BCQ_SIZE_AT, n.RC_BCQ_TAGS_CODE_AT, n.RC_BCQ_STORE_TIMESTAMP_AT]
+    at += [n.RC_BCQ_BASE_OFFSET_AT, n.RC_BCQ_BATCH_SIZE_AT, n.RC_BCQ_COMPACTED_OFFSET_AT, n.RC_BCQ_RESERVED_AT]
+    widths = [8, 4, 8, 8, 8, 2, 4, 4]
+    assert [number(unit, pos, width) for pos, width in zip(at, widths, strict=True)] == list(range(1, 9))
+
+
+def test_ext_unit():
+    n = native
+    unit = struct.pack(">hqqh", 24, 3, 4, 4) + b"bits"
+    assert number(unit, n.RC_EXT_SIZE_AT, 2) == len(unit)
+    assert number(unit, n.RC_EXT_TAGS_CODE_AT, 8) == 3
+    assert number(unit, n.RC_EXT_STORE_TIMESTAMP_AT, 8) == 4
+    assert number(unit, n.RC_EXT_BIT_MAP_SIZE_AT, 2) == 4
+    assert unit[n.RC_EXT_BIT_MAP_AT :] == b"bits"
+    assert (n.RC_EXT_MIN_BYTES, n.RC_EXT_END_SIZE) == (20, -1)
+
+
+def test_index_file():
+    n = native
+    header = struct.pack(">qqqqii", 1, 2, 3, 4, 5, 6)
+    assert len(header) == n.RC_INDEX_HEADER_BYTES == 40
+    at = [n.RC_INDEX_BEGIN_TIMESTAMP_AT, n.RC_INDEX_END_TIMESTAMP_AT, n.RC_INDEX_BEGIN_PHY_OFFSET_AT]
+    at += [n.RC_INDEX_END_PHY_OFFSET_AT, n.RC_INDEX_SLOT_COUNT_AT, n.RC_INDEX_COUNT_AT]
+    widths = [8, 8, 8, 8, 4, 4]
+    assert [number(header, pos, width) for pos, width in zip(at, widths, strict=True)] == list(range(1, 7))
+    unit = struct.pack(">iqii", 1, 2, 3, 4)
+    assert len(unit) == n.RC_INDEX_UNIT_BYTES == 20
+    at = [n.RC_INDEX_KEY_HASH_AT, n.RC_INDEX_PHY_OFFSET_AT, n.RC_INDEX_TIME_DIFF_AT, n.RC_INDEX_PREVIOUS_AT]
+    assert [number(unit, pos, width) for pos, width in zip(at, [4, 8, 4, 4], strict=True)] == [1, 2, 3, 4]
+    assert (n.RC_INDEX_SLOT_BYTES, n.RC_INDEX_DEFAULT_SLOTS) == (4, 5_000_000)

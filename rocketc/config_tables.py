@@ -1,0 +1,228 @@
+"""The broker's tables, config/*.json: JSON as RocketMQ writes it, with whole numbers as names that have no quotes.
+
+A broker overwrites such a file in place, and keeps what it was before beside it as `.bak`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rocketc.blocks import BlockFile
+from rocketc.errors import ConfigTableError, StoreIOError
+
+DEEPEST = 100  # objects and lists within each other
+LARGEST = 64 << 20  # bytes of a file
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_END_OR_ESCAPE = re.compile(r'["\\]')
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,399})(?!\d)(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
+_INTEGER_NAME = re.compile(r"-?\d{1,19}(?!\d)", re.ASCII)
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True)
+class ConfigTable:
+    """What read_table() found.
+
+    file    the file that was read: the one asked for, or its `.bak`
+    data    its object; names without quotes are int
+    amiss   why the file asked for was not read; None if it was
+    """
+
+    file: str
+    data: dict[Any, Any]
+    amiss: str | None = None
+
+
+def read_table(path: str | os.PathLike[str]) -> ConfigTable:
+    """Read a table as a broker does: where the file is missing, empty or no JSON, its `.bak`.
+
+    Raises StoreIOError if neither is there or can be read, ConfigTableError if what is there is no JSON.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "consumerOffset.json"
+    >>> _ = path.write_text('{"offsetTable":{"orders@audit":{0:12,1:9}}}')
+    >>> read_table(path).data
+    {'offsetTable': {'orders@audit': {0: 12, 1: 9}}}
+    """
+    path = os.fspath(path)
+    try:
+        return ConfigTable(path, _read(path))
+    except (ConfigTableError, StoreIOError) as error:
+        first = error
+    if path.endswith(".bak"):
+        raise first
+    try:
+        return ConfigTable(f"{path}.bak", _read(f"{path}.bak"), _plain(first))
+    except (ConfigTableError, StoreIOError) as second:
+        if _is_missing(second):
+            raise first from None
+        if _is_missing(first):
+            raise
+        raise ConfigTableError(f"{_plain(first)}; {_plain(second)}") from None
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOENT
+
+
+def _plain(error: Exception) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def _read(path: str) -> dict[Any, Any]:
+    with BlockFile(path) as file:
+        if file.size > LARGEST:
+            raise ConfigTableError(f"{path}: {file.size} bytes are no table")
+        raw = file.read(0, file.size)
+    try:
+        found = parse(raw)
+    except ValueError as error:
+        raise ConfigTableError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigTableError(f"{path}: line 1, column 1: this is no object")
+    return found
+
+
+def parse(text: str | bytes) -> Any:
+    """What a JSON text says; names may be whole numbers without quotes, and become int.
+
+    text  bytes are UTF-8
+    Raises ValueError that names line and column (of characters, the first is 1). Takes time and memory in proportion to
+    the text, whatever stands in it.
+
+    >>> parse('{"a":{0:12,"1":[true,null]}}')
+    {'a': {0: 12, '1': [True, None]}}
+    """
+    return _Parser(_decoded(text) if isinstance(text, bytes) else text).parse()
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode()
+        raise _error(before, len(before), "no UTF-8") from None
+
+
+def _error(text: str, pos: int, what: str) -> ValueError:
+    line_start = text.rfind("\n", 0, pos) + 1
+    return ValueError(f"line {text.count(chr(10), 0, pos) + 1}, column {pos - line_start + 1}: {what}")
+
+
+class _Parser:
+    """One pass over a text. What is open stands in a list of ours: depth costs no stack."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._pos = 0
+        self._open: list[dict[Any, Any] | list[Any]] = []
+
+    def parse(self) -> Any:
+        """The one value of the text."""
+        self._skip_blanks()
+        if self._pos == len(self._text):
+            raise self._wrong("empty" if self._pos == 0 else "nothing but blanks")
+        whole: list[Any] = []
+        self._value(whole, None)
+        while self._open:
+            self._next_entry(self._open[-1])
+        self._skip_blanks()
+        if self._pos < len(self._text):
+            raise self._wrong("more behind the end")
+        return whole[0]
+
+    def _next_entry(self, inner: dict[Any, Any] | list[Any]) -> None:
+        """Read one entry of the innermost open object or list, or its end."""
+        closing = "}" if isinstance(inner, dict) else "]"
+        self._skip_blanks()
+        if self._take(closing):
+            self._open.pop()
+            return
+        if inner:
+            if not self._take(","):
+                raise self._wrong(f"expected , or {closing}")
+            self._skip_blanks()
+        name = None
+        if isinstance(inner, dict):
+            name = self._name()
+            self._skip_blanks()
+            if not self._take(":"):
+                raise self._wrong("expected :")
+            self._skip_blanks()
+        self._value(inner, name)
+
+    def _value(self, into: dict[Any, Any] | list[Any], name: Any) -> None:
+        """Read a value, or the beginning of an object or list, into what is around it."""
+        char = self._text[self._pos : self._pos + 1]
+        value: Any
+        if char in ("{", "["):
+            if len(self._open) == DEEPEST:
+                raise self._wrong(f"more than {DEEPEST} objects and lists within each other")
+            self._pos += 1
+            value = {} if char == "{" else []
+            self._open.append(value)
+        elif char == '"':
+            value = self._string()
+        else:
+            value = self._number_or_word()
+        if isinstance(into, dict):
+            into[name] = value
+        else:
+            into.append(value)
+
+    def _name(self) -> str | int:
+        if self._text.startswith('"', self._pos):
+            return self._string()
+        if match := _INTEGER_NAME.match(self._text, self._pos):
+            self._pos = match.end()
+            return int(match[0])
+        raise self._wrong("expected a name in quotes, or a whole number")
+
+    def _string(self) -> str:
+        start, pos = self._pos, self._pos + 1
+        while (match := _END_OR_ESCAPE.search(self._text, pos)) is not None:
+            pos = match.end()
+            if match[0] == '"':
+                break
+            pos += 1
+        else:
+            raise self._wrong("a string without an end")
+        try:
+            value = json.loads(self._text[start:pos])
+        except json.JSONDecodeError as error:
+            self._pos += error.pos
+            raise self._wrong("a control character, or no escape that JSON has") from None
+        self._pos = pos
+        assert isinstance(value, str)
+        return value
+
+    def _number_or_word(self) -> Any:
+        for word, value in _WORDS.items():
+            if self._text.startswith(word, self._pos):
+                self._pos += len(word)
+                return value
+        match = _NUMBER.match(self._text, self._pos)
+        if match is None:
+            raise self._wrong("expected a value")
+        self._pos = match.end()
+        return int(match[0]) if match.lastindex is None else float(match[0])
+
+    def _skip_blanks(self) -> None:
+        match = _BLANK.match(self._text, self._pos)
+        assert match is not None
+        self._pos = match.end()
+
+    def _take(self, char: str) -> bool:
+        if self._text.startswith(char, self._pos):
+            self._pos += 1
+            return True
+        return False
+
+    def _wrong(self, what: str) -> ValueError:
+        return _error(self._text, self._pos, what)
