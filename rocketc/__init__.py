@@ -24,6 +24,7 @@ from rocketc.errors import (
     StoreLockedError,
 )
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
+from rocketc.export import ExportReport, export
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
 
@@ -58,6 +59,7 @@ __all__ = [
     "encode",
     "encode_batch",
     "encode_blank",
+    "export",
     "scan",
     "verify",
 ]

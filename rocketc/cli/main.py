@@ -13,6 +13,7 @@ import click
 COMMANDS = {
     "cat": "rocketc.cli.cat:cat",
     "info": "rocketc.cli.info:info",
+    "export": "rocketc.cli.export:export",
 }
 
 

@@ -1,0 +1,200 @@
+"""rocketc export: messages of a store as files for other tools."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from rocketc._arrow import COLUMN_NAMES
+from rocketc.cli.arguments import Number
+from rocketc.cli.output import DamageNotes, Out, ends_quietly, note
+from rocketc.cli.progress import progress
+from rocketc.cli.selection import Selection, selects
+from rocketc.cli.tables import many, show_size
+from rocketc.export import Export, ExportReport
+from rocketc.export.columns import ROW_GROUP_BYTES
+from rocketc.export.folder import SOURCES
+from rocketc.export.formats import COMPRESSIONS
+
+
+class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Names with commas between them, each one of those that are known."""
+
+    name = "names"
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        names = value if isinstance(value, list) else [name.strip() for name in value.split(",")]
+        for name in names:
+            if name not in self._known:
+                self.fail(f"{name!r} is none of {', '.join(self._known)}", param, ctx)
+            if names.count(name) > 1:
+                self.fail(f"{name!r} comes twice", param, ctx)
+        return names
+
+
+class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Bytes, or with a unit: 64MiB, 1G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number = value.upper().removesuffix("B").removesuffix("I")
+        shift = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
+        digits = number[:-1] if shift else number
+        if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits) << shift < 1 << 40:
+            self.fail(f"{value!r} is no size; such as 64MiB", param, ctx)
+        return int(digits) << shift
+
+
+class _Ended(BaseException):
+    """SIGTERM or SIGHUP came."""
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """While entered, a signal that ends a process is an exception, so that nothing half done is left behind."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise _Ended(number)
+
+    usual = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in usual.items():
+        if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+@click.command(
+    short_help="Write messages to Parquet, Arrow, CSV or JSON Lines.",
+    epilog="""\b
+Examples:
+  rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31
+  rocketc export /data/store -o lake/ --partition-by topic,date""",
+)
+@selects
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="Where to: .jsonl .csv .parquet .arrow .feather, .jsonl.gz .csv.zst and so on; `-` is stdout; a folder with "
+    "--partition-by.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(list(COMPRESSIONS)), help="The format, where the suffix does not say it."
+)
+@click.option("--columns", type=Names(COLUMN_NAMES), metavar="A,B,C", help="Only these columns, in this order.")
+@click.option(
+    "--partition-by",
+    type=Names(list(SOURCES)),
+    metavar="A,B",
+    help="A folder for each value: topic, date (UTC day of storeTimestamp), queueId.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(sorted({name for names in COMPRESSIONS.values() for name in names})),
+    help="Usual: zstd for Parquet, none for Arrow, as the suffix says for text.",
+)
+@click.option(
+    "--row-group-size",
+    type=Size(),
+    default=ROW_GROUP_BYTES,
+    metavar="SIZE",
+    help="Of Parquet and Arrow: bytes of a row group before they are compressed. Usual: 64MiB.",
+)
+@click.option("--force", is_flag=True, help="Replace what is there: a file, or a folder with an older export.")
+@click.option("--jobs", type=Number(1, 256), metavar="N", help="Threads. Usual: one for each core.")
+@click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON object on stdout.")
+@ends_quietly
+def export(
+    selection: Selection,
+    output: str,
+    form: str | None,
+    columns: list[str] | None,
+    partition_by: list[str] | None,
+    compression: str | None,
+    row_group_size: int,
+    force: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    """Write the messages of a store to a file, or to a folder of partitions, in the order of the log.
+
+    The file appears when it is whole: an export that fails or is killed leaves none. Parquet and Arrow need pyarrow.
+    JSON lines are those of `rocketc cat --json`; times in CSV are ISO-8601 in UTC, and a body that is no UTF-8 stands
+    in its column bodyBase64. Damage is stepped over and told on stderr; the exit code is 1 then.
+    """
+    to_stdout = output == "-"
+    if to_stdout and as_json:
+        raise click.UsageError("--json tells on stdout what was written: not with -o -")
+    if to_stdout and sys.stdout is not None and sys.stdout.isatty():
+        raise click.UsageError("-o - is for a pipe, and stdout is a terminal: rocketc cat shows messages")
+    with Out() as out, DamageNotes(out):
+        scan = selection.scan(columns=columns)
+        try:
+            plan = Export(
+                scan,
+                sys.stdout.buffer if to_stdout else output,
+                form or ("jsonl" if to_stdout else None),
+                partition_by=partition_by or (),
+                compression=compression,
+                row_group_size=row_group_size,
+                overwrite=force,
+                jobs=jobs,
+            )
+        except FileExistsError as error:
+            raise click.UsageError(_tell_existing(error)) from None
+        except (ValueError, NotADirectoryError) as error:
+            raise click.UsageError(str(error)) from None
+        try:
+            with _signals_raise(), progress("exporting", scan.bytes) as tell:
+                report = plan.run(tell)
+        except _Ended as error:
+            return 128 + int(error.args[0])
+        except ImportError as error:
+            note(str(error))
+            return 1
+        if as_json:
+            out.write((json.dumps(_summary(report), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+    if not as_json:
+        where = "" if report.path is None else f" to {report.path}"
+        files = f" in {many(report.files, 'file')}" if partition_by else ""
+        note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}")
+    return selection.conclude(report.scan)
+
+
+def _tell_existing(error: FileExistsError) -> str:
+    if error.errno == errno.ENOTEMPTY:
+        return f"{error.filename}: {error.strerror}: it is not replaced"
+    return f"{error.filename} exists: --force replaces it"
+
+
+def _summary(report: ExportReport) -> dict[str, Any]:
+    damage = [{"file": d.file, "start": d.start, "stop": d.stop, "reason": d.reason} for d in report.scan.damage]
+    return {
+        "path": report.path,
+        "format": report.format,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "files": report.files,
+        "bytesRead": report.scan.bytes,
+        "damage": damage,
+        "missing": report.scan.missing,
+    }

@@ -1,0 +1,290 @@
+"""Messages of a scan as files for other tools: JSON Lines, CSV, Parquet, Arrow; one file, or a folder of partitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from rocketc import arrow
+from rocketc._message import Message
+from rocketc.export.ahead import ahead
+from rocketc.export.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
+from rocketc.export.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
+from rocketc.export.formats import Format, Name, choose_format
+from rocketc.export.sinks import (
+    Sink,
+    is_special,
+    refuse_existing,
+    refuse_existing_folder,
+    sink_to_stream,
+    whole_file,
+    whole_folder,
+)
+from rocketc.export.text import TextFile, encoder
+from rocketc.scan import Scan, ScanReport
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Export", "ExportReport", "export"]
+
+Tell = Callable[[int], None]
+T = TypeVar("T")
+
+_BATCHES_AHEAD = 2
+_TEXTS_AHEAD = 64  # of a block of messages each
+_TOLD_EVERY = 64  # blocks of messages
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export has written.
+
+    path    the file or folder; None: a stream of the caller's
+    format  "jsonl", "csv", "parquet", "arrow"
+    rows    messages
+    bytes   of all files
+    files   how many
+    scan    what was read, and the damage that was met
+    """
+
+    path: str | None
+    format: str
+    rows: int
+    bytes: int
+    files: int
+    scan: ScanReport
+
+
+def export(
+    scan: Scan,
+    path: str | os.PathLike[str] | BinaryIO,
+    format: str | None = None,
+    *,
+    partition_by: str | Sequence[str] = (),
+    compression: str | None = None,
+    row_group_size: int = ROW_GROUP_BYTES,
+    overwrite: bool = False,
+    jobs: int | None = None,
+    progress: Tell | None = None,
+) -> ExportReport:
+    """Write the messages of a scan to a file, or to a folder of partitions, in the order of the log.
+
+    The name appears when all is written and on the disk: an error or a kill leaves what was there before.
+
+    scan            its columns are written; JSON Lines have a key for each
+    path            file, folder if there is partition_by, or a binary file that is open for writing (Arrow is a
+                    stream then)
+    format          "jsonl", "csv", "parquet", "arrow"; None: the suffix says it (.feather is "arrow"; .jsonl.gz,
+                    .csv.zst are compressed); a folder is Parquet
+    partition_by    some of "topic", "date" (UTC day of storeTimestamp), "queueId": the levels of the folder
+    compression     Parquet: "zstd" (default), "snappy", "gzip", "lz4", "none"; Arrow: "none" (default, can be mapped),
+                    "zstd", "lz4"; text: as the suffix says, or "gzip", "zstd", "none"
+    row_group_size  bytes of a row group in memory, about; it has no more than 2**20 rows
+    overwrite       replace an existing file, or a folder that holds nothing but an older export
+    jobs            threads, None: as many as cores
+    progress        called with the bytes of the log that are done, maybe by another thread
+    Raises ValueError for options that do not fit, FileExistsError, StoreFullError if the disk is full, StoreIOError
+    for what else goes wrong in writing, and what reading the scan raises.
+
+    >>> import pathlib, tempfile, rocketc
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "orders.csv")
+    >>> rocketc.export(rocketc.decode(rocketc.encode("orders", b"hi"), columns=["topic", "body"]), path).rows
+    1
+    >>> path.read_text().splitlines()
+    ['topic,body,bodyBase64', 'orders,hi,']
+    """
+    plan = Export(
+        scan,
+        path,
+        format,
+        partition_by=partition_by,
+        compression=compression,
+        row_group_size=row_group_size,
+        overwrite=overwrite,
+        jobs=jobs,
+    )
+    return plan.run(progress)
+
+
+class Export:
+    """An export whose options are checked and fit; run() does it."""
+
+    def __init__(
+        self,
+        scan: Scan,
+        path: str | os.PathLike[str] | BinaryIO,
+        format: str | None = None,
+        *,
+        partition_by: str | Sequence[str] = (),
+        compression: str | None = None,
+        row_group_size: int = ROW_GROUP_BYTES,
+        overwrite: bool = False,
+        jobs: int | None = None,
+    ) -> None:
+        self._scan = scan
+        self._columns = list(scan._columns)
+        self._by = _checked_partition(partition_by)
+        self._overwrite = overwrite
+        self._row_group_size = _at_least_1("row_group_size", row_group_size)
+        self._jobs = _at_least_1("jobs", jobs) if jobs is not None else min(os.cpu_count() or 1, 8)
+        self.path, self._stream = None, None
+        if isinstance(path, (str, os.PathLike)):
+            self.path = os.fspath(path)
+        else:
+            self._stream = path
+        default: Name | None = "parquet" if self._by else None
+        self.format: Format = choose_format(self.path or "", format, compression, default)
+        self._check_place()
+
+    def _check_place(self) -> None:
+        if self.path is None:
+            if self._by:
+                raise ValueError("partition_by needs a folder, not a stream")
+            return
+        for inside in _folders_read(self._scan):
+            if _is_within(self.path, inside):
+                raise ValueError(f"{self.path!r} lies in {inside!r}, which is read")
+        for file in _files_read(self._scan):
+            if os.path.realpath(file) == os.path.realpath(self.path) or (self._by and _is_within(file, self.path)):
+                raise ValueError(f"{self.path!r} holds {file!r}, which is read")
+        if self._by:
+            refuse_existing_folder(self.path, self._overwrite, is_partition)
+        elif self.path.endswith(os.sep) or os.path.isdir(self.path):
+            raise ValueError(f"{self.path!r} is a folder: partition_by says what stands in it")
+        elif not is_special(self.path):
+            refuse_existing(os.path.realpath(self.path), self._overwrite)
+
+    def run(self, progress: Tell | None = None) -> ExportReport:
+        """Do it.
+
+        >>> import io, rocketc
+        >>> out = io.BytesIO()
+        >>> Export(rocketc.decode(rocketc.encode("orders", b"hi"), columns=["body"]), out, "jsonl").run().bytes
+        15
+        """
+        tell = progress or (lambda done: None)
+        if self.path is not None and self._by:
+            with whole_folder(self.path, self._overwrite, is_partition) as root:
+                size, files = self._fill(root, tell)
+        elif self.path is not None:
+            with whole_file(self.path, self._overwrite) as sink:
+                size, files = self._write(sink, is_special(self.path), tell), 1
+        else:
+            assert self._stream is not None
+            sink = sink_to_stream(self._stream)
+            size, files = self._write(sink, True, tell), 1
+        report = self._scan.report
+        return ExportReport(self.path, self.format.name, report.records, size, files, report)
+
+    def _file(self, sink: Sink, header: bytes, columns: Sequence[str], stream: bool) -> PartFile:
+        if self.format.is_text:
+            return TextFile(sink, self.format, header)
+        ordered = len(self._scan._logs) < 2
+        return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
+
+    def _write(self, sink: Sink, stream: bool, tell: Tell) -> int:
+        """All rows into one file; its bytes."""
+        try:
+            if self.format.is_text:
+                header, encode = encoder(self.format, self._columns)
+                file = self._file(sink, header, self._columns, stream)
+                # To be made ahead only if there is something to do meanwhile without the GIL.
+                room = _TEXTS_AHEAD if self.format.compression != "none" else 0
+                with closing(self._ahead(map(encode, self._blocks(tell)), room)) as texts:
+                    for text in texts:
+                        file.write(text)
+            else:
+                file = self._file(sink, b"", self._columns, stream)
+                with closing(self._ahead(self._batches(self._columns, tell), _BATCHES_AHEAD)) as batches:
+                    for table in gathered(batches, self._row_group_size):
+                        file.write(table)
+                        del table  # before the next one is put together
+            file.close()
+            sink.flush()
+        except BaseException:
+            sink.drop()
+            raise
+        return sink.bytes
+
+    def _fill(self, root: str, tell: Tell) -> tuple[int, int]:
+        """All rows into the partitions of a folder; bytes and files."""
+        assert self.path is not None
+        whole = self.format.name == "jsonl"  # a line is the same wherever it stands
+        columns = [name for name in self._columns if whole or name not in self._by]
+        header, encode = encoder(self.format, columns) if self.format.is_text else (b"", None)
+        parts = Parts(root, self.path, self._by, self.format.suffix, lambda to: self._file(to, header, columns, False))
+        try:
+            if encode is not None:
+                fill_with_text(self._blocks(tell), self._by, parts, encode)
+            else:
+                needed = [SOURCES[by] for by in self._by if SOURCES[by] not in self._columns]
+                batches = self._batches([*self._columns, *needed], tell)
+                with (
+                    ThreadPoolExecutor(self._jobs) if self._jobs > 1 else nullcontext() as pool,
+                    closing(self._ahead(batches, _BATCHES_AHEAD)) as made,
+                ):
+                    fill_with_columns(made, columns, self._by, parts, pool)
+            parts.close()
+        except BaseException:
+            parts.drop()
+            raise
+        return parts.bytes, parts.files
+
+    def _ahead(self, items: Iterable[T], room: int) -> Generator[T, None, None]:
+        """The items; made ahead, so many of them, if more than one thread may work."""
+        if room and self._jobs > 1:
+            return ahead(items, room)
+        return (item for item in items)
+
+    def _batches(self, columns: Sequence[str], tell: Tell) -> Generator[pyarrow.RecordBatch, None, None]:
+        run = self._scan._begin(columns)
+        for batch in arrow.record_batches(run.batches()):
+            tell(run.report().bytes)
+            yield batch
+
+    def _blocks(self, tell: Tell) -> Generator[list[Message], None, None]:
+        run = self._scan._begin([])
+        for number, block in enumerate(run.blocks()):
+            if not number % _TOLD_EVERY:
+                tell(run.report().bytes)
+            yield block
+
+
+def _checked_partition(by: str | Sequence[str]) -> tuple[str, ...]:
+    names = (by,) if isinstance(by, str) else tuple(by)
+    for name in names:
+        if name not in SOURCES:
+            raise ValueError(f"partition_by: {name!r} is none of {', '.join(SOURCES)}")
+        if names.count(name) > 1:
+            raise ValueError(f"partition_by: {name!r} comes twice")
+    return names
+
+
+def _at_least_1(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name}={value}: at least 1")
+    return value
+
+
+def _files_read(scan: Scan) -> list[str]:
+    return [file.path for log in scan._logs for file in log.files]
+
+
+def _folders_read(scan: Scan) -> set[str]:
+    """Where nothing may be written: the folders that the scan was given, and the stores that its files belong to."""
+    given = scan._path if isinstance(scan._path, list) else [scan._path]
+    folders = {os.fspath(path) for path in given if scan._logs and os.path.isdir(path)}
+    for folder in {os.path.dirname(os.path.realpath(file)) for file in _files_read(scan)}:
+        if os.path.basename(folder) == "commitlog":
+            folders.add(os.path.dirname(folder))
+    return folders
+
+
+def _is_within(path: str, folder: str) -> bool:
+    inner, outer = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([inner, outer]) == outer
