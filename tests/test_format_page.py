@@ -100,9 +100,30 @@ def test_record():
     ]
 
 
-def test_batch_entry():
-    starts = {cell.name: getattr(native, f"RC_ENTRY_{snake(cell.name)}_AT") for cell in fixed("Batches")}
-    assert fixed("Batches") == of_layout(starts)
+# Drawing: prefix of its constants, and the names that layout.h shortens.
+UNITS = {
+    "Batches": ("ENTRY", {}),
+    "3. Consume queues": ("CQ", {"physicalOffset": "PHY_OFFSET"}),
+    "Queues of batches": ("BCQ", {"physicalOffset": "PHY_OFFSET"}),
+    "Extension files": ("EXT", {"bit map": "BIT_MAP"}),
+    "4. Index files": ("INDEX", {"hashSlotCount": "SLOT_COUNT", "indexCount": "COUNT"}),
+    "4. Index files 2": ("INDEX", {}),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units(name):
+    prefix, short = UNITS[name]
+    drawn = fixed(name)
+    starts = {c.name: getattr(native, f"RC_{prefix}_{short.get(c.name, snake(c.name))}_AT") for c in drawn}
+    expected = of_layout(starts)
+    if drawn[-1].width:  # the unit ends here
+        end = native.RC_INDEX_HEADER_BYTES if name == "4. Index files" else getattr(native, f"RC_{prefix}_UNIT_BYTES")
+        expected[-1] = Cell(drawn[-1].name, expected[-1].at, end - expected[-1].at)
+    assert drawn == expected
+
+
+def test_end_of_a_batch_entry():
     assert drawings()["Batches"][-2:] == [Cell("propertiesLength", None, 2), Cell("properties", None, None)]
 
 
@@ -152,8 +173,8 @@ def test_sizes():
     assert fixed("Message ids") == [Cell("address", 0, 4), Cell("port", 4, 4), Cell("physicalOffset", 8, 8)]
     assert [cell.at for cell in fixed("Message ids 2")] == [0, 4, 6, 10, 14]
     assert width("Blank record") == n.RC_BLANK_BYTES
-    assert width("Extension files") == width("3. Consume queues") == width("4. Index files 2") == 20
-    assert width("Queues of batches") == 46
+    assert width("Extension files") == n.RC_EXT_MIN_BYTES
+    assert f"`size` {n.RC_CQ_PRE_BLANK_SIZE}, `tagsCode` 0" in FLAT
     assert 2 * width("Message ids") == n.RC_MSG_ID_V4_CHARS == 2 * width("Message ids 2") == 32
     assert f"smallest record has {n.RC_MSG_MIN_BYTES} bytes" in FLAT
     assert f"`totalSize` at least {n.RC_MSG_MIN_BYTES} " in FLAT
