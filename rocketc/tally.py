@@ -20,8 +20,8 @@ _LOOK = 0.1  # seconds between two looks at how far the threads are
 class Group(NamedTuple):
     """What some messages have in common, and their sums.
 
-    values     one for each dimension: a str, or an int (a queue id; ms at which a minute, hour or day begins; the power
-               of two that a size reaches), or None if the messages have none
+    values     one for each dimension: a str, or an int (a queue id; ms at which a second, minute, hour or day begins; the
+               power of two that a size reaches), or None if the messages have none
     bytes      stored bytes; a record that holds an inner batch counts once
     first      store timestamp of the earliest, ms; None: there is none
     last       of the latest
@@ -44,16 +44,24 @@ class Group(NamedTuple):
         >>> Group.total([Group(("a",), 1, 99, 5, 5, 99, 99), Group(("b",), 2, 300, 4, 9, 120, 180)])
         Group(values=(), messages=3, bytes=399, first=4, last=9, smallest=99, largest=180)
         """
-        some = [group for group in groups if group.messages]
-        return cls(
-            (),
-            sum(group.messages for group in some),
-            sum(group.bytes for group in some),
-            min((group.first for group in some if group.first is not None), default=None),
-            max((group.last for group in some if group.last is not None), default=None),
-            min((group.smallest for group in some if group.smallest is not None), default=None),
-            max((group.largest for group in some if group.largest is not None), default=None),
-        )
+        out = cls((), 0, 0, None, None, None, None)
+        for group in groups:
+            out = cls(
+                (),
+                out.messages + group.messages,
+                out.bytes + group.bytes,
+                _of_both(min, out.first, group.first),
+                _of_both(max, out.last, group.last),
+                _of_both(min, out.smallest, group.smallest),
+                _of_both(max, out.largest, group.largest),
+            )
+        return out
+
+
+def _of_both(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return choose(a, b)
 
 
 class Count:

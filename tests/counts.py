@@ -33,6 +33,7 @@ DIMENSIONS: dict[str, Callable[[Any], Any]] = {
     "key": lambda r: r.get("keys"),
     "host": lambda r: r["bornHost"],
     "store-host": lambda r: r["storeHost"],
+    "second": lambda r: _begin(r, 1000),
     "minute": lambda r: _begin(r, MINUTE),
     "hour": lambda r: _begin(r, 60 * MINUTE),
     "day": lambda r: _begin(r, 24 * 60 * MINUTE),

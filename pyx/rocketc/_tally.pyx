@@ -63,7 +63,7 @@ cdef enum Kind:
     BY_SIZE                     # the power of two that the stored size reaches
 
 cdef enum:
-    DIMENSIONS_MAX = 10
+    DIMENSIONS_MAX = 11
     TEXT_MAX = 3 * RC_PROPERTIES_MAX_BYTES      # a topic or property, should all of it become U+FFFD
     SUB_BITS = 5                                # a bucket of sizes is 1/32 of its power of two wide
     SUB_BUCKETS = 1 << SUB_BITS
@@ -90,7 +90,7 @@ ctypedef struct Group:
     int64_t first               # store timestamps in ms; NO_TIME: none seen
     int64_t last
 
-_MINUTE = 60_000
+_SECOND = 1000
 _DIMENSIONS = {
     "topic": (BY_TEXT, COL_TOPIC, 0),
     "queue": (BY_NUMBER, COL_QUEUE_ID, 0),
@@ -98,9 +98,10 @@ _DIMENSIONS = {
     "key": (BY_TEXT, COL_KEYS, 0),
     "host": (BY_TEXT, COL_BORN_HOST, 0),
     "store-host": (BY_TEXT, COL_STORE_HOST, 0),
-    "minute": (BY_TIME, COL_STORE_TIMESTAMP, _MINUTE),
-    "hour": (BY_TIME, COL_STORE_TIMESTAMP, 60 * _MINUTE),
-    "day": (BY_TIME, COL_STORE_TIMESTAMP, 24 * 60 * _MINUTE),
+    "second": (BY_TIME, COL_STORE_TIMESTAMP, _SECOND),
+    "minute": (BY_TIME, COL_STORE_TIMESTAMP, 60 * _SECOND),
+    "hour": (BY_TIME, COL_STORE_TIMESTAMP, 3600 * _SECOND),
+    "day": (BY_TIME, COL_STORE_TIMESTAMP, 24 * 3600 * _SECOND),
     "size": (BY_SIZE, COL_STORE_SIZE, 0),
 }
 DIMENSIONS = tuple(_DIMENSIONS)
@@ -263,8 +264,8 @@ cdef class Tally:
     def __iter__(self):
         """Each group: values, messages, stored bytes, first and last store timestamp (ms), smallest and largest record.
 
-        A value is a str, None if the messages have none, or an int: a queue id, the ms at which a minute, hour or day
-        begins, the power of two that a size reaches.
+        A value is a str, None if the messages have none, or an int: a queue id, the ms at which a second, minute, hour or
+        day begins, the power of two that a size reaches.
         """
         cdef size_t i
         for i in range(self._used):

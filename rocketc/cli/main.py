@@ -12,8 +12,13 @@ import click
 # Name -> where it is; its module is loaded when it is asked for.
 COMMANDS = {
     "cat": "rocketc.cli.cat:cat",
+    "get": "rocketc.cli.get:get",
     "info": "rocketc.cli.info:info",
+    "decode-id": "rocketc.cli.decode_id:decode_id",
+    "verify": "rocketc.cli.verify:verify",
+    "stats": "rocketc.cli.stats:stats",
     "export": "rocketc.cli.export:export",
+    "completion": "rocketc.cli.completion:completion",
 }
 
 

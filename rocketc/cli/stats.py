@@ -1,0 +1,415 @@
+"""rocketc stats: who sends how much, and when; as a table, a picture or JSON."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import heapq
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketc.cli import plots
+from rocketc.cli.arguments import Number
+from rocketc.cli.output import Out, ends_quietly, in_words, note, visible, visible_json
+from rocketc.cli.progress import progress
+from rocketc.cli.selection import Selection, selects
+from rocketc.cli.tables import facts, many, render, show_size, width
+from rocketc.cli.times import EPOCH, show_span, show_time
+from rocketc.tally import DIMENSIONS, Count, Group, count
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Value = str | int | None
+
+TIMES = {"second": "%Y-%m-%dT%H:%M:%SZ", "minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%H:%MZ", "day": "%Y-%m-%d"}
+JSON_KEYS = {"queue": "queueId", "tag": "tags", "key": "keys", "host": "bornHost", "store-host": "storeHost"}
+TEXTS = ("topic", "tag", "key", "host", "store-host")
+DAY = 24 * 3_600_000
+TOP = 20  # groups of a table that has no order of its own
+BATCH_BYTES = 4 << 20  # what a batch of columns takes of it stays in the cache
+
+_ALIASES = {word.lower(): name for name, word in JSON_KEYS.items()} | {"born-host": "host"}
+
+
+class By(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Names of dimensions with commas between; also those that the columns have."""
+
+    name = "dimensions"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip().lower() for word in value.split(",")]
+        names = tuple(_ALIASES.get(word, word) for word in words) if words != [""] else ()
+        for name in names:
+            if name not in DIMENSIONS:
+                near = difflib.get_close_matches(name, DIMENSIONS, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                self.fail(f"{name!r} is none of {', '.join(DIMENSIONS)}{hint}", param, ctx)
+        if len(set(names)) < len(names):
+            self.fail(f"a name comes twice in {value!r}", param, ctx)
+        return names
+
+
+@dataclass(frozen=True)
+class View:
+    """The groups that are shown.
+
+    groups      in their order
+    other       the sums of those that are not shown, or None
+    other_name  how many these are
+    other_count the same as a number; at least so many if the tally was full
+    """
+
+    groups: list[Group]
+    other: Group | None
+    other_name: str
+    other_count: int
+
+
+@click.command(
+    short_help="Count messages and bytes by topic, tag, host, hour.",
+    context_settings={"default_map": {"crc": "none"}},
+    epilog="""\b
+Examples:
+  rocketc stats /data/store --by topic,queue
+  rocketc stats /data/store -t orders --by hour,tag --plot""",
+)
+@selects
+@click.option(
+    "--by",
+    type=By(),
+    default="topic",
+    metavar="NAME,..",
+    help=f"What makes a group, any of: {', '.join(DIMENSIONS)}. Times are UTC, of the store; host is where a message "
+    "was born; size is a power of two. '' is one group of all. Default: topic.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["bytes", "messages", "name", "time"]),
+    help="Order of the groups: largest first, by name, or by first store time. Default: bytes; name (so the order of "
+    "time) if a time or size is in --by.",
+)
+@click.option(
+    "--top",
+    type=Number(0),
+    metavar="N",
+    help=f"Only the N largest, and the others as one; 0: all. Default: {TOP}; all with --json, or if a time or size is "
+    "in --by.",
+)
+@click.option("--plot", is_flag=True, help="Draw bars, over time if there is a time in --by. Needs rocketc[plot].")
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a group; times in ms.")
+@ends_quietly
+def stats(
+    selection: Selection, by: tuple[str, ...], sort: str | None, top: int | None, plot: bool, as_json: bool
+) -> int:
+    """Count the messages of a store, a commit log folder, or files, and the bytes that they take on the disk.
+
+    Bodies are not read unless --crc or --grep asks for it: headers are checked, but `rocketc verify` is what finds
+    rotten bodies. Damage is stepped over and told on stderr; the exit code is 1 then.
+    """
+    if plot and as_json:
+        raise click.UsageError("--json and --plot exclude each other")
+    if plot:
+        try:
+            plots.import_plotext()
+        except ImportError as error:
+            raise click.UsageError(str(error)) from None
+    found = _count(selection, by)
+    ordered = any(name in TIMES or name == "size" for name in by)
+    if top is None:
+        top = 0 if as_json or ordered else TOP
+    view = choose(found, sort or ("name" if ordered else "bytes"), top)
+    with Out() as out:
+        if as_json:
+            for line in to_json(found, view):
+                out.write(_encode(visible_json(line) if out.is_terminal else line))
+        elif not found.total.messages:
+            note("no message is counted")
+        elif plot:
+            out.write(_encode(picture(found, view, sort == "messages", out.has_colour)))
+        else:
+            out.write(_encode(table(found, view, out.has_colour)))
+    if found.more.messages:
+        note(
+            f"there are more than {len(found)} groups: {many(found.more.messages, 'message')} of those that came later "
+            "are counted together"
+        )
+    for damage in found.report.damage:
+        note(f"{damage}{in_words(damage.reason)}")
+    return selection.conclude(found.report)
+
+
+for _parameter in stats.params:
+    if _parameter.name == "crc" and isinstance(_parameter, click.Option):
+        _parameter.help = "What is checked: nothing (default); the body; the properties too, where they have a CRC."
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _count(selection: Selection, by: tuple[str, ...]) -> Count:
+    options = selection.options
+    strict = options["errors"] == "raise"
+    # One thread meets the first damage first, and lets Ctrl-C end a --grep.
+    threads = 1 if strict or options["where"] is not None else None
+    scan = selection.scan(errors="raise" if strict else "skip", batch_bytes=BATCH_BYTES)
+    with progress("counting", scan.bytes) as tell:
+        return count(scan, by, threads=threads, tell=tell)
+
+
+# ---- which groups, in which order
+
+
+def choose(found: Count, sort: str, top: int) -> View:
+    """The `top` largest groups (0: all) in order, and the sums of the others."""
+    size: Callable[[Group], Any] = _by_messages if sort == "messages" else _by_bytes
+    if not top or top >= len(found):
+        groups = list(found)
+        other = found.more if found.more.messages else None
+        hidden = 0
+    else:
+        groups = heapq.nsmallest(top, found, key=size)
+        shown = {group.values for group in groups}
+        other = Group.total([found.more, *_rest(found, shown)] if found.more.messages else _rest(found, shown))
+        hidden = len(found) - top
+    groups.sort(key={"name": _by_name, "time": _by_time}.get(sort, size))
+    if found.more.messages:
+        return View(groups, other, f"(other: more than {many(hidden, 'group')})", hidden)
+    return View(groups, other, f"(other: {many(hidden, 'group')})", hidden)
+
+
+def _rest(found: Count, shown: set[tuple[Value, ...]]) -> Iterator[Group]:
+    return (group for group in found if group.values not in shown)
+
+
+def _by_name(group: Group) -> Any:
+    return [(value is not None, value) for value in group.values]
+
+
+def _by_bytes(group: Group) -> Any:
+    return -group.bytes, -group.messages, _by_name(group)
+
+
+def _by_messages(group: Group) -> Any:
+    return -group.messages, -group.bytes, _by_name(group)
+
+
+def _by_time(group: Group) -> Any:
+    return group.first is None, group.first or 0, _by_name(group)
+
+
+# ---- JSON
+
+
+def to_json(found: Count, view: View) -> Iterator[str]:
+    """A line for each group; then one for the others, which has `otherGroups` instead of names."""
+    for group in view.groups:
+        named = zip(found.by, group.values, strict=True)
+        yield _object({JSON_KEYS.get(name, name): value for name, value in named if value is not None}, group)
+    if view.other is not None:
+        yield _object({"otherGroups": view.other_count}, view.other)
+
+
+def _object(names: dict[str, Any], group: Group) -> str:
+    sums = {
+        "messages": group.messages,
+        "storeSize": group.bytes,
+        "minStoreSize": group.smallest,
+        "maxStoreSize": group.largest,
+        "firstStoreTimestamp": group.first,
+        "lastStoreTimestamp": group.last,
+    }
+    known = {key: value for key, value in sums.items() if value is not None}
+    return json.dumps(names | known, ensure_ascii=False) + "\n"
+
+
+# ---- the table
+
+
+def show_value(name: str, value: Value) -> str:
+    """What a group is called.
+
+    >>> show_value("hour", 1_700_000_400_000 // 3_600_000 * 3_600_000), show_value("size", 512), show_value("tag", None)
+    ('2023-11-14T22:00Z', '512 B to 1 KiB', '(none)')
+    """
+    if value is None:
+        return "(none)"
+    if name in TIMES:
+        try:
+            return (EPOCH + datetime.timedelta(milliseconds=int(value))).strftime(TIMES[name])
+        except OverflowError:
+            return show_time(int(value))
+    if name == "size":
+        return f"{_round(int(value))} to {_round(2 * int(value))}"
+    return visible(str(value)) or '""'
+
+
+def _round(size: int) -> str:
+    return show_size(size).replace(".0 ", " ")
+
+
+def show_share(part: int, whole: int) -> str:
+    """
+    >>> show_share(1, 3), show_share(1, 100_000), show_share(3, 3), show_share(0, 0)
+    ('33.3%', '<0.1%', '100%', '0%')
+    """
+    if part == 0 or part == whole:
+        return "100%" if part else "0%"
+    if 1000 * part < whole:
+        return "<0.1%"
+    return f"{min(100 * part / whole, 99.9):.1f}%"
+
+
+def table(found: Count, view: View, colour: bool) -> str:
+    """Times and sizes of all, and a line for each group; as wide as the terminal, or 80 columns."""
+    return render([facts(_about_all(found)), "", _groups(found, view)], colour)
+
+
+def _about_all(found: Count) -> Iterator[tuple[str, str, str]]:
+    total = found.total
+    if total.first is not None and total.last is not None:
+        span = f" ({show_span(total.last - total.first)})" if total.last > total.first else ""
+        yield "times", f"{show_time(total.first)} to {show_time(total.last)}{span}", ""
+    parts = [f"{part}% up to {_round(found.percentile(part / 100) or 0)}" for part in (50, 90, 99)]
+    yield "sizes", f"{_round(total.smallest or 0)} to {_round(total.largest or 0)}; {', '.join(parts)}", ""
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    show: Callable[[Group], str]
+
+
+def _groups(found: Count, view: View) -> Table:
+    """Columns of numbers are as wide as they must be; what is left is for the names, and the last columns are left out
+    where that is little."""
+    from rich.table import Table
+    from rich.text import Text
+
+    total = found.total
+    rows: list[tuple[list[str], Group, str]] = [
+        ([show_value(name, value) for name, value in zip(found.by, group.values, strict=True)], group, "")
+        for group in view.groups
+    ]
+    if view.other is not None:
+        rows.append(([view.other_name], view.other, "dim"))
+    if len(rows) > 1 or not found.by:
+        rows = [*(row for row in rows if found.by), (["total"], total, "bold" if found.by else "")]
+    numbers = _columns(total)
+    cells = [[column.show(group) for column in numbers] for _, group, _ in rows]
+    texts = zip(*cells, strict=True)
+    widths = [max(map(len, (column.title, *text))) for column, text in zip(numbers, texts, strict=True)]
+    shown = _how_many_fit(widths, width() - _room_for_names(found.by, [labels for labels, _, _ in rows]))
+
+    out = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for name in found.by or [""]:
+        out.add_column(name.replace("-", " "), overflow="fold", no_wrap=name not in TEXTS)
+    for column in numbers[:shown]:
+        out.add_column(column.title, justify="right", no_wrap=True)
+    for (labels, _, style), text in zip(rows, cells, strict=True):
+        names = labels + [""] * (len(found.by) - len(labels))
+        out.add_row(*(Text(name, style) for name in names), *(Text(number, style) for number in text[:shown]))
+    return out
+
+
+def _room_for_names(by: tuple[str, ...], labels: list[list[str]]) -> int:
+    """What they take in one line each; for texts not more than what most of them fit into, for these can be folded."""
+    fold_at = 30 if sum(name in TEXTS for name in by) < 2 else 20
+    room = 0
+    for i, name in enumerate(by or [""]):
+        own = max([len(name), *(len(row[i]) for row in labels if len(row) == len(by))])
+        shown = min(own, fold_at) if name in TEXTS else own
+        room += 2 + (shown if i else max([shown, *(len(row[0]) for row in labels if len(row) != len(by))]))
+    return room
+
+
+def _columns(total: Group) -> list[_Column]:
+    """In the order of their weight: the last ones are left out first."""
+    show_when = _clock(total)
+    return [
+        _Column("messages", lambda group: str(group.messages)),
+        _Column("share", lambda group: show_share(group.messages, total.messages)),
+        _Column("bytes", lambda group: show_size(group.bytes)),
+        _Column("share", lambda group: show_share(group.bytes, total.bytes)),
+        _Column("mean", lambda group: _round(group.bytes // max(group.messages, 1))),
+        _Column("max", lambda group: _round(group.largest or 0)),
+        _Column("first", lambda group: show_when(group.first)),
+        _Column("last", lambda group: show_when(group.last)),
+    ]
+
+
+def _how_many_fit(widths: Iterable[int], room: int) -> int:
+    """How many of these columns; at least the first three."""
+    fit = 0
+    for n, each in enumerate(widths, 1):
+        room -= each + 2
+        if room + 2 >= 0 or n <= 3:
+            fit = n
+    return fit
+
+
+def _clock(total: Group) -> Callable[[int | None], str]:
+    """Shows a time without the day if all are of one day."""
+    one_day = (
+        total.first is not None and total.last is not None and total.first // 86_400_000 == total.last // 86_400_000
+    )
+
+    def show(ms: int | None) -> str:
+        if ms is None:
+            return "-"
+        text = show_time(ms)
+        if text.endswith("ms"):
+            return text
+        return text[-13:-5] if one_day else f"{text[:-14]} {text[-13:-8]}"
+
+    return show
+
+
+# ---- the picture
+
+
+def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
+    """Bars over time if one of the dimensions is a time, else a bar for each group.
+
+    messages  draw messages instead of bytes
+    """
+    what = "messages" if messages else "bytes"
+    time = next((i for i, name in enumerate(found.by) if name in TIMES), None)
+    if time is None:
+        return _bars(found, view, what, colour)
+    groups = []
+    for group in found:
+        when = group.values[time]
+        if when is not None:
+            named = zip(found.by, group.values, strict=True)
+            label = " ".join(show_value(name, value) for i, (name, value) in enumerate(named) if i != time)
+            groups.append((int(when), label, group.messages if messages else group.bytes))
+    if not groups:
+        return "no message has a time that can be shown\n"
+    return plots.draw_over_time(what, found.by[time], groups, not messages, colour)
+
+
+def _bars(found: Count, view: View, what: str, colour: bool) -> str:
+    named = [
+        (" ".join(show_value(name, value) for name, value in zip(found.by, group.values, strict=True)), group)
+        for group in view.groups
+    ]
+    if view.other is not None:
+        named.append((view.other_name, view.other))
+    is_size = what == "bytes"
+    whole = found.total.bytes if is_size else found.total.messages
+    bars = []
+    for name, group in named:
+        value = group.bytes if is_size else group.messages
+        text = f"{show_size(value) if is_size else value}  {show_share(value, whole)}"
+        bars.append((name or "total", value, text))
+    by = f" by {', '.join(found.by)}" if found.by else ""
+    title = f"{what}{by}; {show_size(whole) if is_size else whole} in all"
+    return plots.draw_bars(title, bars, is_size, colour)
