@@ -5,6 +5,7 @@ import os
 import stat
 
 from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close as close_file
 
 from rocketc._guard cimport install
 from rocketc._status cimport check
@@ -46,7 +47,7 @@ cdef class MappedFile:
         if self._base != NULL:
             rc_unmap(self._base, self._size)
         if self._fd >= 0:
-            os.close(self._fd)
+            close_file(self._fd)    # not os.close: when Python ends, `os` may be gone before this
 
     cdef int hold(self) except -1:
         """Keep the map until release(); raises ClosedError."""
