@@ -404,8 +404,8 @@ class Scan:
         return Schema(self._columns).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A new pass as an Arrow stream; a requested schema is a wish that the protocol allows to pass over."""
-        return stream_capsule(self._begin(self._columns).batches(), self._columns)
+        """A new pass as an Arrow stream. ValueError for a requested schema of other columns; its types are ignored."""
+        return stream_capsule(self._begin(self._columns).batches(), self._columns, requested_schema)
 
 
 def scan(

@@ -7,6 +7,7 @@ Each exported array, and each child that a consumer moves out of it, keeps the b
 import errno
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint64_t
@@ -28,6 +29,9 @@ from rocketc._columns cimport (
     rows_keep,
 )
 from rocketc._message cimport COL_PROPERTIES, COLUMNS
+
+cdef extern from "Python.h":
+    bint Py_IsInitialized() nogil
 
 cdef extern from "rocketc/arrow.h" nogil:
     enum:
@@ -298,6 +302,22 @@ cdef object schema_capsule(const Selection* selected):
     return capsule
 
 
+cdef int check_request(object requested, const Selection* selected) except -1:
+    """ValueError for a requested schema of other columns. One of other types is a wish that may be passed over."""
+    cdef const ArrowSchema* schema
+    if requested is None:
+        return 0
+    schema = <const ArrowSchema*>PyCapsule_GetPointer(requested, "arrow_schema")
+    asked = [
+        "" if schema.children[i].name == NULL else (<bytes>schema.children[i].name).decode("utf-8", "replace")
+        for i in range(schema.n_children)
+    ]
+    names = [COLUMN_NAMES[selected.column[i]] for i in range(selected.count)]
+    if asked != names:
+        raise ValueError(f"the schema asked for has the columns {asked}, the scan {names}: name them in its columns=")
+    return 0
+
+
 cdef Batch batch_of(Rows* rows):
     """Give a batch its Python object, which takes over the reference."""
     cdef Batch batch = Batch.__new__(Batch)
@@ -330,7 +350,8 @@ cdef class Batch:
         return schema_capsule(&self._rows.selected)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """(schema, array) capsules. A requested schema is a wish that the protocol allows to pass over."""
+        """(schema, array) capsules. ValueError for a requested schema of other columns; its types are passed over."""
+        check_request(requested_schema, &self._rows.selected)
         cdef ArrowArray* array = <ArrowArray*>calloc(1, sizeof(ArrowArray))
         if array == NULL:
             raise MemoryError
@@ -361,10 +382,31 @@ cdef class Schema:
 cdef class StreamState:
     cdef object batches         # an iterator over Batch
     cdef Selection selected
-    cdef bytes error
+    cdef int failed             # errno of the error that ended it, or 0
+    cdef bytes error            # and its text
+
+
+cdef bytes text_of(object error):
+    """What an exception says, as UTF-8; a path in it need not be that, and an exception of others may have no text."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = type(error).__name__
+    return text.encode("utf-8", "backslashreplace")
+
+
+cdef int errno_of(object error):
+    if isinstance(error, KeyboardInterrupt):
+        return errno.EINTR
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    return (error.errno or errno.EIO) if isinstance(error, OSError) else errno.EINVAL
 
 
 cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept with gil:
+    out.release = NULL
+    if stream.private_data == NULL:
+        return errno.EINVAL
     try:
         return export_schema(&(<StreamState>stream.private_data).selected, out)
     except MemoryError:
@@ -372,48 +414,59 @@ cdef int stream_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept with
 
 
 cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept with gil:
-    cdef StreamState state = <StreamState>stream.private_data
+    cdef StreamState state
     out.release = NULL
+    if stream.private_data == NULL:
+        return errno.EINVAL
+    state = <StreamState>stream.private_data
+    if state.failed:                # told again, lest what follows an error be taken for the end
+        return state.failed
     try:
         batch = next(state.batches, None)
         if batch is not None:
             export_array((<Batch?>batch)._rows, out)
-        return 0
     except BaseException as error:
-        state.error = (f"{type(error).__name__}: {error}").encode()
-        state.batches = iter(())
+        state.failed = errno_of(error)
+        state.error = text_of(error)
+        state.batches = None
         if isinstance(error, KeyboardInterrupt):
-            return errno.EINTR
-        if isinstance(error, MemoryError):
-            return errno.ENOMEM
-        return (error.errno or errno.EIO) if isinstance(error, OSError) else errno.EINVAL
+            PyErr_SetInterrupt()    # the consumer makes it an error of its own, and `except Exception` must not eat it
+    return state.failed
 
 
 cdef const char* stream_error(ArrowArrayStream* stream) noexcept with gil:
-    cdef StreamState state = <StreamState>stream.private_data
-    return NULL if state.error is None else PyBytes_AS_STRING(state.error)
+    if stream.private_data == NULL or (<StreamState>stream.private_data).error is None:
+        return NULL
+    return PyBytes_AS_STRING((<StreamState>stream.private_data).error)
 
 
-cdef void stream_release(ArrowArrayStream* stream) noexcept with gil:
-    Py_DECREF(<StreamState>stream.private_data)
+cdef void stream_release(ArrowArrayStream* stream) noexcept nogil:
+    if Py_IsInitialized():          # a consumer in C++ may let go when Python is no more
+        with gil:
+            Py_DECREF(<StreamState>stream.private_data)
+    stream.private_data = NULL
     stream.release = NULL
 
 
-def stream_capsule(batches, columns):
+def stream_capsule(batches, columns, requested_schema=None):
     """An ArrowArrayStream capsule over an iterator of Batch that all have these columns.
 
-    An exception of the iterator ends the stream; the consumer shows its text.
+    An exception of the iterator ends the stream; the consumer shows its text. ValueError for a requested schema of
+    other columns; its types are passed over.
     """
-    cdef ArrowArrayStream* stream = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
     cdef StreamState state = StreamState.__new__(StreamState)
+    cdef ArrowArrayStream* stream
+    select(columns, &state.selected)
+    check_request(requested_schema, &state.selected)
+    stream = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
     if stream == NULL:
         raise MemoryError
+    capsule = PyCapsule_New(stream, "arrow_array_stream", drop_stream)
     state.batches = batches
-    select(columns, &state.selected)
     Py_INCREF(state)
     stream.private_data = <void*>state
     stream.get_schema = stream_schema
     stream.get_next = stream_next
     stream.get_last_error = stream_error
     stream.release = stream_release
-    return PyCapsule_New(stream, "arrow_array_stream", drop_stream)
+    return capsule

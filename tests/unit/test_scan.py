@@ -1,6 +1,5 @@
 """Scan: filters, ranges, consumers of Arrow, threads, lifetimes."""
 
-import gc
 import re
 import threading
 import time
@@ -101,55 +100,6 @@ def test_batches_are_bounded_by_bytes_and_add_up(batch_bytes):
     data = DATA[: RECORDS[100]["physicalOffset"]]
     batches = list(rocketc.decode(data, batch_bytes=batch_bytes).batches())
     assert pa.Table.from_batches(batches).column("queueOffset").to_pylist() == list(range(100))
-
-
-def test_every_consumer_of_arrow_gets_the_same(golden: Golden):
-    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
-    nanoarrow = pytest.importorskip("nanoarrow")
-    scan = rocketc.scan(golden("v533-broker").path, columns=["topic", "queueOffset", "keys", "body", "storeTimestamp"])
-    rows = scan.to_arrow().to_pylist()
-    assert pa.table(scan).to_pylist() == rows
-    assert pa.RecordBatchReader.from_stream(scan).read_all().to_pylist() == rows
-    assert polars.DataFrame(scan).to_dicts() == rows
-    assert [tuple(row) for row in nanoarrow.Array(scan).iter_tuples()] == [tuple(row.values()) for row in rows]
-    query = "select topic, count(*), sum(octet_length(body)) from scan group by topic order by topic"
-    sums: dict[str, list[int]] = {}
-    for row in rows:
-        one = sums.setdefault(row["topic"], [0, 0])
-        one[0] += 1
-        one[1] += len(row["body"])
-    assert duckdb.sql(query).fetchall() == [(topic, *sums[topic]) for topic in sorted(sums)]
-
-
-def test_arrow_outlives_the_scan_and_its_batch():
-    batch = next(iter(rocketc.decode(DATA).batches()))
-    bodies, properties = batch.column("body"), batch.column("properties")
-    meant = [r["body"] for r in RECORDS], [list(r["properties"].items()) for r in RECORDS]
-    del batch
-    gc.collect()
-    for _ in range(20):  # what was let go too early would be written over
-        rocketc.decode(DATA[::-1], errors="skip").to_arrow()
-        rocketc.decode(oracle.encode("other", b"x" * 5000) * 3, errors="skip").to_arrow()
-    assert (bodies.to_pylist(), properties.to_pylist()) == meant
-
-
-def test_a_stream_can_be_left_in_the_middle():
-    for _ in range(50):
-        reader = pa.RecordBatchReader.from_stream(rocketc.decode(DATA, batch_bytes=500))
-        assert reader.read_next_batch().num_rows > 0
-        del reader
-    rocketc.decode(DATA).__arrow_c_stream__()  # never taken
-
-
-def test_an_error_goes_through_a_stream_with_its_text():
-    broken = DATA[: RECORDS[5]["physicalOffset"]] + b"no record at all"
-    with pytest.raises(pa.ArrowInvalid, match=f"physical offset {RECORDS[5]['physicalOffset']}: bad_magic"):
-        pa.table(rocketc.decode(broken))
-    taken = []
-    with pytest.raises(rocketc.CorruptRecordError, match="bad_magic"):
-        for batch in rocketc.decode(broken).batches():
-            taken += batch.column("queueOffset").to_pylist()
-    assert taken == [0, 1, 2, 3, 4]  # what came before the damage is handed out first
 
 
 def test_threads_scan_side_by_side(golden: Golden):
