@@ -137,6 +137,8 @@ class Export:
             self.path = os.fspath(path)
         else:
             self._stream = path
+        if self.path is not None and not self._by and (self.path.endswith(os.sep) or os.path.isdir(self.path)):
+            raise ValueError(f"{self.path!r} is a folder: partition_by says what stands in it")
         default: Name | None = "parquet" if self._by else None
         self.format: Format = choose_format(self.path or "", format, compression, default)
         self._check_place()
@@ -154,8 +156,6 @@ class Export:
                 raise ValueError(f"{self.path!r} holds {file!r}, which is read")
         if self._by:
             refuse_existing_folder(self.path, self._overwrite, is_partition)
-        elif self.path.endswith(os.sep) or os.path.isdir(self.path):
-            raise ValueError(f"{self.path!r} is a folder: partition_by says what stands in it")
         elif not is_special(self.path):
             refuse_existing(os.path.realpath(self.path), self._overwrite)
 
