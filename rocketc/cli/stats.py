@@ -128,7 +128,7 @@ def stats(
     with Out() as out:
         if as_json:
             for line in to_json(found, view):
-                out.write(_encode(visible_json(line) if out.is_terminal else line))
+                out.write(_encode((visible_json(line) if out.is_terminal else line) + "\n"))
         elif not found.total.messages:
             note("no message is counted")
         elif plot:
@@ -227,7 +227,7 @@ def _object(names: dict[str, Any], group: Group) -> str:
         "lastStoreTimestamp": group.last,
     }
     known = {key: value for key, value in sums.items() if value is not None}
-    return json.dumps(names | known, ensure_ascii=False) + "\n"
+    return json.dumps(names | known, ensure_ascii=False)
 
 
 # ---- the table
