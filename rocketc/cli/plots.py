@@ -69,7 +69,7 @@ def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, c
     figure.ruler("y").lim(0.5, len(bars) + 0.5)
     figure.ruler("y").ticks(lines, names)
     figure.ruler("x").lim(0, column * room)
-    ticks = nice_ticks(most, is_size, columns // 12)
+    ticks = nice_ticks(most, is_size, columns // 14)
     figure.ruler("x").ticks([value for value, _ in ticks], [name for _, name in ticks])
     return _cut(title, width()) + "\n\n" + _text(figure, colour)
 
@@ -194,7 +194,7 @@ def nice_ticks(most: int, is_size: bool, number: int) -> list[tuple[float, str]]
         unit, name = 1024**power, " " + ("B", "KiB", "MiB", "GiB", "TiB")[power]
     rough = most / unit / max(number, 1)
     ten = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
-    step = next(n * ten for n in (1, 2, 5, 10) if n * ten >= rough * 0.999)
+    step = next(n * ten for n in (1, 2, 5, 10) if n * ten >= 0.7 * rough)
     if unit == 1:
         step = max(round(step), 1)
     values = [n * step for n in range(int(most / unit / step) + 1)]
