@@ -2,7 +2,7 @@
 
     sc.parallelize(splits(store)).mapPartitions(decode_partition)             # an RDD of Row, Message, dict, batch
     spark.createDataFrame(splits(store)).mapInArrow(decode_batches, SCHEMA)   # a DataFrame
-    spark.read.format("rocketmq").load(store)                                 # the same; docs/spark.md
+    spark.read.format("rocketmq").load(store)                                 # the same; docs/howto/spark.md
 
 Workers need rocketc too: they run `python3` unless PYSPARK_PYTHON or spark.pyspark.python says otherwise.
 """

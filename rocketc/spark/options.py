@@ -46,7 +46,7 @@ class Options:
 def parse_options(given: Mapping[str, str]) -> Options:
     """Take all options of a load(); their names are case-insensitive.
 
-    given  Spark's: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those of docs/spark.md
+    given  Spark's: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those of docs/howto/spark.md
     Raises ValueError, whose text names the option, the value given, and what is allowed.
 
     >>> parse_options({"path": "store", "Subscribe": "orders, bills", "verifyCrc": "full"}).scan
@@ -91,7 +91,7 @@ def _refuse(name: str, value: str, why: str) -> NoReturn:
 
 
 def _known(name: str) -> str:
-    """An option's name as docs/spark.md spells it."""
+    """An option's name as docs/howto/spark.md spells it."""
     if known := _NAMES.get(name.lower()):
         return known
     for later in _LATER:

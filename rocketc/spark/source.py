@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RocketmqSource(DataSource):
-    """The messages of commit logs; docs/spark.md lists its options.
+    """The messages of commit logs; docs/howto/spark.md lists its options.
 
     Spark finds it as pyspark_rocketmq.DefaultSource; where that is not installed, spark.dataSource.register() takes it.
     Raises ValueError for an option, at load().
@@ -49,7 +49,7 @@ class RocketmqSource(DataSource):
 
 
 class RocketmqReader(DataSourceReader):
-    """A task for each file; planned on the driver, read in the workers. No pushFilters(): see docs/spark.md."""
+    """A task for each file; planned on the driver, read in the workers. No pushFilters(): see docs/howto/spark.md."""
 
     def __init__(self, options: Options, columns: list[str]) -> None:
         self._paths = local_paths(options)
