@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rocketc._audit import Audit
 from rocketc._filter import Filter
@@ -17,6 +17,9 @@ from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, Paths, base_of, resolve
 from rocketc.scan import Damage
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _CRC_FULL = 2
 _SPANS_MAX = 1 << 20  # of all queues together: a sound store has one for each queue
@@ -198,6 +201,8 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     >>> report.records, report.damage, [(each.start, each.stop) for each in report.missing_offsets]
     (3, [], [(2, 4)])
     """
+    from concurrent.futures import ThreadPoolExecutor  # late: it takes longer to import than all of rocketc
+
     jobs = jobs if jobs is not None else _processors()
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: at least 1")
@@ -206,7 +211,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     folders = _folders(path)
     with ThreadPoolExecutor(jobs) as pool:
         work = [[_Check(file) for file in log.files] for log in logs]
-        running = [[pool.submit(check) for check in checks] for checks in work]
+        running = [deque(pool.submit(check) for check in checks) for checks in work]
         every = [check for checks in work for check in checks]
         try:
             for log, futures in zip(logs, running, strict=True):
@@ -229,16 +234,17 @@ def _tell(tell: Callable[[int], None] | None, every: list[_Check]) -> None:
 
 
 def _collect(
-    log: Log, futures: list[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
+    log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
 ) -> None:
     """Enter what was found in the files of one log, in their order."""
+    from concurrent.futures import wait
+
     queues = _Queues()
     before: FileReport | None = None
-    for i in range(len(futures)):
-        while not wait([futures[i]], timeout=_TELL_EVERY).done:
+    while futures:
+        while not wait([futures[0]], timeout=_TELL_EVERY).done:
             tell()
-        file, runs, overflowed = futures[i].result()
-        futures[i] = Future()  # the runs are let go
+        file, runs, overflowed = futures.popleft().result()
         queues.enter(file.file, runs)
         queues.incomplete |= overflowed
         if before is not None and file.first_store_timestamp is not None:

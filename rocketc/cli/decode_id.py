@@ -1,0 +1,189 @@
+"""rocketc decode-id: what a message id says."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from rocketc.cli.arguments import Number
+from rocketc.cli.output import Out, ends_quietly, note
+from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
+
+FILE_SIZE = 1 << 30  # RocketMQ's default
+_DAY_MS = 24 * 3_600_000
+
+
+class Month(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A year and a month: 2026-01."""
+
+    name = "month"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", value, re.ASCII) or value.startswith("0000"):
+            self.fail(f"{value!r} is no month such as 2026-01", param, ctx)
+        return int(value[:4]), int(value[5:])
+
+
+@click.command(
+    "decode-id",
+    short_help="Say what a message id says.",
+    epilog="""\b
+Examples:
+  rocketc decode-id C0A8010A00002A9F0000000000001000
+  rocketc cat /data/store -f '%i\\n' | rocketc decode-id - --json""",
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object an id.")
+@click.option("--month", type=Month(), metavar="YYYY-MM", help="The month in which a unique id was made.")
+@click.option(
+    "--file-size",
+    type=Number(1),
+    default=FILE_SIZE,
+    metavar="BYTES",
+    help="Size of the broker's commit log files, mappedFileSizeCommitLog; 1 GiB if not given.",
+)
+@ends_quietly
+def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None, file_size: int) -> int:
+    """Say what message ids say; `-` reads them from stdin, one a line.
+
+    There are two kinds, and both are 32 hex digits, or 56 with an IPv6 address. The offset id (msgId in a store) says
+    where the broker stored the message: its address, and the physical offset. The unique id (UNIQ_KEY) says which
+    client gave it: address, process, time in its month, counter. Which of them an id is, what is in it tells.
+
+    The exit code is 2 if one of them is no id.
+    """
+    wrong = False
+    with Out() as out:
+        for n, text in enumerate(_all(ids)):
+            try:
+                told = _decode(text, month, file_size)
+            except ValueError as error:
+                out.flush()
+                note(str(error))
+                wrong = True
+                continue
+            if as_json:
+                out.write((json.dumps(told) + "\n").encode())
+            else:
+                out.write(("\n" * (n > 0) + "\n".join(_lines(told, out.has_colour)) + "\n").encode())
+    return 2 if wrong else 0
+
+
+def _all(ids: Iterable[str]) -> Iterator[str]:
+    """The ids of a command line; a producer gets those of a batch as one text, with commas between."""
+    for text in ids:
+        if text == "-":
+            for line in sys.stdin.buffer if sys.stdin is not None else ():
+                if line := line.strip():
+                    yield from line.decode("utf-8", "backslashreplace").split(",")
+        else:
+            yield from text.split(",")
+
+
+def _decode(text: str, month: tuple[int, int] | None, file_size: int) -> dict[str, Any]:
+    """The JSON object of an id. Raises ValueError if it is none."""
+    offset, unique = decode_offset_id(text), decode_unique_id(text)
+    doubts = offset.doubts(), unique.doubts()
+    kind = "unclear" if bool(doubts[0]) == bool(doubts[1]) else "unique" if doubts[0] else "offset"
+    told: dict[str, Any] = {"id": text.upper(), "kind": kind}
+    if kind != "unique":
+        told["offsetId"] = _tell_offset(offset, file_size)
+    if kind != "offset":
+        told["uniqueId"] = _tell_unique(unique, month)
+    if kind == "unclear":
+        told["offsetId"]["doubts"], told["uniqueId"]["doubts"] = doubts
+    return told
+
+
+def _tell_offset(found: OffsetId, file_size: int) -> dict[str, Any]:
+    out = {
+        "storeHost": found.store_host, "address": found.host, "port": found.port, "physicalOffset": found.phy_offset
+    }  # fmt: skip
+    if found.phy_offset >= 0:
+        position = found.phy_offset % file_size
+        out |= {"file": f"{found.phy_offset - position:020d}", "position": position, "fileSize": file_size}
+    return out
+
+
+def _tell_unique(found: UniqueId, month: tuple[int, int] | None) -> dict[str, Any]:
+    """Times are those of the client's clock, whose zone nobody knows."""
+    day, ms = divmod(found.month_ms, _DAY_MS)
+    when = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=ms)
+    out: dict[str, Any] = {
+        "address": found.ip, "processId": found.pid, "classLoaderHash": found.class_loader_hash,
+        "counter": found.counter, "monthMs": found.month_ms, "day": day + 1,
+        "time": when.time().isoformat("milliseconds"),
+    }  # fmt: skip
+    if month is not None:
+        try:
+            out["born"] = _local(found.born(*month))
+        except ValueError as error:
+            raise ValueError(f"{found.encode()}: made on day {day + 1} of a month, and {error}") from None
+    else:
+        now = datetime.datetime.fromtimestamp(time.time(), datetime.timezone(datetime.timedelta(hours=14)))
+        born = found.born_near(now)  # in the zone that is ahead of all others
+        if born is not None:
+            out["bornAtTheLatest"] = _local(born)
+    return out
+
+
+def _local(when: datetime.datetime) -> str:
+    return when.replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+
+def _lines(told: dict[str, Any], colour: bool) -> Iterator[str]:
+    """What a person reads."""
+    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
+    yield f"{bold}{told['id']}{plain}"
+    if told["kind"] == "unclear":
+        yield "  not clear of which kind: it reads as both, and neither is likely"
+    for key, rows in (("offsetId", _offset_rows), ("uniqueId", _unique_rows)):
+        if key in told:
+            for name, text in rows(told[key]):
+                yield f"  {dim}{name:16}{plain}{text}"
+            for doubt in told[key].get("doubts", ()):
+                yield f"  {'':16}but {doubt}"
+
+
+def _offset_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "offset id", "says where a broker stored the message"
+    yield "store host", f"{told['storeHost']}{_class_of(told['address'])}"
+    yield "physical offset", str(told["physicalOffset"])
+    if "file" in told:
+        size = "1 GiB" if told["fileSize"] == FILE_SIZE else f"{told['fileSize']} bytes"
+        yield "file", f"{told['file']}, byte {told['position']}, if files are {size}"
+
+
+def _unique_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "unique id", "says which client gave it to the message"
+    yield "address", f"{told['address']}{_class_of(told['address'])}"
+    yield "process", f"{told['processId']} (the low 16 bits of its id)"
+    yield "class loader", f"0x{told['classLoaderHash'] & 0xFFFFFFFF:08X} (its hash code, if the client is Java)"
+    clock = "by the client's clock"
+    if "born" in told:
+        yield "made", f"{told['born']}, {clock}"
+    else:
+        yield "made", f"on day {told['day']} of a month at {told['time']}, {clock}"
+        if "bornAtTheLatest" in told:
+            yield "", f"at the latest {told['bornAtTheLatest']} (see --month)"
+    yield "counter", str(told["counter"])
+
+
+def _class_of(address: str) -> str:
+    """In brackets what kind of address it is, if it is of a special one."""
+    found = ipaddress.ip_address(address)
+    kinds = (
+        ("loopback", found.is_loopback), ("unspecified", found.is_unspecified), ("link-local", found.is_link_local),
+        ("multicast", found.is_multicast), ("private", found.is_private), ("reserved", found.is_reserved),
+    )  # fmt: skip
+    return next((f" ({name})" for name, is_it in kinds if is_it), "")

@@ -1,0 +1,287 @@
+"""rocketc get: one message in full, by its place, its id, or its key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any
+
+import click
+
+from rocketc._message import Message
+from rocketc.cli.arguments import Number, Regex
+from rocketc.cli.completion import complete_topic
+from rocketc.cli.formats import BODY_FORMS, Printer, compile_format, json_printer
+from rocketc.cli.lookup import NotThere, at_offset
+from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, visible
+from rocketc.cli.progress import progress
+from rocketc.cli.selection import Selection
+from rocketc.cli.tables import many, show_size
+from rocketc.cli.times import show_time
+from rocketc.ids import OffsetId, decode_offset_id, decode_unique_id
+from rocketc.scan import Scan, ScanReport
+
+Topics = tuple["str | re.Pattern[str]", ...]
+
+_DUMPED = 256  # bytes of a body that is no text
+_COMPRESSIONS = {0: "zlib", 1: "LZ4", 2: "zstd", 3: "zlib"}
+_TRANSACTIONS = {0x4: "prepared transaction", 0x8: "committed transaction", 0xC: "rolled back transaction"}
+_FLAGS = {0x2: "several tags", 0x10: "IPv6 born host", 0x20: "IPv6 store host", 0x40: "to unwrap", 0x80: "inner batch"}
+
+
+@click.command(
+    short_help="Print one message in full, by offset, id or key.",
+    epilog="""\b
+Examples:
+  rocketc get /data/store --offset 361996
+  rocketc get /data/store --key 10086 -t orders --json | jq .body""",
+)
+@click.argument("path", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--offset",
+    type=Number(0),
+    metavar="OFFSET",
+    help="The message whose record begins at this physical offset (a byte of the log). Only its file is read.",
+)
+@click.option(
+    "--id",
+    "ident",
+    metavar="ID",
+    help="The message with this offset id (msgId), which says where it is; or those with this unique id that a client "
+    "gave, which are searched for.",
+)
+@click.option("--key", metavar="KEY", help="The messages with this key, or unique id; they are searched for.")
+@click.option(
+    "-t",
+    "--topic",
+    multiple=True,
+    type=Regex(slashes=True),
+    metavar="NAME",
+    shell_complete=complete_topic,
+    help="Search in this topic only; /REGEX/ must match the whole name. Repeatable.",
+)
+@click.option("-c", "--count", type=Number(1), metavar="N", help="End after N messages.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a message.")
+@click.option("-f", "--format", "spec", metavar="FORMAT", help="Print each message like this: as `cat -f`.")
+@click.option(
+    "--body",
+    type=click.Choice(["text", *BODY_FORMS]),
+    default="text",
+    help="How to show the body, as `cat`; a body that is no text is shown by its first bytes.",
+)
+@ends_quietly
+def get(
+    path: tuple[str, ...], offset: int | None, ident: str | None, key: str | None, topic: Topics, count: int | None,
+    as_json: bool, spec: str | None, body: str,
+) -> int:  # fmt: skip
+    """Print a message of a store, a commit log folder, or files with all its fields.
+
+    It is found by exactly one of --offset, --id and --key. Of an inner batch, a record with several messages, --offset
+    and an offset id give all of them. The exit code is 1 if there is none.
+    """
+    if (offset is not None) + (ident is not None) + (key is not None) != 1:
+        raise click.UsageError("say which message: one of --offset, --id and --key")
+    if topic and offset is not None:
+        raise click.UsageError("--offset names one place: -t is for --id and --key")
+    if ident == "" or key == "":
+        raise click.UsageError("an empty id or key is none")
+    if as_json and spec is not None:
+        raise click.UsageError("--json and --format exclude each other")
+    with Out() as out, DamageNotes(out):
+        show = _printer(spec, as_json, body, out)
+        try:
+            if offset is not None:
+                return _print(islice(at_offset(path, offset), count), show, out)
+            if key is not None:
+                return _Search(path, topic, count, key, "key").run(show, out)
+            return _by_id(path, ident or "", topic, count, show, out)
+        except NotThere as reason:
+            note(str(reason))
+            return 1
+
+
+def _print(messages: Iterable[Message], show: Printer, out: Out) -> int:
+    for message in messages:
+        out.write(show(message))
+    return 0
+
+
+def _by_id(
+    path: Sequence[str], text: str, topics: Topics, count: int | None, show: Printer, out: Out
+) -> int:  # fmt: skip
+    """An offset id is looked up; what may be a unique id is searched for."""
+    offset_id, may_be_unique = _kinds(text)
+    if offset_id is not None:
+        try:
+            return _print(islice(_with_id(path, offset_id, topics), count), show, out)
+        except NotThere:
+            if not may_be_unique:
+                raise
+    unique_id = text.upper() if _is_id(text) else text
+    return _Search(path, topics, count, unique_id, "unique id").run(show, out)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        decode_unique_id(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _kinds(text: str) -> tuple[OffsetId | None, bool]:
+    """As an offset id, if it may be one; and whether it may be a unique id (clients can make up others)."""
+    if not _is_id(text):
+        return None, True
+    offset_id, doubts = decode_offset_id(text), decode_unique_id(text).doubts()
+    if offset_id.doubts() and not doubts:
+        return None, True
+    return (offset_id if offset_id.phy_offset >= 0 else None), bool(offset_id.doubts()) or not doubts
+
+
+def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Message]:
+    """The message at the id's offset, if the broker that stored it is the id's too; else NotThere."""
+    there = at_offset(path, wanted.phy_offset)
+    found = [message for message in there if message.msg_id == wanted.encode()]
+    if not found:
+        raise NotThere(
+            f"the id is of a message that {wanted.store_host} stored; at its offset, byte {wanted.phy_offset}, "
+            f"lies one that {there[0].store_host} stored: --offset {wanted.phy_offset} shows it"
+        )
+    if topics and not any(_is_of(found[0].topic, topic) for topic in topics):
+        raise NotThere(f"the message with this id is of another topic, {found[0].topic}")
+    return found
+
+
+def _is_of(name: str, topic: str | re.Pattern[str]) -> bool:
+    return name == topic if isinstance(topic, str) else topic.fullmatch(name) is not None
+
+
+class _Search:
+    """All messages with a key, or a unique id, in the order of the log."""
+
+    def __init__(self, path: Sequence[str], topics: Topics, count: int | None, text: str, what: str) -> None:
+        where = None if what == "key" else lambda m: m.properties.get("UNIQ_KEY") == text
+        options: dict[str, Any] = {
+            "topics": topics or None, "keys": [text], "where": where, "errors": "report", "start": None, "stop": None
+        }  # fmt: skip
+        self._selection = Selection(tuple(path), options)
+        self._count = count
+        self._what = f"no message{' of these topics' if topics else ''} has the {what} {text!r}"
+
+    def run(self, show: Printer, out: Out) -> int:
+        scan = self._selection.scan()
+        parts = scan.by_file()
+        number = 0
+        with ExitStack() as bar:
+            tell = bar.enter_context(progress("searching", scan.bytes))
+            for message in islice(_messages(parts, tell), self._count):
+                if out.is_terminal and number == 0:
+                    bar.close()  # it would be in the way of what is printed
+                out.write(show(message))
+                number += 1
+        report = ScanReport.total(part.report for part in parts)
+        code = self._selection.conclude(report, complete=False)
+        if number == 0:
+            note(f"{self._what}: {show_size(report.bytes)} in {many(report.files, 'file')} were searched")
+            return 1
+        return code
+
+
+def _messages(parts: list[Scan], tell: Callable[[int], None]) -> Iterator[Message]:
+    done = 0
+    for part in parts:
+        for message in part:
+            tell(done + part.report.bytes)
+            yield message
+        done += part.bytes
+        tell(done)
+
+
+# ---- in full
+
+
+def _printer(spec: str | None, as_json: bool, body: str, out: Out) -> Printer:
+    if as_json:
+        return json_printer(body, out.is_terminal)
+    if spec is None:
+        return full_printer(body, out.has_colour)
+    try:
+        return compile_format(spec, body, out.is_terminal)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-f") from None
+
+
+def full_printer(body: str, colour: bool) -> Printer:
+    """All fields, one below the other, then the properties, then the body; an empty line between two messages.
+
+    >>> import rocketc
+    >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", queue_offset=7))
+    >>> print(full_printer("text", False)(m).decode()[:40])
+    topic             orders
+    queue
+    """
+    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
+    first = True
+
+    def show(m: Message) -> bytes:
+        nonlocal first
+        lines = [] if first else [""]
+        first = False
+        lines += [f"{dim}{name:18}{plain}{visible(text)}" for name, text in _fields(m)]
+        if m.properties:
+            lines.append(f"{bold}properties{plain}")
+            width = min(max(map(len, m.properties)), 28)
+            lines += [f"  {dim}{visible(name):{width}}{plain}  {visible(v)}" for name, v in m.properties.items()]
+        if body != "none":
+            lines.append(f"{bold}body{plain}, {many(len(m.body), 'byte')}")
+            lines += _body(m.body, body)
+        return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+
+    return show
+
+
+def _fields(m: Message) -> Iterator[tuple[str, str]]:
+    yield "topic", m.topic
+    yield "queue", f"{m.queue_id}, offset {m.queue_offset}"
+    yield "message id", m.msg_id
+    yield "physical offset", str(m.phy_offset)
+    yield "stored", f"{show_time(m.store_timestamp)} ({m.store_timestamp}) by {m.store_host}"
+    yield "born", f"{show_time(m.born_timestamp)} ({m.born_timestamp}) at {m.born_host}"
+    yield "keys", m.keys if m.keys is not None else "-"
+    yield "tags", m.tags if m.tags is not None else "-"
+    yield "flag", str(m.flag)
+    yield "system flag", _sys_flag(m.sys_flag)
+    yield "reconsume times", str(m.reconsume_times)
+    yield "prepared offset", str(m.prepared_transaction_offset)
+    yield "body CRC", f"{m.body_crc} (0x{m.body_crc & 0xFFFFFFFF:08X})"
+    yield "record", f"{many(m.store_size, 'byte')}, V{m.version}"
+    if m.file is not None:
+        yield "file", m.file
+
+
+def _sys_flag(flag: int) -> str:
+    words = [f"compressed with {_COMPRESSIONS.get(flag >> 8 & 7, 'an unknown method')}"] if flag & 1 else []
+    words += [_TRANSACTIONS[flag & 0xC]] if flag & 0xC else []
+    words += [word for bit, word in _FLAGS.items() if flag & bit]
+    return f"0x{flag & 0xFFFFFFFF:X}" + (f" ({', '.join(words)})" if words else "")
+
+
+def _body(body: bytes, form: str) -> list[str]:
+    """The lines of a body; indented, so that none of them looks like a field."""
+    if form != "text":
+        return ["  " + BODY_FORMS[form][0](body).decode("ascii")]
+    try:
+        return ["  " + visible(line) for line in body.decode().split("\n")] if body else []
+    except UnicodeDecodeError:
+        pass
+    lines = []
+    for at in range(0, min(len(body), _DUMPED), 16):
+        part = body[at : at + 16]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"  {at:08x}  {part.hex(' '):47}  {text}")
+    if len(body) > _DUMPED:
+        lines.append(f"  ... {len(body) - _DUMPED} more; --body hex shows all")
+    return lines

@@ -1,0 +1,181 @@
+"""rocketc verify: is every record of a log what was stored, and is any missing?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketc.cli.arguments import Number
+from rocketc.cli.output import Out, ends_quietly, in_words, note, visible, visible_json
+from rocketc.cli.progress import progress
+from rocketc.cli.tables import columns, facts, many, render, show_size, some
+from rocketc.cli.times import show_span, show_time
+from rocketc.paths import resolve
+from rocketc.scan import Damage
+from rocketc.verify import FileReport, QueueRange, VerifyReport
+from rocketc.verify import verify as check
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_ENDS = {
+    "closed": ("whole", "green"),
+    "open": ("whole; the log ends in it", "green"),
+    "torn": ("torn tail", "red"),
+    "ahead": ("made ahead, empty", "dim"),
+    "unreadable": ("unreadable", "red"),
+}
+
+
+@click.command(
+    short_help="Check every record, and whether any is missing.",
+    epilog="""\b
+Examples:
+  rocketc verify /data/store
+  rocketc verify /data/store --json | jq '.files[] | select(.damage)'""",
+)
+@click.argument("path", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
+@click.option("--all", "every", is_flag=True, help="Every file and finding in the table, however many.")
+@click.option(
+    "--jobs", type=Number(1, 1024), metavar="N", help="Files read at the same time; all processors if not given."
+)
+@ends_quietly
+def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) -> int:
+    """Check every record of a store, a commit log folder, or files, and what the records say together.
+
+    Lengths, CRC of the body and of the properties (where there is one), place in the log; missing files; in each queue,
+    queue offsets that are missing or come twice; a clock that was set back. Bodies are not decompressed.
+
+    The exit code is 1 if anything is damaged or missing, or if there is nothing to read. A torn tail, the last record
+    of a broker that was killed, is damage too: RocketMQ cuts it off at its next start.
+    """
+    total = sum(file.size for log in resolve(path) for file in log.files)
+    with progress("checking", total) as tell:
+        report = check(path, jobs=jobs, tell=tell)
+    with Out() as out:
+        if as_json:
+            text = json.dumps({"path": list(path), **report.to_dict()}, ensure_ascii=False)
+            text = (visible_json(text) if out.is_terminal else text) + "\n"
+        else:
+            text = draw(path, report, out.has_colour, every)
+        out.write(text.encode("utf-8", "backslashreplace"))
+    if report.is_empty:
+        note(f"nothing to read: {' '.join(path)}")
+    return 0 if report.is_whole and not report.is_empty else 1
+
+
+def draw(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
+    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    parts: list[RenderableType] = [facts(_lines(path, report, every))]
+    if report.files:
+        parts += ["", _file_table(report.files, every)]
+    return render(parts, colour)
+
+
+def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line above the files."""
+    yield "log", " ".join(path), ""
+    batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
+    files = many(sum(file.end != "ahead" for file in report.files), "file")
+    yield "checked", f"{many(report.records, 'record')}{batches} of {many(report.queues, 'queue')}, in {files}", ""
+    times = [file for file in report.files if file.first_store_timestamp is not None]
+    if times:
+        first, last = times[0].first_store_timestamp or 0, times[-1].last_store_timestamp or 0
+        yield "times", f"{show_time(first)} to {show_time(last)}", ""
+    torn = {id(file.damage[-1]) for file in report.files if file.end == "torn"}
+    damage = (_tell_damage(entry, torn) for entry in some(report.damage, every))
+    yield from _section("damage", damage, "none")
+    unreadable = [file for file in report.files if file.error is not None]
+    if report.missing or unreadable:
+        gaps = (_tell_gap(gap) for gap in some(report.missing, every))
+        files_lost = (each if isinstance(each, str) else f"{_name(each.file)}: {each.error}" for each in unreadable)
+        yield from _section("files", [*gaps, *files_lost], "")
+    missing = (_tell_range(each, "missing") for each in some(report.missing_offsets, every))
+    twice = (_tell_range(each, "more than once") for each in some(report.duplicate_offsets, every))
+    cut = ["too much is wrong: not all queue offsets were looked at"] if report.incomplete else []
+    yield from _section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
+    backwards = [file for file in report.files if file.backwards]
+    for i, each in enumerate(some(backwards, every)):
+        yield "clock" if i == 0 else "", each if isinstance(each, str) else _tell_clock(each), "yellow"
+    holes = [(file, hole) for file in report.files for hole in file.holes]
+    for i, one in enumerate(some(holes, every)):
+        yield "holes" if i == 0 else "", one if isinstance(one, str) else _tell_hole(*one), "yellow"
+
+
+def _section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
+    """One line for each text, in red; or one that says that there is nothing, in green."""
+    first = name
+    for text in texts:
+        yield first, text, "red"
+        first = ""
+    if first:
+        yield first, none, "green"
+
+
+def _tell_damage(damage: Damage | str, torn: set[int]) -> str:
+    if isinstance(damage, str):
+        return damage
+    where = f"{damage.start} to {damage.stop} in {_name(damage.file or '')}: "
+    if id(damage) in torn:
+        return where + f"torn tail, {damage.reason}{in_words(damage.reason)}"
+    return where + damage.reason + in_words(damage.reason)
+
+
+def _tell_gap(gap: tuple[int, int] | str) -> str:
+    if isinstance(gap, str):
+        return gap
+    return f"{gap[0]} to {gap[1]} ({show_size(gap[1] - gap[0])}): no file"
+
+
+def _tell_range(each: QueueRange | str, what: str) -> str:
+    if isinstance(each, str):
+        return each
+    place = "before" if what == "missing" else "again from"
+    numbers = str(each.start) if each.stop == each.start + 1 else f"{each.start} to {each.stop - 1}"
+    return f"{each.topic}/{each.queue_id}: {numbers} {what}, {place} byte {each.phy_offset} of the log"
+
+
+def _tell_clock(file: FileReport) -> str:
+    steps = many(file.backwards, "step")
+    span = show_span(file.backwards_ms)
+    return f"{steps} back in {_name(file.file)}, by up to {span}, first at byte {file.backwards_at} of the log"
+
+
+def _tell_hole(file: FileReport, hole: tuple[int, int]) -> str:
+    start, stop = hole
+    return f"{start} to {stop} ({show_size(stop - start)}) in {_name(file.file)}: never written, or cut out"
+
+
+def _file_table(files: Sequence[FileReport], every: bool) -> Table:
+    from rich.text import Text
+
+    table = columns("file", ">size", ">records", "state")
+    for file in some(files, every):
+        if isinstance(file, str):
+            table.add_row("", "", "", Text(file, "dim"))
+            continue
+        table.add_row(Text(visible(_name(file.file))), show_size(file.size), str(file.records), Text(*_state(file)))
+    return table
+
+
+def _state(file: FileReport) -> tuple[str, str]:
+    """What is to be said of a file, and in which style."""
+    if file.error is not None:
+        return f"unreadable: {visible(file.error)}", "red"
+    if not file.damage:
+        return ("empty", "dim") if file.bytes == 0 and file.end == "open" else _ENDS[file.end]
+    lost = sum(damage.stop - damage.start for damage in file.damage)
+    if file.end == "torn" and len(file.damage) == 1:
+        return f"torn tail, {show_size(lost)} lost", "red"
+    text = f"{many(len(file.damage), 'damaged range')}, {show_size(lost)} lost"
+    return text + ("; torn tail" if file.end == "torn" else ""), "red"
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path)
