@@ -389,11 +389,15 @@ def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
         when = group.values[time]
         if when is not None:
             named = zip(found.by, group.values, strict=True)
-            label = " ".join(show_value(name, value) for i, (name, value) in enumerate(named) if i != time)
+            label = " ".join(_in_legend(name, value) for i, (name, value) in enumerate(named) if i != time)
             groups.append((int(when), label, group.messages if messages else group.bytes))
     if not groups:
         return "no message has a time that can be shown\n"
     return plots.draw_over_time(what, found.by[time], groups, not messages, colour)
+
+
+def _in_legend(name: str, value: Value) -> str:
+    return f"queue {value}" if name == "queue" else show_value(name, value)
 
 
 def _bars(found: Count, view: View, what: str, colour: bool) -> str:
