@@ -21,7 +21,7 @@ _TOPIC_FOLDERS = ("consumequeue", "batchconsumequeue")
     short_help="Print what makes your shell complete words.",
     epilog="""\b
 Examples:
-  eval "$(rocketc completion bash)"
+  rocketc completion bash > ~/.local/share/bash-completion/completions/rocketc
   rocketc completion fish > ~/.config/fish/completions/rocketc.fish""",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
@@ -29,8 +29,8 @@ Examples:
 def completion(shell: str) -> int:
     """Print a script that makes your shell complete commands, options, paths, and the topics of a store for -t.
 
-    bash (4.4 or newer): put `eval "$(rocketc completion bash)"` into ~/.bashrc. zsh: put `eval "$(rocketc completion
-    zsh)"` into ~/.zshrc, behind compinit. fish: as below. Topics are completed when the store stands before -t.
+    bash (4.4 or newer) and fish: as below, then open a new shell. zsh: put `eval "$(rocketc completion zsh)"` into
+    ~/.zshrc, behind compinit. Topics are completed when the store stands before -t.
     """
     found = get_completion_class(shell)
     assert found is not None

@@ -40,7 +40,7 @@ class Month(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     epilog="""\b
 Examples:
   rocketc decode-id C0A8010A00002A9F0000000000001000
-  rocketc cat /data/store -f '%i\\n' | rocketc decode-id - --json""",
+  rocketc decode-id - --json < ids.txt""",
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an id.")

@@ -108,9 +108,7 @@ def _print(messages: Iterable[Message], show: Printer, out: Out) -> int:
     return 0
 
 
-def _by_id(
-    path: Sequence[str], text: str, topics: Topics, count: int | None, show: Printer, out: Out
-) -> int:  # fmt: skip
+def _by_id(path: Sequence[str], text: str, topics: Topics, count: int | None, show: Printer, out: Out) -> int:
     """An offset id is looked up; what may be a unique id is searched for."""
     offset_id, may_be_unique = _kinds(text)
     if offset_id is not None:
@@ -219,9 +217,8 @@ def full_printer(body: str, colour: bool) -> Printer:
 
     >>> import rocketc
     >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", queue_offset=7))
-    >>> print(full_printer("text", False)(m).decode()[:40])
-    topic             orders
-    queue
+    >>> full_printer("text", False)(m).decode().splitlines()[:2]
+    ['topic             orders', 'queue             0, offset 7']
     """
     bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
     first = True

@@ -95,9 +95,7 @@ def _instead(file: LogFile, base: int, offset: int, reason: str | None) -> list[
 
     reason  what is wrong with the record that seems to begin there, if one does
     """
-    walk = scan(
-        file.path, stop=offset + 1, errors="skip", crc="none", unwrap=False, decompress=False, columns=["topic"]
-    )  # fmt: skip
+    walk = scan(file.path, stop=offset + 1, errors="skip", crc="none", unwrap=False, decompress=False)
     last = None
     with progress("looking for the records around", offset - base) as tell:
         for last in walk:

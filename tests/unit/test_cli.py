@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from command import GrowingLog, environment, on_terminal, processor_seconds, rocketc, start
 
-from rocketc.cli.main import main
+from rocketc.cli.main import COMMANDS, main
 from rocketc.cli.output import REASONS, Out, ends_quietly, visible, visible_json
 
 
@@ -45,9 +45,9 @@ def test_version(call):
 def test_help_names_the_commands_with_two_examples_each(call):
     code, out, err = call("--help")
     assert (code, err) == (0, "")
-    assert "  cat " in out and "  info " in out
+    assert re.findall(r"^  (\S+)  .*\S$", out[out.index("Commands:") : out.index("Examples:")], re.M) == list(COMMANDS)
     assert call() == (0, out, "")  # who calls it without anything wants to know
-    for command in ("cat", "info"):
+    for command in COMMANDS:
         code, out, err = call(command, "--help")
         assert (code, err) == (0, "")
         examples = out[out.index("Examples:") :]
@@ -94,6 +94,21 @@ def test_help_of_cat_tells_every_option_and_token(call):
         (["cat", "-J", "-f", "%t", "x"], "exclude each other"),
         (["cat", "--body", "rot13", "x"], "rot13"),
         (["cat", "--crc", "some", "x"], "some"),
+        (["get", "x"], "say which message: one of --offset, --id and --key"),
+        (["get", "--offset", "1", "--key", "k", "x"], "say which message"),
+        (["get", "--offset", "1", "-t", "a", "x"], "-t is for --id and --key"),
+        (["get", "--offset", "-1", "x"], "-1 is less than 0"),
+        (["get", "--key", "", "x"], "an empty id or key is none"),
+        (["get", "--key", "k", "-J", "-f", "%t", "x"], "exclude each other"),
+        (["get", "--key", "k", "-f", "%z", "x"], "unknown token %z"),
+        (["get", "--key", "k", "-c", "0", "x"], "-c"),
+        (["decode-id"], "Missing argument 'ID...'"),
+        (["decode-id", "--month", "2026-13", "x"], "'2026-13' is no month such as 2026-01"),
+        (["decode-id", "--month", "0000-01", "x"], "'0000-01' is no month"),
+        (["decode-id", "--file-size", "0", "x"], "0 is less than 1"),
+        (["verify"], "Missing argument 'PATH...'"),
+        (["verify", "--jobs", "0", "x"], "0 is less than 1"),
+        (["completion"], "Missing argument"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -109,7 +124,7 @@ def test_wrong_usage_from_the_shell():
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
 
 
-@pytest.mark.parametrize("command", ["cat", "info"])
+@pytest.mark.parametrize("command", ["cat", "info", "verify"])
 class TestNothingToRead:
     def test_no_such_path(self, call, tmp_path, command):
         code, out, err = call(command, tmp_path / "nope")
@@ -167,7 +182,10 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(golden):
 
 
 @pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
-@pytest.mark.parametrize("line", ["cat", "cat --json", "info", "info --json", "--help", "cat --help"])
+@pytest.mark.parametrize(
+    "line",
+    ["cat", "cat --json", "info", "info --json", "get --offset 0", "verify", "verify --json", "--help", "cat --help"],
+)
 def test_a_reader_that_is_gone_already(log, line, unbuffered):
     """The pipe's other end is closed before the first byte is written."""
     path = [] if "--help" in line else [log.folder]
@@ -243,7 +261,7 @@ def test_output_goes_out_in_blocks_and_whole(monkeypatch):
 
 
 def test_colour_is_for_terminals_that_want_it(log):
-    for command in ("cat", "info"):
+    for command in ("cat", "info", "verify"):
         assert b"\x1b[" not in rocketc(command, log.folder).stdout
         code, text = on_terminal(command, log.folder)
         assert (code, "\x1b[" in text) == (0, True), text

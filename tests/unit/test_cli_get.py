@@ -331,6 +331,17 @@ def test_several_logs_are_all_looked_into(tmp_path, get):
     assert code == 1 and err.count("it lies in the record of t/0@0") == 2
 
 
+@pytest.mark.parametrize("how", [["--offset", 0], ["--key", "k"], ["--id", "k"]], ids=lambda how: how[0])
+def test_what_can_not_be_read(log, get, monkeypatch, how):
+    nowhere = log.folder / "nope"
+    assert get(nowhere, *how) == (1, "", f"rocketc: {nowhere}: No such file or directory\n")
+    assert "no commit log here" in get(log.folder.parent.parent, *how)[2]
+    log.file_at(0).unlink()
+    log.file_at(0).mkdir()
+    code, out, err = get(log.folder, *how)
+    assert (code, out, err) == (1, "", f"rocketc: {log.file_at(0)}: Is a directory\n")
+
+
 # ---------------------------------------------------------------- by id
 
 
