@@ -157,7 +157,7 @@ class Export:
         if self._by:
             refuse_existing_folder(self.path, self._overwrite, is_partition)
         elif not is_special(self.path):
-            refuse_existing(os.path.realpath(self.path), self._overwrite)
+            refuse_existing(os.path.realpath(self.path), self._overwrite, self.path)
 
     def run(self, progress: Tell | None = None) -> ExportReport:
         """Do it.

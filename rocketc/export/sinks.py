@@ -129,25 +129,25 @@ def whole_file(path: str, overwrite: bool) -> Iterator[Sink]:
 
     Devices and pipes are written as they are: they must not be replaced by a file.
     """
-    path = os.path.realpath(path)
+    shown, path = path, os.path.realpath(path)
     if is_special(path):
         with _special_file(path) as straight:
             yield straight
         return
-    refuse_existing(path, overwrite)
+    refuse_existing(path, overwrite, shown)
     temporary = _temporary_beside(path)
     fd = -1
     sink: Sink | None = None
     try:
-        with errors_of(path):
+        with errors_of(shown):
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             with suppress(FileNotFoundError):
                 os.fchmod(fd, stat.S_IMODE(os.stat(path).st_mode))
-        sink = sink_to_descriptor(fd, path)
+        sink = sink_to_descriptor(fd, shown)
         yield sink
         sink.flush()
-        refuse_existing(path, overwrite)
-        with errors_of(path):
+        refuse_existing(path, overwrite, shown)
+        with errors_of(shown):
             os.fsync(fd)
             os.replace(temporary, path)
             sync(os.path.dirname(path))
@@ -181,15 +181,15 @@ def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> 
 
     is_ours  whether a name may stand in a folder that is replaced: nothing else than an older export is ever removed
     """
-    path = os.path.realpath(path)
-    refuse_existing_folder(path, overwrite, is_ours)
+    shown, path = path, os.path.realpath(path)
+    refuse_existing_folder(shown, overwrite, is_ours)
     temporary, old = _temporary_beside(path), _temporary_beside(path)
     try:
-        with errors_of(path):
+        with errors_of(shown):
             os.mkdir(temporary)
         yield temporary
-        refuse_existing_folder(path, overwrite, is_ours)
-        with errors_of(path):
+        refuse_existing_folder(shown, overwrite, is_ours)
+        with errors_of(shown):
             _sync_tree(temporary)
             with suppress(FileNotFoundError):
                 os.rename(path, old)
@@ -213,11 +213,12 @@ def is_special(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def refuse_existing(path: str, overwrite: bool) -> None:
+def refuse_existing(path: str, overwrite: bool, shown: str) -> None:
+    """Raise FileExistsError, about `shown`, if there is something that is not to be replaced."""
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
     if not overwrite and os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shown)
 
 
 def refuse_existing_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> None:

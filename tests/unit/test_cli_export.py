@@ -212,8 +212,7 @@ def test_force_replaces(call, store, tmp_path):
 @pytest.mark.parametrize("output", ["no/x.csv", "/proc/x.csv", "/dev/full"])
 def test_where_nothing_can_be_written(call, store, tmp_path, output):
     code, out, err = call(store, "-o", output, "--format", "csv")
-    where = tmp_path / output if output.startswith("no") else output
-    assert (code, out) == (1, "") and err.startswith(f"rocketc: {where}: ") and err.count("\n") == 1
+    assert (code, out) == (1, "") and err.startswith(f"rocketc: {output}: ") and err.count("\n") == 1
     assert os.listdir(tmp_path) == []
 
 
