@@ -39,6 +39,11 @@ def test_links_lead_somewhere(name):
             assert not anchor or anchor in anchors(there), target
 
 
+def test_index_names_every_page():
+    listed = re.findall(r"\]\(([\w/]+\.md)\)", (ROOT / "docs/README.md").read_text(encoding="utf-8"))
+    assert sorted(f"docs/{name}" for name in listed) == sorted(BY_NAME.keys() - {"README.md", "docs/README.md"})
+
+
 # ------------------------------------------------------------------------------------------ the runner itself
 
 
