@@ -12,6 +12,7 @@ from rocketc._message import Message
 from rocketc.cli.arguments import Number, Start, StartAt
 from rocketc.cli.formats import BODY_FORMS, TOKENS, Printer, compile_format, json_printer, line_printer
 from rocketc.cli.output import DamageNotes, Out, ends_quietly
+from rocketc.cli.place import find, takes_kind
 from rocketc.cli.selection import Selection, selects
 from rocketc.paths import resolve
 from rocketc.scan import ScanReport
@@ -55,6 +56,7 @@ Examples:
     help="How to show the body. In JSON: body (bodyBase64 if it is no UTF-8), bodyHex, bodyBase64, or left out.",
 )
 @click.option("-F", "--follow", is_flag=True, help="Wait for new messages, until Ctrl-C or -c.")
+@takes_kind
 @ends_quietly
 def cat(
     selection: Selection,
@@ -64,12 +66,21 @@ def cat(
     spec: str | None,
     body: str,
     follow: bool,
+    kind: str | None,
+    index_slots: int | None,
 ) -> int:
     """Print the messages of a store, a commit log folder, or files, in the order of the log.
 
     A line is: time (UTC), topic/queue@offset, tags, keys, body. Damage is stepped over and told on stderr; the exit
     code is 1 then.
+
+    Of a store's other files it prints the units (consumequeue, batchconsumequeue, consumequeue_ext, index) or the
+    content (checkpoint, config/*.json), with -c and --json; of queues also with -o.
     """
+    if (files := find(selection.paths, kind, index_slots)) is not None:
+        from rocketc.cli.cat_files import cat_files
+
+        return cat_files(files, offset, count, as_json, index_slots)
     if as_json and spec is not None:
         raise click.UsageError("--json and --format exclude each other")
     if offset is not None and offset.kind == "end" and not follow:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
+from rocketc.cli.place import find, takes_kind
 from rocketc.cli.survey import CHECKPOINT_FIELDS, File, Hole, Survey, survey
 from rocketc.cli.tables import columns, facts, many, render, show_size, some
 from rocketc.cli.times import show_span, show_time
@@ -30,13 +31,21 @@ Examples:
 @click.argument("path", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with all that is known; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Every file, hole and damage in the table, however many.")
+@takes_kind
 @ends_quietly
-def info(path: str, as_json: bool, every: bool) -> int:
+def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: int | None) -> int:
     """Say what a store, a commit log folder or a file holds: files, offsets, times, holes, damage, how it was left.
 
     Of each file the first record is read, of the last file all; `rocketc cat -f ''` checks every record. The exit code
     is 1 if something is damaged or missing, or if there is nothing to read.
+
+    Of a store's other files (consumequeue, index, checkpoint, config, ...; one of them or a folder) it counts and
+    checks the units.
     """
+    if (files := find([path], kind, index_slots)) is not None:
+        from rocketc.cli.info_files import info_files
+
+        return info_files(path, files, as_json, every, index_slots)
     found = survey(path)
     with Out() as out:
         if as_json:

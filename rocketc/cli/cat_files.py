@@ -1,0 +1,318 @@
+"""rocketc cat on other files than the commit log: units of queues and index files a line each, small files whole."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from rocketc import _checkpoint
+from rocketc import _consume_queue as cq
+from rocketc._index_file import IndexFile
+from rocketc.blocks import BlockFile
+from rocketc.cli.arguments import Start
+from rocketc.cli.output import Out, note, plain, visible, visible_json
+from rocketc.cli.place import QUEUE_KINDS, WORDS, Files
+from rocketc.cli.survey import CHECKPOINT_FIELDS
+from rocketc.cli.times import show_time
+from rocketc.cli.units import Faults, read_ext, read_index, read_queue
+from rocketc.config_tables import read_table
+from rocketc.errors import RocketcError
+
+Row = dict[str, Any]  # a unit or a small file, by the names that JSON has
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_HASHES = range(-1 << 31, 1 << 31)  # tags codes that are hashes
+
+# Options that say something about files of a kind, besides these.
+_ALWAYS = {"path", "kind", "as_json", "every"}
+_ALSO = {
+    "consumequeue": {"offset", "count"},
+    "batchconsumequeue": {"offset", "count"},
+    "consumequeue_ext": {"count"},
+    "index": {"count", "index_slots"},
+}
+
+
+def refuse_other_options(kind: str) -> None:
+    """Raise click.UsageError for an option of this command line that says nothing about files of such a kind."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and name not in _ALWAYS | _ALSO.get(kind, set()):
+            raise click.UsageError(f"{max(parameter.opts, key=len)} says nothing about {WORDS[kind]}s")
+
+
+def cat_files(
+    found: Sequence[Files], offset: Start | None, count: int | None, as_json: bool, index_slots: int | None
+) -> int:
+    """Print what find() found, and return the exit code."""
+    for files in found[:1]:
+        refuse_other_options(files.kind)
+    if offset is not None and offset.kind == "end":
+        raise click.UsageError("-o end is behind the last unit, and only a commit log can be followed")
+    with Out() as out:
+        cat = _Cat(out, offset, as_json, index_slots)
+        rows = ((files, row) for files in found for row in cat.rows(files))
+        for of, row in islice(rows, count):
+            cat.show(of, row)
+        cat.faults.flush()
+    if cat.shown or cat.is_amiss or offset is not None:
+        return 1 if cat.is_amiss else 0
+    note("nothing to read")
+    return 1
+
+
+class _Cat:
+    """One run of the command."""
+
+    def __init__(self, out: Out, offset: Start | None, as_json: bool, index_slots: int | None) -> None:
+        self.offset = offset
+        self.index_slots = index_slots
+        self.faults = Faults(self.tell)
+        self.shown = 0  # rows
+        self.is_amiss = False  # something was told on stderr
+        self._out = out
+        self._as_json = as_json
+        self._headed = ""
+
+    def tell(self, what: object) -> None:
+        """A line on stderr, after what was printed before."""
+        self.is_amiss = True
+        self._out.flush()
+        note(str(what))
+
+    def rows(self, files: Files) -> Iterator[Row]:
+        """What is to be printed of these files; if they can't be read, that is told."""
+        try:
+            yield from _READ[files.kind](self, files)
+        except RocketcError as error:
+            self.faults.flush()
+            self.tell(plain(error))
+
+    def show(self, files: Files, row: Row) -> None:
+        self.shown += 1
+        if self._as_json:
+            text = _json(row)
+        elif files.kind in _LINES:
+            head, line = _LINES[files.kind]
+            text = self._with_head(row, head, files.kind == "index") + visible(line(files, row))
+        else:
+            text = _WHOLE[files.kind](row)
+        if self._out.is_terminal and (self._as_json or files.kind == "json"):
+            text = visible_json(text) if self._as_json else "\n".join(map(visible_json, text.split("\n")))
+        self._out.write((text + "\n").encode("utf-8", "backslashreplace"))
+
+    def _with_head(self, row: Row, head: str, of_file: bool) -> str:
+        """The names of the columns, before the first line; with its path before the first line of each file."""
+        head = f"{visible(row['file'])}\n{head}\n" if of_file else f"{head}\n"
+        if head == self._headed:
+            return ""
+        before = "\n" if self._headed else ""
+        self._headed = head
+        return before + head
+
+
+def _json(row: Row, **layout: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, **layout)
+
+
+# ---------------------------------------------------------------- units
+
+
+def _queue(cat: _Cat, files: Files) -> Iterator[Row]:
+    start = cat.offset.number if cat.offset is not None and cat.offset.kind == "offset" else 0
+    rows = (_queue_row if files.kind == "consumequeue" else _batch_row)(files, cat.faults, start)
+    if cat.offset is not None and cat.offset.kind == "last":
+        rows = iter(deque(rows, cat.offset.number))
+    return rows
+
+
+def _queue_row(files: Files, faults: Faults, start: int) -> Iterator[Row]:
+    where = _where(files)
+    for path, units in read_queue(files, faults, start):
+        for number, phy_offset, size, code, fault in units:
+            if fault == cq.PRE_BLANK:
+                continue
+            row = {**where, "queueOffset": number, "physicalOffset": phy_offset, "storeSize": size, "tagsCode": code}
+            if code < _HASHES.start:
+                row["extOffset"] = code + (1 << 63)
+            elif files.topic == SCHEDULE_TOPIC and code not in _HASHES:
+                row["deliverTimestamp"] = code
+            row["file"] = path
+            yield row
+
+
+def _batch_row(files: Files, faults: Faults, start: int) -> Iterator[Row]:
+    where = _where(files)
+    for path, units in read_queue(files, faults):
+        for _, phy_offset, size, code, when, base, batch, compacted, _, _ in units:
+            if base + batch > start:
+                yield {
+                    **where, "queueOffset": base, "batchSize": batch, "physicalOffset": phy_offset, "storeSize": size,
+                    "tagsCode": code, "storeTimestamp": when, "compactedOffset": compacted, "file": path,
+                }  # fmt: skip
+
+
+def _ext(cat: _Cat, files: Files) -> Iterator[Row]:
+    where = _where(files)
+    for path, units in read_ext(files, cat.faults):
+        for pos, size, code, when, bit_map in units:
+            yield {
+                **where, "extOffset": pos, "size": size, "tagsCode": code, "storeTimestamp": when,
+                "bitMap": bit_map.hex(), "file": path,
+            }  # fmt: skip
+
+
+def _index(cat: _Cat, files: Files) -> Iterator[Row]:
+    [path] = files.paths
+    with open_index(path, cat.index_slots) as file:
+        for units in read_index(file, cat.faults):
+            for number, key_hash, phy_offset, when, previous, slot, _ in units:
+                yield {
+                    "unit": number, "keyHash": key_hash, "slot": slot, "previous": previous,
+                    "physicalOffset": phy_offset, "storeTimestamp": when, "file": path,
+                }  # fmt: skip
+
+
+def open_index(path: str, slots: int | None) -> IndexFile:
+    """Raises click.UsageError if the file can't have so many slots."""
+    try:
+        return IndexFile(path, slots)
+    except ValueError as error:
+        raise click.UsageError(f"--index-slots: {error}") from None
+
+
+def _where(files: Files) -> Row:
+    """Topic and queue id, as far as the place of the files tells."""
+    return {} if files.topic is None else {"topic": files.topic, "queueId": files.queue_id}
+
+
+def _tags(row: Row) -> str:
+    if "extOffset" in row:
+        return f"ext@{row['extOffset']}"
+    return show_time(row["deliverTimestamp"]) if "deliverTimestamp" in row else str(row["tagsCode"])
+
+
+def _queue_line(files: Files, row: Row) -> str:
+    place = f"{files.name}@{row['queueOffset']}"
+    return f"{place:<28} {row['physicalOffset']:>15} {row['storeSize']:>9}  {_tags(row)}"
+
+
+def _batch_line(files: Files, row: Row) -> str:
+    place = f"{files.name}@{row['queueOffset']}+{row['batchSize']}"
+    when = show_time(row["storeTimestamp"])
+    return f"{place:<21} {row['physicalOffset']:>12} {row['storeSize']:>8} {when} {row['tagsCode']}"
+
+
+def _ext_line(files: Files, row: Row) -> str:
+    head = f"{row['extOffset']:>12} {row['size']:>5} {show_time(row['storeTimestamp'])}"
+    return f"{head} {row['tagsCode']:>12} {row['bitMap']}"
+
+
+def _index_line(files: Files, row: Row) -> str:
+    head = f"{row['unit']:>8} {row['keyHash']:>10} {row['slot']:>8} {row['previous']:>8}"
+    return f"{head} {row['physicalOffset']:>15} {show_time(row['storeTimestamp'])}"
+
+
+# The names of the columns, and how a line is made.
+_LINES: dict[str, tuple[str, Callable[[Files, Row], str]]] = {
+    "consumequeue": (f"{'queue@offset':<28} {'physicalOffset':>15} {'storeSize':>9}  tagsCode", _queue_line),
+    "batchconsumequeue": (
+        f"{'queue@offset+count':<21} {'physicalOff.':>12} {'size':>8} {'storeTimestamp':<24} tagsCode",
+        _batch_line,
+    ),
+    "consumequeue_ext": (f"{'extOffset':>12} {'size':>5} {'storeTimestamp':<24} {'tagsCode':>12} bitMap", _ext_line),
+    "index": (
+        f"{'unit':>8} {'keyHash':>10} {'slot':>8} {'previous':>8} {'physicalOffset':>15} storeTimestamp",
+        _index_line,
+    ),
+}
+
+
+# ---------------------------------------------------------------- small files
+
+
+def read_checkpoint(path: str) -> Row:
+    """Raises StoreIOError, and ValueError that names the file if it is too short."""
+    with BlockFile(path) as file:
+        try:
+            fields = _checkpoint.decode(file.read(0, _checkpoint.FILE_BYTES))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    return dict(zip(CHECKPOINT_FIELDS, fields, strict=True))
+
+
+def read_marker(path: str) -> Row:
+    """The abort or the lock file; from RocketMQ 5.0 on the first one holds the id of its process."""
+    with BlockFile(path) as file:
+        text = file.read(0, 32).strip()
+    return {"present": True, **({"pid": int(text)} if text.isdigit() else {})}
+
+
+def _checkpoint_file(cat: _Cat, files: Files) -> Iterator[Row]:
+    [path] = files.paths
+    try:
+        yield {**read_checkpoint(path), "file": path}
+    except ValueError as error:
+        cat.tell(error)
+
+
+def _table(cat: _Cat, files: Files) -> Iterator[Row]:
+    table = read_table(files.paths[0])
+    if table.amiss is not None:
+        cat.tell(f"{table.amiss}; this is {table.file}")
+    yield {**table.data, "file": table.file}
+
+
+def _marker(cat: _Cat, files: Files) -> Iterator[Row]:
+    [path] = files.paths
+    yield {**read_marker(path), "file": path}
+
+
+def not_shown(path: str) -> str:
+    return f"{path}: not shown: rocketc does not read this kind of file"
+
+
+def _other(cat: _Cat, files: Files) -> Iterator[Row]:
+    cat.tell(not_shown(files.paths[0]))
+    return iter(())
+
+
+def _checkpoint_text(row: Row) -> str:
+    lines = []
+    for key in CHECKPOINT_FIELDS:
+        when = f"  {show_time(row[key])}" if key.endswith("Timestamp") and row[key] else ""
+        lines.append(f"{key:<20} {row[key]:>15}{when}")
+    return "\n".join(lines)
+
+
+def _marker_text(row: Row) -> str:
+    return f"{visible(row['file'])}: " + (f"process {row['pid']}" if "pid" in row else "there, without a process id")
+
+
+def _table_text(row: Row) -> str:
+    return _json({name: value for name, value in row.items() if name != "file"}, indent=2)
+
+
+_READ: dict[str, Callable[[_Cat, Files], Iterator[Row]]] = {
+    **dict.fromkeys(QUEUE_KINDS, _queue),
+    "consumequeue_ext": _ext,
+    "index": _index,
+    "checkpoint": _checkpoint_file,
+    "json": _table,
+    "abort": _marker,
+    "lock": _marker,
+    "other": _other,
+}
+_WHOLE: dict[str, Callable[[Row], str]] = {
+    "checkpoint": _checkpoint_text,
+    "json": _table_text,
+    "abort": _marker_text,
+    "lock": _marker_text,
+}

@@ -1,0 +1,341 @@
+"""rocketc info on other files than the commit log: how many units, from where to where, and what is amiss."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rocketc import _consume_queue as cq
+from rocketc._index_file import UNIT_BYTES
+from rocketc.cli.cat_files import (
+    not_shown,
+    open_index,
+    read_checkpoint,
+    read_marker,
+    refuse_other_options,
+)
+from rocketc.cli.output import Out, note, plain, visible, visible_json
+from rocketc.cli.place import QUEUE_KINDS, WORDS, Files
+from rocketc.cli.progress import progress
+from rocketc.cli.survey import CHECKPOINT_FIELDS
+from rocketc.cli.tables import columns, facts, render, some
+from rocketc.cli.times import show_time
+from rocketc.cli.units import Fault, Faults, read_ext, read_index, read_queue
+from rocketc.config_tables import read_table
+from rocketc.errors import RocketcError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Entry = dict[str, Any]  # what is known of a queue or a file, by the names that JSON has
+
+
+def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, index_slots: int | None) -> int:
+    """Tell about what find() found, and return the exit code."""
+    if not found:
+        note(f"nothing to read: {path}")
+        return 1
+    kind = found[0].kind
+    refuse_other_options(kind)
+    info = _Info(path, kind, index_slots)
+    with progress("reading", sum(map(_size, (path for files in found for path in files.paths)))) as tell:
+        info.tell = tell
+        for files in found:
+            info.look_at(files)
+    with Out() as out:
+        if as_json:
+            text = json.dumps(info.to_dict(), ensure_ascii=False)
+            text = (visible_json(text) if out.is_terminal else text) + "\n"
+        else:
+            text = info.draw(out.has_colour, every)
+        out.write(text.encode("utf-8", "backslashreplace"))
+    if info.is_empty and not info.amiss:
+        note(f"nothing to read: {path}")
+    return 1 if info.amiss or info.is_empty else 0
+
+
+class _Info:
+    """What was found in some files of one kind."""
+
+    def __init__(self, path: str, kind: str, index_slots: int | None) -> None:
+        self.kind = kind
+        self.index_slots = index_slots
+        self.faults = Faults(self._take)
+        self.tell: Callable[[int], None] = lambda done: None
+        self._done = 0
+        self._path = path
+        self._entries: list[Entry] = []
+        self._faults: list[Fault] = []
+        self._errors: list[str] = []  # what is wrong with whole files, in words
+
+    @property
+    def amiss(self) -> int:
+        return self.faults.count + len(self._errors)
+
+    @property
+    def is_empty(self) -> bool:
+        """There are units nowhere, in files that are made of units."""
+        return all(entry.get("units") == 0 for entry in self._entries)
+
+    def _take(self, fault: Fault) -> None:
+        self._faults.append(fault)
+
+    def look_at(self, files: Files) -> None:
+        """Read these files, and remember what there is to say."""
+        try:
+            self._entries.append(_LOOK[files.kind](self, files))
+        except (RocketcError, ValueError) as error:
+            self._errors.append(plain(error))
+        self.faults.flush()
+
+    def error(self, text: str) -> None:
+        self._errors.append(text)
+
+    def step(self, size: int) -> None:
+        """So many more bytes are read."""
+        self._done += size
+        self.tell(self._done)
+
+    def to_dict(self) -> Entry:
+        entries = "queues" if self.kind in QUEUE_KINDS else "files"
+        faults = [{name: value for name, value in asdict(fault).items() if value != ""} for fault in self._faults]
+        return {
+            "path": self._path, "kind": self.kind, entries: self._entries, "amiss": self.amiss, "faults": faults,
+            "errors": self._errors,
+        }  # fmt: skip
+
+    def draw(self, colour: bool, every: bool) -> str:
+        lines = [(WORDS[self.kind], self._path, "")]
+        parts: list[RenderableType] = []
+        if len(self._entries) == 1 and self.kind not in QUEUE_KINDS:
+            lines += [(name, text, "") for name, text in _ONE[self.kind](self._entries[0])]
+        elif self._entries:
+            parts = ["", _table(self.kind, self._entries, every)]
+        amiss = [*self._errors, *map(str, self._faults)]
+        if (hidden := self.faults.count - len(self._faults)) > 0:
+            amiss.append(f"{hidden} more of the same files")
+        for i, text in enumerate(some(amiss, every)):
+            lines.append(("" if i else "amiss", text, "red"))
+        if not amiss:
+            lines.append(("amiss", "nothing", "green"))
+        return render([facts(lines), *parts], colour)
+
+
+# ---------------------------------------------------------------- looking
+
+
+def _queue(info: _Info, files: Files) -> Entry:
+    units = blanks = 0
+    first = last = None
+    size = cq.UNIT_BYTES if files.kind == "consumequeue" else cq.BATCH_UNIT_BYTES
+    for _, block in read_queue(files, info.faults):
+        info.step(len(block) * size)
+        real = [unit for unit in block if unit[-1] != cq.PRE_BLANK]
+        blanks += len(block) - len(real)
+        units += len(real)
+        if real:
+            first, last = first or real[0], real[-1]
+    entry = _begin(files, units, sum(_size(path) // size for path in files.paths))
+    if blanks:
+        entry["preBlanks"] = blanks
+    if first is not None and last is not None:
+        if files.kind == "consumequeue":
+            entry |= {"firstQueueOffset": first[0], "lastQueueOffset": last[0]}
+        else:
+            entry |= {"firstQueueOffset": first[5], "lastQueueOffset": last[5] + last[6] - 1}
+            entry |= {"firstStoreTimestamp": first[4], "lastStoreTimestamp": last[4]}
+        entry |= {"firstPhysicalOffset": first[1], "lastPhysicalOffset": last[1]}
+    return entry
+
+
+def _ext(info: _Info, files: Files) -> Entry:
+    units = 0
+    first = last = None
+    for _, block in read_ext(files, info.faults):
+        units += len(block)
+        if block:
+            first, last = first or block[0], block[-1]
+    entry = _begin(files, units, None)
+    if first is not None and last is not None:
+        entry |= {"firstExtOffset": first[0], "lastExtOffset": last[0]}
+        entry |= {"firstStoreTimestamp": first[3], "lastStoreTimestamp": last[3]}
+    return entry
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0  # whoever reads it tells why
+
+
+def _begin(files: Files, units: int, room: int | None) -> Entry:
+    where = {} if files.topic is None else {"topic": files.topic, "queueId": files.queue_id}
+    return {**where, "files": len(files.paths), "units": units, **({} if room is None else {"capacity": room})}
+
+
+def _index(info: _Info, files: Files) -> Entry:
+    [path] = files.paths
+    with open_index(path, info.index_slots) as file:
+        header = file.header
+        units = 0
+        for block in read_index(file, info.faults):
+            units += len(block)
+            info.step(len(block) * UNIT_BYTES)
+        entry: Entry = {
+            "file": path, "beginTimestamp": header.begin_timestamp, "endTimestamp": header.end_timestamp,
+            "beginPhyOffset": header.begin_phy_offset, "endPhyOffset": header.end_phy_offset,
+            "hashSlotCount": header.hash_slot_count, "indexCount": header.index_count,
+        }  # fmt: skip
+        if file.slots is None:
+            return entry
+        used, bad, where = file.check_slots()
+        for slot in where:
+            info.faults.add(Fault(path, "bad_slot", "slot", slot, slot))
+        info.faults.flush()
+        info.faults.count += bad - len(where)
+        return {**entry, "slots": file.slots, "slotsInUse": used, "capacity": file.capacity, "units": units}
+
+
+def _checkpoint(info: _Info, files: Files) -> Entry:
+    return {"file": files.paths[0], **read_checkpoint(files.paths[0])}
+
+
+def _marker(info: _Info, files: Files) -> Entry:
+    return {"file": files.paths[0], **read_marker(files.paths[0])}
+
+
+def _config(info: _Info, files: Files) -> Entry:
+    table = read_table(files.paths[0])
+    if table.amiss is not None:
+        info.error(f"{table.amiss}; this is {table.file}")
+    return {"file": table.file, "counts": dict(_counts(table.data))}
+
+
+def _counts(data: dict[Any, Any]) -> Iterator[tuple[str, int]]:
+    """What a table has entries for, and how many."""
+    for name, entries in data.items():
+        if name == "dataVersion" or not isinstance(entries, dict):
+            continue
+        if name == "offsetTable" and any(isinstance(entry, dict) for entry in entries.values()):
+            yield "topics", len({str(key).partition("@")[0] for key in entries})
+            yield "groups", len({str(key).partition("@")[2] for key in entries})
+        else:
+            yield _COUNTED.get(name, str(name)), len(entries)
+
+
+_COUNTED = {
+    "topicConfigTable": "topics",
+    "subscriptionGroupTable": "groups",
+    "forbiddenTable": "groups with forbidden topics",
+    "groupTopicMap": "groups with topics",
+    "offsetTable": "delay levels",
+    "filterDataByTopic": "topics",
+    "table": "ordered topics",
+    "timingCount": "topics",
+    "transactionCount": "topics",
+}
+
+
+def _other(info: _Info, files: Files) -> Entry:
+    info.error(not_shown(files.paths[0]))
+    return {"file": files.paths[0], "size": _size(files.paths[0])}
+
+
+_LOOK: dict[str, Callable[[_Info, Files], Entry]] = {
+    **dict.fromkeys(QUEUE_KINDS, _queue),
+    "consumequeue_ext": _ext,
+    "index": _index,
+    "checkpoint": _checkpoint,
+    "json": _config,
+    "abort": _marker,
+    "lock": _marker,
+    "other": _other,
+}
+
+
+# ---------------------------------------------------------------- telling
+
+
+def _one_index(entry: Entry) -> Iterator[tuple[str, str]]:
+    if "units" in entry:
+        yield "units", f"{entry['units']}, room for {entry['capacity']}"
+        yield "slots", f"{entry['slotsInUse']} in use of {entry['slots']}"
+    else:
+        yield "units", f"{max(entry['indexCount'], 1) - 1}"
+    yield "times", f"{show_time(entry['beginTimestamp'])} to {show_time(entry['endTimestamp'])}"
+    yield "offsets", f"{entry['beginPhyOffset']} to {entry['endPhyOffset']}"
+
+
+def _one_checkpoint(entry: Entry) -> Iterator[tuple[str, str]]:
+    for name, key in zip(("log", "queues", "index"), CHECKPOINT_FIELDS, strict=False):
+        yield name, f"flushed up to {show_time(entry[key])}" if entry[key] else "never flushed"
+    yield "master", f"flushed up to physical offset {entry['masterFlushedOffset']}"
+    yield "confirmed", f"up to physical offset {entry['confirmPhyOffset']}"
+
+
+def _one_config(entry: Entry) -> Iterator[tuple[str, str]]:
+    yield "read", entry["file"]
+    yield "holds", _tell_counts(entry)
+
+
+def _tell_counts(entry: Entry) -> str:
+    counts = [f"{number} {what if number != 1 else what.removesuffix('s')}" for what, number in entry["counts"].items()]
+    return ", ".join(counts) or "nothing that is counted"
+
+
+def _one_marker(entry: Entry) -> Iterator[tuple[str, str]]:
+    yield "process", str(entry.get("pid", "not told"))
+
+
+def _one_other(entry: Entry) -> Iterator[tuple[str, str]]:
+    yield "size", f"{entry['size']} bytes"
+
+
+_ONE: dict[str, Callable[[Entry], Iterator[tuple[str, str]]]] = {
+    "index": _one_index,
+    "checkpoint": _one_checkpoint,
+    "json": _one_config,
+    "abort": _one_marker,
+    "lock": _one_marker,
+    "other": _one_other,
+}
+
+
+def _table(kind: str, entries: Sequence[Entry], every: bool) -> RenderableType:
+    from rich.text import Text
+
+    names, row = _TABLES.get(kind, (("file",), lambda entry: (os.path.basename(entry["file"]),)))
+    table = columns(*names)
+    for entry in some(entries, every):
+        if isinstance(entry, str):
+            table.add_row(*[""] * (len(names) - 1), Text(entry, "dim"))
+        else:
+            table.add_row(*(Text(visible(cell)) for cell in row(entry)))
+    return table
+
+
+def _queue_row(entry: Entry) -> tuple[str, ...]:
+    queue = f"{entry.get('topic', '?')}/{entry.get('queueId', '?')}"
+    first, last = ("Ext" if "firstExtOffset" in entry else "Queue"), entry.get("lastPhysicalOffset")
+    offsets = f"{entry[f'first{first}Offset']} to {entry[f'last{first}Offset']}" if entry["units"] else "-"
+    phy = f"{entry['firstPhysicalOffset']} to {last}" if last is not None else "-"
+    blanks = f"({entry['preBlanks']} blank in front)" if "preBlanks" in entry else ""
+    return str(entry["files"]), str(entry["units"]), offsets, phy, f"{queue} {blanks}".strip()
+
+
+def _index_row(entry: Entry) -> tuple[str, ...]:
+    slots = f"{entry['slotsInUse']} of {entry['slots']}" if "slots" in entry else "?"
+    units = str(entry.get("units", max(entry["indexCount"], 1) - 1))
+    name = os.path.basename(entry["file"])
+    return name, units, str(entry.get("capacity", "?")), slots, show_time(entry["beginTimestamp"])
+
+
+_TABLES: dict[str, tuple[tuple[str, ...], Callable[[Entry], tuple[str, ...]]]] = {
+    **dict.fromkeys(QUEUE_KINDS, ((">files", ">units", "offsets", "physical offsets", "queue"), _queue_row)),
+    "index": (("file", ">units", ">room", "slots in use", "first message"), _index_row),
+    "json": (("table", "holds"), lambda entry: (os.path.basename(entry["file"]), _tell_counts(entry))),
+}
