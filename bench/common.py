@@ -332,24 +332,30 @@ def measure(ours: Side, theirs: Side, rounds: int, until: float = float("inf")) 
     return pairs
 
 
+def _family(process: str = "self") -> list[str]:
+    """A process, its children, and theirs."""
+    found = [process]
+    try:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += _family(child)
+    except OSError:
+        pass  # it has ended, or the kernel keeps no list of children
+    return found
+
+
 def _busy() -> float:
-    """Seconds of CPU that all but this process and its children have used since boot."""
+    """Seconds of CPU that all but this process and those it started have used since boot."""
     tick = os.sysconf("SC_CLK_TCK")
     with open("/proc/stat") as f:
         numbers = f.readline().split()
     used = sum(int(numbers[i]) for i in (1, 2, 3, 6, 7, 8))
-    family = ["self"]
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            family += (task / "children").read_text().split()
-        except OSError:
-            pass  # the thread has ended, or the kernel keeps no list of children
-    for process in family:
+    for process in _family():
         try:
             stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             used -= sum(map(int, stat[11:13]))
         except OSError:
-            pass  # the child has ended
+            pass  # it has ended
     return used / tick
 
 

@@ -46,7 +46,7 @@ class Options:
 def parse_options(given: Mapping[str, str]) -> Options:
     """Take all options of a load(); their names are case-insensitive.
 
-    given  Spark's: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those of docs/howto/spark.md
+    given  Spark's: `path` from load(path), `paths` (a JSON list) from load([path, ...]), those of docs/howto/spark.md
     Raises ValueError, whose text names the option, the value given, and what is allowed.
 
     >>> parse_options({"path": "store", "Subscribe": "orders, bills", "verifyCrc": "full"}).scan

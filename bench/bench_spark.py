@@ -1,0 +1,169 @@
+"""How fast do Spark's rows come out of commit logs? Settings of Spark for both sides: ROCKETC_BENCH_SPARK="a=b c=d"."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from common import MIB, Bench, Log, make_sum, same, timed
+
+import rocketc
+
+HERE = Path(__file__).resolve().parent
+CORES = 2
+FILES = 4  # of a log: two tasks for each core
+SMALL = ["topic", "queueId", "queueOffset", "storeTimestamp", "keys", "tags"]
+PART = 16 * MIB  # what mapPartitions reads
+
+bench = Bench("spark", __doc__)
+
+
+def start_spark():
+    """Spark on two cores. Its workers run this Python, and find the peer; what it says on stderr goes to a file."""
+    from pyspark.sql import SparkSession
+    from spark_peer import MemorySource
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": folder,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    for setting in os.environ.get("ROCKETC_BENCH_SPARK", "").split():
+        builder = builder.config(*setting.split("=", 1))
+    kept = os.dup(2)
+    with open(Path(folder, "stderr"), "wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        spark = builder.getOrCreate()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(MemorySource)
+    return spark
+
+
+# ---------------------------------------------------------------- both sides
+def through_source(log: Log, columns: list[str] | None = None):
+    reader = spark.read.format("rocketmq")
+    return (reader.option("columns", ",".join(columns)) if columns else reader).load(log.path)
+
+
+def through_map_in_arrow(log: Log):
+    from rocketc.spark import SCHEMA, decode_batches
+
+    items = spark.createDataFrame([(file,) for file in log.files], "path string").repartition(len(log.files))
+    return items.mapInArrow(decode_batches, SCHEMA)
+
+
+def through_map_partitions(log: Log):
+    """An RDD, two tasks over one part of a log."""
+    from rocketc.spark import Split, decode_partition
+
+    parts = [Split(log.files[0], start, start + PART // 2) for start in (0, PART // 2)]
+    return spark.sparkContext.parallelize(parts, len(parts)).mapPartitions(decode_partition)
+
+
+def from_memory(log: Log, columns: list[str] | None = None):
+    """The same rows from Arrow files in the page cache, in batches of the size that our side sends."""
+    from rocketc.spark import schema
+
+    folder = Path(tempfile.mkdtemp(prefix="arrow-", dir=bench.args.data))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for file in log.files:
+        scan = rocketc.scan(file, columns=columns)
+        with pa.ipc.new_file(str(folder / f"{Path(file).name}.arrow"), pa.schema(scan)) as out:
+            for batch in scan.batches():
+                out.write_batch(batch)
+    return spark.read.format("memory").schema(schema(columns)).load(str(folder))
+
+
+def drop_all(frame):
+    """Every row into the JVM, and nowhere."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def sum_frame(frame):
+    """As common.sum_batches(), by Spark."""
+    numbers = "queueId + queueOffset + physicalOffset + unix_millis(bornTimestamp) + unix_millis(storeTimestamp)"
+    records, total = frame.selectExpr("count(*)", f"sum({numbers} + length(topic) + length(body))").first()
+    return make_sum(records, total)
+
+
+# ---------------------------------------------------------------- rows
+def check(log: Log, *frames):
+    for frame in frames:
+        same(sum_frame(frame), log.sum, "Spark")
+
+
+def full_read(log: Log, name: str):
+    memory, source = from_memory(log), through_source(log)
+    for case, goal, frame in (("source", 0.9, source), ("mapInArrow", None, through_map_in_arrow(log))):
+        bench.row(
+            f"{name}: {case}, all columns",
+            against="ready-made Arrow batches",
+            goal=goal,
+            work=log.sum.records / 1e6,
+            unit="M rows/s",
+            also=(log.bytes / 1e9, "GB/s"),
+            check=partial(check, log, frame, memory),
+            ours=timed(partial(drop_all, frame)),
+            theirs=timed(partial(drop_all, memory)),
+        )
+
+
+def columns_only(log: Log, name: str):
+    memory, source = from_memory(log, SMALL), through_source(log, SMALL)
+    bench.row(
+        f"{name}: source, {len(SMALL)} columns without the body",
+        against="ready-made Arrow batches",
+        goal=None,
+        work=log.sum.records / 1e6,
+        unit="M rows/s",
+        check=lambda: same(source.count(), memory.count(), "Spark"),
+        ours=timed(partial(drop_all, source)),
+        theirs=timed(partial(drop_all, memory)),
+    )
+
+
+def one_row_each(log: Log, name: str):
+    """mapPartitions makes a Row of each message, so a part of the log has to do."""
+    rows, theirs = through_map_partitions(log), from_memory(log)
+    bench.row(
+        f"{name}: mapPartitions, a Row of all columns each",
+        against="ready-made Arrow batches",
+        goal=None,
+        work=rows.count() / 1e6,
+        their_work=log.sum.records / 1e6,
+        unit="M rows/s",
+        ours=timed(lambda: rows.foreach(lambda row: None)),
+        theirs=timed(partial(drop_all, theirs)),
+    )
+
+
+def main():
+    for body, name in ((1024, "1 KiB"), (256, "256 B")):
+        size = (128 if bench.quick else 1024) * MIB
+        log = bench.log(body=body, size=size, file_size=size // FILES)
+        full_read(log, name)
+        columns_only(log, name)
+    one_row_each(log, name)
+
+
+spark = start_spark()
+
+if __name__ == "__main__":
+    main()
