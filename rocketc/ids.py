@@ -7,7 +7,6 @@ doubts() tells what speaks against a reading.
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import re
 import struct
 from dataclasses import dataclass
@@ -44,8 +43,7 @@ class OffsetId:
         >>> OffsetId("192.168.1.10", 10911, 4096).encode()
         'C0A8010A00002A9F0000000000001000'
         """
-        packed = ipaddress.ip_address(self.host).packed
-        return (packed + struct.pack(">iq", self.port, self.phy_offset)).hex().upper()
+        return (_packed(self.host) + struct.pack(">iq", self.port, self.phy_offset)).hex().upper()
 
     def doubts(self) -> list[str]:
         """What speaks against that this was meant; empty: nothing does.
@@ -54,8 +52,7 @@ class OffsetId:
         ([], ['0 is no port', 'the physical offset is negative'])
         """
         out = []
-        address = ipaddress.ip_address(self.host)
-        if address.is_unspecified or address.is_multicast or self.host == "255.255.255.255":
+        if _is_of_nobody(_packed(self.host)):
             out.append(f"{self.host} is no address of a broker")
         if not 0 < self.port < 1 << 16:
             out.append(f"{self.port} is no port")
@@ -90,7 +87,7 @@ class UniqueId:
         '0A0000010A3C18B4AAC22D1F876C0003'
         """
         numbers = struct.pack(">HiIH", self.pid, self.class_loader_hash, self.month_ms, self.counter)
-        return (ipaddress.ip_address(self.ip).packed + numbers).hex().upper()
+        return (_packed(self.ip) + numbers).hex().upper()
 
     def doubts(self) -> list[str]:
         """What speaks against that this was meant; empty: nothing does.
@@ -183,6 +180,20 @@ def _bytes_of(text: str) -> bytes:
     if len(text) not in (2 * _V4_BYTES, 2 * _V6_BYTES):
         raise ValueError(f"{text!r} is no message id: it has {len(text)} hex digits, not 32 (IPv4) or 56 (IPv6)")
     return bytes.fromhex(text)
+
+
+def _packed(address: str) -> bytes:
+    """The bytes of an address. Raises ValueError."""
+    from ipaddress import ip_address  # late: `import rocketc` is quicker without it
+
+    return ip_address(address).packed
+
+
+def _is_of_nobody(packed: bytes) -> bool:
+    """An unspecified address, a multicast one, or the broadcast one."""
+    if len(packed) == 4:
+        return packed[0] & 0xF0 == 0xE0 or packed in (b"\0" * 4, b"\xff" * 4)
+    return packed[0] == 0xFF or not any(packed)
 
 
 def _address(raw: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import json
 import re
 import sys
@@ -181,7 +180,9 @@ def _unique_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _class_of(address: str) -> str:
     """In brackets what kind of address it is, if it is of a special one."""
-    found = ipaddress.ip_address(address)
+    from ipaddress import ip_address
+
+    found = ip_address(address)
     kinds = (
         ("loopback", found.is_loopback), ("unspecified", found.is_unspecified), ("link-local", found.is_link_local),
         ("multicast", found.is_multicast), ("private", found.is_private), ("reserved", found.is_reserved),

@@ -65,7 +65,7 @@ def _base_of(file: LogFile) -> int:
 
 def _in_file(file: LogFile, base: int, offset: int) -> list[Message]:
     try:
-        with open(file.path, "rb", buffering=0) as opened:
+        with open(file.path, "rb", buffering=0, opener=_without_waiting) as opened:
             fd, pos = opened.fileno(), offset - base
             head = os.pread(fd, _HEAD, pos)
             size = int.from_bytes(head[:4], "big", signed=True)
@@ -78,6 +78,11 @@ def _in_file(file: LogFile, base: int, offset: int) -> list[Message]:
         return list(decode(record, offset, stop=offset + 1, crc="full", file=file.path))
     except CorruptRecordError as error:
         return _instead(file, base, offset, error.reason)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A FIFO would be waited for otherwise."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read(fd: int, size: int, pos: int) -> bytes:

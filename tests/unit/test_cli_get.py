@@ -340,6 +340,10 @@ def test_what_can_not_be_read(log, get, monkeypatch, how):
     log.file_at(0).mkdir()
     code, out, err = get(log.folder, *how)
     assert (code, out, err) == (1, "", f"rocketc: {log.file_at(0)}: Is a directory\n")
+    log.file_at(0).rmdir()
+    os.mkfifo(log.file_at(0))
+    code, out, err = get(log.folder, *how)
+    assert (code, out, err.count("\n")) == (1, "", 1)
 
 
 # ---------------------------------------------------------------- by id

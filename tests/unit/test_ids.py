@@ -125,6 +125,7 @@ def test_what_is_no_id_is_told_with_its_place(decode, text, says):
         (OffsetId("239.1.1.1", 1, 0), ["239.1.1.1 is no address of a broker"]),
         (OffsetId("255.255.255.255", 1, 0), ["255.255.255.255 is no address of a broker"]),
         (OffsetId("::", 1, 0), [":: is no address of a broker"]),
+        (OffsetId("ff02::1", 1, 0), ["ff02::1 is no address of a broker"]),
         (OffsetId("fe80::1", 1, 0), []),
         (UniqueId("1.2.3.4", 0, 0, 0, 0), ["0 is no process id"]),
     ],
