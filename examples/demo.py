@@ -1,4 +1,4 @@
-"""A month of real flights: out of a broker's files with `rocketc info`, then Spark. `make demo` runs this."""
+"""A month of real flights: out of a broker's files with `rocketc`, then Spark. `make demo` runs this."""
 
 import argparse
 import os
@@ -42,7 +42,9 @@ def main() -> None:
     print("Every flight out of New York in January 2013 was sent to a RocketMQ broker, as a")
     print("JSON message. The broker is gone; these are the files that it left.")
     store = os.path.relpath(unpack(folder))
-    run(["rocketc", "info", store], [sys.executable, "-m", "rocketc", "info", store])
+    for words in ("info STORE", "verify STORE", "stats STORE --topic flights --by tag --top 8 --plot"):
+        command = [store if word == "STORE" else word for word in words.split()]
+        run(["rocketc", *command], [sys.executable, "-m", "rocketc", *command])
     script, out = os.path.relpath(ROOT / "examples" / "flights_spark.py"), os.path.relpath(folder)
     run(["python", script, store, out], [sys.executable, script, store, out])
 

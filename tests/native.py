@@ -36,6 +36,18 @@ class Pair(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int32) for name in ("name", "name_end", "value", "value_end")]
 
 
+class Shape(ctypes.Structure):
+    """rc_shape"""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("len", "count", "keys", "tags")),
+        ("pairs", Pair * 16),
+        ("names_len", ctypes.c_int32),
+        ("name_ends", ctypes.c_int32 * 16),
+        *((name, ctypes.c_uint8 * 256) for name in ("names", "bytes", "fixed", "value")),
+    ]
+
+
 class Listed:
     """What an extern .pxd lists of its header."""
 

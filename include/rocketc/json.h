@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rocketc/utf8.h"
+#include "utf8.h"
 
 enum {
     RC_JSON_GROWTH = 6,  /* a byte of text becomes at most as many: \u001f */

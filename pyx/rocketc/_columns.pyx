@@ -50,6 +50,7 @@ from rocketc._message cimport (
 from rocketc._properties cimport RC_PAIRS_MAX, RC_PAIRS_SEEN, rc_drop_duplicates, rc_pair, rc_split_properties
 from rocketc._record cimport Record, born_host_len, store_host_len
 from rocketc._status cimport RC_MORE, RC_OK
+from rocketc._shape cimport RC_SHAPES, rc_shape, rc_shape_fits, rc_shape_keep
 from rocketc._text cimport (
     RC_COPY_SLACK,
     RC_HOST_TEXT_MAX,
@@ -59,7 +60,7 @@ from rocketc._text cimport (
     rc_hex,
     rc_host_text,
 )
-from rocketc._utf8 cimport rc_utf8_repair, rc_utf8_valid
+from rocketc._utf8 cimport rc_is_ascii, rc_utf8_repair, rc_utf8_valid
 from rocketc._vm cimport RC_LARGE_BYTES, rc_map_grow, rc_map_own, rc_unmap
 
 cdef extern from "<errno.h>" nogil:
@@ -516,6 +517,9 @@ cdef int properties(Rows* rows, const Record* records, int count, const uint8_t*
     """
     cdef rc_pair pairs[RC_PAIRS_MAX]
     cdef uint16_t seen[RC_PAIRS_SEEN]
+    cdef rc_shape shapes[RC_SHAPES]
+    cdef rc_shape* shape
+    cdef bint slack, valid
     cdef bint keys = rows.selected.bits >> COL_KEYS & 1, tags = rows.selected.bits >> COL_TAGS & 1
     cdef bint whole = rows.selected.bits >> COL_PROPERTIES & 1
     cdef int64_t need = 0
@@ -530,26 +534,37 @@ cdef int properties(Rows* rows, const Record* records, int count, const uint8_t*
     rc = properties_room(rows, need, count)
     if rc != RC_OK:
         return rc
+    for i in range(RC_SHAPES):
+        shapes[i].len = -1
     for i in range(count):
         p = records[i].props
         size = records[i].props_len
         stop = max(end, p + size)
-        if not rc_utf8_valid(p, <size_t>size):
-            if repaired == NULL:
-                repaired = <uint8_t*>malloc(REPAIRED_BYTES)
-            if repaired == NULL:
-                return ENOMEM
-            size = <int>rc_utf8_repair(repaired, p, <size_t>size)
-            p = repaired
-            stop = repaired + size
-        n = rc_split_properties(p, size, stop, pairs)
-        n = rc_drop_duplicates(p, pairs, n, seen)
-        if whole:
-            put_map(rows, rows.rows + i, p, pairs, n, stop, stop - p >= size + RC_COPY_SLACK)
-        if not keys and not tags:
-            continue
-        key = find_name4(p, pairs, n, NAME_KEYS)
-        tag = find_name4(p, pairs, n, NAME_TAGS)
+        shape = &shapes[size % RC_SHAPES]
+        slack = stop - p >= size + RC_COPY_SLACK
+        if slack and rc_shape_fits(shape, p, size, stop):
+            if whole:
+                put_like(rows, rows.rows + i, p, shape)
+            key = &shape.pairs[shape.keys] if shape.keys >= 0 else NULL
+            tag = &shape.pairs[shape.tags] if shape.tags >= 0 else NULL
+        else:
+            valid = rc_utf8_valid(p, <size_t>size)
+            if not valid:
+                if repaired == NULL:
+                    repaired = <uint8_t*>malloc(REPAIRED_BYTES)
+                if repaired == NULL:
+                    return ENOMEM
+                size = <int>rc_utf8_repair(repaired, p, <size_t>size)
+                p = repaired
+                stop = repaired + size
+                slack = False
+            n = rc_split_properties(p, size, stop, pairs)
+            n = rc_drop_duplicates(p, pairs, n, seen)
+            rc_shape_keep(shape, p, size, pairs, n, valid and rc_is_ascii(p, <size_t>size))
+            if whole:
+                put_map(rows, rows.rows + i, p, pairs, n, stop, slack)
+            key = find_name4(p, pairs, n, NAME_KEYS)
+            tag = find_name4(p, pairs, n, NAME_TAGS)
         if keys:
             put_one(rows, COL_KEYS, rows.rows + i, p, key, stop)
         if tags:
@@ -593,6 +608,27 @@ cdef inline void put_map(
             name_offsets[i] = name_used
             value_offsets[i] = value_used
             pair += 1
+    rows.entries += n
+    offsets_of(rows, COL_PROPERTIES)[row + 1] = <int32_t>rows.entries
+
+
+cdef inline void put_like(Rows* rows, int64_t row, const uint8_t* p, const rc_shape* shape) noexcept nogil:
+    """The map of one row that is made up as `shape`; RC_COPY_SLACK bytes behind the string can be read."""
+    cdef uint8_t* values = rows.col[MAP_VALUES].values.p
+    cdef int32_t* name_offsets = offsets_of(rows, MAP_KEYS) + rows.entries
+    cdef int32_t* value_offsets = offsets_of(rows, MAP_VALUES) + rows.entries
+    cdef int32_t name_used = name_offsets[0], value_used = value_offsets[0], size
+    cdef const rc_pair* pair
+    cdef int i, n = shape.count
+    rc_copy_slack(rows.col[MAP_KEYS].values.p + name_used, shape.names, <size_t>shape.names_len)
+    for i in range(n):
+        name_offsets[i + 1] = name_used + shape.name_ends[i]
+    for i in range(n):
+        pair = &shape.pairs[i]
+        size = pair.value_end - pair.value
+        rc_copy_slack(values + value_used, p + pair.value, <size_t>size)
+        value_used += size
+        value_offsets[i + 1] = value_used
     rows.entries += n
     offsets_of(rows, COL_PROPERTIES)[row + 1] = <int32_t>rows.entries
 

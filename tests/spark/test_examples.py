@@ -42,7 +42,7 @@ def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> No
     done = run("demo.py", "--folder", ".", cwd=here)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "All 3 ways and the Parquet files agree; 521 flights were cancelled." in done.stdout
+    assert "All 4 ways and the Parquet files agree; 521 flights were cancelled." in done.stdout
     assert "UA  United Air Lines         4,637         32     8.3    53.0" in done.stdout
     lines = done.stdout.splitlines()
     assert max(len(line) for line in lines if not line.startswith("$")) <= 80

@@ -1,13 +1,17 @@
-"""properties.h against the oracle's index scan."""
+"""properties.h and shape.h against the oracle's index scan."""
 
 import ctypes
+import itertools
+import random
 
 import oracle
 import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
-from native import Fence, Pair, in_child, native
+from native import Fence, Pair, Shape, in_child, native
+
+import rocketc
 
 SEEN = ctypes.c_uint16 * native.RC_PAIRS_SEEN
 
@@ -119,3 +123,103 @@ def test_nothing_outside_is_touched():
                     native.rc_find_property(address, len(raw), name, len(name), ctypes.byref(at))
 
     in_child(check)
+
+
+# ---------------------------------------------------------------- shape.h
+
+
+def kept(raw):
+    """The shape that is kept of a string, and its pairs."""
+    room, count = split(raw)
+    count = native.rc_drop_duplicates(raw, room, count, SEEN())
+    shape = Shape()
+    native.rc_shape_keep(ctypes.byref(shape), raw, len(raw), room, count, raw.isascii())
+    return shape, shown(raw, room[:count])
+
+
+def fits(shape, raw, behind=16):
+    memory = ctypes.create_string_buffer(raw + b"\x02" * behind, len(raw) + behind)
+    return native.rc_shape_fits(ctypes.byref(shape), memory, len(raw), ctypes.addressof(memory) + len(raw) + behind)
+
+
+def test_the_numbers_are_those_of_these_tests():
+    assert (native.RC_SHAPE_PAIRS, native.RC_SHAPE_BYTES, native.RC_SHAPE_STEP) == (16, 256, 16)
+    assert native.RC_SHAPES > 1
+
+
+@given(strings, st.lists(st.tuples(st.integers(0, 300), st.sampled_from(b"\x00\x01\x02aKz\x7f\x80\xff")), max_size=3))
+def test_what_fits_is_split_alike(raw, changes):
+    shape, pairs = kept(raw)
+    if len(raw) > 256 or len(pairs) > 16 or not raw.isascii():
+        assert shape.len == -1 and not fits(shape, raw)
+        return
+    assert fits(shape, raw)
+    assert [raw[p.value : p.value_end] for p in shape.pairs[: shape.count]] == [value for _, value in pairs]
+    ends = [0, *shape.name_ends[: shape.count]]
+    names = [bytes(shape.names[a:b]) for a, b in itertools.pairwise(ends)]
+    assert names == [name for name, _ in pairs] and shape.names_len == ends[-1]
+    assert [names.index(n) if n in names else -1 for n in (b"KEYS", b"TAGS")] == [shape.keys, shape.tags]
+    other = bytearray(raw)
+    for at, byte in changes:
+        if other:
+            other[at % len(other)] = byte
+    other = bytes(other)
+    room, count = split(other)
+    count = native.rc_drop_duplicates(other, room, count, SEEN())
+    alike = [(p.name, p.name_end, p.value, p.value_end) for p in room[:count]] == [
+        (p.name, p.name_end, p.value, p.value_end) for p in shape.pairs[: shape.count]
+    ] and [name for name, _ in shown(other, room[:count])] == names
+    if fits(shape, other):
+        assert alike and other.isascii()
+    assert not fits(shape, raw + b"x") and (not raw or not fits(shape, raw[:-1]))
+
+
+def test_other_values_of_the_same_length_fit():
+    shape, _ = kept(b"KEYS\x01order-1\x02TAGS\x01A\x02WAIT\x01true")
+    assert (shape.count, shape.keys, shape.tags) == (3, 0, 1)
+    assert fits(shape, b"KEYS\x01other 7\x02TAGS\x01\x01\x02WAIT\x01fals")
+    for wrong in (
+        b"KEYS\x01order-1\x02TAGS\x01A\x02WAIS\x01true",
+        b"KEYS\x01orde\x02-1\x02TAGS\x01A\x02WAIT\x01tru",
+        b"KEYS\x01or\x02er-1\x02TAGS\x01A\x02WAIT\x01true",
+        b"KEYS\x01order-1\x02TAGS\x01\xc1\x02WAIT\x01true",
+        b"KEYS\x01order-1\x02TAGS\x02A\x02WAIT\x01true",
+    ):
+        assert not fits(shape, wrong)
+
+
+def test_bytes_behind_do_not_matter_but_must_be_readable():
+    raw = b"a\x01b\x02c\x01d"
+    shape, _ = kept(raw)
+    assert fits(shape, raw, 16) and not fits(shape, raw, 8)
+
+
+def test_no_shape_reads_outside():
+    def check():
+        fence, shape = Fence(), Shape()
+        for size in range(257):
+            raw = (b"n\x01value\x02" * 40)[:size]
+            native.rc_shape_keep(ctypes.byref(shape), fence.at_end(raw), size, (Pair * 16)(), 0, 1)
+            native.rc_shape_fits(ctypes.byref(shape), fence.at_end(raw), size, fence.end)
+
+    in_child(check)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_of_strings_that_are_much_alike(seed):
+    """Every mix of shapes, of the same and of other lengths, beside what Message says of each record."""
+    dice = random.Random(seed)
+    alphabet = [b"\x01", b"\x02", b"KEYS", b"TAGS", b"n", b"value", "é".encode(), b"\xff", b"7F000001AB12CD34EF56"]
+    stock = [b"".join(dice.choices(alphabet, k=dice.randrange(12))) for _ in range(12)]
+    stock += [b"KEYS\x01%d\x02TAGS\x01t\x02", b"TAGS\x01%d\x02KEYS\x01t\x02", b"KEYS\x01%d\x02KEYS\x01t\x02", b""]
+    data = b""
+    for n in range(1500):
+        chosen = dice.choice(stock)
+        chosen = chosen % (n % 120) if b"%d" in chosen else chosen
+        if chosen and dice.random() < 0.2:
+            at = dice.randrange(len(chosen))
+            chosen = chosen[:at] + dice.choice(alphabet)[:1] + chosen[at + 1 :]
+        data += rocketc.encode("t", b"", properties=chosen, phy_offset=len(data))
+    rows = rocketc.decode(data, columns=["keys", "tags", "properties"]).to_arrow().to_pylist()
+    expected = [(m.keys, m.tags, list(m.properties.items())) for m in rocketc.decode(data)]
+    assert [(row["keys"], row["tags"], row["properties"]) for row in rows] == expected
