@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketc._tally import DIMENSIONS, Tally
@@ -20,8 +20,8 @@ _LOOK = 0.1  # seconds between two looks at how far the threads are
 class Group(NamedTuple):
     """What some messages have in common, and their sums.
 
-    values     one for each dimension: a str, or an int (a queue id; ms at which a second, minute, hour or day begins; the
-               power of two that a size reaches), or None if the messages have none
+    values     one for each dimension: a str, or an int (a queue id; ms at which a second, minute, hour or day begins;
+               the power of two that a size reaches), or None if the messages have none
     bytes      stored bytes; a record that holds an inner batch counts once
     first      store timestamp of the earliest, ms; None: there is none
     last       of the latest
@@ -37,32 +37,6 @@ class Group(NamedTuple):
     smallest: int | None
     largest: int | None
 
-    @classmethod
-    def total(cls, groups: Iterable[Group]) -> Group:
-        """All of them as one, without values.
-
-        >>> Group.total([Group(("a",), 1, 99, 5, 5, 99, 99), Group(("b",), 2, 300, 4, 9, 120, 180)])
-        Group(values=(), messages=3, bytes=399, first=4, last=9, smallest=99, largest=180)
-        """
-        out = cls((), 0, 0, None, None, None, None)
-        for group in groups:
-            out = cls(
-                (),
-                out.messages + group.messages,
-                out.bytes + group.bytes,
-                _of_both(min, out.first, group.first),
-                _of_both(max, out.last, group.last),
-                _of_both(min, out.smallest, group.smallest),
-                _of_both(max, out.largest, group.largest),
-            )
-        return out
-
-
-def _of_both(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return choose(a, b)
-
 
 class Count:
     """What count() found: iterates over the groups, in no order. `report` is the books of the passes together."""
@@ -77,6 +51,11 @@ class Count:
 
     def __iter__(self) -> Iterator[Group]:
         return map(Group._make, self._tally)
+
+    def largest(self, number: int, by_messages: bool = False) -> tuple[list[Group], Group]:
+        """So many groups with the most bytes (or messages), largest first, and all other messages as one."""
+        groups, others = self._tally.largest(number, by_messages)
+        return [Group._make(group) for group in groups], Group._make(others)
 
     @property
     def total(self) -> Group:

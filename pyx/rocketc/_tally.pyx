@@ -7,7 +7,7 @@ keys lie one behind the other in one buffer; a hash table with open addressing f
 import os
 
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy
 
 from rocketc._arrow cimport Batch
@@ -90,6 +90,13 @@ ctypedef struct Group:
     int64_t first               # store timestamps in ms; NO_TIME: none seen
     int64_t last
 
+# What largest() orders.
+ctypedef struct Ranked:
+    int64_t first               # larger comes before smaller
+    int64_t second
+    const uint8_t* key          # and then what memcmp says, so that the order is always the same
+    const Group* group
+
 _SECOND = 1000
 _DIMENSIONS = {
     "topic": (BY_TEXT, COL_TOPIC, 0),
@@ -171,6 +178,18 @@ cdef void unite(Group* g, const Group* other) noexcept nogil:
     if other.first != NO_TIME and (g.first == NO_TIME or other.first < g.first):
         g.first = other.first
     g.last = max(g.last, other.last)
+
+
+cdef int compare(const void* a, const void* b) noexcept nogil:
+    cdef const Ranked* x = <const Ranked*>a
+    cdef const Ranked* y = <const Ranked*>b
+    cdef int order
+    if x.first != y.first:
+        return -1 if x.first > y.first else 1
+    if x.second != y.second:
+        return -1 if x.second > y.second else 1
+    order = memcmp(x.key, y.key, min(x.group.key_len, y.group.key_len))
+    return order if order != 0 else <int>(x.group.key_len > y.group.key_len) - <int>(x.group.key_len < y.group.key_len)
 
 
 cdef class Tally:
@@ -264,12 +283,42 @@ cdef class Tally:
     def __iter__(self):
         """Each group: values, messages, stored bytes, first and last store timestamp (ms), smallest and largest record.
 
-        A value is a str, None if the messages have none, or an int: a queue id, the ms at which a second, minute, hour or
-        day begins, the power of two that a size reaches.
+        A value is a str, None if the messages have none, or an int: a queue id, the ms at which a second, minute, hour
+        or day begins, the power of two that a size reaches.
         """
         cdef size_t i
         for i in range(self._used):
             yield self._told(&self._groups[i], self._values(&self._groups[i]))
+
+    def largest(self, size_t number, bint by_messages=False):
+        """So many groups with the most bytes (or messages), and all other messages as one, as `total`.
+
+        Of equal ones those that have more messages (or bytes); what is still equal has some order, always the same.
+        """
+        cdef Ranked* ranked = <Ranked*>malloc((self._used + 1) * sizeof(Ranked))
+        cdef const Group* g
+        cdef Group rest
+        cdef size_t i
+        cdef list out = []
+        if ranked == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                for i in range(self._used):
+                    g = &self._groups[i]
+                    ranked[i].first = g.messages if by_messages else g.bytes
+                    ranked[i].second = g.bytes if by_messages else g.messages
+                    ranked[i].key = self._keys + g.key
+                    ranked[i].group = g
+                qsort(ranked, self._used, sizeof(Ranked), compare)
+                rest = self._more
+                for i in range(min(number, self._used), self._used):
+                    unite(&rest, ranked[i].group)
+            for i in range(min(number, self._used)):
+                out.append(self._told(ranked[i].group, self._values(ranked[i].group)))
+        finally:
+            free(ranked)
+        return out, self._told(&rest, ())
 
     def percentile(self, double part):
         """A size that `part` (0 to 1) of the records do not exceed: at most 1/32 too large. None without records."""

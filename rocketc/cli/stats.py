@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -169,24 +168,13 @@ def _count(selection: Selection, by: tuple[str, ...]) -> Count:
 
 def choose(found: Count, sort: str, top: int) -> View:
     """The `top` largest groups (0: all) in order, and the sums of the others."""
-    size: Callable[[Group], Any] = _by_messages if sort == "messages" else _by_bytes
-    if not top or top >= len(found):
-        groups = list(found)
-        other = found.more if found.more.messages else None
-        hidden = 0
-    else:
-        groups = heapq.nsmallest(top, found, key=size)
-        shown = {group.values for group in groups}
-        other = Group.total([found.more, *_rest(found, shown)] if found.more.messages else _rest(found, shown))
-        hidden = len(found) - top
-    groups.sort(key={"name": _by_name, "time": _by_time}.get(sort, size))
-    if found.more.messages:
-        return View(groups, other, f"(other: more than {many(hidden, 'group')})", hidden)
-    return View(groups, other, f"(other: {many(hidden, 'group')})", hidden)
-
-
-def _rest(found: Count, shown: set[tuple[Value, ...]]) -> Iterator[Group]:
-    return (group for group in found if group.values not in shown)
+    top = min(top or len(found), len(found))
+    groups, other = found.largest(top, sort == "messages")
+    order = {"bytes": _by_bytes, "messages": _by_messages, "name": _by_name, "time": _by_time}
+    groups.sort(key=order[sort])
+    hidden = many(len(found) - top, "group")
+    name = f"(other: more than {hidden})" if found.more.messages else f"(other: {hidden})"
+    return View(groups, other if other.messages else None, name, len(found) - top)
 
 
 def _by_name(group: Group) -> Any:

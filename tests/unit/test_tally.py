@@ -178,6 +178,32 @@ def distinct_again(behind: bytes) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize("by_messages", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 3, 16, 17, 1000])
+def test_the_largest(golden: Golden, number: int, by_messages: bool) -> None:
+    found = count(rocketc.scan(golden("v533-broker").path), ["topic"])
+    columns = ("messages", "bytes") if by_messages else ("bytes", "messages")
+    ordered = sorted(found, key=lambda group: [-getattr(group, name) for name in columns])
+    groups, rest = found.largest(number, by_messages)
+    assert groups == ordered[:number]
+    assert rest.messages == sum(group.messages for group in ordered[number:])
+    assert rest.bytes == sum(group.bytes for group in ordered[number:])
+    assert rest.first == min((group.first for group in ordered[number:] if group.first), default=None)
+    assert rest.largest == max((group.largest for group in ordered[number:] if group.largest), default=None)
+
+
+def test_the_largest_of_equals_are_always_the_same() -> None:
+    data = distinct(500)
+    tally = fed(rocketc.decode(data, start=20_000), ["key"])
+    tally.merge(fed(rocketc.decode(data, stop=20_000), ["key"]))
+    again = fed(rocketc.decode(data), ["key"])
+    assert [group[0] for group in tally] != [group[0] for group in again]
+    assert tally.largest(30) == again.largest(30)
+    few = fed(rocketc.decode(data), ["key"], max_groups=10)
+    assert few.largest(10)[1] == few.more
+    assert few.largest(4)[1][1] == 496
+
+
 def test_merging_is_as_counting_both() -> None:
     data = distinct(100)
     both = rocketc.decode(data)
