@@ -53,7 +53,7 @@ FOR_ONE = {
     """,
 }
 HELP = ["", "cat", "info", "stats", "export", "get", "decode-id", "verify", "completion"]
-IDS = "decode-id AC110002000078BF00000000000D1C5F 7F0000010B8F18B4AAC27D1C43620001 nonsense"
+IDS = "decode-id --month 2026-11 AC110002000078BF00000000000D1C5F 7F0000010B8F18B4AAC27D1C43620001 nonsense"
 
 
 @pytest.fixture
@@ -83,6 +83,7 @@ def as_anywhere(text: str) -> str:
 def compare(name: str, parts: Iterator[str]) -> None:
     text, path = as_anywhere("\n".join(parts)), FOLDER / f"{name}.txt"
     if UPDATE:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert text.splitlines() == path.read_text().splitlines()
 

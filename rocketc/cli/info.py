@@ -36,7 +36,7 @@ Examples:
 def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: int | None) -> int:
     """Say what a store, a commit log folder or a file holds: files, offsets, times, holes, damage, how it was left.
 
-    Of each file the first record is read, of the last file all; `rocketc cat -f ''` checks every record. The exit code
+    Of each file the first record is read, of the last file all; `rocketc verify` checks every record. The exit code
     is 1 if something is damaged or missing, or if there is nothing to read.
 
     Of a store's other files (consumequeue, index, checkpoint, config, ...; one of them or a folder) it counts and

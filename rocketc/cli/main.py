@@ -11,13 +11,13 @@ import click
 
 # Name -> where it is; its module is loaded when it is asked for.
 COMMANDS = {
+    "info": "rocketc.cli.info:info",
     "cat": "rocketc.cli.cat:cat",
     "get": "rocketc.cli.get:get",
-    "info": "rocketc.cli.info:info",
-    "decode-id": "rocketc.cli.decode_id:decode_id",
-    "verify": "rocketc.cli.verify:verify",
     "stats": "rocketc.cli.stats:stats",
+    "verify": "rocketc.cli.verify:verify",
     "export": "rocketc.cli.export:export",
+    "decode-id": "rocketc.cli.decode_id:decode_id",
     "completion": "rocketc.cli.completion:completion",
 }
 
@@ -51,8 +51,8 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  rocketc info /data/store
   rocketc cat /data/store -t orders --from -15m --json | jq .keys
+  rocketc export /data/store -o lake/ --partition-by topic,date
 
 Nothing is ever written to a store. Results go to stdout, all else to stderr.
 Exit code: 0 fine, 1 damage or nothing to read, 2 wrong usage.""",
