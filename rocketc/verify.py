@@ -208,7 +208,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
         raise ValueError(f"jobs={jobs}: at least 1")
     logs = resolve(path)
     report = VerifyReport()
-    folders = _folders(path)
+    folders, known = _folders(path), {file.path for log in logs for file in log.files}
     with ThreadPoolExecutor(jobs) as pool:
         work = [[_Check(file) for file in log.files] for log in logs]
         running = [deque(pool.submit(check) for check in checks) for checks in work]
@@ -216,7 +216,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
         try:
             for log, futures in zip(logs, running, strict=True):
                 _collect(log, futures, report, lambda: _tell(tell, every))
-                report.files += _made_ahead(log, folders)
+                report.files += _made_ahead(log, folders, known)
         finally:
             for check in every:
                 check.stop = True
@@ -339,15 +339,14 @@ def _folders(path: Paths) -> set[str]:
     return out
 
 
-def _made_ahead(log: Log, folders: set[str]) -> Iterator[FileReport]:
-    """The files behind the last one with data, which no scan reads."""
-    known = {file.path for file in log.files}
-    last = max((file.base or 0 for file in log.files), default=0)
-    for folder in sorted({os.path.dirname(path) for path in known} & folders):
+def _made_ahead(log: Log, folders: set[str], known: set[str]) -> Iterator[FileReport]:
+    """The files behind the last one with data, which no scan reads; the others are known."""
+    for folder in sorted({os.path.dirname(file.path) for file in log.files} & folders):
         with suppress(OSError):
             for name in sorted(os.listdir(folder)):
                 path, base = os.path.join(folder, name), base_of(name)
-                if base is not None and base > last and path not in known:
+                if base is not None and path not in known:
+                    known.add(path)
                     yield FileReport(path, base, os.stat(path).st_size, end="ahead")
 
 

@@ -341,12 +341,12 @@ def test_a_clock_that_was_set_back_is_told_and_is_no_damage(log):
 
 
 def test_a_clock_that_was_set_back_between_two_files(log):
-    for _ in range(4):
-        log.append("t", b"x" * 100, store_timestamp=T0)
+    for n in range(4):
+        log.append("t", b"x" * 100, store_timestamp=T0 + n)
     assert log.append("t", b"x" * 500, store_timestamp=T0 - 7) == 1024
     report = verify(log.folder)
     assert [(file.backwards, file.backwards_at) for file in report.files] == [(0, None), (1, 1024)]
-    assert report.files[1].backwards_ms == 7
+    assert report.files[1].backwards_ms == 7 + 3
 
 
 # ---------------------------------------------------------------- files
@@ -406,6 +406,17 @@ def test_files_made_ahead(log):
         assert [file.end for file in report.files] == ["closed", "closed", "open", "ahead", "ahead"], path
         assert report.is_whole and report.files[-1].size == 1024
     assert len(verify(log.file_at(2048)).files) == 1
+    twice = verify([log.folder, log.file_at(2048)])
+    assert [file.end for file in twice.files] == [
+        "closed",
+        "closed",
+        "open",
+        "ahead",
+        "ahead",
+        "open",
+        "ahead",
+        "ahead",
+    ]
 
 
 def test_nothing_at_all(tmp_path):
