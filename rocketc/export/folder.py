@@ -201,7 +201,8 @@ def _rows_by_key(table: pyarrow.Table, by: Sequence[str]) -> dict[Key, tuple[pya
     columns: dict[str, Any] = {name: table.column(SOURCES[name]) for name in by}
     if "date" in by:
         columns["date"] = columns["date"].cast(pa.date32()).cast(pa.int32())
-    columns["row"] = pa.array(range(table.num_rows), pa.int32())
+    ones = pa.repeat(pa.scalar(1, pa.int32()), table.num_rows)
+    columns["row"] = pc.subtract(pc.cumulative_sum(ones), pa.scalar(1, pa.int32()))
     columns["bytes"] = pa.repeat(pa.scalar(ROW_BYTES, pa.int64()), table.num_rows)
     if "body" in table.column_names:
         bodies = pc.fill_null(pc.binary_length(table.column("body")), 0)

@@ -10,9 +10,12 @@ import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rocketc.errors import StoreFullError, StoreIOError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 BLOCK_BYTES = 1 << 20
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
@@ -47,15 +50,20 @@ class Sink:
         self.bytes = 0  # taken so far
         self._dropped = False
 
-    def write(self, data: bytes) -> int:
-        size = len(data)
-        if not self._dropped:
-            self._parts.append(data if type(data) is bytes else bytes(data))
-            self._waiting += size
-            self.bytes += size
+    def write(self, data: Buffer) -> int:
+        view = memoryview(data)
+        if self._dropped:
+            return view.nbytes
+        self.bytes += view.nbytes
+        if view.nbytes >= BLOCK_BYTES:  # as it is: no copy
+            self.flush()
+            self._put(view)
+        else:
+            self._parts.append(bytes(data))
+            self._waiting += view.nbytes
             if self._waiting >= BLOCK_BYTES:
                 self.flush()
-        return size
+        return view.nbytes
 
     def flush(self) -> None:
         parts, self._parts, self._waiting = self._parts, [], 0
