@@ -20,6 +20,13 @@ Paths = StrPath | Iterable[StrPath]
 
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _SEEK_DATA = getattr(os, "SEEK_DATA", None)
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"PK\3\4": "zip",
+}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -67,7 +74,7 @@ def resolve(path: Paths) -> list[Log]:
     of their own.
     Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
     be named.
-    Raises StoreIOError: nothing there, no permission, no commit log in a folder.
+    Raises StoreIOError: nothing there, no permission, no commit log in a folder, a compressed file.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -130,6 +137,7 @@ def _log(paths: list[str]) -> Log:
     """A log of these files: named by offset all of them, or a single one that is not."""
     if len(paths) == 1 and base_of(paths[0]) is None:
         size = _size(paths[0])
+        _refuse_packed(paths[0])
         return Log((LogFile(paths[0], None, size, size, True),), ())
     files = {int(os.path.basename(path)): path for path in paths}
     there = {**_neighbours(files), **{base: (path, _size(path)) for base, path in files.items()}}
@@ -173,6 +181,21 @@ def _neighbours(files: dict[int, str]) -> dict[int, tuple[str, int]]:
             if stat.S_ISREG(info.st_mode):
                 out.setdefault(base, (path, info.st_size))
     return out
+
+
+def _refuse_packed(path: str) -> None:
+    """Say so if a file is compressed, rather than that it holds no records."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            head = os.pread(fd, 6, 0)
+        finally:
+            os.close(fd)
+    except OSError:
+        return  # whoever reads it will tell
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise StoreIOError(errno.EINVAL, f"compressed with {name}; unpack it first", path)
 
 
 def _size(path: str) -> int:

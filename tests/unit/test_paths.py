@@ -1,0 +1,64 @@
+"""What a path may be, and what is said if it is none of that. Neighbours: test_neighbours.py."""
+
+import bz2
+import gzip
+import lzma
+import os
+
+import oracle
+import pytest
+
+import rocketc
+from rocketc import StoreIOError
+from rocketc.paths import resolve
+
+RECORD = oracle.encode("t", b"body")
+# The first bytes are what counts; these two libraries may be missing.
+ZSTD, ZIP = b"\x28\xb5\x2f\xfd" + bytes(20), b"PK\3\4" + bytes(20)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("gzip", gzip.compress(RECORD)),
+        ("xz", lzma.compress(RECORD)),
+        ("bzip2", bz2.compress(RECORD)),
+        ("zstd", ZSTD),
+        ("zip", ZIP),
+    ],
+)
+def test_a_compressed_file_is_told(tmp_path, name, data):
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    with pytest.raises(StoreIOError, match=f"compressed with {name}; unpack it first") as caught:
+        rocketc.scan(path)
+    assert caught.value.filename == str(path)
+
+
+def test_a_file_that_is_named_as_a_log_is_read_as_one(tmp_path):
+    """Whatever its first bytes say: damage is stepped over there."""
+    (tmp_path / f"{0:020d}").write_bytes(gzip.compress(b"")[:10].ljust(10, b"x") + RECORD)
+    assert rocketc.scan(tmp_path, errors="skip").count() == 0  # the record says that it belongs to offset 0
+    (tmp_path / "short").write_bytes(b"\x1f")
+    assert rocketc.scan(tmp_path / "short", errors="skip").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("s3://bucket/store", "a URL; only local files can be read yet"),
+        ("nothing-here", os.strerror(2)),
+        ("nothing-*", "no file matches"),
+        (".", "no commit log here"),
+    ],
+)
+def test_what_is_no_log(tmp_path, monkeypatch, path, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreIOError, match=says) as caught:
+        resolve(path)
+    assert caught.value.filename == path
+
+
+def test_an_empty_list():
+    with pytest.raises(ValueError, match="path: an empty list"):
+        resolve([])
