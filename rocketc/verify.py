@@ -297,7 +297,7 @@ class _Check:
             self.walked = walker.walked
         self.walked = walker.walked
         _take(audit, walker, out)
-        out.holes = _holes_in(file.path, out.phy_offset, walker.walked)
+        out.holes = _holes_in(file.path, out.phy_offset)
         return out, audit.runs(), audit.overflowed
 
 
@@ -315,13 +315,14 @@ def _take(audit: Audit, walker: Walker, out: FileReport) -> None:
         out.end = "torn" if out.damage and out.damage[-1].stop == walker.position else "open"
 
 
-def _holes_in(path: str, base: int, size: int) -> list[tuple[int, int]]:
-    """Physical offsets of the holes in the first `size` bytes of a sparse file that have data behind them."""
+def _holes_in(path: str, base: int) -> list[tuple[int, int]]:
+    """Physical offsets of the holes of a sparse file that have data behind them; the last one is room for more."""
     out: list[tuple[int, int]] = []
     # no data behind pos; no such call; a file that is gone
     with suppress(OSError, AttributeError), open(path, "rb", buffering=0) as file:
         pos = 0
-        while (hole := file.seek(pos, os.SEEK_HOLE)) < size:
+        while True:
+            hole = file.seek(pos, os.SEEK_HOLE)
             pos = file.seek(hole, os.SEEK_DATA)
             out.append((base + hole, base + pos))
     return out

@@ -133,10 +133,12 @@ def _kinds(text: str) -> tuple[OffsetId | None, bool]:
     """As an offset id, if it may be one; and whether it may be a unique id (clients can make up others)."""
     if not _is_id(text):
         return None, True
-    offset_id, doubts = decode_offset_id(text), decode_unique_id(text).doubts()
-    if offset_id.doubts() and not doubts:
+    offset_id = decode_offset_id(text)
+    if not offset_id.doubts():
+        return offset_id, False
+    if not decode_unique_id(text).doubts() or offset_id.phy_offset < 0:
         return None, True
-    return (offset_id if offset_id.phy_offset >= 0 else None), bool(offset_id.doubts()) or not doubts
+    return offset_id, True
 
 
 def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Message]:

@@ -75,7 +75,7 @@ def _in_file(file: LogFile, base: int, offset: int) -> list[Message]:
     except OSError as error:
         raise StoreIOError(error.errno, error.strerror, file.path) from None
     try:
-        return list(decode(record, offset, stop=offset + 1, crc="full", file=file.path))
+        return list(decode(record, offset, crc="full", file=file.path))
     except CorruptRecordError as error:
         return _instead(file, base, offset, error.reason)
 

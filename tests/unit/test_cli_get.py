@@ -293,6 +293,13 @@ def test_a_damaged_record(log, get, behind, data, says):
     assert (code, out) == (0, "body 10")
 
 
+def test_damage_up_to_the_end(log, get):
+    spoil(log, log.places[-1] + 4, b"x")
+    assert (
+        no_message(get, log.folder, log.end) == f"no message begins at byte {log.end}: the log ends at byte {log.end}"
+    )
+
+
 def test_a_property_crc_is_checked(tmp_path, get):
     record = bytearray(package.encode("t", b"x", properties={"KEYS": "k"}, property_crc=True))
     record[-22] ^= 1
@@ -435,6 +442,31 @@ def test_long_work_shows_a_bar_on_stderr_alone(log, get, monkeypatch):
     code, out, _ = get(log.folder, "--key", "even", "-f", "%s,")
     assert code == 0 and out.count(",") == 9
     assert "searching" in stderr.getvalue()
+
+
+def test_the_bar_is_gone_before_anything_is_printed_on_the_same_terminal(log, get, monkeypatch):
+    import sys
+
+    stderr = Terminal()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 0)
+    monkeypatch.setattr(progress, "_AGAIN", 0)
+    shown = []
+
+    class Both(package.cli.output.Out):
+        def __init__(self):
+            super().__init__()
+            self.is_terminal = True
+
+        def write(self, data):
+            shown.append(stderr.getvalue())
+            super().write(data)
+
+    monkeypatch.setattr("rocketc.cli.get.Out", Both)
+    code, _, _ = get(log.folder, "--key", "even", "-f", "%s,")
+    assert code == 0 and "searching" in shown[0]
+    assert shown == [stderr.getvalue()] * 9
 
 
 # ---------------------------------------------------------------- ends
