@@ -284,7 +284,8 @@ def test_hostile_names(stats, told, tmp_path):
         assert "\x1b" not in text and "\u202e" not in text
     assert told(log, "--by", "tag")[1][0]["tags"] == HOSTILE
     code, text = on_terminal("stats", log, "--by", "tag", "--json")
-    assert code == 0 and "\x1b" not in text and json.loads(text)["tags"] == HOSTILE
+    assert code == 0 and "\x1b" not in text and "\u202e" not in text
+    assert json.loads(text)["tags"] == HOSTILE
 
 
 # ---------------------------------------------------------------- pictures

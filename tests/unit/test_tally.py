@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import compare
@@ -126,6 +127,14 @@ def test_the_record_at_the_same_offset_of_another_file_counts() -> None:
             tally.add(batch)
         assert tally.total[2] == len(data) * (1 + again)
         tally.end_file()
+
+
+def test_copies_of_one_file_are_counted_each(tmp_path: Path) -> None:
+    data = oracle.encode_inner_batch("t", [(0, b"a", {})])
+    paths = [tmp_path / name for name in ("first", "second")]
+    for path in paths:
+        path.write_bytes(data)
+    assert count(rocketc.scan(paths), threads=1).total[1:3] == (2, 2 * len(data))
 
 
 def test_times_before_1970_and_beyond_all_bounds() -> None:
