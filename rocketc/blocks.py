@@ -109,8 +109,10 @@ class BlockFile:
             stop = self._without_hole(stop)
             start = max(stop - BLOCK_BYTES, 0)
             data = self.read(start, stop - start)
-            if data != bytes(len(data)):
-                return start + len(data.rstrip(b"\0"))
+            for at in reversed(range(0, len(data), 4096)):
+                page = data[at : at + 4096]
+                if page != bytes(len(page)):
+                    return start + at + len(page.rstrip(b"\0"))
             stop = start
         return 0
 

@@ -6,6 +6,7 @@ maxIndexNum), and its size, 40 + 4 * slots + 20 * units, has many solutions. An 
 1. It tries RocketMQ's default, 5,000,000.
 2. It looks where the bytes that are not zero end: within the last unit, whose number the header tells. Units are 20
    bytes, and the solutions for one size are 20 bytes of slots apart, so exactly one of them has that unit there.
+   While a broker appends it is one of the last few units; then unit 1 must also be the one that the header names.
 Each is believed only if units (up to 64 from all over the file) agree with their slots, three of four at least.
 Otherwise, in a file that was cut or is damaged, the caller must say it.
 """
@@ -26,7 +27,8 @@ from rocketc.blocks import BlockFile
 
 cdef enum:
     SAMPLES = 64
-    ATTEMPTS = 8        # while a broker appends, the header and the last unit are not of one moment
+    ATTEMPTS = 8        # while a broker appends, the header and the last unit are not of one moment:
+    CANDIDATES = 1000   # the last unit is one of those that came meanwhile
 
 UNIT_BYTES = RC_INDEX_UNIT_BYTES
 
@@ -128,33 +130,48 @@ cdef class IndexFile:
 
     cdef _find_layout(self):
         """Settle on the number of slots, or on 0; see above."""
-        cdef int64_t room = <int64_t>self.size - RC_INDEX_HEADER_BYTES, slots, stop
+        cdef int64_t room = <int64_t>self.size - RC_INDEX_HEADER_BYTES, slots, stop, before
         if RC_INDEX_HEADER_BYTES + RC_INDEX_DEFAULT_SLOTS * RC_INDEX_SLOT_BYTES <= <int64_t>self.size:
             self._lay_out(RC_INDEX_DEFAULT_SLOTS)
             if self._is_plausible():
                 return
         for _ in range(ATTEMPTS if room % RC_INDEX_SLOT_BYTES == 0 else 0):
+            before = self._count
             stop = self._file.data_stop()
-            slots = self._slots_by_end(room, stop)
-            count = self._count
             self._read_header()
-            if slots > 0:
-                self._lay_out(slots)
-                if self._is_plausible():
-                    return
-            if count == self._count:
+            # A unit is written before the header counts it.
+            for last in range(self._count, max(before - 1, self._count - CANDIDATES) - 1, -1):
+                slots = self._slots_by_end(room, stop, last)
+                if slots > 0:
+                    self._lay_out(slots)
+                    if (last == before - 1 == self._count - 1 or self._begins_here()) and self._is_plausible():
+                        return
+            if before == self._count:
                 break
         self._slots = 0
 
-    cdef int64_t _slots_by_end(self, int64_t room, int64_t stop):
-        """The solution for the file's size that has the last byte that is not zero within the last unit, or 0."""
-        cdef int64_t last = self._count - 1, slots, units
+    cdef int64_t _slots_by_end(self, int64_t room, int64_t stop, int64_t last):
+        """The solution for the file's size that has the last byte that is not zero within unit `last`, or 0."""
+        cdef int64_t slots, units
         if last < 1:
             return 0
         # units_at + last * 20 < stop <= units_at + (last + 1) * 20, where units_at = 40 + room - units * 20
         units = (RC_INDEX_HEADER_BYTES + room + (last + 1) * RC_INDEX_UNIT_BYTES - stop) // RC_INDEX_UNIT_BYTES
         slots = (room - units * RC_INDEX_UNIT_BYTES) // RC_INDEX_SLOT_BYTES
         return slots if units > last and 0 < slots <= INT32_MAX else 0
+
+    cdef bint _begins_here(self) except -1:
+        """Whether unit 0 is empty, and unit 1 the one that the header says: no neighbouring layout has that."""
+        cdef const uint8_t[::1] data = self._file.read(self._units_at, 2 * RC_INDEX_UNIT_BYTES)
+        cdef const uint8_t* first
+        if data.shape[0] < 2 * RC_INDEX_UNIT_BYTES:
+            return False
+        first = &data[RC_INDEX_UNIT_BYTES]
+        if rc_zero_prefix(&data[0], RC_INDEX_UNIT_BYTES) < RC_INDEX_UNIT_BYTES:
+            return False
+        if rc_zero_prefix(first, RC_INDEX_UNIT_BYTES) == RC_INDEX_UNIT_BYTES:
+            return False
+        return rc_get_i64(first + RC_INDEX_PHY_OFFSET_AT) == self.header.begin_phy_offset
 
     cdef bint _is_plausible(self) except -1:
         """Whether units agree with the slots of the layout that is tried."""

@@ -161,6 +161,15 @@ def test_an_empty_file_of_an_unusual_size_has_no_layout(index):
         assert (all_units(file), file.check_slots()) == ([], (0, 0, []))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 50])
+def test_the_last_unit_may_not_be_counted_yet(index, count):
+    """A writer was killed, or is at work, between the unit and the header."""
+    data = bytearray(index_bytes(100, 90, some_entries(count + 1)))
+    data[36:40] = struct.pack(">i", count + 1)
+    with index(data) as file:
+        assert (file.slots, file.count, faults(file)) == (100, count, {})
+
+
 def test_where_units_and_slots_disagree_nothing_is_guessed(index):
     data = bytearray(index_bytes(100, 90, some_entries(50)))
     data[36:40] = struct.pack(">i", 40)  # the header lags behind
