@@ -117,8 +117,7 @@ def _by_id(path: Sequence[str], text: str, topics: Topics, count: int | None, sh
         except NotThere:
             if not may_be_unique:
                 raise
-    unique_id = text.upper() if _is_id(text) else text
-    return _Search(path, topics, count, unique_id, "unique id").run(show, out)
+    return _Search(path, topics, count, text, "unique id").run(show, out)
 
 
 def _is_id(text: str) -> bool:
@@ -163,9 +162,12 @@ class _Search:
     """All messages with a key, or a unique id, in the order of the log."""
 
     def __init__(self, path: Sequence[str], topics: Topics, count: int | None, text: str, what: str) -> None:
-        where = None if what == "key" else lambda m: m.properties.get("UNIQ_KEY") == text
+        texts, where = [text], None
+        if what == "unique id":
+            texts = [text, text.upper()]  # as clients write it, and as it may be copied from a log of theirs
+            where = lambda m: m.properties.get("UNIQ_KEY") in texts  # noqa: E731
         options: dict[str, Any] = {
-            "topics": topics or None, "keys": [text], "where": where, "errors": "report", "start": None, "stop": None
+            "topics": topics or None, "keys": texts, "where": where, "errors": "report", "start": None, "stop": None
         }  # fmt: skip
         self._selection = Selection(tuple(path), options)
         self._count = count

@@ -384,6 +384,10 @@ def test_an_id_that_may_be_of_either_kind(tmp_path, get):
 def test_a_unique_id_that_is_of_no_known_form(tmp_path, get):
     path = write(tmp_path, package.encode("t", b"x", properties={"UNIQ_KEY": "my-Id", "KEYS": "k"}))
     assert get(path, "--id", "my-Id", "-f", "%s") == (0, "x", "")
+    lower = "0a0000010a3c18b4aac22d1f876c0003"
+    other = tmp_path / "other"
+    other.write_bytes(package.encode("t", b"y", properties={"UNIQ_KEY": lower}))
+    assert get(other, "--id", lower, "-f", "%s") == (0, "y", "")
     code, _, err = get(path, "--id", "k")  # a key is no id
     assert (code, err) == (1, "rocketc: no message has the unique id 'k': 115 B in 1 file were searched\n")
 
