@@ -20,13 +20,11 @@ from rocketc._message import Message
 from rocketc._reader import Reader
 from rocketc._walk import Walker
 from rocketc.errors import DamageWarning
-from rocketc.paths import Log, Paths, resolve
+from rocketc.paths import Log, LogFile, Paths, resolve
 
 if TYPE_CHECKING:
     import pyarrow
     from typing_extensions import Buffer
-
-    from rocketc.paths import LogFile
 
 Topics = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
 Texts = str | Iterable[str]
@@ -278,7 +276,7 @@ class Scan:
     """
 
     def __init__(
-        self, logs: list[Log], path: Paths | None, buffer: Any, base: int | None, filter: Filter, reading: _Reading
+        self, logs: list[Log], path: Paths | LogFile | None, buffer: Any, base: int | None, filter: Filter, reading: _Reading
     ) -> None:
         self._logs = logs
         self._path: Any = path
@@ -409,7 +407,7 @@ class Scan:
 
 
 def scan(
-    path: Paths,
+    path: Paths | LogFile,
     *,
     topics: Topics | None = None,
     queues: int | Iterable[int] | None = None,
@@ -454,7 +452,7 @@ def scan(
     >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
     [b'hi']
     """
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike, LogFile)):
         path = list(path)
     return Scan(
         resolve(path),

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketc.errors import CorruptRecordError
-from rocketc.paths import Log, LogFile, resolve
-from rocketc.scan import Scan, ScanReport, decode
+from rocketc.paths import LogFile, resolve
+from rocketc.scan import ScanReport, scan
 from rocketc.spark.decode import _local
 from rocketc.spark.options import Options, near, parse_options
 from rocketc.spark.schema import SCHEMA, schema
@@ -110,20 +110,14 @@ def check_schema(asked: StructType, columns: tuple[str, ...] | None = None) -> N
 
 
 def _batches(file: LogFile, options: dict[str, object]) -> Iterator[pyarrow.RecordBatch]:
-    scan = _scan(file, options)
+    messages = scan(file, **options)  # type: ignore[arg-type]
     try:
-        yield from scan.batches()
+        yield from messages.batches()
     except CorruptRecordError as error:
         advice = "option mode=DROPMALFORMED leaves it out and goes on"
         raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
     finally:
-        _tell(file, scan.report)
-
-
-def _scan(file: LogFile, options: dict[str, object]) -> Scan:
-    """A scan of one file, whose place in its log the driver has seen."""
-    nothing = decode(b"", **options)  # type: ignore[arg-type]
-    return Scan([Log((file,), ())], file.path, None, None, nothing._filter, nothing._reading)
+        _tell(file, messages.report)
 
 
 def _tell(file: LogFile, report: ScanReport) -> None:
