@@ -21,7 +21,6 @@ from rocketc._vm cimport rc_guard
 from rocketc._walk cimport STEP_BYTES, Walker
 
 from rocketc import codecs
-from rocketc.errors import CorruptRecordError
 
 cdef enum:
     LIST_MESSAGES = 64          # of one list, about: the memory of the last ones is used again while it is in the cache
@@ -206,7 +205,8 @@ cdef class Reader:
     def next_batch(self):
         """The next Batch, or None at the end.
 
-        It holds about batch_bytes of records, more only if one record is larger.
+        It holds about batch_bytes of records, more by a part of a block: 256 records, or one that is larger than 512 KiB.
+        An error waits until what came before it is handed out.
         """
         cdef Rows* rows
         cdef Batch batch
@@ -219,7 +219,7 @@ cdef class Reader:
         batch = batch_of(rows)
         try:
             self._fill(rows)
-        except CorruptRecordError as error:
+        except Exception as error:
             if rows.rows == 0:
                 raise
             self._raised = error

@@ -162,3 +162,18 @@ def test_the_files_of_a_part_of_a_log(tmp_path):
     assert scan.bytes == 200
     [itself] = rocketc.decode(record).by_file()
     assert itself.count() == 1
+
+
+@pytest.mark.parametrize("way", ["a file is gone", "the predicate fails"])
+def test_what_came_before_an_error_is_handed_out(tmp_path, way):
+    for base in (0, 100):
+        (tmp_path / f"{base:020d}").write_bytes(oracle.encode("t", b"x" * 7, phy_offset=base) + b"\0")
+    options = {"where": lambda m: 1 / (100 - m.phy_offset) > 0} if way == "the predicate fails" else {}
+    scan = rocketc.scan(tmp_path, errors="skip", **options)
+    if not options:
+        (tmp_path / f"{100:020d}").unlink()
+    got: list[int] = []
+    with pytest.raises(ZeroDivisionError if options else rocketc.StoreIOError):
+        for batch in scan.batches():
+            got += batch.column("physicalOffset").to_pylist()
+    assert got == [0]
