@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from rocketc import arrow
 from rocketc._message import Message
-from rocketc.export.ahead import ahead
+from rocketc.export.ahead import ahead, in_order
 from rocketc.export.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
 from rocketc.export.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
 from rocketc.export.formats import Format, Name, choose_format
 from rocketc.export.sinks import (
+    BLOCK_BYTES,
     Sink,
     is_special,
     refuse_existing,
@@ -24,7 +25,7 @@ from rocketc.export.sinks import (
     whole_file,
     whole_folder,
 )
-from rocketc.export.text import TextFile, encoder
+from rocketc.export.text import TextFile, encoder, in_blocks, packer
 from rocketc.scan import Scan, ScanReport
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ Tell = Callable[[int], None]
 T = TypeVar("T")
 
 _BATCHES_AHEAD = 2
-_TEXTS_AHEAD = 64  # of a block of messages each
 _TOLD_EVERY = 64  # blocks of messages
 
 
@@ -183,7 +183,7 @@ class Export:
 
     def _file(self, sink: Sink, header: bytes, columns: Sequence[str], stream: bool) -> PartFile:
         if self.format.is_text:
-            return TextFile(sink, self.format, header)
+            return TextFile(sink, packer(self.format.compression)(header))
         ordered = len(self._scan._logs) < 2
         return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
 
@@ -193,11 +193,11 @@ class Export:
             if self.format.is_text:
                 header, encode = encoder(self.format, self._columns)
                 file = self._file(sink, header, self._columns, stream)
-                # To be made ahead only if there is something to do meanwhile without the GIL.
-                room = _TEXTS_AHEAD if self.format.compression != "none" else 0
-                with closing(self._ahead(map(encode, self._blocks(tell)), room)) as texts:
-                    for text in texts:
-                        file.write(text)
+                texts = in_blocks(map(encode, self._blocks(tell)), BLOCK_BYTES)
+                pack = packer(self.format.compression)
+                with self._threads() as pool:
+                    for packed in in_order(pack, texts, pool, 2 * self._jobs) if pool else map(pack, texts):
+                        file.write(packed)
             else:
                 file = self._file(sink, b"", self._columns, stream)
                 with closing(self._ahead(self._batches(self._columns, tell), _BATCHES_AHEAD)) as batches:
@@ -220,12 +220,14 @@ class Export:
         parts = Parts(root, self.path, self._by, self.format.suffix, lambda to: self._file(to, header, columns, False))
         try:
             if encode is not None:
-                fill_with_text(self._blocks(tell), self._by, parts, encode)
+                with self._threads() as pool:
+                    pack = packer(self.format.compression)
+                    fill_with_text(self._blocks(tell), self._by, parts, encode, pack, pool)
             else:
                 needed = [SOURCES[by] for by in self._by if SOURCES[by] not in self._columns]
                 batches = self._batches([*self._columns, *needed], tell)
                 with (
-                    ThreadPoolExecutor(self._jobs) if self._jobs > 1 else nullcontext() as pool,
+                    self._threads() as pool,
                     closing(self._ahead(batches, _BATCHES_AHEAD)) as made,
                 ):
                     fill_with_columns(made, columns, self._by, parts, pool)
@@ -234,6 +236,12 @@ class Export:
             parts.drop()
             raise
         return parts.bytes, parts.files
+
+    def _threads(self) -> AbstractContextManager[ThreadPoolExecutor | None]:
+        """As many as may work; none if there is nothing to do beside what holds the GIL."""
+        if self._jobs == 1 or (self.format.is_text and self.format.compression == "none"):
+            return nullcontext()
+        return ThreadPoolExecutor(self._jobs)
 
     def _ahead(self, items: Iterable[T], room: int) -> Generator[T, None, None]:
         """The items; made ahead, so many of them, if more than one thread may work."""

@@ -5,10 +5,30 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from typing import TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], pool: Executor, room: int) -> Iterator[R]:
+    """work(item) of each, several at once and so many of them ahead, in the order of the items.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     list(in_order(str.upper, "abc", pool, 2))
+    ['A', 'B', 'C']
+    """
+    waiting: deque[Future[R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > room:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 class _End:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc._message import Message
 from rocketc.arrow import import_pyarrow
+from rocketc.export.ahead import in_order
 from rocketc.export.columns import gathered
 from rocketc.export.sinks import Sink, errors_of, sink_to_end_of
 from rocketc.export.text import Encode
@@ -29,6 +30,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 WAITING_BYTES = 128 << 20
 OPEN_WEIGHT = 4096  # row groups of files that are not yet ended: each keeps 18 KB of a footer in memory
 OPEN_FILES = 512
+_PACKED_AHEAD = 8
 ROW_BYTES = 200  # of a row but for its body, about
 
 Key = tuple[Any, ...]  # of a partition: topic, day since the epoch, queue id; as asked for
@@ -213,15 +215,25 @@ def _rows_by_key(table: pyarrow.Table, by: Sequence[str]) -> dict[Key, tuple[pya
     return dict(zip(keys, zip(numbers, groups.column("bytes_sum").to_pylist(), strict=True), strict=True))
 
 
-def fill_with_text(blocks: Iterable[list[Message]], by: Sequence[str], parts: Parts, encode: Encode) -> None:
+def fill_with_text(
+    blocks: Iterable[list[Message]],
+    by: Sequence[str],
+    parts: Parts,
+    encode: Encode,
+    pack: Callable[[bytes], bytes],
+    pool: Executor | None,
+) -> None:
     """Write all messages into their partitions; WAITING_BYTES of text are in memory."""
     texts: dict[Key, list[bytes]] = {}
     sizes: dict[Key, int] = {}
     waiting = 0
 
     def write(keep: int) -> int:
-        for key in list(largest_first(sizes, keep)):
-            parts.write([(key, b"".join(texts.pop(key)))])
+        keys = list(largest_first(sizes, keep))
+        whole = (b"".join(texts.pop(key)) for key in keys)
+        packed = in_order(pack, whole, pool, _PACKED_AHEAD) if pool else map(pack, whole)
+        for key, text in zip(keys, packed, strict=True):
+            parts.write([(key, text)])
             del sizes[key]
         return sum(sizes.values())
 

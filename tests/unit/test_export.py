@@ -212,6 +212,52 @@ def test_csv_says_what_has_no_place_in_it(tmp_path):
     assert (tmp_path / "one.csv").read_text().split() == ["queueId", "0", "0"]
 
 
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_text_in_several_members_is_one_text_to_others(golden, table, tmp_path, suffix):
+    """More than a block: each is compressed by itself, several at once."""
+    path, rows = tmp_path / f"x.csv.{suffix}", table("flights-2013-01").num_rows
+    rocketc.export(rocketc.scan(golden("flights-2013-01").path, columns=["keys", "body"]), path, jobs=3)
+    magic = {"gz": b"\x1f\x8b\x08\0\0\0\0\0", "zst": b"\x28\xb5\x2f\xfd"}[suffix]
+    assert path.read_bytes().count(magic) > 3
+    duckdb, polars, pandas = map(pytest.importorskip, ("duckdb", "polars", "pandas"))
+    assert duckdb.sql(f"select count(*), count(distinct keys) from '{path}'").fetchall() == [(rows, rows)]
+    assert polars.read_csv(path).height == rows
+    assert suffix == "zst" or len(pandas.read_csv(path)) == rows  # pandas has a zstd library of its own choice
+
+
+def test_csv_quotes_as_the_csv_module_does(tmp_path):
+    texts = [
+        "",
+        '"',
+        '""',
+        ",",
+        "\r",
+        "\n",
+        "\r\n",
+        " a ",
+        "'",
+        ";",
+        "\t",
+        'a"b,c\rd\ne',
+        "\0",
+        "=1",
+        "\u20ac",
+        "\u2028",
+    ]
+    data = log_of((text, text.encode(), {"properties": {"KEYS": text or "k", "p,": f'"{text}"'}}) for text in texts)
+    columns = ["topic", "keys", "body", "properties", "physicalOffset"]
+    rocketc.export(rocketc.decode(data, columns=columns), tmp_path / "x.csv")
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(["topic", "keys", "body", "bodyBase64", "properties", "physicalOffset"])
+    for m in rocketc.decode(data):
+        told = json.dumps(m.properties, ensure_ascii=False)
+        writer.writerow([m.topic, m.keys, m.body.decode(), None, told, m.phy_offset])
+    assert (tmp_path / "x.csv").read_bytes().decode() == out.getvalue()
+    rocketc.export(rocketc.decode(data, columns=["tags"]), tmp_path / "one.csv")
+    assert (tmp_path / "one.csv").read_text() == "tags\n" + '""\n' * len(texts), "an empty line is no row"
+
+
 def test_a_stream_of_the_callers_stays_open(golden, table):
     out = io.BytesIO()
     report = rocketc.export(rocketc.scan(golden("v533-broker").path), out, "arrow")
