@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 from rocketc import arrow
 from rocketc._message import Message
-from rocketc.export.ahead import ahead, in_order
 from rocketc.export.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
 from rocketc.export.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
 from rocketc.export.formats import Format, Name, choose_format
+from rocketc.export.order import in_order
 from rocketc.export.sinks import (
     BLOCK_BYTES,
     Sink,
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Export", "ExportReport", "export"]
 
 Tell = Callable[[int], None]
-T = TypeVar("T")
 
-_BATCHES_AHEAD = 2
 _TOLD_EVERY = 64  # blocks of messages
 
 
@@ -87,7 +85,7 @@ def export(
     row_group_size  bytes of a row group in memory, about; it has no more than 2**20 rows
     overwrite       replace an existing file, or a folder that holds nothing but an older export
     jobs            threads, None: as many as cores
-    progress        called with the bytes of the log that are done, maybe by another thread
+    progress        called with the bytes of the log that are done
     Raises ValueError for options that do not fit, FileExistsError, StoreFullError if the disk is full, StoreIOError
     for what else goes wrong in writing, and what reading the scan raises.
 
@@ -189,27 +187,33 @@ class Export:
 
     def _write(self, sink: Sink, stream: bool, tell: Tell) -> int:
         """All rows into one file; its bytes."""
-        try:
-            if self.format.is_text:
-                header, encode = encoder(self.format, self._columns)
-                file = self._file(sink, header, self._columns, stream)
-                texts = in_blocks(map(encode, self._blocks(tell)), BLOCK_BYTES)
-                pack = packer(self.format.compression)
-                with self._threads() as pool:
-                    for packed in in_order(pack, texts, pool, 2 * self._jobs) if pool else map(pack, texts):
-                        file.write(packed)
-            else:
-                file = self._file(sink, b"", self._columns, stream)
-                with closing(self._ahead(self._batches(self._columns, tell), _BATCHES_AHEAD)) as batches:
-                    for table in gathered(batches, self._row_group_size):
-                        file.write(table)
-                        del table  # before the next one is put together
-            file.close()
-            sink.flush()
-        except BaseException:
-            sink.drop()
-            raise
+        text = self.format.is_text
+        # What is written to a pipe may wait for ever: Ctrl-C ends that only in the thread that began.
+        with self._threads(1 if not text else self._jobs, text or not stream) as pool:
+            try:
+                file = self._write_text(sink, tell, pool) if text else self._write_columns(sink, stream, tell, pool)
+                file.close()
+                sink.flush()
+            except BaseException:
+                sink.drop()
+                raise
         return sink.bytes
+
+    def _write_text(self, sink: Sink, tell: Tell, pool: Executor | None) -> PartFile:
+        header, encode = encoder(self.format, self._columns)
+        file = self._file(sink, header, self._columns, False)
+        pack = packer(self.format.compression)
+        texts = in_blocks(map(encode, self._blocks(tell)), BLOCK_BYTES)
+        for packed in in_order(pack, texts, pool, 2 * self._jobs):
+            file.write(packed)
+        return file
+
+    def _write_columns(self, sink: Sink, stream: bool, tell: Tell, pool: Executor | None) -> PartFile:
+        """While a row group is written, the next one is decoded: both let go of the GIL."""
+        file = self._file(sink, b"", self._columns, stream)
+        for _ in in_order(file.write, gathered(self._batches(self._columns, tell), self._row_group_size), pool, 1):
+            pass
+        return file
 
     def _fill(self, root: str, tell: Tell) -> tuple[int, int]:
         """All rows into the partitions of a folder; bytes and files."""
@@ -218,44 +222,34 @@ class Export:
         columns = [name for name in self._columns if whole or name not in self._by]
         header, encode = encoder(self.format, columns) if self.format.is_text else (b"", None)
         parts = Parts(root, self.path, self._by, self.format.suffix, lambda to: self._file(to, header, columns, False))
-        try:
-            if encode is not None:
-                with self._threads() as pool:
+        with self._threads(self._jobs, True) as pool:
+            try:
+                if encode is not None:
                     pack = packer(self.format.compression)
                     fill_with_text(self._blocks(tell), self._by, parts, encode, pack, pool)
-            else:
-                needed = [SOURCES[by] for by in self._by if SOURCES[by] not in self._columns]
-                batches = self._batches([*self._columns, *needed], tell)
-                with (
-                    self._threads() as pool,
-                    closing(self._ahead(batches, _BATCHES_AHEAD)) as made,
-                ):
-                    fill_with_columns(made, columns, self._by, parts, pool)
-            parts.close()
-        except BaseException:
-            parts.drop()
-            raise
+                else:
+                    needed = [SOURCES[by] for by in self._by if SOURCES[by] not in self._columns]
+                    batches = self._batches([*self._columns, *needed], tell)
+                    fill_with_columns(batches, columns, self._by, parts, pool)
+                parts.close()
+            except BaseException:
+                parts.drop()
+                raise
         return parts.bytes, parts.files
 
-    def _threads(self) -> AbstractContextManager[ThreadPoolExecutor | None]:
-        """As many as may work; none if there is nothing to do beside what holds the GIL."""
-        if self._jobs == 1 or (self.format.is_text and self.format.compression == "none"):
+    def _threads(self, number: int, useful: bool) -> AbstractContextManager[ThreadPoolExecutor | None]:
+        """Threads beside this one; none if there is nothing to do for them but what holds the GIL."""
+        if self._jobs == 1 or not useful or (self.format.is_text and self.format.compression == "none"):
             return nullcontext()
-        return ThreadPoolExecutor(self._jobs)
+        return ThreadPoolExecutor(number)
 
-    def _ahead(self, items: Iterable[T], room: int) -> Generator[T, None, None]:
-        """The items; made ahead, so many of them, if more than one thread may work."""
-        if room and self._jobs > 1:
-            return ahead(items, room)
-        return (item for item in items)
-
-    def _batches(self, columns: Sequence[str], tell: Tell) -> Generator[pyarrow.RecordBatch, None, None]:
+    def _batches(self, columns: Sequence[str], tell: Tell) -> Iterator[pyarrow.RecordBatch]:
         run = self._scan._begin(columns)
         for batch in arrow.record_batches(run.batches()):
             tell(run.report().bytes)
             yield batch
 
-    def _blocks(self, tell: Tell) -> Generator[list[Message], None, None]:
+    def _blocks(self, tell: Tell) -> Iterator[list[Message]]:
         run = self._scan._begin([])
         for number, block in enumerate(run.blocks()):
             if not number % _TOLD_EVERY:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc._message import Message
 from rocketc.arrow import import_pyarrow
-from rocketc.export.ahead import in_order
 from rocketc.export.columns import gathered
+from rocketc.export.order import in_order
 from rocketc.export.sinks import Sink, errors_of, sink_to_end_of
 from rocketc.export.text import Encode
 
@@ -231,8 +231,7 @@ def fill_with_text(
     def write(keep: int) -> int:
         keys = list(largest_first(sizes, keep))
         whole = (b"".join(texts.pop(key)) for key in keys)
-        packed = in_order(pack, whole, pool, _PACKED_AHEAD) if pool else map(pack, whole)
-        for key, text in zip(keys, packed, strict=True):
+        for key, text in zip(keys, in_order(pack, whole, pool, _PACKED_AHEAD), strict=True):
             parts.write([(key, text)])
             del sizes[key]
         return sum(sizes.values())

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ import stores
 
 import rocketc
 from rocketc.export import Export, folder, sinks
-from rocketc.export.ahead import ahead
+from rocketc.export.order import in_order
 
 SCHEMA = pa.schema(rocketc.decode(b""))
 US = datetime.timedelta(microseconds=1)
@@ -659,34 +660,26 @@ def test_threads_change_no_byte(many, tmp_path, target):
     assert one == four and one
 
 
-def test_ahead_gives_what_was_made_and_then_the_error():
-    def make():
-        yield from range(100)
-        raise rocketc.ClosedError("enough")
-
-    got = []
-    with pytest.raises(rocketc.ClosedError, match="enough"):
-        for item in ahead(make(), 3):
-            got.append(item)
-    assert got == list(range(100))
-
-
-def test_ahead_is_bounded_and_ends_when_it_is_closed():
-    made = []
+def test_work_in_order_is_bounded_and_tells_its_error():
+    made, done = [], []
 
     def make():
-        for i in range(1000):
+        for i in range(100):
             made.append(i)
             yield i
 
-    items = ahead(make(), 3)
-    assert next(items) == 0
-    while len(made) < 5:  # one is used, three wait, and one more cannot be put there
-        time.sleep(0.001)
-    time.sleep(0.02)
-    assert len(made) == 5
-    items.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "rocketc-ahead"]
+    def work(i):
+        assert len(made) - len(done) <= 5, "one is used, three wait, and one more is made"
+        time.sleep(0.001 * (i % 3))
+        if i == 90:
+            raise rocketc.ClosedError("enough")
+        return i
+
+    with ThreadPoolExecutor(3) as pool, pytest.raises(rocketc.ClosedError, match="enough"):
+        for i in in_order(work, make(), pool, 3):
+            done.append(i)
+    assert done == list(range(90))
+    assert list(in_order(str, range(3), None, 0)) == ["0", "1", "2"]
 
 
 def test_progress_tells_the_bytes_that_are_read(golden, tmp_path):
