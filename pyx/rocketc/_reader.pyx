@@ -205,8 +205,8 @@ cdef class Reader:
     def next_batch(self):
         """The next Batch, or None at the end.
 
-        It holds about batch_bytes of records, more by a part of a block: 256 records, or one that is larger than 512 KiB.
-        An error waits until what came before it is handed out.
+        It holds about batch_bytes of records, more by a part of a block: 256 records, or one
+        that is larger than 512 KiB. An error waits until what came before it is handed out.
         """
         cdef Rows* rows
         cdef Batch batch

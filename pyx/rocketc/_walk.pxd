@@ -25,6 +25,8 @@ cdef class Walker:
         size_t _to              # records from it on are not ours
         size_t _let_go          # the map is dropped up to here
         size_t _zeros_at        # from here on there were only zeros when we looked
+        int _crowd              # records found in a search that overlap and whose CRC was wrong
+        size_t _crowd_end       # where the last of them ends
         Filter _filter
         int _crc
         bint _raise             # damage is an exception
@@ -61,6 +63,8 @@ cdef class Walker:
     cdef bint _is_blank(self, size_t pos) noexcept nogil
     cdef size_t _find_next(self, size_t pos) except? 0
     cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil
+    cdef bint _is_crowded(self, size_t pos, const Record* r) noexcept nogil
+    cdef void _note_crowd(self, size_t pos, const Record* r) noexcept nogil
     cdef int64_t _learn_base(self) except? -1
     cdef int64_t _offset_at(self, size_t pos) noexcept
     cdef size_t _data_from(self, size_t pos) except? 0

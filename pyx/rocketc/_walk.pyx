@@ -57,6 +57,8 @@ cdef enum:
     AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
     FETCH_WHOLE = 1024          # the processor follows longer bodies by itself
     FETCH_BYTES = 6 << 10       # how far ahead of a record of another size all lines are asked for
+    CROWD_BODY = 4 << 10        # shorter bodies are always read to check a record that is searched for
+    CROWD_MAX = 64              # longer ones that lie over one another, so often at most
     LEARN_BYTES = 64 << 20      # how far the first record is looked for where the file name tells no offset
 
 cdef size_t page_bytes = <size_t>sysconf(_SC_PAGESIZE)
@@ -493,14 +495,29 @@ cdef class Walker:
             if magic == RC_MAGIC_V1 or magic == RC_MAGIC_V2:
                 if parse_record(self._buf + pos, self._len - pos, &r) == RC_OK:
                     offset = self.base + <int64_t>pos if with_offset else r.phy_offset
-                    if r.phy_offset == offset and offset >= <int64_t>pos:
+                    if r.phy_offset == offset and offset >= <int64_t>pos and not self._is_crowded(pos, &r):
                         if verify_record(&r, crc, crc32, offset) == RC_OK:
                             break
+                        self._note_crowd(pos, &r)
             elif magic == RC_MAGIC_BLANK and with_offset and self._is_blank(pos):
                 break
             pos += 1
         self.leave(&guard)
         return pos
+
+    cdef bint _is_crowded(self, size_t pos, const Record* r) noexcept nogil:
+        """Whether r lies over so many that were none that it is no use to read its body once more.
+
+        Hostile bytes may hold a header every 88 bytes, each with all the rest of the file for its body.
+        """
+        return r.body_len > CROWD_BODY and pos < self._crowd_end and self._crowd >= CROWD_MAX
+
+    cdef void _note_crowd(self, size_t pos, const Record* r) noexcept nogil:
+        if r.body_len > CROWD_BODY:
+            if pos >= self._crowd_end:
+                self._crowd = 0
+            self._crowd += 1
+            self._crowd_end = max(self._crowd_end, pos + <size_t>r.size)
 
     cdef int64_t _learn_base(self) except? -1:
         """The physical offset of byte 0 as the first record tells it; 0 if none does."""
