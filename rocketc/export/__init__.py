@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
@@ -25,10 +24,11 @@ from rocketc.export.sinks import (
     whole_file,
     whole_folder,
 )
-from rocketc.export.text import TextFile, encoder, in_blocks, packer
 from rocketc.scan import Scan, ScanReport
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow
 
 __all__ = ["Export", "ExportReport", "export"]
@@ -181,6 +181,8 @@ class Export:
 
     def _file(self, sink: Sink, header: bytes, columns: Sequence[str], stream: bool) -> PartFile:
         if self.format.is_text:
+            from rocketc.export.text import TextFile, packer
+
             return TextFile(sink, packer(self.format.compression)(header))
         ordered = len(self._scan._logs) < 2
         return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
@@ -200,6 +202,8 @@ class Export:
         return sink.bytes
 
     def _write_text(self, sink: Sink, tell: Tell, pool: Executor | None) -> PartFile:
+        from rocketc.export.text import encoder, in_blocks, packer
+
         header, encode = encoder(self.format, self._columns)
         file = self._file(sink, header, self._columns, False)
         pack = packer(self.format.compression)
@@ -217,6 +221,8 @@ class Export:
 
     def _fill(self, root: str, tell: Tell) -> tuple[int, int]:
         """All rows into the partitions of a folder; bytes and files."""
+        from rocketc.export.text import encoder, packer
+
         assert self.path is not None
         whole = self.format.name == "jsonl"  # a line is the same wherever it stands
         columns = [name for name in self._columns if whole or name not in self._by]
@@ -237,10 +243,12 @@ class Export:
                 raise
         return parts.bytes, parts.files
 
-    def _threads(self, number: int, useful: bool) -> AbstractContextManager[ThreadPoolExecutor | None]:
+    def _threads(self, number: int, useful: bool) -> AbstractContextManager[Executor | None]:
         """Threads beside this one; none if there is nothing to do for them but what holds the GIL."""
         if self._jobs == 1 or not useful or (self.format.is_text and self.format.compression == "none"):
             return nullcontext()
+        from concurrent.futures import ThreadPoolExecutor  # takes a tenth of the time to start a command
+
         return ThreadPoolExecutor(number)
 
     def _batches(self, columns: Sequence[str], tell: Tell) -> Iterator[pyarrow.RecordBatch]:

@@ -7,7 +7,6 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc._message import Message
@@ -15,10 +14,13 @@ from rocketc.arrow import import_pyarrow
 from rocketc.export.columns import gathered
 from rocketc.export.order import in_order
 from rocketc.export.sinks import Sink, errors_of, sink_to_end_of
-from rocketc.export.text import Encode
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow
+
+    from rocketc.export.text import Encode
 
 # What can be partitioned by: the column that it comes from.
 SOURCES = {"topic": "topic", "date": "storeTimestamp", "queueId": "queueId"}

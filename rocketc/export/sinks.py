@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -189,6 +186,8 @@ def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> 
 
     is_ours  whether a name may stand in a folder that is replaced: nothing else than an older export is ever removed
     """
+    import shutil
+
     shown, path = path, os.path.realpath(path)
     refuse_existing_folder(shown, overwrite, is_ours)
     temporary, old = _temporary_beside(path), _temporary_beside(path)
@@ -244,7 +243,7 @@ def refuse_existing_folder(path: str, overwrite: bool, is_ours: Callable[[str], 
 
 
 def _temporary_beside(path: str) -> str:
-    return os.path.join(os.path.dirname(path), f".rocketc-export-{secrets.token_hex(4)}.tmp")
+    return os.path.join(os.path.dirname(path), f".rocketc-export-{os.urandom(4).hex()}.tmp")
 
 
 def sync(path: str) -> None:
@@ -261,6 +260,8 @@ def sync(path: str) -> None:
 
 def _sync_tree(root: str) -> None:
     """All that is in a folder, several at a time: the disk takes them together."""
+    from concurrent.futures import ThreadPoolExecutor
+
     paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in [*names, "."])
     with ThreadPoolExecutor(8) as pool:
         for _ in pool.map(sync, paths):
