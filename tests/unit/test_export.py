@@ -3,6 +3,7 @@
 import csv
 import datetime
 import errno
+import gc
 import gzip
 import io
 import json
@@ -531,6 +532,25 @@ def test_a_disk_that_fails_is_told_and_nothing_is_left(many, tmp_path, monkeypat
     assert str(tmp_path) in told.value.filename
     assert ".tmp" not in told.value.filename, "nobody knows that name"
     assert (len(written) == 1 or jobs == 2) and names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_stream_that_fails_is_left_alone(many, monkeypatch, form):
+    """pyarrow's writers end their files even when they are thrown away."""
+    monkeypatch.setattr(sinks, "BLOCK_BYTES", 1)
+    calls = []
+
+    class Fails(io.RawIOBase):
+        def write(self, data):
+            calls.append(len(data))
+            if len(calls) >= 3:
+                raise BrokenPipeError
+            return len(data)
+
+    with pytest.raises(BrokenPipeError):
+        rocketc.export(rocketc.decode(many, batch_bytes=5000), Fails(), form, row_group_size=5000)
+    gc.collect()
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize("target", TARGETS)
