@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[1]
 FLOORS = """
     1   errors ids message config
     2   blocks codecs
-    3   _status config_tables
+    3   _shape _status config_tables
     4   _guard _locks _record
     5   _filter _mapped_file _message
-    6   _columns _mapped_file_queue _checkpoint _walk
-    7   _arrow _audit _commit_log _consume_queue _index_file
+    6   _rows _mapped_file_queue _checkpoint _walk
+    7   _arrow _audit _columns _commit_log _consume_queue _index_file
     8   _reader _store _tally
     9   paths arrow
     10  scan

@@ -1,5 +1,5 @@
 """Batches and streams by the Arrow C interfaces."""
-from rocketc._columns cimport Rows, Selection
+from rocketc._rows cimport Rows, Selection
 
 
 cdef class Batch:

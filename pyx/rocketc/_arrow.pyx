@@ -13,7 +13,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from rocketc._columns cimport (
+from rocketc._message cimport COL_PROPERTIES, COLUMNS
+from rocketc._rows cimport (
     KIND_BINARY,
     KIND_INT32,
     KIND_INT64,
@@ -28,7 +29,6 @@ from rocketc._columns cimport (
     rows_free,
     rows_keep,
 )
-from rocketc._message cimport COL_PROPERTIES, COLUMNS
 
 cdef extern from "Python.h":
     bint Py_IsInitialized() nogil

@@ -5,7 +5,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from rocketc._arrow cimport Batch, batch_of, select
-from rocketc._columns cimport Rows, Selection, append, cut_back, rows_new
+from rocketc._columns cimport append, cut_back
 from rocketc._filter cimport KEEP, Filter
 from rocketc._layout cimport (
     RC_FLAG_COMPRESSED,
@@ -15,6 +15,7 @@ from rocketc._layout cimport (
 )
 from rocketc._message cimport COL_BODY, copy_of, message_of, printable
 from rocketc._record cimport Record, parse_entry
+from rocketc._rows cimport Rows, Selection, rows_new
 from rocketc._status cimport RC_MORE, RC_OK, check
 from rocketc._text cimport rc_stream_end
 from rocketc._vm cimport rc_guard

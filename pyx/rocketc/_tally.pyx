@@ -11,7 +11,6 @@ from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy
 
 from rocketc._arrow cimport Batch
-from rocketc._columns cimport Rows
 from rocketc._layout cimport RC_FLAG_INNER_BATCH, RC_PROPERTIES_MAX_BYTES
 from rocketc._message cimport (
     COL_BORN_HOST,
@@ -25,6 +24,7 @@ from rocketc._message cimport (
     COL_TAGS,
     COL_TOPIC,
 )
+from rocketc._rows cimport Rows
 
 from rocketc import _arrow
 
