@@ -71,7 +71,7 @@ lint-c: setup
 	$(if $(HEADERS),.venv/bin/clang-format --dry-run -Werror $(HEADERS),@echo "no headers yet")
 
 lint-types: setup
-	$(RUN) -m mypy rocketc tests/typing
+	$(RUN) -m mypy rocketc pyspark_rocketmq tests/typing
 	@for name in $(MODULES); do test -e rocketc/$$name.pyi || { echo "rocketc/$$name.pyi is missing"; exit 1; }; done
 	$(if $(MODULES),$(STUBTEST) $(addprefix rocketc.,$(MODULES)),@echo "no extension modules yet")
 

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rocketc.errors import StoreIOError
@@ -69,9 +70,9 @@ def resolve(path: Paths | LogFile) -> list[Log]:
     """Find the commit log files that a path names.
 
     path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a
-          list of them; or a LogFile, one that this function gave. Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log.
-    Files that are named by their offset and do not overlap make one log, whatever folders they lie in; others are logs
-    of their own.
+          list of them; or a LogFile, one that this function gave
+    Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log. Files that are named by their
+    offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
     Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
     be named.
     Raises StoreIOError: nothing there, no permission, no commit log in a folder, a compressed file.
@@ -182,6 +183,29 @@ def _neighbours(files: dict[int, str]) -> dict[int, tuple[str, int]]:
                 continue  # removed this moment
             if stat.S_ISREG(info.st_mode):
                 out.setdefault(base, (path, info.st_size))
+    return out
+
+
+def holes_of(path: str, base: int = 0) -> list[tuple[int, int]]:
+    """Holes of a sparse file that have data behind them, [start, stop); a hole at the end is room for more.
+
+    base  what to count from: the physical offset of its first byte
+    None are found in a file that can't be opened, and by a system that knows of no holes.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "whole"
+    >>> _ = path.write_bytes(b"data")
+    >>> holes_of(str(path))
+    []
+    """
+    out: list[tuple[int, int]] = []
+    # no data behind pos; no such call; a file that is gone
+    with suppress(OSError, AttributeError), open(path, "rb", buffering=0) as file:
+        pos = 0
+        while True:
+            hole = file.seek(pos, os.SEEK_HOLE)
+            pos = file.seek(hole, os.SEEK_DATA)
+            out.append((base + hole, base + pos))
     return out
 
 

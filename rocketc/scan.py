@@ -276,7 +276,13 @@ class Scan:
     """
 
     def __init__(
-        self, logs: list[Log], path: Paths | LogFile | None, buffer: Any, base: int | None, filter: Filter, reading: _Reading
+        self,
+        logs: list[Log],
+        path: Paths | LogFile | None,
+        buffer: Any,
+        base: int | None,
+        filter: Filter,
+        reading: _Reading,
     ) -> None:
         self._logs = logs
         self._path: Any = path

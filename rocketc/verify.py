@@ -15,7 +15,7 @@ from rocketc._filter import Filter
 from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.errors import RocketcError
-from rocketc.paths import Log, LogFile, Paths, base_of, resolve
+from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
 from rocketc.scan import Damage
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ class _Check:
             self.walked = walker.walked
         self.walked = walker.walked
         _take(audit, walker, out)
-        out.holes = _holes_in(file.path, out.phy_offset)
+        out.holes = holes_of(file.path, out.phy_offset)
         return out, audit.runs(), audit.overflowed
 
 
@@ -313,19 +313,6 @@ def _take(audit: Audit, walker: Walker, out: FileReport) -> None:
         out.backwards, out.backwards_at, out.backwards_ms = audit.backwards, audit.backwards_at, audit.backwards_ms
     if walker.ended:
         out.end = "torn" if out.damage and out.damage[-1].stop == walker.position else "open"
-
-
-def _holes_in(path: str, base: int) -> list[tuple[int, int]]:
-    """Physical offsets of the holes of a sparse file that have data behind them; the last one is room for more."""
-    out: list[tuple[int, int]] = []
-    # no data behind pos; no such call; a file that is gone
-    with suppress(OSError, AttributeError), open(path, "rb", buffering=0) as file:
-        pos = 0
-        while True:
-            hole = file.seek(pos, os.SEEK_HOLE)
-            pos = file.seek(hole, os.SEEK_DATA)
-            out.append((base + hole, base + pos))
-    return out
 
 
 def _folders(path: Paths) -> set[str]:

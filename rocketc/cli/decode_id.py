@@ -42,7 +42,7 @@ Examples:
   rocketc decode-id - --json < ids.txt""",
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object an id.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object an id.")
 @click.option("--month", type=Month(), metavar="YYYY-MM", help="The month in which a unique id was made.")
 @click.option(
     "--file-size",

@@ -121,7 +121,7 @@ Examples:
 )
 @click.option("--force", is_flag=True, help="Replace what is there: a file, or a folder with an older export.")
 @click.option("--jobs", type=Number(1, 256), metavar="N", help="Threads. Usual: one for each core.")
-@click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON object on stdout.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="What was written, as one JSON object on stdout.")
 @ends_quietly
 def export(
     selection: Selection,

@@ -29,7 +29,7 @@ Examples:
   rocketc info /data/store --json | jq .end""",
 )
 @click.argument("path", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all that is known; times in ms.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that is known; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Every file, hole and damage in the table, however many.")
 @takes_kind
 @ends_quietly

@@ -12,6 +12,7 @@ import click
 
 from rocketc._message import Message
 from rocketc.cli.arguments import Number, Regex
+from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import note
 from rocketc.cli.times import When
 from rocketc.scan import Scan, ScanReport, scan
@@ -59,6 +60,7 @@ _CHOICE = [
         "--topic",
         multiple=True,
         type=Regex(slashes=True),
+        shell_complete=complete_topic,
         metavar="NAME",
         help="Only this topic; /REGEX/ must match the whole name. Repeatable.",
     ),

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
+from rocketc import _checkpoint
 from rocketc._filter import Filter
 from rocketc._mapped_file import MappedFile
 from rocketc._message import Message
@@ -20,7 +21,7 @@ from rocketc._reader import Reader
 from rocketc._walk import Walker
 from rocketc.cli.progress import progress
 from rocketc.errors import RocketcError
-from rocketc.paths import Log, LogFile, base_of, resolve
+from rocketc.paths import Log, LogFile, base_of, holes_of, resolve
 from rocketc.scan import Damage
 
 CHECKPOINT_FIELDS = (
@@ -135,7 +136,9 @@ def _survey_log(log: Log, out: Survey) -> None:
                 _walk(file, facts, out)
             else:
                 _look_at_start(file, facts, out)
-            out.holes += _holes_in(facts)
+            if facts.allocated < facts.size:
+                base = facts.physicalOffset or 0
+                out.holes += [Hole("sparse", *hole, file.path) for hole in holes_of(file.path, base)]
         except RocketcError as error:  # no permission; the disk fails
             facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
             start = file.base or 0
@@ -196,24 +199,6 @@ def _take_damage(walker: Walker, facts: File, out: Survey) -> None:
         out.damage += damage
 
 
-def _holes_in(facts: File) -> list[Hole]:
-    """Holes of a sparse file that have data behind them. A hole at the end is room that was never written."""
-    base = facts.physicalOffset or 0
-    out: list[Hole] = []
-    if facts.allocated >= facts.size:
-        return out
-    fd = os.open(facts.file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pos = 0
-        with suppress(OSError):  # no data behind pos; or a file system that knows of no holes
-            while (hole := os.lseek(fd, pos, os.SEEK_HOLE)) < facts.size:
-                pos = os.lseek(fd, hole, os.SEEK_DATA)
-                out.append(Hole("sparse", base + hole, base + pos, facts.file))
-    finally:
-        os.close(fd)
-    return out
-
-
 def _add_files_made_ahead(folder: str, out: Survey) -> None:
     """Files behind the last one with data, which no scan reads."""
     known = {file.file for file in out.files}
@@ -234,9 +219,9 @@ def _survey_root(root: str, out: Survey) -> None:
     out.lock = {"present": os.path.exists(lock)}
     if (holder := _holder_of(lock)) is not None:
         out.lock["pid"] = holder
-    checkpoint = _read(os.path.join(root, "checkpoint"), 40)
-    if checkpoint is not None and len(checkpoint) == 40:
-        out.checkpoint = dict(zip(CHECKPOINT_FIELDS, struct.unpack(">5q", checkpoint), strict=True))
+    checkpoint = _read(os.path.join(root, "checkpoint"), _checkpoint.LEAST_BYTES)
+    if checkpoint is not None and len(checkpoint) == _checkpoint.LEAST_BYTES:
+        out.checkpoint = dict(zip(CHECKPOINT_FIELDS, _checkpoint.decode(checkpoint), strict=True))
     queues = [
         (topic.name, queue.name)
         for kind in QUEUE_FOLDERS

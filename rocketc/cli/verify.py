@@ -40,7 +40,7 @@ Examples:
   rocketc verify /data/store --json | jq '.files[] | select(.damage)'""",
 )
 @click.argument("path", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Every file and finding in the table, however many.")
 @click.option(
     "--jobs", type=Number(1, 1024), metavar="N", help="Files read at the same time; all processors if not given."
