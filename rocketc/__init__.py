@@ -23,8 +23,8 @@ from rocketc.errors import (
     StoreIOError,
     StoreLockedError,
 )
-from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.export import ExportReport, export
+from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
 
@@ -37,6 +37,7 @@ __all__ = [
     "CorruptRecordError",
     "Damage",
     "DamageWarning",
+    "ExportReport",
     "FileReport",
     "IllegalMessageError",
     "Message",
