@@ -5,7 +5,6 @@ The way from bytes to a Record is inline in _record.pxd, for the loops that walk
 less often, and the way back.
 """
 import functools
-import ipaddress
 import re
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -226,6 +225,8 @@ cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil:
 
 @functools.lru_cache(1024)
 def _packed_host(address, port):
+    import ipaddress            # takes a moment to load, and only who encodes needs it
+
     return ipaddress.ip_address(address).packed + int(port).to_bytes(4, "big", signed=True)
 
 

@@ -27,7 +27,6 @@ def _describe_format() -> str:
 
 
 @click.command(
-    short_help="Print messages; follow a store that grows.",
     epilog=f"""\b
 FORMAT, as kcat's; a newline comes only where it says so:
 {_describe_format()}

@@ -18,7 +18,6 @@ _TOPIC_FOLDERS = ("consumequeue", "batchconsumequeue")
 
 
 @click.command(
-    short_help="Print what makes your shell complete words.",
     epilog="""\b
 Examples:
   rocketc completion bash > ~/.local/share/bash-completion/completions/rocketc

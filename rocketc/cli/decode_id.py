@@ -35,7 +35,6 @@ class Month(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 @click.command(
     "decode-id",
-    short_help="Say what a message id says.",
     epilog="""\b
 Examples:
   rocketc decode-id C0A8010A00002A9F0000000000001000

@@ -82,7 +82,6 @@ def _signals_raise() -> Iterator[None]:
 
 
 @click.command(
-    short_help="Write messages to Parquet, Arrow, CSV or JSON Lines.",
     epilog="""\b
 Examples:
   rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31

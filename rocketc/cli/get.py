@@ -32,7 +32,6 @@ _FLAGS = {0x2: "several tags", 0x10: "IPv6 born host", 0x20: "IPv6 store host", 
 
 
 @click.command(
-    short_help="Print one message in full, by offset, id or key.",
     epilog="""\b
 Examples:
   rocketc get /data/store --offset 361996

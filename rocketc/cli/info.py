@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Say what is in a store, and whether it is whole.",
     epilog="""\b
 Examples:
   rocketc info /data/store

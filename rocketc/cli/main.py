@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 
 import click
 
-# Name -> where it is; its module is loaded when it is asked for.
+# Name -> what it does; rocketc/cli/NAME.py is loaded when it is asked for.
 COMMANDS = {
-    "info": "rocketc.cli.info:info",
-    "cat": "rocketc.cli.cat:cat",
-    "get": "rocketc.cli.get:get",
-    "stats": "rocketc.cli.stats:stats",
-    "verify": "rocketc.cli.verify:verify",
-    "export": "rocketc.cli.export:export",
-    "decode-id": "rocketc.cli.decode_id:decode_id",
-    "completion": "rocketc.cli.completion:completion",
+    "info": "Say what is in a store, and whether it is whole.",
+    "cat": "Print messages; follow a store that grows.",
+    "get": "Print one message in full, by offset, id or key.",
+    "stats": "Count messages and bytes by topic, tag, host, hour.",
+    "verify": "Check every record, and whether any is missing.",
+    "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
+    "decode-id": "Say what a message id says.",
+    "completion": "Print what makes your shell complete words.",
 }
 
 
@@ -31,14 +30,21 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, function = COMMANDS[name].split(":")
-        command: click.Command = getattr(importlib.import_module(module), function)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"rocketc.cli.{module}"), module)
+        command.short_help = COMMANDS[name]
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{hint}")

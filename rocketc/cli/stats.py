@@ -72,7 +72,6 @@ class View:
 
 
 @click.command(
-    short_help="Count messages and bytes by topic, tag, host, hour.",
     context_settings={"default_map": {"crc": "none"}},
     epilog="""\b
 Examples:

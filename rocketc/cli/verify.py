@@ -33,7 +33,6 @@ _ENDS = {
 
 
 @click.command(
-    short_help="Check every record, and whether any is missing.",
     epilog="""\b
 Examples:
   rocketc verify /data/store
