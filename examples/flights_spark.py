@@ -3,8 +3,8 @@
     python examples/flights_spark.py STORE FOLDER
 
 STORE holds messages of the topic `flights`, one flight a message, as JSON. Spark reads them in three ways: as a source
-of its own, through mapInArrow and through mapPartitions; FOLDER gets Parquet files by airline and a plot. All must agree
-with a count in plain Python.
+of its own, through mapInArrow and through mapPartitions; FOLDER gets Parquet files by airline and a plot. All must
+agree with a count in plain Python.
 """
 
 import argparse
@@ -332,6 +332,7 @@ def main() -> int:
     print(f"{'':18}{'decode, parse JSON, count':>26}{'decode alone, again':>22}")
     for way, (counting, decoding) in times.items():
         print(f"{way:18}{counting:>24.2f} s{decoding:>20.2f} s")
+    print("The first way in Spark warms Spark up, too.")
     print()
     print(f"{os.path.relpath(parquet)}: {len(kept)} folders, {sum(kept.values()):,} rows, {writing:.1f} s")
     print(f"{os.path.relpath(picture)}: {plotting:.1f} s")
