@@ -261,6 +261,10 @@ def start_spark(log: Path) -> Any:
             spark = builder.getOrCreate()
     except Exception:
         sys.exit(f"Spark does not start. The end of {os.path.relpath(log)}:\n{log.read_text(errors='replace')[-2000:]}")
+    if " " in os.environ["PYSPARK_PYTHON"]:  # then Spark looks for no data sources
+        from pyspark_rocketmq import DefaultSource
+
+        spark.dataSource.register(DefaultSource)
     spark.range(4).mapInArrow(lambda batches: batches, "id long").collect()  # starts the Python workers
     return spark
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark_rocketmq
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -49,6 +50,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     with stderr_to(folder / "stderr"):
         session = builder.getOrCreate()
+    if " " in sys.executable:  # Spark looks for no data sources then
+        session.dataSource.register(pyspark_rocketmq.DefaultSource)
     session.sparkContext.setLogLevel("OFF")  # failures that tests cause are no news
     yield session
     session.stop()

@@ -80,7 +80,9 @@ def test_spark_finds_it_by_itself(golden: Golden, tmp_path: Path) -> None:
         print([name for name in sys.modules if name.startswith(("rocketc", "pyspark_rocketmq"))])
         spark.stop()
     """
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    link = tmp_path / "prefix"  # Spark looks for no sources if the path of its Python has a blank
+    link.symlink_to(sys.prefix)
+    env = {**os.environ, "PYSPARK_PYTHON": str(link / "bin" / Path(sys.executable).name)}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.stdout.splitlines() == [str(rocketc.scan(store.path).count()), "[]"], done.stderr
 
