@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark_rocketmq
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+import pyspark_rocketmq
 
 
 @contextmanager
