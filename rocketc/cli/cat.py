@@ -10,7 +10,7 @@ import click
 
 from rocketc._message import Message
 from rocketc.cli.arguments import Number, Start, StartAt
-from rocketc.cli.formats import BODY_FORMS, TOKENS, Printer, compile_format, json_printer, line_printer
+from rocketc.cli.formats import BODY_FORMS, TOKENS, choose_printer, line_printer
 from rocketc.cli.output import DamageNotes, Out, ends_quietly
 from rocketc.cli.place import find, takes_kind
 from rocketc.cli.selection import Selection, selects
@@ -80,27 +80,14 @@ def cat(
         from rocketc.cli.cat_files import cat_files
 
         return cat_files(files, offset, count, as_json, index_slots)
-    if as_json and spec is not None:
-        raise click.UsageError("--json and --format exclude each other")
     if offset is not None and offset.kind == "end" and not follow:
         raise click.UsageError("-o end is behind the last message: add -F to wait for new ones")
     with Out(live=follow) as out, DamageNotes(out):
-        show = _printer(spec, as_json, body, out)
+        show = choose_printer(spec, as_json, body, out, line_printer)
         run = _Run(selection, offset)
         for message in islice(run.follow(out.check_reader) if follow else run.read(), count):
             out.write(show(message))
     return selection.conclude(run.report, complete=not follow)
-
-
-def _printer(spec: str | None, as_json: bool, body: str, out: Out) -> Printer:
-    if as_json:
-        return json_printer(body, out.is_terminal)
-    if spec is None:
-        return line_printer(body, out.has_colour)
-    try:
-        return compile_format(spec, body, out.is_terminal)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="-f") from None
 
 
 class _Run:

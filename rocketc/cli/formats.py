@@ -8,8 +8,10 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
+import click
+
 from rocketc._message import Message
-from rocketc.cli.output import visible, visible_json
+from rocketc.cli.output import Out, visible, visible_json
 from rocketc.cli.times import show_time
 
 Printer = Callable[[Message], bytes]
@@ -58,6 +60,22 @@ def compile_format(spec: str, body: str, terminal: bool) -> Printer:
         if piece:
             makers.append(_maker(piece, body, terminal))
     return lambda m: b"".join([make(m) for make in makers])
+
+
+def choose_printer(
+    spec: str | None, as_json: bool, body: str, out: Out, usual: Callable[[str, bool], Printer]
+) -> Printer:
+    """The printer that --json, -f and --body ask for; usual(body, colour) makes the one for neither."""
+    if as_json and spec is not None:
+        raise click.UsageError("--json and --format exclude each other")
+    if as_json:
+        return json_printer(body, out.is_terminal)
+    if spec is None:
+        return usual(body, out.has_colour)
+    try:
+        return compile_format(spec, body, out.is_terminal)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-f") from None
 
 
 def _maker(piece: str, body: str, terminal: bool) -> Printer:

@@ -13,7 +13,7 @@ import click
 from rocketc._message import Message
 from rocketc.cli.arguments import Number, Regex
 from rocketc.cli.completion import complete_topic
-from rocketc.cli.formats import BODY_FORMS, Printer, compile_format, json_printer
+from rocketc.cli.formats import BODY_FORMS, Printer, choose_printer
 from rocketc.cli.lookup import NotThere, at_offset
 from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, visible
 from rocketc.cli.progress import progress
@@ -86,10 +86,8 @@ def get(
         raise click.UsageError("--offset names one place: -t is for --id and --key")
     if ident == "" or key == "":
         raise click.UsageError("an empty id or key is none")
-    if as_json and spec is not None:
-        raise click.UsageError("--json and --format exclude each other")
     with Out() as out, DamageNotes(out):
-        show = _printer(spec, as_json, body, out)
+        show = choose_printer(spec, as_json, body, out, full_printer)
         try:
             if offset is not None:
                 return _print(islice(at_offset(path, offset), count), show, out)
@@ -202,17 +200,6 @@ def _messages(parts: list[Scan], tell: Callable[[int], None]) -> Iterator[Messag
 
 
 # ---- in full
-
-
-def _printer(spec: str | None, as_json: bool, body: str, out: Out) -> Printer:
-    if as_json:
-        return json_printer(body, out.is_terminal)
-    if spec is None:
-        return full_printer(body, out.has_colour)
-    try:
-        return compile_format(spec, body, out.is_terminal)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="-f") from None
 
 
 def full_printer(body: str, colour: bool) -> Printer:

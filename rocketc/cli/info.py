@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +12,7 @@ import click
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
 from rocketc.cli.place import find, takes_kind
 from rocketc.cli.survey import CHECKPOINT_FIELDS, File, Hole, Survey, survey
-from rocketc.cli.tables import columns, facts, many, render, show_size, some
+from rocketc.cli.tables import columns, facts, many, render, section, show_size, some
 from rocketc.cli.times import show_span, show_time
 from rocketc.scan import Damage
 
@@ -83,9 +83,9 @@ def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
         index = many(found.indexFiles or 0, "index file")
         yield "queues", f"{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
-    yield from _section("holes", map(_tell_hole, some(found.holes, every)), "none")
+    yield from section("holes", map(_tell_hole, some(found.holes, every)), "none")
     damage = (entry if isinstance(entry, str) else _tell_damage(entry) for entry in some(found.damage, every))
-    yield from _section("damage", damage, _where_it_was_looked(found))
+    yield from section("damage", damage, _where_it_was_looked(found))
 
 
 def _where_it_was_looked(found: Survey) -> str:
@@ -102,16 +102,6 @@ def _tell_end(found: Survey) -> str:
     last = next(file for file in found.files if file.file == found.lastFile)
     messages = many(found.lastFileMessages, "message")
     return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{torn}"
-
-
-def _section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
-    """One line for each text, in red; or one that says that there is nothing, in green."""
-    first = name
-    for text in texts:
-        yield first, text, "red"
-        first = ""
-    if first:
-        yield first, none, "green"
 
 
 def _how_it_was_left(found: Survey) -> Iterator[tuple[str, str, str]]:

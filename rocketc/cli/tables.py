@@ -50,6 +50,16 @@ def facts(lines: Iterable[tuple[str, str, str]]) -> Table:
     return grid
 
 
+def section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
+    """Lines for facts(): one for each text, in red; or one that says that there is nothing, in green."""
+    first = name
+    for text in texts:
+        yield first, text, "red"
+        first = ""
+    if first:
+        yield first, none, "green"
+
+
 def columns(*names: str) -> Table:
     """An empty table; a name that begins with ">" is a column of numbers, the last column is folded."""
     from rich.table import Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +12,7 @@ import click
 from rocketc.cli.arguments import Number
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible, visible_json
 from rocketc.cli.progress import progress
-from rocketc.cli.tables import columns, facts, many, render, show_size, some
+from rocketc.cli.tables import columns, facts, many, render, section, show_size, some
 from rocketc.cli.times import show_span, show_time
 from rocketc.paths import resolve
 from rocketc.scan import Damage
@@ -89,32 +89,22 @@ def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[t
         yield "times", f"{show_time(first)} to {show_time(last)}", ""
     torn = {id(file.damage[-1]) for file in report.files if file.end == "torn"}
     damage = (_tell_damage(entry, torn) for entry in some(report.damage, every))
-    yield from _section("damage", damage, "none")
+    yield from section("damage", damage, "none")
     unreadable = [file for file in report.files if file.error is not None]
     if report.missing or unreadable:
         gaps = (_tell_gap(gap) for gap in some(report.missing, every))
         files_lost = (each if isinstance(each, str) else f"{_name(each.file)}: {each.error}" for each in unreadable)
-        yield from _section("files", [*gaps, *files_lost], "")
+        yield from section("files", [*gaps, *files_lost], "")
     missing = (_tell_range(each, "missing") for each in some(report.missing_offsets, every))
     twice = (_tell_range(each, "more than once") for each in some(report.duplicate_offsets, every))
     cut = ["too much is wrong: not all queue offsets were looked at"] if report.incomplete else []
-    yield from _section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
+    yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
     backwards = [file for file in report.files if file.backwards]
     for i, each in enumerate(some(backwards, every)):
         yield "clock" if i == 0 else "", each if isinstance(each, str) else _tell_clock(each), "yellow"
     holes = [(file, hole) for file in report.files for hole in file.holes]
     for i, one in enumerate(some(holes, every)):
         yield "holes" if i == 0 else "", one if isinstance(one, str) else _tell_hole(*one), "yellow"
-
-
-def _section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
-    """One line for each text, in red; or one that says that there is nothing, in green."""
-    first = name
-    for text in texts:
-        yield first, text, "red"
-        first = ""
-    if first:
-        yield first, none, "green"
 
 
 def _tell_damage(damage: Damage | str, torn: set[int]) -> str:
