@@ -72,7 +72,7 @@ def test_bash_itself(store, tmp_path):
     script = rocketc("completion", "bash").stdout.decode()
     program = tmp_path / "bin" / "rocketc"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketc "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketc "$@"\n')
     program.chmod(0o755)
     ask = """
 complete_line() {
