@@ -1,8 +1,10 @@
 # Everything a developer does, one command each: `make` lists them. Works with GNU make 3.81 and up.
 # PYTHON   the Python that .venv is made from
 # TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
+# JOBS     processes that `make test` runs tests in
 PYTHON ?= python3
 TESTS ?= tests
+JOBS ?= 2
 OPTIONS ?=
 
 SHELL := /bin/sh
@@ -46,7 +48,7 @@ build/.extensions: setup.py $(HEADERS) $(SOURCES) .venv/.editable $(FORCE_BUILD)
 again:
 
 test: setup  ## all tests but the long ones
-	$(RUN) -m pytest $(TESTS) -m "not long" $(OPTIONS)
+	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadgroup $(OPTIONS)
 
 test-long: setup  ## the long tests, then the tests under the address and undefined-behaviour sanitizers
 	@tools/setup.sh valgrind

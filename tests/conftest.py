@@ -51,6 +51,13 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"{reason}; run `make setup`", returncode=4)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start Spark share one, so they run in one process."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], stores.GoldenStore]:
     """golden(name): a golden store, unpacked once a session; for reading only."""

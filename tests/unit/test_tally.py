@@ -300,13 +300,12 @@ def test_threads_count_the_same(golden: Golden, threads: int | None) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_error_ends_all_threads(golden: Golden, threads: int) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(rocketc.CorruptRecordError):
         count(rocketc.scan(golden("v533-bitrot").path), threads=threads)
-    for thread in threading.enumerate():
-        if thread.daemon and thread is not threading.main_thread():
-            thread.join(10)
-    assert threading.active_count() <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_filters_and_predicates_are_the_scans(golden: Golden) -> None:
