@@ -442,7 +442,8 @@ def test_a_torn_checkpoint(tmp_path, run):
     for command in ("cat", "info"):
         code, out, err = run(command, path)
         assert code == 1
-        assert "checkpoint: a checkpoint has 40 bytes and more, this one 39" in " ".join((out + err).split())
+        # a table folds a long path, wherever its end is
+        assert "checkpoint:acheckpointhas40bytesandmore,thisone39" in "".join((out + err).split())
 
 
 def test_a_table_with_its_copy(tmp_path, run):
