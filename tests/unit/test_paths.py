@@ -26,6 +26,7 @@ ZSTD, ZIP = b"\x28\xb5\x2f\xfd" + bytes(20), b"PK\3\4" + bytes(20)
         ("zstd", ZSTD),
         ("zip", ZIP),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # gzip's bytes tell the time
 )
 def test_a_compressed_file_is_told(tmp_path, name, data):
     path = tmp_path / "log"
