@@ -1,11 +1,8 @@
 """Bytes that nobody would write on purpose: a clear error or report, no crash, no hang, and the other records equal."""
 
 import itertools
-import os
 import random
-import socket
 import struct
-import subprocess
 import sys
 import time
 import zlib
@@ -14,7 +11,7 @@ import compare
 import oracle
 import pytest
 import strategies
-from native import ROOT
+from command import python
 
 import rocketc
 
@@ -247,6 +244,33 @@ def test_a_megabyte_of_noise_between_two_records():
     assert [(d.start, d.stop) for d in scan.report.damage] == [(len(first), len(first) + len(noise))]
 
 
+def headers_over_one_another(size: int, step: int) -> bytearray:
+    """Records every `step` bytes that all end where the bytes end: right in all but the CRC of their bodies."""
+    data = bytearray(size)
+    for at in range(0, size - 200, step):
+        head = oracle.encode("t", b"", phy_offset=at)
+        body = size - at - len(head)
+        data[at : at + 88] = head[:88]
+        struct.pack_into(">i", data, at, size - at)
+        struct.pack_into(">i", data, at + 84, body)
+        data[at + 8 : at + 12] = b"\1\1\1\1"
+    data[-4:] = head[-4:]
+    return data
+
+
+@pytest.mark.measure
+def test_headers_over_one_another_take_no_time_to_speak_of():
+    """95,000 headers in 8 MiB, each with the rest for its body: to check each would be to read 400 GB."""
+    data = headers_over_one_another(8 << 20, 88)
+    assert isinstance(oracle.walk(bytes(data[-300:]), base=len(data) - 300)[0], oracle.Damage)
+    data += b"\xff" * 20  # else the first could be stepped over as a whole
+    good = oracle.encode("t", b"good" * 5000, phy_offset=len(data))
+    start = time.process_time()
+    scan = rocketc.decode(bytes(data) + good, errors="skip")
+    assert [m.phy_offset for m in scan] == [len(data)], "what comes behind them is found"
+    assert time.process_time() - start < 3
+
+
 # ---------------------------------------------------------------------------------------------- compressed bodies
 
 LIMIT = 1 << 20
@@ -303,16 +327,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
     if sys.version_info >= (3, 14):
         code = code.replace("from backports import zstd", "from compression import zstd")
-    done = run(code)
+    done = python(code)
     assert int(done) < 200, "MiB more than before"
-
-
-def run(code, timeout=120):
-    """Run code in a Python of its own, with the modules of these tests; its output."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", code], env=env, timeout=timeout, capture_output=True, text=True)
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
@@ -431,190 +447,6 @@ def test_long_properties_are_decoded_in_linear_time(name):
     assert time.process_time() - start < 3
 
 
-def headers_over_one_another(size: int, step: int) -> bytearray:
-    """Records every `step` bytes that all end where the bytes end: right in all but the CRC of their bodies."""
-    data = bytearray(size)
-    for at in range(0, size - 200, step):
-        head = oracle.encode("t", b"", phy_offset=at)
-        body = size - at - len(head)
-        data[at : at + 88] = head[:88]
-        struct.pack_into(">i", data, at, size - at)
-        struct.pack_into(">i", data, at + 84, body)
-        data[at + 8 : at + 12] = b"\1\1\1\1"
-    data[-4:] = head[-4:]
-    return data
-
-
-@pytest.mark.measure
-def test_headers_over_one_another_take_no_time_to_speak_of():
-    """95,000 headers in 8 MiB, each with the rest for its body: to check each would be to read 400 GB."""
-    data = headers_over_one_another(8 << 20, 88)
-    assert isinstance(oracle.walk(bytes(data[-300:]), base=len(data) - 300)[0], oracle.Damage)
-    data += b"\xff" * 20  # else the first could be stepped over as a whole
-    good = oracle.encode("t", b"good" * 5000, phy_offset=len(data))
-    start = time.process_time()
-    scan = rocketc.decode(bytes(data) + good, errors="skip")
-    assert [m.phy_offset for m in scan] == [len(data)], "what comes behind them is found"
-    assert time.process_time() - start < 3
-
-
-# ---------------------------------------------------------------------------------------------- what is no log
-
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63f8ffff3f0005fe02fe"
-)
-
-
-def passes(path):
-    """All ways over a scan with errors="raise", each of which may be where an error comes from."""
-    for take in (list, lambda s: s.count(), lambda s: s.to_arrow(), lambda s: list(s.batches())):
-        yield lambda take=take: take(rocketc.scan(path))
-
-
-@pytest.mark.parametrize("name", ["picture.png", "00000000000000000000"])
-def test_a_picture_is_damage(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(PNG)
-    for take in passes(path):
-        with pytest.raises(rocketc.CorruptRecordError, match="bad_") as caught:
-            take()
-        assert caught.value.file == str(path)
-    scan = rocketc.scan(path, errors="skip")
-    assert list(scan) == []
-    assert [(d.file, d.start, d.stop) for d in scan.report.damage] == [(str(path), 0, len(PNG))]
-
-
-@pytest.mark.parametrize("name", ["empty", "00000000000000000000"])
-def test_an_empty_file_has_no_messages(tmp_path, name):
-    path = tmp_path / name
-    path.touch()
-    for take in passes(path):
-        assert take() in ([], 0) or take().num_rows == 0
-    assert rocketc.scan(path).to_arrow().schema.names == list(rocketc.COLUMN_NAMES)
-    assert rocketc.decode(b"").count() == 0
-
-
-def test_a_folder_without_a_log(tmp_path):
-    with pytest.raises(rocketc.StoreIOError, match="no commit log here") as caught:
-        rocketc.scan(tmp_path)
-    assert caught.value.filename == str(tmp_path)
-    (tmp_path / "commitlog").mkdir()
-    assert list(rocketc.scan(tmp_path)) == []
-    assert list(rocketc.scan(tmp_path / "commitlog")) == []
-
-
-def errors_of(path):
-    """Every way over a path fails with StoreIOError that names the file."""
-    for take in passes(path):
-        with pytest.raises(rocketc.StoreIOError) as caught:
-            take()
-        yield caught.value
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path):
-    path = tmp_path / "00000000000000000000"
-    path.write_bytes(record())
-    path.chmod(0)
-    for error in errors_of(path):
-        assert isinstance(error, OSError)
-        assert (error.errno, error.filename) == (13, str(path))
-
-
-def test_a_file_without_permission_as_another_user(tmp_path):
-    """The same as root, who may read everything: by somebody else."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
-    path = tmp_path / "00000000000000000000"
-    path.write_bytes(record())
-    path.chmod(0)
-    for folder in [tmp_path, *tmp_path.parents]:
-        if not folder.stat().st_mode & 1:
-            pytest.skip("the way to the file is closed to others")
-    code = f"""
-import os, rocketc
-os.setuid(65534)
-try:
-    rocketc.scan({str(path)!r}).count()
-except rocketc.StoreIOError as error:
-    print(error.errno, error.filename)
-"""
-    assert run(code).split() == ["13", str(path)]
-
-
-def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(path)
-
-
-@pytest.mark.parametrize("name", ["thing", "00000000000000000000"])
-@pytest.mark.parametrize("whole_folder", [False, True])
-def test_things_that_are_no_files(tmp_path, name, whole_folder):
-    """A FIFO, a socket, a folder, a device, a symlink to nothing: no hang, an error that names it."""
-    makers = {
-        "fifo": os.mkfifo,
-        "socket": make_socket,
-        "folder": os.mkdir,
-        "null": lambda path: os.symlink("/dev/null", path),
-        "zero": lambda path: os.symlink("/dev/zero", path),
-        "nowhere": lambda path: os.symlink("nowhere", path),
-        "loop": lambda path: os.symlink(name, path),
-    }
-    here = os.getcwd()
-    for kind, make in makers.items():
-        folder = tmp_path / kind / "commitlog"
-        folder.mkdir(parents=True)
-        path = folder / name
-        os.chdir(folder)  # a socket has a short name
-        try:
-            make(name)
-        finally:
-            os.chdir(here)
-        if whole_folder and name == "thing":
-            assert list(rocketc.scan(folder)) == [], kind  # not named like a log file: none of ours
-            continue
-        what = str(folder if whole_folder else path)
-        code = f"import rocketc\ntry: rocketc.scan({what!r}).count()\nexcept rocketc.StoreIOError as e: print(e)"
-        told = run(code, timeout=20)
-        assert str(path) in told or (kind == "folder" and not whole_folder), (kind, told)
-
-
-def test_a_device_in_the_way(tmp_path):
-    for path in ("/dev/null", "/dev/zero"):
-        for error in errors_of(path):
-            assert error.filename == path
-            assert "not a regular file" in str(error)
-
-
-def test_a_bad_file_among_good_ones(tmp_path):
-    """Files that end in blanks around one that is a picture: it costs only itself."""
-    size = 1024
-    files = oracle.lay_out([{"topic": "t", "body": b"x" * 100}] * 20, size)
-    files[1] = (files[1][0], PNG.ljust(size, b"\xff"))
-    written = compare.write_log(tmp_path, files)
-    walked = oracle.walk_log(written)
-    scan = rocketc.scan(tmp_path, errors="skip")
-    assert [m.phy_offset for m in scan] == [r["start"] for r in oracle.records(walked)]
-    compare.check_report(scan.report, walked, walked)
-    assert [d.start for d in scan.report.damage] == [size]
-
-
-def test_a_file_that_vanishes(tmp_path):
-    files = oracle.lay_out([{"topic": "t", "body": b"x" * 100}] * 20, 1024)
-    written = compare.write_log(tmp_path, files)
-    scan = rocketc.scan(tmp_path)
-    os.unlink(written[2][2])
-    found = []
-    with pytest.raises(rocketc.StoreIOError) as caught:
-        found.extend(m.phy_offset for m in scan)
-    assert caught.value.filename == written[2][2]
-    found = []
-    with pytest.raises(rocketc.StoreIOError):
-        for m in scan:
-            found.append(m.phy_offset)
-    assert found == [r["start"] for r in oracle.records(oracle.walk_log(written[:2]))]
-
-
 # ---------------------------------------------------------------------------------------------- bytes that change
 
 
@@ -643,7 +475,7 @@ for at in range(len(first)):
         scan.to_arrow()
         list(scan)
 """
-    run(code)
+    python(code)
 
 
 def test_options_that_cannot_be():
