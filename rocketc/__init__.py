@@ -11,6 +11,7 @@ except ImportError as error:
 from rocketc._arrow import COLUMN_NAMES, Batch
 from rocketc._record import decode_batch, encode, encode_batch
 from rocketc._record import encode_blank_record as encode_blank
+from rocketc.config import StoreConfig
 from rocketc.errors import (
     ClosedError,
     CorruptRecordError,
@@ -47,6 +48,7 @@ __all__ = [
     "RocketcError",
     "Scan",
     "ScanReport",
+    "StoreConfig",
     "StoreFailedError",
     "StoreFullError",
     "StoreIOError",

@@ -1,8 +1,10 @@
 """The golden stores under tests/golden: unpacked with holes and modification times, and what RocketMQ read in them."""
 
+import io
 import json
 import lzma
 import tarfile
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +43,16 @@ class GoldenStore:
     def recovered(self) -> dict[str, Any]:
         """What RocketMQ made of a copy; only for DAMAGED stores."""
         return json.loads((FOLDER / f"{self.name}.recovered.json").read_text())
+
+    @cached_property
+    def config(self) -> Any:
+        """The StoreConfig of what RocketMQ wrote it with, as far as its settings are ours too."""
+        from rocketc.config import StoreConfig  # here: conftest.py must be able to say that nothing is built
+
+        lines = [f"{key}={value}" for key, value in self.about["config"].items()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return StoreConfig.from_properties(io.StringIO("\n".join(lines)))
 
     @property
     def log_files(self) -> list[Path]:

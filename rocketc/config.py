@@ -1,0 +1,445 @@
+"""StoreConfig: how a store for writing behaves, in RocketMQ's words."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TextIO
+
+_LARGEST = (1 << 31) - 1  # RocketMQ keeps each number in a Java int
+
+# The least that a number may be; 0 where it is not listed.
+_LEAST = {
+    "mapped_file_size_commit_log": 128,
+    "flush_interval_commit_log": 1,
+    "commit_interval_commit_log": 1,
+    "sync_flush_timeout": 1,
+    "spin_lock_collision_retreat_optimal_degree": 1,
+    "topic_queue_lock_num": 1,
+    "max_message_size": 10,
+    "transient_store_pool_size": 1,
+    "flush_least_pages_when_warm_maped_file": 1,
+}
+_MOST = {"max_message_size": _LARGEST - (1 << 16)}  # a record is up to 64 KiB longer
+_ALLOWED = {
+    "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    "prepare": ("auto", "allocate", "populate", "write"),
+}
+_PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
+_OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory")
+
+# Keys of broker.conf that are more than their field's name in other letters, and those of older releases.
+_KEYS = {
+    "use_abs_lock": "useABSLock",
+    "enabled_append_prop_crc": "enabledAppendPropCRC",
+    "force_verify_prop_crc": "forceVerifyPropCRC",
+    "check_crc_on_recover": "checkCRCOnRecover",
+}
+_OLD_KEYS = {"mapedFileSizeCommitLog": "mappedFileSizeCommitLog"}
+
+_FLUSH = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
+_LOCK = {
+    "spin": {"use_reentrant_lock_when_put_message": False, "use_abs_lock": False},
+    "reentrant": {"use_reentrant_lock_when_put_message": True, "use_abs_lock": False},
+    "adaptive": {"use_abs_lock": True},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """How a store for writing behaves. The fields are RocketMQ's, in snake_case, with the defaults of RocketMQ 5.
+
+    Paths: None, or text; `store_path_commit_log` and `read_only_commit_log_store_paths` may be several, by commas.
+
+    store_path_root_dir = None               the root; None: the path that open() is given
+    store_path_commit_log = None             folders of the commit log; None: `commitlog` below the root
+    read_only_commit_log_store_paths = None  folders of older log files that nothing is added to
+
+    Files of the commit log:
+
+    mapped_file_size_commit_log = 1073741824       bytes of each; they never change
+    warm_maped_file_enable = False                 touch each page of a new file before it is written to
+    flush_least_pages_when_warm_maped_file = 4096  pages; with SYNC_FLUSH, how many are touched between two flushes
+    data_read_ahead_enable = True                  False: tell the kernel that files are read here and there
+    prepare = "auto"                               how a new file is made ready: "allocate" its room, "populate" its
+                                                   pages as well, or "write" zeros to it; "auto" chooses
+    lock_files_in_memory = False                   keep the files that are written to from being swapped out
+
+    Flushing. A page is 4096 bytes:
+
+    flush_disk_type = "ASYNC_FLUSH"             when a put is done: "ASYNC_FLUSH" in the map, "SYNC_FLUSH" on the disk
+    flush_interval_commit_log = 500             ms between two flushes of ASYNC_FLUSH
+    flush_commit_log_timed = True               False: a put may wake the flush before its time
+    flush_commit_log_least_pages = 4            pages; fewer are left for later
+    flush_commit_log_thorough_interval = 10000  ms; that often all is flushed, however little
+    wake_flush_when_put_message = False         each put wakes the flush of ASYNC_FLUSH
+    sync_flush_timeout = 5000                   ms that a put of SYNC_FLUSH waits; then FLUSH_DISK_TIMEOUT
+
+    The transient pool: messages go to memory of our own first, and from there to the file. What is not committed is
+    lost if the process dies:
+
+    transient_store_pool_enable = False           use it
+    transient_store_pool_size = 5                 buffers of mapped_file_size_commit_log bytes each
+    fast_fail_if_no_buffer_in_store_pool = False  fail a put that finds none free; False: write to the map instead
+    commit_interval_commit_log = 200              ms between two commits
+    commit_commit_log_least_pages = 4             pages; fewer are left for later
+    commit_commit_log_thorough_interval = 200     ms; that often all is committed, however little
+    wake_commit_when_put_message = True           each put wakes the commit
+
+    Locks:
+
+    use_reentrant_lock_when_put_message = True         the put lock: True a mutex, False a spin lock
+    use_abs_lock = False                               the put lock adapts itself; overrides the field above
+    spin_lock_collision_retreat_optimal_degree = 1000  spins of the adaptive lock before it first yields
+    topic_queue_lock_num = 32                          stripes of the locks of topic and queue
+    os_page_cache_busy_time_out_mills = 1000           ms; puts are refused while one holds the put lock for longer
+
+    Messages:
+
+    max_message_size = 4194304                     bytes of a body; a record may be 64 KiB longer
+    auto_message_version_on_topic_len = True       records of version 2 for topics longer than 127 characters
+    check_before_put_message = True                refuse long topics, as a broker does; RocketMQ's store alone does not
+    enabled_append_prop_crc = False                end each record with a CRC of all of it
+    force_verify_prop_crc = False                  check that CRC, instead of the body's
+    check_crc_on_recover = True                    check CRCs while recovering
+    duplication_enable = False                     keep the queue offsets and times that messages come with
+    broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER"; a "SLAVE" takes no messages
+    store_host = ("127.0.0.1", 10911)              address and port that records and message ids name: brokerIP1 and
+                                                   listenPort
+
+    Raises ValueError that names the field, the value and what is allowed.
+
+    >>> config = StoreConfig(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=64 << 20)
+    >>> config.flush, config.lock
+    ('sync', 'reentrant')
+    >>> StoreConfig(topic_queue_lock_num=0)
+    Traceback (most recent call last):
+    ValueError: topic_queue_lock_num is 0; allowed are 1 to 2147483647
+    """
+
+    store_path_root_dir: str | None = None
+    store_path_commit_log: str | None = None
+    read_only_commit_log_store_paths: str | None = None
+
+    mapped_file_size_commit_log: int = 1 << 30
+    warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = 4096
+    data_read_ahead_enable: bool = True
+    prepare: str = "auto"
+    lock_files_in_memory: bool = False
+
+    flush_disk_type: str = "ASYNC_FLUSH"
+    flush_interval_commit_log: int = 500
+    flush_commit_log_timed: bool = True
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    wake_flush_when_put_message: bool = False
+    sync_flush_timeout: int = 5000
+
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+    wake_commit_when_put_message: bool = True
+
+    use_reentrant_lock_when_put_message: bool = True
+    use_abs_lock: bool = False
+    spin_lock_collision_retreat_optimal_degree: int = 1000
+    topic_queue_lock_num: int = 32
+    os_page_cache_busy_time_out_mills: int = 1000
+
+    max_message_size: int = 4 << 20
+    auto_message_version_on_topic_len: bool = True
+    check_before_put_message: bool = True
+    enabled_append_prop_crc: bool = False
+    force_verify_prop_crc: bool = False
+    check_crc_on_recover: bool = True
+    duplication_enable: bool = False
+    broker_role: str = "ASYNC_MASTER"
+    store_host: tuple[str, int] = ("127.0.0.1", 10911)
+
+    def __post_init__(self) -> None:
+        for name in _DEFAULTS:
+            object.__setattr__(self, name, _checked(name, getattr(self, name), said=name))
+        if self.store_path_commit_log and not self.commit_log_paths(""):
+            raise ValueError(
+                f"store_path_commit_log is {self.store_path_commit_log!r}; one of these must not be in "
+                "read_only_commit_log_store_paths"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        flush: str | None = None,
+        lock: str | None = None,
+        config: StoreConfig | None = None,
+        **fields: Any,
+    ) -> StoreConfig:
+        """What open() makes of its keywords: those given, over `config`, over the defaults.
+
+        flush   "async" or "sync": flush_disk_type
+        lock    "spin", "reentrant" or "adaptive": use_reentrant_lock_when_put_message and use_abs_lock
+        fields  any field
+        Raises TypeError for a name that is no field, or for two that say the same; ValueError as StoreConfig does.
+
+        >>> StoreConfig.of(flush="sync", lock="spin", max_message_size=1 << 20).use_reentrant_lock_when_put_message
+        False
+        >>> StoreConfig.of(flush_interval=10)
+        Traceback (most recent call last):
+        TypeError: a store has no field flush_interval; did you mean flush_interval_commit_log?
+        """
+        base = cls() if config is None else config
+        if not isinstance(base, StoreConfig):
+            raise TypeError(f"config is a StoreConfig, not {type(config).__name__}")
+        said: dict[str, Any] = {}
+        if flush is not None:
+            said["flush_disk_type"] = _FLUSH[_one_of("flush", flush, tuple(_FLUSH))]
+        if lock is not None:
+            said |= _LOCK[_one_of("lock", lock, tuple(_LOCK))]
+        if twice := sorted(said.keys() & fields.keys()):
+            short = "flush" if "flush_disk_type" in twice else "lock"
+            raise TypeError(f"{short} and {twice[0]} say the same; give one of them")
+        return base.replace(**said, **fields)
+
+    @classmethod
+    def from_properties(cls, source: str | os.PathLike[str] | TextIO) -> StoreConfig:
+        """The fields that a broker's broker.conf sets; the others have their defaults.
+
+        source  path of the file, or an open text file. Java's properties: comments; `=`, `:` or a blank behind the key;
+                lines that go on behind a backslash; escapes. A file is ISO-8859-1, other characters are \\uXXXX
+        Keys of older releases (mapedFileSizeCommitLog) count as today's. One UserWarning names all keys that are not
+        used here. Raises ValueError that names the file, the key and what is allowed; OSError.
+
+        >>> import io
+        >>> config = StoreConfig.from_properties(io.StringIO("flushDiskType = SYNC_FLUSH\\nmaxMessageSize: 65536"))
+        >>> config.flush, config.max_message_size
+        ('sync', 65536)
+        """
+        if isinstance(source, str | os.PathLike):
+            name = os.fspath(source)
+            with open(name, encoding="iso-8859-1", newline="") as file:
+                text = file.read()
+        else:
+            name = str(getattr(source, "name", "broker.conf"))
+            text = source.read()
+        try:
+            found = dict(properties(text))
+            fields, unused = _fields(found)
+            made = cls(**fields)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        if unused:
+            warnings.warn(f"{name}: not used here: {', '.join(unused)}", UserWarning, stacklevel=2)
+        return made
+
+    def replace(self, **fields: Any) -> StoreConfig:
+        """A copy with other values. Raises TypeError for a name that is no field.
+
+        >>> StoreConfig().replace(use_abs_lock=True).lock
+        'adaptive'
+        """
+        for name in fields:
+            if name not in _DEFAULTS:
+                raise TypeError(f"a store has no field {name}{_nearest(name)}")
+        return dataclasses.replace(self, **fields)
+
+    @property
+    def flush(self) -> str:
+        """When a put is done: "sync" or "async"."""
+        return "sync" if self.flush_disk_type == "SYNC_FLUSH" else "async"
+
+    @property
+    def lock(self) -> str:
+        """The put lock: "spin", "reentrant" or "adaptive"."""
+        if self.use_abs_lock:
+            return "adaptive"
+        return "reentrant" if self.use_reentrant_lock_when_put_message else "spin"
+
+    def commit_log_paths(self, root: str | os.PathLike[str]) -> list[str]:
+        """The folders that new log files go to, in order of their names; `root` is the store's.
+
+        >>> StoreConfig(store_path_commit_log="/disk2/log,/disk1/log").commit_log_paths("/store")
+        ['/disk1/log', '/disk2/log']
+        """
+        read_only = set(self.read_only_paths)
+        named = _split(self.store_path_commit_log) or [os.path.join(os.fspath(root), "commitlog")]
+        return sorted(path for path in named if path not in read_only)
+
+    @property
+    def read_only_paths(self) -> list[str]:
+        """The folders of read_only_commit_log_store_paths, in order of their names."""
+        return sorted(_split(self.read_only_commit_log_store_paths))
+
+
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(StoreConfig)}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))
+
+
+# broker.conf's key -> the field
+_FIELD_OF_KEY = {_KEYS.get(name, _camel(name)): name for name in _DEFAULTS if name not in _OURS}
+
+
+def _split(paths: str | None) -> list[str]:
+    return list(dict.fromkeys(path.strip() for path in (paths or "").split(",") if path.strip()))
+
+
+def _nearest(name: str) -> str:
+    if name in _FIELD_OF_KEY:
+        return f"; it is {_FIELD_OF_KEY[name]} here"
+    from difflib import get_close_matches
+
+    near = [field for field in _DEFAULTS if field.startswith(name)] or get_close_matches(name, _DEFAULTS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}")
+    return value
+
+
+def _checked(name: str, value: Any, said: str) -> Any:
+    """The value as the field keeps it.
+
+    said  what the field is called where the value comes from
+    Raises ValueError if it is no value for this field.
+    """
+    if name in _ALLOWED:
+        return _one_of(said, value, _ALLOWED[name])
+    if name in _PATHS:
+        return _checked_path(said, value)
+    if name == "store_host":
+        return _checked_host(said, value)
+    if isinstance(_DEFAULTS[name], bool):
+        if not isinstance(value, bool):
+            raise ValueError(f"{said} is {value!r}; allowed are True and False")
+        return value
+    least, most = _LEAST.get(name, 0), _MOST.get(name, _LARGEST)
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value.__index__() <= most:
+        raise ValueError(f"{said} is {value!r}; allowed are {least} to {most}")
+    return value.__index__()
+
+
+def _checked_path(said: str, value: Any) -> str | None:
+    if isinstance(value, PurePath):
+        value = os.fspath(value)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip(", ") or "\0" in value:
+        raise ValueError(f"{said} is {value!r}; allowed are a path and None")
+    return value
+
+
+def _checked_host(said: str, value: Any) -> tuple[str, int]:
+    from ipaddress import ip_address
+
+    try:
+        host, port = value
+        if isinstance(host, str) and "%" not in host and not isinstance(port, bool) and 0 <= port < 1 << 16:
+            return str(ip_address(host)), port.__index__()
+    except (AttributeError, TypeError, ValueError):
+        pass
+    raise ValueError(f"{said} is {value!r}; allowed are an IP address and a port, as in ('127.0.0.1', 10911)")
+
+
+def _fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Keyword arguments of StoreConfig from the pairs of a broker.conf, and the keys that have no field."""
+    fields: dict[str, Any] = {}
+    unused = []
+    host, port = _DEFAULTS["store_host"]
+    for key, text in found.items():
+        value = text.strip()
+        today = _OLD_KEYS.get(key, key)
+        if today == "brokerIP1":
+            host = value
+        elif today == "listenPort":
+            port = _number(key, value)
+        elif today not in _FIELD_OF_KEY:
+            unused.append(key)
+        elif today == key or today not in found:
+            name = _FIELD_OF_KEY[today]
+            fields[name] = _checked(name, _typed(key, _DEFAULTS[name], value), said=key)
+    fields["store_host"] = _checked("store_host", (host, port), said="brokerIP1, listenPort")
+    return fields, unused
+
+
+def _typed(key: str, default: object, value: str) -> object:
+    if isinstance(default, bool):
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{key} is {value!r}; allowed are true and false")
+        return value.lower() == "true"
+    if isinstance(default, int):
+        return _number(key, value)
+    return value or None if default is None else value
+
+
+def _number(key: str, value: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", value):
+        raise ValueError(f"{key} is {value!r}, which is no whole number")
+    return int(value)
+
+
+_BLANK = " \t\f"
+_COMMENT = ("#", "!")
+_KEY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def properties(text: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a text in the form of Java's properties, in order; the last of a key counts.
+
+    Raises ValueError for a \\u without four hexadecimal digits.
+
+    >>> dict(properties("# a comment\\npath = /a,\\\\\\n    /b\\nport:1"))
+    {'path': '/a,/b', 'port': '1'}
+    """
+    for line in _logical_lines(iter(re.split("\r\n|\r|\n", text))):
+        match = _KEY.fullmatch(line)
+        assert match is not None
+        yield _plain(match[1]), _plain(match[2])
+
+
+def _logical_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Lines without comments and blank ones, put together where one ends with a backslash of its own."""
+    lines = iter(lines)
+    for line in lines:
+        line = line.lstrip(_BLANK)
+        if line.startswith(_COMMENT):
+            continue
+        while (len(line) - len(line.rstrip("\\"))) % 2 == 1:
+            more = next(lines, None)
+            line = line[:-1]
+            if more is None:
+                break
+            line += more.lstrip(_BLANK)
+        if line:
+            yield line
+
+
+def _plain(text: str) -> str:
+    """The text that escapes stand for."""
+
+    def one(match: re.Match[str]) -> str:
+        what = match[1]
+        if what[0] != "u":
+            return _ESCAPED.get(what, what)
+        if len(what) == 1:
+            raise ValueError(f"{match.string!r} has a \\u without four hexadecimal digits")
+        return chr(int(what[1:], 16))
+
+    # A surrogate pair is two escapes in Java's form and one character here.
+    return _ESCAPE.sub(one, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,441 @@
+"""StoreConfig: RocketMQ's defaults, what is refused, and broker.conf as Java reads it."""
+
+import dataclasses
+import io
+import re
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+import stores
+
+from rocketc.config import StoreConfig, properties
+
+# RocketMQ's MessageStoreConfig: broker.conf's key, the field, the default of RocketMQ 5.
+ROCKETMQ = [
+    ("storePathRootDir", "store_path_root_dir", None),  # there: $HOME/store
+    ("storePathCommitLog", "store_path_commit_log", None),
+    ("readOnlyCommitLogStorePaths", "read_only_commit_log_store_paths", None),
+    ("mappedFileSizeCommitLog", "mapped_file_size_commit_log", 1073741824),
+    ("flushDiskType", "flush_disk_type", "ASYNC_FLUSH"),
+    ("brokerRole", "broker_role", "ASYNC_MASTER"),
+    ("flushIntervalCommitLog", "flush_interval_commit_log", 500),
+    ("flushCommitLogTimed", "flush_commit_log_timed", True),
+    ("flushCommitLogLeastPages", "flush_commit_log_least_pages", 4),
+    ("flushCommitLogThoroughInterval", "flush_commit_log_thorough_interval", 10000),
+    ("commitIntervalCommitLog", "commit_interval_commit_log", 200),
+    ("commitCommitLogLeastPages", "commit_commit_log_least_pages", 4),
+    ("commitCommitLogThoroughInterval", "commit_commit_log_thorough_interval", 200),
+    ("syncFlushTimeout", "sync_flush_timeout", 5000),
+    ("wakeFlushWhenPutMessage", "wake_flush_when_put_message", False),
+    ("wakeCommitWhenPutMessage", "wake_commit_when_put_message", True),
+    ("useReentrantLockWhenPutMessage", "use_reentrant_lock_when_put_message", True),
+    ("useABSLock", "use_abs_lock", False),
+    ("spinLockCollisionRetreatOptimalDegree", "spin_lock_collision_retreat_optimal_degree", 1000),
+    ("topicQueueLockNum", "topic_queue_lock_num", 32),
+    ("osPageCacheBusyTimeOutMills", "os_page_cache_busy_time_out_mills", 1000),
+    ("maxMessageSize", "max_message_size", 4194304),
+    ("autoMessageVersionOnTopicLen", "auto_message_version_on_topic_len", True),
+    ("enabledAppendPropCRC", "enabled_append_prop_crc", False),
+    ("forceVerifyPropCRC", "force_verify_prop_crc", False),
+    ("checkCRCOnRecover", "check_crc_on_recover", True),
+    ("duplicationEnable", "duplication_enable", False),
+    ("transientStorePoolEnable", "transient_store_pool_enable", False),
+    ("transientStorePoolSize", "transient_store_pool_size", 5),
+    ("fastFailIfNoBufferInStorePool", "fast_fail_if_no_buffer_in_store_pool", False),
+    ("warmMapedFileEnable", "warm_maped_file_enable", False),
+    ("flushLeastPagesWhenWarmMapedFile", "flush_least_pages_when_warm_maped_file", 4096),
+    ("dataReadAheadEnable", "data_read_ahead_enable", True),
+]
+OURS = {
+    "store_host": ("127.0.0.1", 10911),
+    "check_before_put_message": True,
+    "prepare": "auto",
+    "lock_files_in_memory": False,
+}
+DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS
+NUMBERS = sorted(name for name, default in DEFAULTS.items() if type(default) is int)
+SWITCHES = sorted(name for name, default in DEFAULTS.items() if type(default) is bool)
+PATHS = sorted(name for name, default in DEFAULTS.items() if default is None)
+
+
+def conf(text: str) -> StoreConfig:
+    return StoreConfig.from_properties(io.StringIO(text))
+
+
+def test_defaults():
+    assert dataclasses.asdict(StoreConfig()) == DEFAULTS
+
+
+def test_every_field_is_documented_with_its_default():
+    told = dict(re.findall(r"^    (\w+) = (\(.*?\)|\S+)  ", StoreConfig.__doc__, re.M))
+    assert told == {name: repr(default).replace("'", '"') for name, default in DEFAULTS.items()}
+
+
+@pytest.mark.parametrize(("key", "name", "default"), ROCKETMQ)
+def test_every_key_of_broker_conf(key, name, default):
+    if isinstance(default, bool):
+        text, meant = str(not default).lower(), not default
+    elif isinstance(default, int):
+        text, meant = "77777", 77777
+    else:
+        text = meant = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE"}.get(name, "/disk1/store")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert conf(f"{key}={text}") == StoreConfig(**{name: meant})
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [-1, 1 << 31, 1.5, "5", None, True])
+def test_no_number(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(value))}; allowed are \d+ to \d+$"):
+        StoreConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_least_and_the_most(name):
+    with pytest.raises(ValueError) as refused:
+        StoreConfig(**{name: -1})
+    least, most = map(int, re.findall(r"(\d+) to (\d+)", str(refused.value))[0])
+    for value in (least, most):
+        assert getattr(StoreConfig(**{name: value}), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(ValueError, match=name):
+            StoreConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", [1, 0, "true", None])
+def test_no_switch(name, value):
+    with pytest.raises(ValueError, match=f"^{name} is {value!r}; allowed are True and False$"):
+        StoreConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("flush_disk_type", "ASYNC_FLUSH, SYNC_FLUSH"),
+        ("broker_role", "ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+        ("prepare", "auto, allocate, populate, write"),
+    ],
+)
+@pytest.mark.parametrize("value", ["sync", "", None, 1])
+def test_no_such_choice(name, allowed, value):
+    with pytest.raises(ValueError, match=f"^{name} is {value!r}; allowed are {allowed}$"):
+        StoreConfig(**{name: value})
+    for choice in allowed.split(", "):
+        assert getattr(StoreConfig(**{name: choice}), name) == choice
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("value", ["", " ", ",", "a\0b", b"/store", 5])
+def test_no_path(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(value))}; allowed are a path and None$"):
+        StoreConfig(**{name: value})
+    assert getattr(StoreConfig(**{name: Path("/store")}), name) == "/store"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "127.0.0.1:10911",
+        ("localhost", 1),
+        ("127.0.0.1",),
+        ("127.0.0.1", -1),
+        ("127.0.0.1", 65536),
+        ("127.0.0.1", True),
+        ("127.0.0.1", 1.5),
+        ("127.0.0.1", "10911"),
+        ("fe80::1%eth0", 10911),
+        (2130706433, 10911),
+        (b"\x7f\0\0\1", 10911),
+    ],
+)
+def test_no_store_host(value):
+    with pytest.raises(
+        ValueError, match=rf"^store_host is {re.escape(repr(value))}; allowed are an IP address and a port"
+    ):
+        StoreConfig(store_host=value)
+
+
+@pytest.mark.parametrize("value", [("10.0.0.1", 0), ("::1", 65535), ("1050::5:600:300c:326b", 10911)])
+def test_store_host(value):
+    assert StoreConfig(store_host=value).store_host == value
+    assert StoreConfig(store_host=list(value)).store_host == value
+
+
+def test_all_folders_read_only():
+    with pytest.raises(ValueError, match="'/a,/b'; one of these must not be in read_only_commit_log_store_paths"):
+        StoreConfig(store_path_commit_log="/a,/b", read_only_commit_log_store_paths="/b,/a,/c")
+
+
+def test_frozen_and_by_keyword_only():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        StoreConfig().max_message_size = 1
+    with pytest.raises(TypeError):
+        StoreConfig("store")
+    assert len({StoreConfig(), StoreConfig(), StoreConfig(use_abs_lock=True)}) == 2
+
+
+# What open() says
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_flush(flush):
+    made = StoreConfig.of(flush=flush)
+    assert made.flush == flush
+    assert made.flush_disk_type == f"{flush.upper()}_FLUSH"
+
+
+@pytest.mark.parametrize("lock", ["spin", "reentrant", "adaptive"])
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_lock(lock, reentrant, adaptive):
+    before = StoreConfig(use_reentrant_lock_when_put_message=reentrant, use_abs_lock=adaptive)
+    assert before.lock == ("adaptive" if adaptive else "reentrant" if reentrant else "spin")
+    made = StoreConfig.of(config=before, lock=lock)
+    assert made.lock == lock
+    assert made.use_abs_lock is (lock == "adaptive")
+    assert lock == "adaptive" or made.use_reentrant_lock_when_put_message is (lock == "reentrant")
+
+
+def test_abs_lock_overrides():
+    text = "useReentrantLockWhenPutMessage={}\nuseABSLock=true"
+    assert {conf(text.format(value)).lock for value in ("true", "false")} == {"adaptive"}
+
+
+def test_keywords_over_a_config():
+    base = StoreConfig(flush_disk_type="SYNC_FLUSH", max_message_size=100)
+    assert StoreConfig.of(config=base) == base
+    assert StoreConfig.of(config=base, flush="async", topic_queue_lock_num=1) == StoreConfig(
+        max_message_size=100, topic_queue_lock_num=1
+    )
+    assert StoreConfig.of() == StoreConfig()
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("max_mesage_size", "did you mean max_message_size?"),
+        ("flush_interval", "did you mean flush_interval_commit_log?"),
+        ("mappedFileSizeCommitLog", "it is mapped_file_size_commit_log here"),
+        ("useABSLock", "it is use_abs_lock here"),
+    ],
+)
+def test_no_such_field(given, near):
+    for make in (StoreConfig.of, StoreConfig().replace):
+        with pytest.raises(TypeError, match=rf"^a store has no field {given}; {re.escape(near)}$"):
+            make(**{given: 1})
+    with pytest.raises(TypeError, match=r"^a store has no field qqqqqq$"):
+        StoreConfig.of(qqqqqq=1)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"flush": "sync", "flush_disk_type": "SYNC_FLUSH"}, "^flush and flush_disk_type say the same"),
+        ({"lock": "spin", "use_abs_lock": True}, "^lock and use_abs_lock say the same"),
+        ({"config": {"flush": "sync"}}, "^config is a StoreConfig, not dict$"),
+    ],
+)
+def test_keywords_that_do_not_go(keywords, message):
+    with pytest.raises(TypeError, match=message):
+        StoreConfig.of(**keywords)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"flush": "SYNC"}, "^flush is 'SYNC'; allowed are async, sync$"),
+        ({"lock": "mutex"}, "^lock is 'mutex'; allowed are spin, reentrant, adaptive$"),
+        ({"lock": 1}, "^lock is 1; "),
+        ({"max_message_size": 1}, "^max_message_size is 1; "),
+    ],
+)
+def test_values_of_keywords(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        StoreConfig.of(**keywords)
+
+
+def test_commit_log_paths(tmp_path):
+    assert StoreConfig().commit_log_paths(tmp_path) == [str(tmp_path / "commitlog")]
+    several = StoreConfig(store_path_commit_log="/d3, /d1,/d2,/d1", read_only_commit_log_store_paths="/d2,/d0")
+    assert several.commit_log_paths(tmp_path) == ["/d1", "/d3"]
+    assert several.read_only_paths == ["/d0", "/d2"]
+    assert StoreConfig().read_only_paths == []
+
+
+# broker.conf
+
+
+BROKER_CONF = """\
+brokerClusterName = DefaultCluster
+brokerIP1=192.168.1.10
+listenPort=20911
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = SYNC_FLUSH
+storePathRootDir = /data/rocketmq/store
+storePathCommitLog =
+"""
+
+
+def test_a_whole_broker_conf(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text(BROKER_CONF)
+    with pytest.warns(UserWarning) as told:
+        made = StoreConfig.from_properties(path)
+    assert made == StoreConfig(
+        store_host=("192.168.1.10", 20911), flush_disk_type="SYNC_FLUSH", store_path_root_dir="/data/rocketmq/store"
+    )
+    assert [str(one.message) for one in told] == [
+        f"{path}: not used here: brokerClusterName, deleteWhen, fileReservedTime"
+    ]
+    assert told[0].filename == __file__
+    with path.open() as file, pytest.warns(UserWarning, match=re.escape(str(path))):
+        assert StoreConfig.from_properties(file) == made
+
+
+def test_old_spellings():
+    assert conf("mapedFileSizeCommitLog=65536").mapped_file_size_commit_log == 65536
+    both = ["mapedFileSizeCommitLog=65536", "mappedFileSizeCommitLog=131072"]
+    assert {conf("\n".join(lines)).mapped_file_size_commit_log for lines in (both, both[::-1])} == {131072}
+
+
+def test_unknown_keys_are_named_once():
+    with pytest.warns(UserWarning) as told:
+        conf("a=1\nb=2\na=3\nprepare=write\nstoreHost=::1")
+    assert [str(one.message) for one in told] == ["broker.conf: not used here: a, b, prepare, storeHost"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("maxMessageSize=4M", "maxMessageSize is '4M', which is no whole number"),
+        ("maxMessageSize=", "maxMessageSize is '', which is no whole number"),
+        ("maxMessageSize=9", "maxMessageSize is 9; allowed are 10 to 2147418111"),
+        ("mapedFileSizeCommitLog=1", "mapedFileSizeCommitLog is 1; allowed are 128 to 2147483647"),
+        ("useABSLock=yes", "useABSLock is 'yes'; allowed are true and false"),
+        ("flushDiskType=sync", "flushDiskType is 'sync'; allowed are ASYNC_FLUSH, SYNC_FLUSH"),
+        ("brokerIP1=broker-a", "brokerIP1, listenPort is ('broker-a', 10911); allowed are an IP address"),
+        ("listenPort=x", "listenPort is 'x', which is no whole number"),
+        ("a=\\u12", "'\\\\u12' has a \\u without four hexadecimal digits"),
+    ],
+)
+def test_values_that_are_not_allowed(text, message):
+    with pytest.raises(ValueError, match=rf"^broker.conf: {re.escape(message)}"):
+        conf(text)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"broker\.conf"):
+        StoreConfig.from_properties(tmp_path / "broker.conf")
+
+
+def test_switches_in_any_letters():
+    assert conf("useABSLock = TRUE ").use_abs_lock
+    assert not conf("flushCommitLogTimed:False").flush_commit_log_timed
+
+
+PROPERTIES = {
+    "": {},
+    "\n \t\f\n# c\n  ! c\n": {},
+    "a=1": {"a": "1"},
+    "a:1\rb = 2\r\nc 3\n": {"a": "1", "b": "2", "c": "3"},
+    "a\t=\f1 ": {"a": "1 "},
+    "a = = 1": {"a": "= 1"},
+    "a : = 1": {"a": "= 1"},
+    "a": {"a": ""},
+    "=1": {"": "1"},
+    ":\n:": {"": ""},
+    "a=1\na=2": {"a": "2"},
+    "a=1\\\n   2\\\n\t3": {"a": "123"},
+    "a=1\\\r\n2\\\r3": {"a": "123"},
+    "a=1\\\\\nb=2": {"a": "1\\", "b": "2"},
+    "a=1\\\\\\\nb=2": {"a": "1\\b=2"},
+    "a=1\\": {"a": "1"},
+    "a=1\\\n": {"a": "1"},
+    "a=1\\\n\nb=2": {"a": "1", "b": "2"},
+    "a=1\\\n# no comment": {"a": "1# no comment"},
+    "# a comment \\\na=1": {"a": "1"},
+    "a=1 # no comment ! either": {"a": "1 # no comment ! either"},
+    "a\\ b\\=c\\:d=1": {"a b=c:d": "1"},
+    "\\#a=1\n\\!b=2": {"#a": "1", "!b": "2"},
+    "a=\\t\\n\\r\\f\\q\\\\\\ x": {"a": "\t\n\r\fq\\ x"},
+    "\\u0061=\\u00e9\\u4e2D": {"a": "\u00e9\u4e2d"},
+    "a=\\ud83d\\ude80": {"a": "\N{ROCKET}"},
+    "a=\u00e4\u00ff": {"a": "\u00e4\u00ff"},
+    "a=\\\n": {"a": ""},
+    "\\\n\\\n  a=1": {"a": "1"},
+    "a\\\n  b=1": {"ab": "1"},
+    "a\\\n  =1": {"a": "1"},
+    "a=\\u0020\\u0020b": {"a": "  b"},
+    "a=1\x0b2\x1c3\x85": {"a": "1\x0b2\x1c3\x85"},
+}
+
+
+@pytest.mark.parametrize("text", PROPERTIES)
+def test_properties(text):
+    assert dict(properties(text)) == PROPERTIES[text]
+
+
+@pytest.mark.parametrize("text", ["a=\\u", "a=\\u123", "\\u12g4=1", "a=\\uuuu"])
+def test_half_an_escape(text):
+    with pytest.raises(ValueError, match="without four hexadecimal digits"):
+        dict(properties(text))
+
+
+JAVA = """
+import java.io.*; import java.nio.file.*; import java.util.*;
+public class Show {
+    public static void main(String[] files) throws IOException {
+        for (String file : files) {
+            Properties found = new Properties();
+            try (InputStream in = Files.newInputStream(Path.of(file))) { found.load(in); }
+            StringBuilder out = new StringBuilder();
+            for (String key : new TreeSet<>(found.stringPropertyNames()))
+                for (String text : List.of(key, found.getProperty(key))) {
+                    text.chars().forEach(c -> out.append(String.format("%04x", c)));
+                    out.append(' ').append(text.isEmpty() ? "-" : "").append(' ');
+                }
+            System.out.println(out);
+        }
+    }
+}
+"""
+
+
+def test_java_reads_the_same(tmp_path):
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("there is no java")
+    (tmp_path / "Show.java").write_text(JAVA)
+    files = [tmp_path / f"{number}.conf" for number in range(len(PROPERTIES))]
+    for path, text in zip(files, PROPERTIES, strict=True):
+        path.write_bytes(text.encode("iso-8859-1"))
+    said = subprocess.run([java, tmp_path / "Show.java", *files], capture_output=True, text=True, check=True).stdout
+    assert len(said.splitlines()) == len(files)
+    for line, (text, meant) in zip(said.splitlines(), PROPERTIES.items(), strict=True):
+        words = ["" if word == "-" else bytes.fromhex(word).decode("utf-16-be") for word in line.split()]
+        assert dict(zip(words[::2], words[1::2], strict=True)) == meant, text
+
+
+# The golden stores
+
+
+@pytest.mark.parametrize("name", stores.NAMES)
+def test_settings_of_the_golden_stores(golden, name):
+    store = golden(name)
+    made = store.config
+    sizes = {path.stat().st_size for path in store.log_files}
+    assert sizes == {made.mapped_file_size_commit_log}
+    settings = store.about["config"]
+    assert made.transient_store_pool_enable is (settings.get("transientStorePoolEnable") == "true")
+    assert made.enabled_append_prop_crc is (settings.get("enabledAppendPropCRC") == "true")
