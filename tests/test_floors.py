@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 # extern .pxd that has a header of its name.
 FLOORS = """
     1   errors ids message config
-    2   blocks codecs
+    2   blocks codecs running
     3   _shape _status config_tables
     4   _guard _locks _record
     5   _filter _mapped_file _message
