@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PXD = ROOT / "pyx/rocketc"
 
-INTEGERS = {
+NUMBERS = {
     "int": ctypes.c_int,
     "size_t": ctypes.c_size_t,
     "uint8_t": ctypes.c_uint8,
@@ -26,6 +26,9 @@ INTEGERS = {
     "int32_t": ctypes.c_int32,
     "uint32_t": ctypes.c_uint32,
     "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "uintptr_t": ctypes.c_size_t,
+    "double": ctypes.c_double,
     "void": None,
 }
 
@@ -100,7 +103,7 @@ def compile_library(source: str, folder: str) -> str:
 
 def _ctype(text: str) -> object:
     text = text.replace("const ", "").strip()
-    return ctypes.c_void_p if text.endswith("*") or text == "rc_crc32_fn" else INTEGERS[text]
+    return ctypes.c_void_p if text.endswith("*") or text == "rc_crc32_fn" else NUMBERS[text]
 
 
 class Native:

@@ -1,0 +1,13 @@
+"""histogram.h: latencies in ns, added and read by any thread; zero bytes are an empty histogram."""
+from libc.stdint cimport uint64_t
+
+
+cdef extern from "rocketc/histogram.h" nogil:
+    ctypedef struct rc_histogram:
+        pass
+    enum:
+        RC_HISTOGRAM_BUCKETS
+    void rc_histogram_add(rc_histogram* h, uint64_t ns) noexcept
+    uint64_t rc_histogram_count(const rc_histogram* h) noexcept
+    uint64_t rc_histogram_max(const rc_histogram* h) noexcept
+    uint64_t rc_histogram_percentile(const rc_histogram* h, double percent) noexcept
