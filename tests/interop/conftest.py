@@ -1,0 +1,55 @@
+"""One Java process a release for all tests here; they run in one process of pytest, which starts few of Java's."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from interop import peer as rocketmq
+
+import rocketc
+
+pytest.register_assert_rewrite("interop.ledger")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("interop"))
+            if not hasattr(rocketc, "open"):
+                item.add_marker(pytest.mark.skip("rocketc.open is not there yet"))
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], rocketmq.Peer]]:
+    """start(release): a Java process of your own, for a test that kills it; skips where RocketMQ cannot be had."""
+    started = []
+
+    def one(release: str) -> rocketmq.Peer:
+        try:
+            started.append(rocketmq.Peer(release, tmp_path_factory.mktemp("java")))
+        except rocketmq.Unavailable as reason:
+            pytest.skip(str(reason))
+        return started[-1]
+
+    yield one
+    for peer in started:
+        peer.kill()
+
+
+@pytest.fixture(scope="session")
+def peers(start: Callable[[str], rocketmq.Peer]) -> Callable[[str], rocketmq.Peer]:
+    """peers(release): the Java process that all tests share."""
+    shared: dict[str, rocketmq.Peer] = {}
+
+    def get(release: str) -> rocketmq.Peer:
+        if release not in shared:
+            shared[release] = start(release)
+        return shared[release]
+
+    return get
+
+
+@pytest.fixture(params=rocketmq.RELEASES)
+def peer(request: pytest.FixtureRequest, peers: Callable[[str], rocketmq.Peer]) -> rocketmq.Peer:
+    return peers(request.param)

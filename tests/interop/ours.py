@@ -1,0 +1,105 @@
+"""rocketc's side: stores opened with RocketMQ's settings, messages put and read in the words of Peer.java.
+
+`python -m interop.ours ROOT SETTINGS MESSAGES` puts all messages of a JSON file into a store and prints each answer as
+a line: a writer to be killed.
+"""
+
+import io
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import oracle
+from interop.peer import from_json
+
+import rocketc
+from rocketc.config import StoreConfig
+
+Told = dict[str, Any]
+
+
+def open_store(root: Path, settings: Mapping[str, object]) -> "rocketc.MessageStore":
+    """The store, with the same settings as RocketMQ's, those that rocketc knows."""
+    text = "".join(f"{name}={value}\n" for name, value in settings.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = StoreConfig.from_properties(io.StringIO(text))
+    return rocketc.open(root, config=config)
+
+
+def put(store: "rocketc.MessageStore", planned: Iterable[Told]) -> Iterator[Told]:
+    """Put messages and client batches; yields the store's answer to each."""
+    for item in planned:
+        first = item["batch"][0] if "batch" in item else item
+        fields: Any = {
+            "queue_id": first["queueId"],
+            "born_timestamp": first["bornTimestamp"],
+            "born_host": oracle.host_pair(first["bornHost"]),
+            "store_host": oracle.host_pair(first["storeHost"]),
+            "reconsume_times": first["reconsumeTimes"],
+        }
+        if "batch" in item:
+            entries = [(entry["flag"], entry["body"], entry["properties"]) for entry in item["batch"]]
+            result = store.put_batch(first["topic"], entries, **fields)
+        else:
+            others = dict(item["properties"])
+            result = store.put(
+                item["topic"],
+                item["body"],
+                tags=others.pop("TAGS", None),
+                keys=others.pop("KEYS", None),
+                properties=others,
+                flag=item["flag"],
+                sys_flag=item["sysFlag"],
+                prepared_transaction_offset=item["preparedTransactionOffset"],
+                **fields,
+            )
+        yield {
+            "status": result.status.name,
+            "ok": True,
+            "phyOffset": result.phy_offset,
+            "queueOffset": result.queue_offset,
+            "size": result.size,
+            "count": result.count,
+            "msgId": result.msg_id,
+            "storeTimestamp": result.store_timestamp,
+        }
+
+
+def scan(root: Path) -> list[Told]:
+    """Every message of a store in log order, read by rocketc, in the words of Peer.java. What a killed process left
+    unfinished behind the last one is passed over: RocketMQ does not wipe it out."""
+    return [
+        {
+            "storeSize": message.store_size,
+            "topic": message.topic,
+            "queueId": message.queue_id,
+            "queueOffset": message.queue_offset,
+            "physicalOffset": message.phy_offset,
+            "storeTimestamp": message.store_timestamp,
+            "bornTimestamp": message.born_timestamp,
+            "properties": message.properties,
+            "msgId": message.msg_id,
+            "flag": message.flag,
+            "sysFlag": message.sys_flag,
+            "reconsumeTimes": message.reconsume_times,
+            "bodyCRC": message.body_crc,
+            "bornHost": oracle.java_host(message.born_host),
+            "storeHost": oracle.java_host(message.store_host),
+            "preparedTransactionOffset": message.prepared_transaction_offset,
+            "body": message.stored_body,
+        }
+        for message in rocketc.scan(root, crc="full", errors="skip")
+    ]
+
+
+if __name__ == "__main__":
+    root, settings, messages = sys.argv[1:]
+    planned = [from_json(message) for message in json.loads(Path(messages).read_text())]
+    store = open_store(Path(root), json.loads(settings))
+    for answer in put(store, planned):
+        print(json.dumps(answer), flush=True)
+    sys.stdin.read()  # killed at the latest here

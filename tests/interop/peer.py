@@ -1,0 +1,181 @@
+"""RocketMQ itself as a partner of tests: a Java process that opens message stores and tells what is in them.
+
+`Peer("5.3.3", folder)` starts the process; java/Peer.java says what it can be told. Jars of the release come from Maven
+the first time and stay under build/interop; where that cannot be had, `Unavailable` says why.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+RELEASES = ("4.9.7", "5.3.3")
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "interop"
+SOURCES = Path(__file__).parent / "java"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+# What a short-lived process on a shared machine wants, and what 4.x needs of the inside of Java 17.
+OPTIONS = [
+    *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"),
+    *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
+    *("--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED"),
+]
+
+Told = dict[str, Any]  # a message, or an answer, in the words of Peer.java; the body is bytes
+
+
+class Unavailable(Exception):
+    """Why RocketMQ cannot be run here."""
+
+
+class PeerError(Exception):
+    """What the Java side answered instead of a result."""
+
+
+def tool(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = (shutil.which(name, path=f"{home}/bin") if home and name != "mvn" else None) or shutil.which(name)
+    if not found:
+        raise Unavailable(f"there is no {name} here")
+    return found
+
+
+def jars(release: str) -> Path:
+    """The folder with RocketMQ's message store and all it needs; filled once."""
+    folder = BUILD / release / "jars"
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as part:
+        command = [tool("mvn"), "-q", "-B", "-f", str(SOURCES / "pom.xml"), COPY, f"-Drocketmq={release}"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
+        log = Path(part) / "log"
+        with log.open("wb") as output:
+            try:
+                subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=240, check=True)
+            except (subprocess.SubprocessError, OSError) as error:
+                said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or [str(error)]
+                raise Unavailable(f"Maven could not get the jars of RocketMQ {release}: {said[0]}") from None
+        (Path(part) / "jars").rename(folder)
+    return folder
+
+
+def class_path(release: str) -> str:
+    """Our classes, compiled against the release, and its jars."""
+    lib = jars(release)
+    classes = BUILD / release / "classes"
+    sources = [SOURCES / "Peer.java", SOURCES / f"release{release[0]}" / "Release.java"]
+    made = classes / "Peer.class"
+    if not made.exists() or any(source.stat().st_mtime > made.stat().st_mtime for source in sources):
+        command = [tool("javac"), "-J-XX:TieredStopAtLevel=1", "-proc:none", "-cp", f"{lib}/*", "-d", str(classes)]
+        subprocess.run([*command, *map(str, sources)], check=True)
+    return f"{classes}:{lib}/*"
+
+
+class Peer:
+    """One Java process with the stores that are open in it, each known by its root."""
+
+    def __init__(self, release: str, folder: Path) -> None:
+        """Start it. What it says to the side goes to folder/stderr; raises Unavailable."""
+        self.release = release
+        self._errors = folder / "stderr"
+        command = [tool("java"), *OPTIONS, f"-Duser.home={folder}", "-cp", class_path(release), "Peer"]
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+            )
+
+    @property
+    def knows_v2(self) -> bool:
+        """Topics of more than 127 characters, since 5.1."""
+        return self.release >= "5"
+
+    def send(self, **command: Any) -> None:
+        """Hand over a command; `receive` brings the answer. Answers come in the order of the commands."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        """The next answer; EOFError if the process died before."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith("\n"):
+            raise EOFError(f"Java has gone: {self._errors.read_text(errors='replace')[-2000:]}")
+        answer = json.loads(line)
+        if isinstance(answer, dict) and "error" in answer:
+            raise PeerError(f"RocketMQ {self.release}: {answer['error']}; see {self._errors}")
+        return answer
+
+    def ask(self, **command: Any) -> Any:
+        self.send(**command)
+        return self.receive()
+
+    def open(self, root: Path, settings: Mapping[str, object]) -> Told:
+        """Load and start a store with MessageStoreConfig's settings; bounds of its log once all is dispatched."""
+        return self.ask(do="open", root=str(root), settings=dict(settings))
+
+    def put(self, root: Path, messages: Iterable[Told]) -> list[Told]:
+        """Put messages, or client batches {"batch": [messages]}; the store's answer to each."""
+        return self.ask(do="put", root=str(root), messages=[to_json(message) for message in messages])
+
+    def pour(self, root: Path, messages: Iterable[Told], count: int) -> list[Told]:
+        """Put messages, and be killed right after `count` of them: all answers that had been given."""
+        self.send(do="pour", root=str(root), messages=[to_json(message) for message in messages])
+        answers = [self.receive() for _ in range(count)]
+        self._process.kill()
+        with contextlib.suppress(EOFError):
+            while answer := self.receive():
+                answers.append(answer)
+        self.kill()
+        return answers
+
+    def read(self, root: Path) -> Told:
+        """min and max of the log; queues: (topic, queueId, min, max) of each; messages: as getMessage gives them."""
+        answer = self.ask(do="read", root=str(root))
+        answer["messages"] = [from_json(message) for message in answer["messages"]]
+        return answer
+
+    def look(self, root: Path, offsets: Iterable[int]) -> list[Told | None]:
+        """The record at each physical offset."""
+        found = self.ask(do="look", root=str(root), offsets=list(offsets))
+        return [message and from_json(message) for message in found]
+
+    def query(self, root: Path, topic: str, key: str) -> list[int]:
+        """Physical offsets of the newest messages with a key, at most 64, in log order."""
+        return self.ask(do="query", root=str(root), topic=topic, key=key)
+
+    def close(self, *roots: Path) -> None:
+        """Shut stores down, all at once: RocketMQ waits some seconds."""
+        self.ask(do="close", roots=[str(root) for root in roots])
+
+    def kill(self) -> None:
+        """SIGKILL; idempotent."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:  # a command that it did not take any more
+                pass
+
+
+def to_json(message: Told) -> Told:
+    if "batch" in message:
+        return {"batch": [to_json(entry) for entry in message["batch"]]}
+    return {**message, "body": base64.b64encode(message["body"]).decode()}
+
+
+def from_json(message: Told) -> Told:
+    if "batch" in message:
+        return {"batch": [from_json(entry) for entry in message["batch"]]}
+    return {**message, "body": base64.b64decode(message["body"])}

@@ -1,0 +1,34 @@
+"""How a file of the log ends is the same whoever ends it: with how many bytes left, and who goes on."""
+
+import pytest
+from interop.ledger import Told, of_size
+from interop.turns import SETTINGS, Turns
+
+SIZE = int(str(SETTINGS["mappedFileSizeCommitLog"]))
+LEAST = 8  # bytes of a blank record: so many stay free behind the last message
+CHECKSUM = 20
+
+
+def files(lefts: list[int]) -> list[Told]:
+    """One file for each number: messages that leave so many bytes of it, then one that needs as many as all of them."""
+    planned = []
+    for left in lefts:
+        planned += [of_size(200), of_size(SIZE - left - 200)]
+    return [*planned, of_size(SIZE - LEAST)]
+
+
+@pytest.mark.parametrize("checksum", [0, CHECKSUM], ids=["plain", "checksums"])
+def test_last_bytes_of_files(peer, tmp_path, checksum):
+    turns = Turns(tmp_path / "store", {"enabledAppendPropCRC": str(checksum > 0).lower()})
+    if checksum and not peer.knows_v2:
+        pytest.skip("4.x adds no checksum")
+    planned = files([8, 9, 12, 20, 91, 92, 199 + LEAST])
+    for item in planned:
+        item["body"] = item["body"][checksum:]
+    turns.rocketc_puts(planned)
+    turns.rocketmq_puts(peer, planned)
+    turns.rocketc_puts(planned)
+    turns.rocketmq_puts(peer, planned)
+    assert len(list((turns.root / "commitlog").iterdir())) >= 4 * (len(planned) + 1) // 2
+    starts = [message["physicalOffset"] % SIZE for message in turns.ledger.messages]
+    assert starts == 4 * [0 if n % 2 == 0 else 200 for n in range(len(planned))]

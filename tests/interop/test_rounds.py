@@ -1,0 +1,28 @@
+"""RocketMQ and rocketc write to one store in turn: nothing is lost, changed, renumbered or invented."""
+
+import pytest
+from interop.ledger import plan
+from interop.turns import CHECKSUMS, SYNC, Turns
+
+
+@pytest.mark.parametrize("settings", [{}, CHECKSUMS, SYNC], ids=["plain", "checksums", "sync"])
+def test_three_rounds(peer, tmp_path, settings):
+    turns = Turns(tmp_path / "store", settings)
+    for n in range(3):
+        turns.rocketc_puts(plan(2 * n, 150, v2=peer.knows_v2))
+        turns.rocketmq_puts(peer, plan(2 * n + 1, 150, v2=peer.knows_v2))
+
+
+def test_three_rounds_of_killed_writers(start, peer, tmp_path):
+    turns = Turns(tmp_path / "store")
+    for n in range(3):
+        turns.rocketc_is_killed(plan(2 * n, 400, v2=peer.knows_v2), 100)
+        turns.rocketmq_is_killed(start(peer.release), plan(2 * n + 1, 400, v2=peer.knows_v2), 100)
+    turns.rocketc_puts(plan(6, 50))
+
+
+def test_both_releases_in_turn(peers, tmp_path):
+    turns = Turns(tmp_path / "store")
+    for n, release in enumerate(["4.9.7", "5.3.3", "4.9.7", "5.3.3"]):
+        turns.rocketc_puts(plan(2 * n, 100))
+        turns.rocketmq_puts(peers(release), plan(2 * n + 1, 100))

@@ -1,0 +1,74 @@
+"""One store that RocketMQ and rocketc open in turn."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from interop import ours
+from interop.ledger import Ledger, Told, read
+from interop.peer import Peer, to_json
+
+# Small files, so that a few hundred messages fill several; both sides must be told the same.
+SETTINGS: dict[str, object] = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 4000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 30000,
+}
+CHECKSUMS = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}  # 4.x reads it as one more property
+SYNC = {"flushDiskType": "SYNC_FLUSH"}
+
+
+class Turns:
+    """A store and the ledger of it. In each turn the one who opens the store first finds all that is in the ledger."""
+
+    def __init__(self, root: Path, settings: Mapping[str, object] | None = None) -> None:
+        self.root = root
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.ledger = Ledger()
+
+    def rocketc_puts(self, planned: list[Told], clock: int | None = None) -> None:
+        """clock: the store timestamp of all of them, instead of the time."""
+        with ours.open_store(self.root, self.settings) as store:
+            self.ledger.check(ours.scan(self.root))
+            if clock is not None:
+                store._set_clock(clock)
+            self.ledger.add(planned, ours.put(store, planned))
+        self.ledger.check(ours.scan(self.root))
+
+    def rocketc_is_killed(self, planned: list[Told], count: int) -> None:
+        """A process puts messages, and is killed after about `count` of them."""
+        messages = self.root.with_suffix(".json")
+        messages.write_text(json.dumps([to_json(item) for item in planned]))
+        command = [sys.executable, "-m", "interop.ours", str(self.root), json.dumps(self.settings), str(messages)]
+        folder = Path(__file__).parents[1]  # where Python finds `interop`
+        with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline() for _ in range(count)]
+            writer.kill()
+            lines += writer.stdout.readlines()
+        answers = [json.loads(line) for line in lines if line.endswith("\n")]
+        assert len(answers) >= count, "it ended before it was killed"
+        self._take_over(planned, answers)
+
+    def rocketmq_puts(self, peer: Peer, planned: list[Told]) -> None:
+        peer.open(self.root, self.settings)
+        self.ledger.check(read(peer, self.root))
+        self.ledger.add(planned, peer.put(self.root, planned))
+        self.ledger.check(read(peer, self.root))
+        peer.close(self.root)
+        self.ledger.check(ours.scan(self.root))
+
+    def rocketmq_is_killed(self, peer: Peer, planned: list[Told], count: int) -> None:
+        """The process puts messages, and is killed after about `count` of them."""
+        peer.open(self.root, self.settings)
+        self.ledger.check(read(peer, self.root))
+        self._take_over(planned, peer.pour(self.root, planned, count))
+
+    def _take_over(self, planned: list[Told], answers: list[Told]) -> None:
+        """What a killed process put and did not acknowledge any more is in the log now, and has to stay."""
+        known = len(answers)
+        self.ledger.add(planned[:known], answers)
+        self.ledger.adopt(planned[known:], ours.scan(self.root))
