@@ -3,7 +3,7 @@
  *   taking a lock     acquire: sees all that the holders before wrote
  *   releasing it      release: shows all that was written while it was held
  *   everything else   relaxed: it only decides who waits how
- * No waiter starves: one that was passed by too often is promised the lock, and newcomers keep back until it has it. */
+ * No waiter starves: one that has waited for a millisecond is promised the lock, and newcomers keep back until it has it. */
 #ifndef ROCKETC_LOCK_H
 #define ROCKETC_LOCK_H
 
@@ -21,16 +21,15 @@
 #endif
 
 enum {
-    RC_SPIN_TRIES = 32,         /* looks at a held spin lock before the thread yields */
-    RC_SPIN_PAUSES = 16,        /* pauses between two looks, at most */
-    RC_SPIN_PATIENCE = 64,      /* yields after which a waiter asks for a promise */
-    RC_SPIN_YIELDS = 4096,      /* yields after which it sleeps between its looks */
-    RC_SPIN_SLEEP_NS = 50000,   /* that long */
-    RC_MUTEX_TRIES = 64,        /* looks at a held mutex before the thread sleeps */
-    RC_MUTEX_PATIENCE = 8,      /* wake-ups in vain after which a waiter asks for a promise */
-    RC_MUTEX_HELD = 1,          /* bits of the mutex word */
-    RC_MUTEX_WAITERS = 2,       /* somebody may sleep: the holder wakes one as it leaves */
-    RC_MUTEX_PROMISED = 4,      /* the holder hands over to the one who asked, and does not release */
+    RC_SPIN_TRIES = 32,            /* looks at a held spin lock before the thread yields */
+    RC_SPIN_PAUSES = 16,           /* pauses between two looks, at most */
+    RC_SPIN_YIELDS = 512,         /* yields after which it sleeps between its looks */
+    RC_SPIN_SLEEP_NS = 50000,      /* that long */
+    RC_MUTEX_TRIES = 64,           /* looks at a held mutex before the thread sleeps */
+    RC_MUTEX_PATIENCE_NS = 1000000, /* of waiting, after which a waiter asks for a promise */
+    RC_MUTEX_HELD = 1,             /* bits of the mutex word */
+    RC_MUTEX_WAITERS = 2,          /* somebody may sleep: the holder wakes one as it leaves */
+    RC_MUTEX_PROMISED = 4,         /* the holder hands over to the one who asked, and does not release */
 };
 
 /* ---------------------------------------------------------------- spin lock */
@@ -81,6 +80,11 @@ static inline int rc_spin_turn(rc_spin *lock, rc_spin_wait *wait, int32_t tries,
             rc_spin_pause();
         pause = pause < pauses ? 2 * pause : pauses;
     }
+    if (wait->promised == 0 &&
+        __atomic_compare_exchange_n(&lock->promised, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        wait->promised = 1;
+        return 0; /* look once more before yielding, which may cost us a slice of the scheduler's */
+    }
     if (wait->yields < RC_SPIN_YIELDS) {
         wait->yields++;
         (void)sched_yield();
@@ -88,8 +92,6 @@ static inline int rc_spin_turn(rc_spin *lock, rc_spin_wait *wait, int32_t tries,
         struct timespec ns = {0, RC_SPIN_SLEEP_NS};
         (void)nanosleep(&ns, NULL);
     }
-    if (wait->yields >= RC_SPIN_PATIENCE && wait->promised == 0)
-        wait->promised = __atomic_compare_exchange_n(&lock->promised, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -116,10 +118,17 @@ typedef struct rc_mutex {
     uint32_t handed; /* 1 from the holder's handing over until the one it was promised to has seen it */
 } rc_mutex;
 
-/* Sleep while *word is `is`; 1 if another thread has woken us, 0 if not. */
-static inline int rc_futex_wait(uint32_t *word, uint32_t is)
+static inline int64_t rc_mutex_now(void)
 {
-    return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0) == 0;
+    struct timespec now = {0, 0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Sleep while *word is `is`, until somebody wakes us; may also return just so. */
+static inline void rc_futex_wait(uint32_t *word, uint32_t is)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0);
 }
 
 static inline void rc_futex_wake_one(uint32_t *word)
@@ -139,7 +148,8 @@ static inline int rc_mutex_try_lock(rc_mutex *mutex)
 static inline void rc_mutex_wait(rc_mutex *mutex)
 {
     uint32_t slept = 0; /* RC_MUTEX_WAITERS once we have: others may sleep still */
-    int wakes = 0;
+    int64_t since = 0;
+    int asks = 0; /* 1 once we have waited for too long */
     for (int i = 0; i < RC_MUTEX_TRIES; i++) {
         if (__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) == 0 && rc_mutex_try_lock(mutex))
             return;
@@ -149,7 +159,7 @@ static inline void rc_mutex_wait(rc_mutex *mutex)
         uint32_t is = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED), want;
         if ((is & RC_MUTEX_HELD) == 0)
             want = is | RC_MUTEX_HELD | slept;
-        else if (wakes >= RC_MUTEX_PATIENCE && (is & RC_MUTEX_PROMISED) == 0)
+        else if (asks && (is & RC_MUTEX_PROMISED) == 0)
             want = is | RC_MUTEX_WAITERS | RC_MUTEX_PROMISED;
         else
             want = is | RC_MUTEX_WAITERS;
@@ -159,13 +169,16 @@ static inline void rc_mutex_wait(rc_mutex *mutex)
             return;
         if ((want & ~is & RC_MUTEX_PROMISED) != 0) { /* ours: the word stays held until it is us who hold it */
             while (__atomic_load_n(&mutex->handed, __ATOMIC_ACQUIRE) == 0)
-                (void)rc_futex_wait(&mutex->handed, 0);
+                rc_futex_wait(&mutex->handed, 0);
             __atomic_store_n(&mutex->handed, 0, __ATOMIC_RELAXED);
             (void)__atomic_fetch_and(&mutex->word, ~(uint32_t)RC_MUTEX_PROMISED, __ATOMIC_RELEASE);
             return;
         }
         slept = RC_MUTEX_WAITERS;
-        wakes += rc_futex_wait(&mutex->word, want);
+        if (since == 0)
+            since = rc_mutex_now();
+        rc_futex_wait(&mutex->word, want);
+        asks = rc_mutex_now() - since >= RC_MUTEX_PATIENCE_NS;
     }
 }
 

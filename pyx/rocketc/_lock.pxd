@@ -11,7 +11,7 @@ cdef extern from "rocketc/lock.h" nogil:
     ctypedef struct rc_reentrant:
         pass
     enum:
-        RC_SPIN_PATIENCE
+        RC_MUTEX_PATIENCE_NS
     void rc_spin_pause() noexcept
     int rc_spin_try_lock(rc_spin* lock) noexcept
     int rc_spin_turn(rc_spin* lock, rc_spin_wait* wait, int32_t tries, int32_t pauses) noexcept

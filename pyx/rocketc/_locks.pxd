@@ -45,4 +45,5 @@ cdef class AdaptiveLock(PutMessageLock):
     cdef int64_t _now(self) noexcept nogil
     cdef void _arrive(self) noexcept nogil
     cdef void _retreat(self) noexcept nogil
+    cdef void _release(self, bint swapping) noexcept nogil
     cdef bint _swap_wanted(self, Slot* slot) noexcept nogil

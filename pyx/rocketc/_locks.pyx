@@ -199,14 +199,18 @@ cdef class AdaptiveLock(PutMessageLock):
                 rc_spin_unlock(&self._spin)
 
     cdef void unlock(self) noexcept nogil:
-        cdef bint sleeping = load(&self._sleeping, RELAXED) != 0
         cdef Slot* other
-        if sleeping and rc_reentrant_depth(&self._mutex) != 1:
+        if load(&self._sleeping, RELAXED) and rc_reentrant_depth(&self._mutex) != 1:
             rc_reentrant_unlock(&self._mutex)
             return
         other = &self._slots[1 - (self._now() & 1)]
-        if load(&other.count, RELAXED) >= 0 and self._swap_wanted(other):
-            store(&self._sleeping, not sleeping, RELAXED)       # the lock that we hold orders it
+        self._release(load(&other.count, RELAXED) >= 0 and self._swap_wanted(other))
+
+    cdef void _release(self, bint swapping) noexcept nogil:
+        """Release the lock; if swapping, the other one is in use from now on. The holder's."""
+        cdef bint sleeping = load(&self._sleeping, RELAXED) != 0
+        if swapping:
+            store(&self._sleeping, not sleeping, RELAXED)       # ordered by the release of the lock
         if sleeping:
             rc_reentrant_unlock(&self._mutex)
         else:
@@ -305,6 +309,19 @@ def adaptive_state(AdaptiveLock lock not None):
 def set_second(AdaptiveLock lock not None, second):
     """Tell the lock what second it is; None: it looks at the clock again."""
     store(&lock._second, -1 if second is None else second, RELAXED)
+
+
+def set_slot(AdaptiveLock lock not None, second, *, calls, threads, retreats):
+    """Make the lock believe that a second was such."""
+    cdef Slot* slot = &lock._slots[second & 1]
+    slot.count, slot.threads, slot.retreats = calls - 1, threads, retreats
+
+
+def swap_now(AdaptiveLock lock not None):
+    """Take the lock, and release it with the other one in use."""
+    with nogil:
+        lock.lock()
+        lock._release(True)
 
 
 cdef int64_t now_ns() noexcept nogil:

@@ -37,6 +37,25 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
+def seconds_of_core(lock, unlock, it):
+    """Those that a waiter uses in half a second of waiting."""
+    used = []
+
+    def wait():
+        began = time.thread_time()
+        lock(it)
+        used.append(time.thread_time() - began)
+        unlock(it)
+
+    lock(it)
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    time.sleep(0.5)
+    unlock(it)
+    waiter.join()
+    return used[0]
+
+
 # ---------------------------------------------------------------- spin lock
 def test_a_spin_lock_is_taken_once(spin):
     assert native.rc_spin_try_lock(spin) == 1
@@ -70,22 +89,21 @@ def test_a_spinner_gets_the_lock_when_it_is_released(spin):
     assert list(spin) == [1, 0], "held, and the promise is kept"
 
 
-def test_a_patient_spinner_asks_for_a_promise(spin):
+def test_a_spinner_asks_for_a_promise_before_it_yields(spin):
     native.rc_spin_lock(spin)
-    wait = (ctypes.c_int32 * 2)()  # yields, promised
-    for turn in range(native.RC_SPIN_PATIENCE):
-        assert list(wait) == [turn, 0]
-        assert native.rc_spin_turn(spin, wait, 3, 1) == 0
-    assert wait[1] == 1
+    wait = (ctypes.c_int32 * 2)()  # rc_spin_wait: yields, promised
+    assert native.rc_spin_turn(spin, wait, 3, 1) == 0
+    assert (list(wait), list(spin)) == ([0, 1], [1, 1])
+    assert native.rc_spin_turn(spin, wait, 3, 1) == 0
+    assert (list(wait), list(spin)) == ([1, 1], [1, 1])
 
 
 def test_newcomers_keep_back_from_a_promised_lock(spin):
     native.rc_spin_lock(spin)
     wait, other = (ctypes.c_int32 * 2)(), (ctypes.c_int32 * 2)()
-    for _ in range(native.RC_SPIN_PATIENCE):
-        native.rc_spin_turn(spin, wait, 1, 1)
-        native.rc_spin_turn(spin, other, 1, 1)
-    assert (wait[1], other[1]) == (1, 0), "one promise at a time"
+    native.rc_spin_turn(spin, wait, 1, 1)
+    native.rc_spin_turn(spin, other, 1, 1)
+    assert (list(wait), list(other)) == ([0, 1], [1, 0]), "one promise at a time"
     native.rc_spin_unlock(spin)
     assert native.rc_spin_try_lock(spin) == 0
     assert native.rc_spin_turn(spin, other, 1, 1) == 0
@@ -96,11 +114,21 @@ def test_newcomers_keep_back_from_a_promised_lock(spin):
     assert native.rc_spin_try_lock(spin) == 1
 
 
+@pytest.mark.measure
+def test_a_spinner_does_not_burn_a_core_for_long(spin):
+    assert seconds_of_core(native.rc_spin_lock, native.rc_spin_unlock, spin) < 0.25
+
+
 def test_a_pause_is_short():
     native.rc_spin_pause()
 
 
 # ---------------------------------------------------------------- reentrant lock
+@pytest.mark.measure
+def test_a_sleeper_uses_no_core(reentrant):
+    assert seconds_of_core(native.rc_reentrant_lock, native.rc_reentrant_unlock, reentrant) < 0.1
+
+
 def test_threads_differ():
     assert native.rc_this_thread() == native.rc_this_thread() != 0
     assert in_thread(native.rc_this_thread) != native.rc_this_thread()
@@ -135,12 +163,14 @@ def test_only_the_holder_releases_a_reentrant_lock(reentrant):
 
 
 @pytest.mark.parametrize("waiters", [1, 4])
-def test_sleepers_are_woken_one_after_the_other(reentrant, waiters):
+@pytest.mark.parametrize("ns", [0, 2 * native.RC_MUTEX_PATIENCE_NS])
+def test_sleepers_are_woken_one_after_the_other(reentrant, waiters, ns):
     got = []
 
     def wait():
         native.rc_reentrant_lock(reentrant)
         got.append(native.rc_reentrant_depth(reentrant))
+        time.sleep(ns / 1e9)  # long: the others ask for a promise
         native.rc_reentrant_unlock(reentrant)
 
     native.rc_reentrant_lock(reentrant)
