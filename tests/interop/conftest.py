@@ -23,13 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], rocketmq.Peer]]:
     """start(release): a Java process of your own, for a test that kills it; skips where RocketMQ cannot be had."""
-    started = []
+    started: list[rocketmq.Peer] = []
+    reasons: list[str] = []  # why there is none: asked for once, for Maven may try for minutes
 
     def one(release: str) -> rocketmq.Peer:
-        try:
-            started.append(rocketmq.Peer(release, tmp_path_factory.mktemp("java")))
-        except rocketmq.Unavailable as reason:
-            pytest.skip(str(reason))
+        if not reasons:
+            try:
+                started.append(rocketmq.Peer(release, tmp_path_factory.mktemp("java")))
+            except rocketmq.Unavailable as reason:
+                reasons.append(str(reason))
+        if reasons:
+            pytest.skip(reasons[0])
         return started[-1]
 
     yield one

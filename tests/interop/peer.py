@@ -29,6 +29,8 @@ OPTIONS = [
     *("--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED"),
 ]
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # no sanitizers in Java
+
 Told = dict[str, Any]  # a message, or an answer, in the words of Peer.java; the body is bytes
 
 
@@ -60,7 +62,15 @@ def jars(release: str) -> Path:
         log = Path(part) / "log"
         with log.open("wb") as output:
             try:
-                subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=240, check=True)
+                subprocess.run(
+                    command,
+                    env=ENVIRONMENT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=240,
+                    check=True,
+                )
             except (subprocess.SubprocessError, OSError) as error:
                 said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or [str(error)]
                 raise Unavailable(f"Maven could not get the jars of RocketMQ {release}: {said[0]}") from None
@@ -76,7 +86,7 @@ def class_path(release: str) -> str:
     made = classes / "Peer.class"
     if not made.exists() or any(source.stat().st_mtime > made.stat().st_mtime for source in sources):
         command = [tool("javac"), "-J-XX:TieredStopAtLevel=1", "-proc:none", "-cp", f"{lib}/*", "-d", str(classes)]
-        subprocess.run([*command, *map(str, sources)], check=True)
+        subprocess.run([*command, *map(str, sources)], env=ENVIRONMENT, check=True)
     return f"{classes}:{lib}/*"
 
 
@@ -90,7 +100,13 @@ class Peer:
         command = [tool("java"), *OPTIONS, f"-Duser.home={folder}", "-cp", class_path(release), "Peer"]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+                command,
+                env=ENVIRONMENT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
             )
 
     @property

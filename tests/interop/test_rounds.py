@@ -1,7 +1,8 @@
 """RocketMQ and rocketc write to one store in turn: nothing is lost, changed, renumbered or invented."""
 
 import pytest
-from interop.ledger import plan
+from interop import ours
+from interop.ledger import of_size, plan
 from interop.turns import CHECKSUMS, SYNC, Turns
 
 
@@ -26,3 +27,13 @@ def test_both_releases_in_turn(peers, tmp_path):
     for n, release in enumerate(["4.9.7", "5.3.3", "4.9.7", "5.3.3"]):
         turns.rocketc_puts(plan(2 * n, 100))
         turns.rocketmq_puts(peers(release), plan(2 * n + 1, 100))
+
+
+def test_a_store_that_rocketc_put_nothing_into_was_shut_down_cleanly(peer, tmp_path):
+    """Its queues are complete, so RocketMQ need not rebuild them."""
+    turns = Turns(tmp_path / "store")
+    turns.rocketmq_puts(peer, [*plan(0, 50), of_size(200)])
+    with ours.open_store(turns.root, turns.settings):
+        assert (turns.root / "abort").exists()
+    assert not (turns.root / "abort").exists()
+    turns.rocketmq_puts(peer, plan(1, 50))

@@ -1,6 +1,7 @@
 """One store that RocketMQ and rocketc open in turn."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ SETTINGS: dict[str, object] = {
     "maxIndexNum": 30000,
 }
 CHECKSUMS = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}  # 4.x reads it as one more property
-SYNC = {"flushDiskType": "SYNC_FLUSH"}
+SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60000}  # a busy disk is no failure
 
 
 class Turns:
@@ -43,8 +44,11 @@ class Turns:
         messages = self.root.with_suffix(".json")
         messages.write_text(json.dumps([to_json(item) for item in planned]))
         command = [sys.executable, "-m", "interop.ours", str(self.root), json.dumps(self.settings), str(messages)]
-        folder = Path(__file__).parents[1]  # where Python finds `interop`
-        with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])]  # where `interop` is
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as writer:
             assert writer.stdout is not None
             lines = [writer.stdout.readline() for _ in range(count)]
             writer.kill()
