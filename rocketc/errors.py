@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from rocketc.status import PutStatus
+
 
 class RocketcError(Exception):
-    """The base of all errors that rocketc raises itself."""
+    """The base of all errors that rocketc raises itself.
+
+    status  of an error that a put raises: RocketMQ's word for it, a PutStatus; else None
+    """
+
+    status: PutStatus | None = None
 
 
 class StoreIOError(RocketcError, OSError):
@@ -21,6 +28,10 @@ class StoreLockedError(RocketcError):
 
 class StoreFailedError(RocketcError):
     """An earlier write or flush failed: the store takes no more messages until it is opened anew."""
+
+
+class PageCacheBusyError(RocketcError):
+    """Whoever appends has done so for longer than osPageCacheBusyTimeOutMills: try again a moment later."""
 
 
 class CorruptRecordError(RocketcError, ValueError):

@@ -103,7 +103,7 @@ def compile_library(source: str, folder: str) -> str:
 
 def _ctype(text: str) -> object:
     text = text.replace("const ", "").strip()
-    return ctypes.c_void_p if text.endswith("*") or text == "rc_crc32_fn" else NUMBERS[text]
+    return ctypes.c_void_p if text.endswith("*") or text in ("rc_crc32_fn", "rc_service_run") else NUMBERS[text]
 
 
 class Native:

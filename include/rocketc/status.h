@@ -39,6 +39,15 @@ enum {
     RC_BAD_ARGUMENT = -51,
     RC_PROPERTIES_TOO_LONG = -52,
     RC_TOPIC_TOO_LONG = -53,
+    RC_BODY_TOO_LONG = -54, /* than maxMessageSize */
+    RC_RECORD_TOO_LONG = -55, /* than maxMessageSize and 64 KiB, or than a file */
+
+    /* a store that can't take a message now */
+    RC_FLUSH_TIMEOUT = -60, /* it is stored, but not known to be durable */
+    RC_CLOSED = -61,
+    RC_FAILED = -62,          /* an earlier flush or write failed */
+    RC_PAGE_CACHE_BUSY = -63, /* whoever appends has done so for too long */
+    RC_NO_FILE = -64,         /* the next file could not be made */
 };
 
 #endif

@@ -3,11 +3,14 @@
 #define ROCKETC_VM_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "atomic.h"
 
 enum {
     RC_LARGE_BYTES = 4 << 20, /* own memory of this size asks for large pages */
@@ -88,11 +91,127 @@ static inline void rc_map_let_go(uint8_t *base, size_t from, size_t to)
         (void)madvise(base + from, to - from, MADV_DONTNEED);
 }
 
+/* Write len bytes at a position of fd, whatever the kernel takes at a time. */
+static inline int rc_write_at(int fd, const uint8_t *p, size_t len, int64_t at)
+{
+    while (len > 0) {
+        ssize_t n = pwrite(fd, p, len, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : EIO;
+        p += n;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Make fd len bytes long (> 0), with room on the disk for each of them: a later write into a map can't lack it.
+ * What the file holds stays; the rest reads as zeros. Where the file system can't reserve room, zeros are written. */
+static inline int rc_allocate(int fd, size_t len)
+{
+    static const uint8_t zeros[4096];
+    off_t size = lseek(fd, 0, SEEK_END);
+    if (size < 0)
+        return errno;
+#if defined(__linux__)
+    while (fallocate(fd, 0, 0, (off_t)len) != 0)
+        if (errno != EINTR) {
+            if (errno != EOPNOTSUPP && errno != ENOSYS)
+                return errno;
+            break;
+        }
+    if (lseek(fd, 0, SEEK_END) >= (off_t)len)
+        return 0;
+#endif
+    while ((size_t)size < len) {
+        size_t step = len - (size_t)size < sizeof zeros ? len - (size_t)size : sizeof zeros;
+        int rc = rc_write_at(fd, zeros, step, (int64_t)size);
+        if (rc != 0)
+            return rc;
+        size += (off_t)step;
+    }
+    return 0;
+}
+
+/* Map the first len bytes (> 0) of fd for reading and writing; *base is the caller's to unmap. */
+static inline int rc_map_write(int fd, size_t len, uint8_t **base)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return errno;
+    *base = (uint8_t *)p;
+    return 0;
+}
+
+/* Make the pages of [from, to) of a map for writing ready, so that a write there waits for nothing. Their bytes stay,
+ * also those that another thread writes meanwhile. Touches them one by one where the kernel has no way to do it. */
+static inline int rc_populate(uint8_t *base, size_t from, size_t to)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    from = from / page * page;
+    to = (to + page - 1) / page * page;
+    if (from >= to)
+        return 0;
+#if defined(__linux__)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+    if (madvise(base + from, to - from, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    if (errno != EINVAL)
+        return errno;
+#endif
+    for (; from < to; from += page)
+        rc_touch_for_writing(base + from);
+    return 0;
+}
+
+/* Make the pages of [from, to) of a map durable; on return they are on the disk. */
+static inline int rc_sync_map(uint8_t *base, size_t from, size_t to)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    from = from / page * page;
+    if (from >= to)
+        return 0;
+    return msync(base + from, to - from, MS_SYNC) == 0 ? 0 : errno;
+}
+
+/* Make all that was written to fd durable, its times aside. */
+static inline int rc_sync_file(int fd)
+{
+#if defined(__APPLE__)
+    return fcntl(fd, F_FULLFSYNC) == 0 ? 0 : errno;
+#else
+    return fdatasync(fd) == 0 ? 0 : errno;
+#endif
+}
+
+/* Make the names in a folder durable. */
+static inline int rc_sync_folder(const char *path)
+{
+    int rc, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    rc = fsync(fd) == 0 ? 0 : errno;
+    (void)close(fd);
+    return rc;
+}
+
+/* Keep the pages of a map in memory. A wish: most users may lock little. */
+static inline void rc_map_lock(uint8_t *base, size_t len)
+{
+    (void)mlock(base, len);
+    (void)madvise(base, len, MADV_WILLNEED);
+}
+
 /* A file map that its owner guards against missing pages (pyx/rocketc/_guard.pyx); one on the stack of each reader. */
 typedef struct rc_guard {
     const uint8_t *base;    /* the map, page-aligned */
     size_t len;             /* bytes of it */
     volatile int *cut;      /* set to 1 when a page was missing: zeros stand there now */
+    int protection;         /* of the pages that stand in for missing ones: PROT_READ, PROT_WRITE */
     struct rc_guard *outer; /* the guards of one thread form a stack */
 } rc_guard;
 

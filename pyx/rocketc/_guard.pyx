@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Reading a file map that somebody else may cut short.
+"""Reading, or writing, a file map that somebody else may cut short.
 
 A page of a file map that lies behind the file's end, or that the disk can't deliver, raises SIGBUS in the thread that
 touches it. Between enter() and leave() such a touch of the guarded map does not end the process: the handler puts zero
@@ -31,7 +31,7 @@ cdef extern from *:
             if (at >= base && at < end) {
                 uintptr_t from = at / rc_guard_page * rc_guard_page;
                 int before = errno;
-                void *p = mmap((void *)from, end - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+                void *p = mmap((void *)from, end - from, g->protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
                 errno = before;
                 if (p == MAP_FAILED)
                     break;
@@ -64,11 +64,12 @@ cdef extern from *:
         return sigaction(SIGBUS, &ours, NULL) == 0 ? 0 : errno;
     }
 
-    static inline void rc_guard_enter(rc_guard *g, const uint8_t *base, size_t len, int *cut)
+    static inline void rc_guard_enter(rc_guard *g, const uint8_t *base, size_t len, int *cut, int writing)
     {
         g->base = base;
         g->len = len;
         g->cut = cut;
+        g->protection = writing ? PROT_READ | PROT_WRITE : PROT_READ;
         g->outer = rc_guard_top;
         rc_guard_top = g;
     }
@@ -79,7 +80,7 @@ cdef extern from *:
     }
     """
     int rc_guard_install() noexcept nogil
-    void rc_guard_enter(rc_guard* g, const uint8_t* base, size_t len, int* cut) noexcept nogil
+    void rc_guard_enter(rc_guard* g, const uint8_t* base, size_t len, int* cut, int writing) noexcept nogil
     void rc_guard_leave(rc_guard* g) noexcept nogil
 
 
@@ -99,7 +100,12 @@ cdef void enter(rc_guard* guard, const uint8_t* base, size_t len, int* cut) noex
     base   start of a file map that only we use; len bytes
     cut    set to 1 when a page was missing: all of the map from there on reads as zeros now
     """
-    rc_guard_enter(guard, base, len, cut)
+    rc_guard_enter(guard, base, len, cut, 0)
+
+
+cdef void enter_writing(rc_guard* guard, const uint8_t* base, size_t len, int* cut) noexcept nogil:
+    """enter() for a map that is written to: what is written into missing pages is lost, and *cut tells of it."""
+    rc_guard_enter(guard, base, len, cut, 1)
 
 
 cdef void leave(rc_guard* guard) noexcept nogil:

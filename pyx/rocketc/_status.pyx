@@ -1,8 +1,9 @@
 # cython: language_level=3
 """Result codes and their one way into Python."""
+import errno
 import os
 
-from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
+from rocketc.errors import IllegalMessageError, RocketcError, StoreFullError, StoreIOError
 
 _REASONS = {
     RC_BAD_SIZE: "bad_size",
@@ -46,3 +47,20 @@ cdef int check(int rc) except -1 nogil:
             raise StoreIOError(rc, os.strerror(rc))
         kind, text = _RAISES.get(rc, (RocketcError, f"result code {rc}"))
         raise kind(text)
+
+
+cdef object io_error(int rc, object path):
+    """The exception for an errno, or for a file that was cut, at a path: what is wrong, where, and what to do."""
+    if rc == errno.ENOSPC or rc == errno.EDQUOT:
+        text = f"{os.strerror(rc)}: make room there, or put the store on another disk"
+        return StoreFullError(rc, text, path)
+    if rc == RC_FILE_CUT:
+        return StoreIOError(errno.EIO, "the file became shorter, or unreadable, while it was mapped", path)
+    return StoreIOError(rc, os.strerror(rc), path)
+
+
+cdef int check_file(int rc, object path) except -1:
+    """Return 0 if rc is RC_OK; otherwise raise what it stands for, naming the file where it is about one."""
+    if rc > 0 or rc == RC_FILE_CUT:
+        raise io_error(rc, path)
+    return check(rc)

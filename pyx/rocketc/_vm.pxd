@@ -1,5 +1,5 @@
 """vm.h: memory maps of files; 0 or an errno."""
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 
 cdef extern from "rocketc/vm.h" nogil:
@@ -14,3 +14,11 @@ cdef extern from "rocketc/vm.h" nogil:
     void rc_map_sequential(uint8_t* base, size_t len) noexcept
     void rc_map_random(uint8_t* base, size_t len) noexcept
     void rc_map_let_go(uint8_t* base, size_t start, size_t stop) noexcept
+    int rc_write_at(int fd, const uint8_t* p, size_t len, int64_t at) noexcept
+    int rc_allocate(int fd, size_t len) noexcept
+    int rc_map_write(int fd, size_t len, uint8_t** base) noexcept
+    int rc_populate(uint8_t* base, size_t start, size_t stop) noexcept
+    int rc_sync_map(uint8_t* base, size_t start, size_t stop) noexcept
+    int rc_sync_file(int fd) noexcept
+    int rc_sync_folder(const char* path) noexcept
+    void rc_map_lock(uint8_t* base, size_t len) noexcept

@@ -75,3 +75,58 @@ def test_pages_let_go_are_no_longer_resident(tmp_path, base):
     native.rc_map_let_go(base, 0, 48 * PAGE + 17)
     assert resident() == 16 * PAGE
     assert native.rc_unmap(base, size) == 0
+
+
+def test_room_is_made_and_what_the_file_holds_stays(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"held")
+    fd = os.open(path, os.O_RDWR)
+    assert native.rc_allocate(fd, 10 * PAGE) == 0
+    assert path.read_bytes() == b"held" + bytes(10 * PAGE - 4)
+    assert path.stat().st_blocks * 512 >= 10 * PAGE
+    assert native.rc_allocate(fd, PAGE) == 0  # never shorter
+    assert path.stat().st_size == 10 * PAGE
+    os.close(fd)
+
+
+def test_no_room_is_an_errno():
+    assert native.rc_allocate(-1, PAGE) == errno.EBADF
+    read, write = os.pipe()
+    assert native.rc_allocate(write, PAGE) == errno.ESPIPE
+    os.close(read)
+    os.close(write)
+
+
+def test_a_map_for_writing_reaches_the_file(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert native.rc_allocate(fd, 4 * PAGE) == 0
+    base = ctypes.c_void_p()
+    assert native.rc_map_write(fd, 4 * PAGE, ctypes.byref(base)) == 0
+    ctypes.memmove(base.value + PAGE, b"first", 5)
+    assert native.rc_populate(base, PAGE, 3 * PAGE) == 0
+    assert native.rc_populate(base, PAGE, PAGE) == 0
+    assert ctypes.string_at(base.value + PAGE, 5) == b"first"
+    assert native.rc_sync_map(base, PAGE + 3, PAGE + 5) == 0
+    assert native.rc_sync_map(base, PAGE, PAGE) == 0
+    native.rc_map_lock(base, 4 * PAGE)
+    assert native.rc_sync_file(fd) == 0
+    assert path.read_bytes()[PAGE : PAGE + 5] == b"first"
+    assert native.rc_unmap(base, 4 * PAGE) == 0
+    assert native.rc_sync_map(base, 0, PAGE) == errno.ENOMEM
+    os.close(fd)
+    assert native.rc_map_write(-1, PAGE, ctypes.byref(base)) == errno.EBADF
+    assert native.rc_sync_file(-1) == errno.EBADF
+
+
+def test_write_at_writes_all_or_tells(tmp_path):
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    assert native.rc_write_at(fd, b"abc", 3, 5) == 0
+    assert os.pread(fd, 8, 0) == b"\0\0\0\0\0abc"
+    os.close(fd)
+    assert native.rc_write_at(-1, b"abc", 3, 0) == errno.EBADF
+
+
+def test_sync_of_a_folder(tmp_path):
+    assert native.rc_sync_folder(os.fsencode(tmp_path)) == 0
+    assert native.rc_sync_folder(os.fsencode(tmp_path / "none")) == errno.ENOENT

@@ -1,0 +1,39 @@
+"""PutStatus: what became of a put, in RocketMQ's words."""
+
+from __future__ import annotations
+
+import enum
+
+
+class PutStatus(enum.IntEnum):
+    """RocketMQ's PutMessageStatus, names and ordinals of 5.x.
+
+    A put returns with PUT_OK, or with a status that says what is not known of a message that is stored
+    (FLUSH_DISK_TIMEOUT; FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE belong to replicas). Every other status is the
+    `status` of the exception that the put raises: nothing is stored then.
+
+    >>> PutStatus.FLUSH_DISK_TIMEOUT.is_stored, PutStatus.MESSAGE_ILLEGAL.is_stored
+    (True, False)
+    """
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 1
+    FLUSH_SLAVE_TIMEOUT = 2
+    SLAVE_NOT_AVAILABLE = 3
+    SERVICE_NOT_AVAILABLE = 4
+    CREATE_MAPPED_FILE_FAILED = 5
+    MESSAGE_ILLEGAL = 6
+    PROPERTIES_SIZE_EXCEEDED = 7
+    OS_PAGE_CACHE_BUSY = 8
+    UNKNOWN_ERROR = 9
+    IN_SYNC_REPLICAS_NOT_ENOUGH = 10
+    PUT_TO_REMOTE_BROKER_FAIL = 11
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12
+    WHEEL_TIMER_FLOW_CONTROL = 13
+    WHEEL_TIMER_MSG_ILLEGAL = 14
+    WHEEL_TIMER_NOT_ENABLE = 15
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the message is in the log and will be consumed (RocketMQ's isOk)."""
+        return self <= PutStatus.SLAVE_NOT_AVAILABLE
