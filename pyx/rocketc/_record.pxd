@@ -62,6 +62,11 @@ ctypedef struct Record:
     int32_t flag
     int32_t sys_flag
 
+# Text of a property: a name, or the value behind it.
+ctypedef struct Piece:
+    const uint8_t* at
+    int32_t len
+
 # What encode_record writes. The numbers are as on disk; pointers are the caller's and are not kept.
 ctypedef struct Draft:
     int version             # 1 or 2
@@ -78,10 +83,14 @@ ctypedef struct Draft:
     int64_t prepared_offset
     const uint8_t* body
     int32_t body_len
+    int32_t body_crc
     const uint8_t* topic
     int32_t topic_len
-    const uint8_t* props    # without the property CRC
+    const uint8_t* props    # the first properties, as they are stored; without the property CRC
     int32_t props_len
+    const Piece* pairs      # properties behind them: name and value in turn, 2 * pair_count pieces
+    int32_t pair_count
+    int32_t more_len        # bytes of the pairs with their separators, and of one before them if props lacks its last
     bint property_crc       # 20 bytes more
 
 
@@ -178,3 +187,4 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
 cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil
 cdef rc_crc32_fn crc32                      # the fastest on this processor
 cdef bytes host_bytes(object host)          # ("10.1.2.3", 10911) -> 8 or 20 bytes
+cdef bytes properties_bytes(object properties, bint trailing)   # a mapping, stored bytes or None -> the stored string

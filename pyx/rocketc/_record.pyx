@@ -11,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from rocketc._atomic cimport rc_fence_release
 from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc._crc32 cimport RC_CRC32_WAYS, rc_body_crc, rc_crc32_best, rc_crc32_fn, rc_crc32_way
 from rocketc._jhash cimport rc_jhash
@@ -132,12 +133,12 @@ cdef int64_t draft_size(const Draft* d) noexcept nogil:
     return (
         <int64_t>RC_MSG_BORN_HOST_AT + born_host_len(d.sys_flag) + RC_MSG_STORE_HOST_PAST + store_host_len(d.sys_flag)
         + RC_MSG_BODY_PAST + d.body_len + d.version + d.topic_len + RC_PROPERTIES_LENGTH_BYTES + d.props_len
-        + (RC_PROP_CRC_BYTES if d.property_crc else 0)
+        + d.more_len + (RC_PROP_CRC_BYTES if d.property_crc else 0)
     )
 
 
 cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn crc32) noexcept nogil:
-    """Write d as one record.
+    """Write d as one record, its first 8 bytes last: who sees size and magic in shared memory sees the rest.
 
     dst   room bytes, writable, any alignment; not kept
     Returns RC_OK; RC_TOPIC_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_BAD_ARGUMENT (longer than 2 GiB) or RC_NO_ROOM, and
@@ -145,10 +146,11 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback.
     """
     cdef int64_t size = draft_size(d)
-    cdef int props_len = d.props_len
+    cdef int props_len = d.props_len + d.more_len
     cdef uint8_t* p = dst
-    cdef int i, width
+    cdef int i, width, _
     cdef uint32_t value
+    cdef const Piece* piece = d.pairs
     if d.property_crc:
         props_len += RC_PROP_CRC_BYTES
     if d.topic_len > (RC_TOPIC_V1_MAX_BYTES if d.version == 1 else RC_TOPIC_V2_MAX_BYTES):
@@ -159,9 +161,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
         return RC_BAD_ARGUMENT
     if <size_t>size > room:
         return RC_NO_ROOM
-    rc_put_i32(p + RC_MSG_TOTAL_SIZE_AT, <int32_t>size)
-    rc_put_i32(p + RC_MSG_MAGIC_AT, RC_MAGIC_V1 if d.version == 1 else RC_MAGIC_V2)
-    rc_put_i32(p + RC_MSG_BODY_CRC_AT, rc_body_crc(crc32, d.body, <size_t>d.body_len))
+    rc_put_i32(p + RC_MSG_BODY_CRC_AT, d.body_crc)
     rc_put_i32(p + RC_MSG_QUEUE_ID_AT, d.queue_id)
     rc_put_i32(p + RC_MSG_FLAG_AT, d.flag)
     rc_put_i64(p + RC_MSG_QUEUE_OFFSET_AT, d.queue_offset)
@@ -194,7 +194,20 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     p += RC_PROPERTIES_LENGTH_BYTES
     memcpy(p, d.props, <size_t>d.props_len)
     p += d.props_len
+    if d.more_len > 0 and d.props_len > 0 and p[-1] != RC_PROPERTY_SEPARATOR:
+        p[0] = RC_PROPERTY_SEPARATOR
+        p += 1
+    for _ in range(d.pair_count):
+        memcpy(p, piece.at, <size_t>piece.len)
+        p += piece.len
+        p[0] = RC_NAME_VALUE_SEPARATOR
+        memcpy(p + 1, piece[1].at, <size_t>piece[1].len)
+        p += 1 + piece[1].len
+        p[0] = RC_PROPERTY_SEPARATOR
+        p += 1
+        piece += 2
     if d.property_crc:
+        encode_head(dst, size, d.version)
         value = <uint32_t>rc_body_crc(crc32, dst, <size_t>(size - RC_PROP_CRC_BYTES))
         memcpy(p, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES)
         p[RC_PROP_CRC_NAME_BYTES] = RC_NAME_VALUE_SEPARATOR
@@ -203,7 +216,14 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
             p[i] = <uint8_t>(c"0" + value % 10)
             value //= 10
         p[RC_PROP_CRC_DIGITS] = RC_PROPERTY_SEPARATOR
+    rc_fence_release()
+    encode_head(dst, size, d.version)
     return RC_OK
+
+
+cdef inline void encode_head(uint8_t* dst, int64_t size, int version) noexcept nogil:
+    rc_put_i32(dst + RC_MSG_MAGIC_AT, RC_MAGIC_V1 if version == 1 else RC_MAGIC_V2)
+    rc_put_i32(dst + RC_MSG_TOTAL_SIZE_AT, <int32_t>size)
 
 
 cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil:
@@ -312,10 +332,13 @@ def encode(
     d.prepared_offset = prepared_transaction_offset
     d.body = &view[0]
     d.body_len = <int32_t>len(body)
+    d.body_crc = rc_body_crc(crc32, d.body, <size_t>d.body_len)
     d.topic = <const uint8_t*>PyBytes_AS_STRING(topic_utf8)
     d.topic_len = <int32_t>len(topic_utf8)
     d.props = <const uint8_t*>PyBytes_AS_STRING(props)
     d.props_len = <int32_t>len(props)
+    d.pairs = NULL
+    d.pair_count = d.more_len = 0
     d.property_crc = property_crc
     out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>min(draft_size(&d), INT32_MAX))
     check(encode_record(<uint8_t*>PyBytes_AS_STRING(out), <size_t>len(out), &d, crc32))
