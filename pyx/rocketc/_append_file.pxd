@@ -1,0 +1,61 @@
+"""One mapped file that grows at its end: append, flush, holds."""
+from libc.stdint cimport int64_t, uint8_t
+
+cdef enum:
+    RC_OS_PAGE_BYTES = 4096     # RocketMQ counts in these, whatever the system's pages are
+
+# What the threads of a store share of a file. Positions are bytes from the file's start; wrote >= committed >= flushed.
+ctypedef struct FileState:
+    uint8_t* base           # the whole file, mapped to be written; NULL before file_map and after the last hold
+    uint8_t* buffer         # records are laid here first, if not NULL: memory of the pool, as large as the file
+    size_t size             # bytes of the file, fixed
+    int64_t start           # offset of its first byte in its queue: its name
+    int64_t wrote           # end of the last whole record; stored last, with release
+    int64_t committed       # moved from the buffer into the file; without a buffer nobody looks at it
+    int64_t flushed         # durable up to here
+    int64_t populated       # the pages before it are ready for writing
+    int64_t wake_at         # once wrote is here, more pages should be made ready
+    int64_t store_timestamp  # ms, of the last record
+    int64_t holds           # views and calls that use base, and 1 for the owner until file_shutdown
+    int64_t pointers        # who may free this struct: the owner and each view
+    int64_t available       # 1 until file_shutdown
+    int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
+    int fd                  # -1 while not mapped
+    char* path              # owned
+
+cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil
+cdef int file_create(FileState* f) noexcept nogil
+cdef int file_map(FileState* f) noexcept nogil
+cdef bint file_hold(FileState* f) noexcept nogil
+cdef void file_release(FileState* f) noexcept nogil
+cdef void file_drop(FileState* f) noexcept nogil
+cdef bint file_shutdown(FileState* f) noexcept nogil
+cdef int file_unlink(FileState* f) noexcept nogil
+cdef int file_populate(FileState* f, int64_t upto) noexcept nogil
+cdef int file_commit(FileState* f) noexcept nogil
+cdef int file_flush(FileState* f, int64_t upto) noexcept nogil
+cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil
+
+
+cdef inline int64_t file_readable(FileState* f) noexcept nogil:
+    """How far the file can be read: what a buffer still has is not in it."""
+    return f.wrote if f.buffer == NULL else f.committed
+
+
+cdef inline bint can_flush(int64_t upto, int64_t done, int64_t size, int64_t least_pages) noexcept nogil:
+    """RocketMQ's rule for flush and commit: a full file always, else so many more of its pages."""
+    if least_pages <= 0 or upto == size:
+        return upto > done
+    return upto // RC_OS_PAGE_BYTES - done // RC_OS_PAGE_BYTES >= least_pages
+
+
+cdef class View:
+    cdef:
+        FileState* _file        # NULL once released
+        const uint8_t* _at
+        Py_ssize_t _size
+        Py_ssize_t _exports     # buffers that Python objects have of it
+        readonly long long start
+    cdef void _let_go(self) noexcept
+
+cdef View view_of(FileState* f, int64_t pos, int64_t size)

@@ -1,0 +1,372 @@
+# cython: language_level=3
+"""One mapped file that grows at its end: append, flush, holds.
+
+The file has its full length, and room on the disk for all of it, before anybody writes into the map: a full disk is an
+errno of file_create, never a signal. FileState is what threads without Python share; the functions over it return 0 or
+an errno. Source: RocketMQ DefaultMappedFile, ReferenceResource.
+"""
+import os
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno as c_errno
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, strdup
+from posix.fcntl cimport O_CREAT, O_EXCL, O_RDWR
+from posix.fcntl cimport open as open_file
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close as close_file
+from posix.unistd cimport unlink
+
+from rocketc._atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
+from rocketc._guard cimport enter_writing, install
+from rocketc._guard cimport leave as guard_leave
+from rocketc._status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK, check_file
+from rocketc._vm cimport (
+    rc_allocate,
+    rc_guard,
+    rc_map_random,
+    rc_map_write,
+    rc_populate,
+    rc_sync_file,
+    rc_sync_map,
+    rc_unmap,
+    rc_write_at,
+)
+
+from rocketc.errors import ClosedError
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CLOEXEC
+
+PAGE_BYTES = RC_OS_PAGE_BYTES
+
+
+cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil:
+    """A file that is not opened yet, held by nobody but its owner; NULL without memory. path is copied."""
+    cdef FileState* f = <FileState*>calloc(1, sizeof(FileState))
+    if f == NULL:
+        return NULL
+    f.path = strdup(path)
+    if f.path == NULL:
+        free(f)
+        return NULL
+    f.size = size
+    f.start = start
+    f.fd = -1
+    f.holds = f.pointers = f.available = 1
+    return f
+
+
+cdef int file_create(FileState* f) noexcept nogil:
+    """Make the file at its full length, with room on the disk, and map it. On failure no file is left behind."""
+    cdef int rc = RC_OK
+    f.fd = open_file(f.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, <int>0o666)
+    if f.fd < 0:
+        return c_errno
+    rc = rc_allocate(f.fd, f.size)
+    if rc == RC_OK:
+        rc = rc_map_write(f.fd, f.size, &f.base)
+    if rc != RC_OK:
+        close_file(f.fd)
+        f.fd = -1
+        unlink(f.path)
+        return rc
+    rc_map_random(f.base, f.size)       # nobody reads it front to back: only pages that are asked for come in
+    return RC_OK
+
+
+cdef int file_map(FileState* f) noexcept nogil:
+    """Open and map a file that is there at its full length; room on the disk for its holes is made.
+
+    Returns 0, an errno, or RC_FILE_CUT if the file is shorter than it was.
+    """
+    cdef struct_stat info
+    cdef int rc = RC_OK
+    if f.base != NULL:
+        return RC_OK
+    f.fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    if f.fd < 0:
+        return c_errno
+    if fstat(f.fd, &info) != 0:
+        rc = c_errno
+    elif <size_t>info.st_size < f.size:
+        rc = RC_FILE_CUT
+    if rc == RC_OK:
+        rc = rc_allocate(f.fd, f.size)
+    if rc == RC_OK:
+        rc = rc_map_write(f.fd, f.size, &f.base)
+    if rc != RC_OK:
+        close_file(f.fd)
+        f.fd = -1
+        return rc
+    rc_map_random(f.base, f.size)
+    return RC_OK
+
+
+cdef bint file_hold(FileState* f) noexcept nogil:
+    """Keep the map until file_release; False once the file is shut down."""
+    return rc_load_i64(&f.available) != 0 and rc_hold_i64(&f.holds) != 0
+
+
+cdef void file_release(FileState* f) noexcept nogil:
+    """The end of a hold; the last one unmaps and closes the file."""
+    if rc_add_i64(&f.holds, -1) > 0:
+        return
+    if f.base != NULL:
+        rc_unmap(f.base, f.size)
+        f.base = NULL
+    if f.fd >= 0:
+        close_file(f.fd)
+        f.fd = -1
+
+
+cdef void file_drop(FileState* f) noexcept nogil:
+    """Give up a pointer to f; the last one frees it. What holds are left keep the map, not the struct's owner."""
+    if rc_add_i64(&f.pointers, -1) == 0:
+        free(f.path)
+        free(f)
+
+
+cdef bint file_shutdown(FileState* f) noexcept nogil:
+    """No new holds from here on; True if nobody holds it any more, so that it is unmapped and may be deleted."""
+    if rc_load_i64(&f.available) != 0:
+        rc_store_i64(&f.available, 0)
+        file_release(f)
+    return rc_load_i64(&f.holds) <= 0
+
+
+cdef int file_unlink(FileState* f) noexcept nogil:
+    return RC_OK if unlink(f.path) == 0 else c_errno
+
+
+cdef int file_populate(FileState* f, int64_t upto) noexcept nogil:
+    """Make the pages before `upto` ready for writing, off the put path. One thread at a time."""
+    cdef rc_guard guard
+    cdef int rc
+    cdef int64_t since = f.populated if f.populated > rc_load_i64(&f.wrote) else rc_load_i64(&f.wrote)
+    upto = min(upto, <int64_t>f.size)
+    if f.buffer != NULL or since >= upto:
+        return RC_OK
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    rc = rc_populate(f.base, <size_t>since, <size_t>upto)
+    guard_leave(&guard)
+    rc_store_i64(&f.populated, upto)
+    return rc
+
+
+cdef int file_commit(FileState* f) noexcept nogil:
+    """Move what the buffer has more than the file into the file. Two threads at it write the same bytes twice."""
+    cdef int64_t wrote = rc_load_i64(&f.wrote), committed = rc_load_i64(&f.committed)
+    cdef const uint8_t* buffer = f.buffer
+    cdef int rc
+    if buffer == NULL or committed >= wrote:
+        return RC_OK
+    rc = rc_write_at(f.fd, buffer + committed, <size_t>(wrote - committed), committed)
+    if rc == RC_OK:
+        rc_raise_i64(&f.committed, wrote)
+    return rc
+
+
+cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
+    """Make the file durable up to `upto`, at most up to wrote; one thread at a time.
+
+    The position moves only after the act, and never back. Returns 0, an errno, or RC_FILE_CUT.
+    """
+    cdef struct_stat info
+    cdef int rc = RC_OK
+    if f.flushed >= upto:
+        return RC_OK
+    if f.buffer != NULL:
+        if f.committed < upto:
+            rc = file_commit(f)
+        if rc == RC_OK:
+            rc = rc_sync_file(f.fd)
+    else:
+        rc = rc_sync_map(f.base, <size_t>f.flushed, <size_t>upto)
+    if rc == RC_OK and (f.cut != 0 or fstat(f.fd, &info) != 0 or <size_t>info.st_size < f.size):
+        rc = RC_FILE_CUT                # msync of pages that are gone succeeds
+    if rc == RC_OK:
+        rc_store_i64(&f.flushed, upto)
+    return rc
+
+
+cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil:
+    """Copy bytes to the end; the caller is the only writer. RC_NO_ROOM if they do not fit, RC_FILE_CUT."""
+    cdef rc_guard guard
+    cdef int64_t pos = f.wrote
+    if size > f.size - <size_t>pos:
+        return RC_NO_ROOM
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    memcpy((f.base if f.buffer == NULL else f.buffer) + pos, data, size)
+    guard_leave(&guard)
+    if f.cut != 0:
+        return RC_FILE_CUT
+    rc_store_i64(&f.wrote, pos + <int64_t>size)
+    return RC_OK
+
+
+cdef class View:
+    """Bytes of a mapped file, without a copy: memoryview(view). It keeps the map until release(), or its end.
+
+    start  offset of its first byte in the queue
+    """
+
+    def __dealloc__(self):
+        self._let_go()
+
+    cdef void _let_go(self) noexcept:
+        cdef FileState* f = self._file
+        self._file = NULL
+        if f != NULL:
+            file_release(f)
+            file_drop(f)
+
+    def release(self):
+        """Let the map go; does nothing the second time. Raises BufferError while a memoryview of it is in use."""
+        if self._exports > 0:
+            raise BufferError(f"{self._exports} memoryviews of this view are still in use")
+        self._let_go()
+
+    def __len__(self):
+        return self._size
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.release()
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        if self._file == NULL:
+            raise ClosedError("this view of a mapped file was released")
+        PyBuffer_FillInfo(buffer, self, <void*>self._at, self._size, 1, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        self._exports -= 1
+
+
+cdef View view_of(FileState* f, int64_t pos, int64_t size):
+    """A view of [pos, pos + size), which the caller has checked and holds: the hold becomes the view's."""
+    cdef View view = View.__new__(View)
+    rc_add_i64(&f.pointers, 1)
+    view._file = f
+    view._at = f.base + pos
+    view._size = size
+    view.start = f.start + pos
+    return view
+
+
+cdef class AppendFile:
+    """One mapped file by itself: made at its full length, appended to, flushed, viewed, deleted.
+
+    path    str or os.PathLike; its last part is the offset of the file's first byte, in decimal
+    size    bytes, fixed
+    buffer  records are laid into memory first, and commit() writes them into the file (RocketMQ's transient pool)
+    Raises StoreFullError without room for all of it, StoreIOError else; nothing is left behind then.
+    """
+    cdef FileState* _f
+    cdef str _path
+    cdef bytearray _buffer
+
+    def __cinit__(self, path, Py_ssize_t size, *, bint buffer=False):
+        cdef int rc
+        self._path = os.fspath(path)
+        if size <= 0 or size > INT32_MAX:
+            raise ValueError(f"size={size}: a mapped file has 1 to {INT32_MAX} bytes")
+        install()
+        self._f = file_new(os.fsencode(self._path), int(os.path.basename(self._path)), <size_t>size)
+        if self._f == NULL:
+            raise MemoryError
+        with nogil:
+            rc = file_create(self._f)
+        check_file(rc, self._path)
+        if buffer:
+            self._buffer = bytearray(size)
+            self._f.buffer = self._buffer
+
+    def __dealloc__(self):
+        if self._f != NULL:
+            file_shutdown(self._f)
+            file_drop(self._f)
+
+    cdef int _hold(self) except -1:
+        if not file_hold(self._f):
+            raise ClosedError(f"{self._path} is shut down")
+        return 0
+
+    def append(self, const uint8_t[::1] data not None):
+        """Copy bytes to the end; False if they do not fit. Raises StoreIOError if the file was cut short."""
+        cdef int rc = RC_OK
+        self._hold()
+        if data.shape[0] > 0:
+            rc = file_append(self._f, &data[0], <size_t>data.shape[0])
+        file_release(self._f)
+        if rc == RC_NO_ROOM:
+            return False
+        check_file(rc, self._path)
+        return True
+
+    def commit(self):
+        """Move the buffer's bytes into the file; return the committed position."""
+        cdef int rc
+        self._hold()
+        with nogil:
+            rc = file_commit(self._f)
+        file_release(self._f)
+        check_file(rc, self._path)
+        return file_readable(self._f)
+
+    def flush(self, int64_t least_pages=0):
+        """Make durable what is readable, if that is at least so many pages more; return the flushed position."""
+        cdef int rc = RC_OK
+        cdef int64_t upto = file_readable(self._f)
+        if not can_flush(upto, self._f.flushed, <int64_t>self._f.size, least_pages):
+            return self._f.flushed
+        self._hold()
+        with nogil:
+            rc = file_flush(self._f, upto)
+        file_release(self._f)
+        check_file(rc, self._path)
+        return self._f.flushed
+
+    def select(self, int64_t pos, size=None):
+        """A View of [pos, pos + size), or to the readable end; None if that can't be read, or the file is shut down."""
+        cdef int64_t readable = file_readable(self._f), length
+        if pos < 0 or pos > readable or (size is None and pos == readable):
+            return None
+        length = readable - pos if size is None else size
+        if length < 0 or length > readable - pos or not file_hold(self._f):
+            return None
+        return view_of(self._f, pos, length)
+
+    def shutdown(self):
+        """No new views; True once the last one is gone and the file is unmapped."""
+        return file_shutdown(self._f)
+
+    def destroy(self):
+        """shutdown(), and delete the file once nobody views it: True if it is deleted, else try again later."""
+        if not file_shutdown(self._f):
+            return False
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        return True
+
+    @property
+    def wrote(self):
+        return self._f.wrote
+
+    @property
+    def committed(self):
+        return self._f.committed
+
+    @property
+    def flushed(self):
+        return self._f.flushed
+
+    @property
+    def is_full(self):
+        return self._f.wrote == <int64_t>self._f.size

@@ -1,0 +1,38 @@
+"""The files of one queue, each named by its first offset in 20 digits."""
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketc._append_file cimport FileState
+from rocketc._service cimport pthread_mutex_t
+
+# What the threads of a store share of the row of files; they take the mutex for a moment, without the GIL or with it.
+ctypedef struct FileQueue:
+    pthread_mutex_t mutex   # files, count, room
+    FileState** files       # by offset; each starts where the one before ends, unless a file is missing
+    int count
+    int room
+    int64_t file_size       # bytes of each
+    int64_t wrote           # end of the last record, as an offset of the queue; stored behind the file's own
+    int64_t store_timestamp  # ms, of the last record; stored before wrote
+    int64_t flushed         # durable up to here
+    int64_t flushed_timestamp   # ms: records up to this time are durable
+    char** folders          # new files go to folders[number % folder_count]
+    int folder_count
+
+cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil
+cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil
+cdef FileState* queue_last(FileQueue* q) noexcept nogil
+cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
+cdef int queue_commit(FileQueue* q) noexcept nogil
+cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil
+cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil
+
+cdef class MappedFileQueue:
+    cdef:
+        FileQueue q
+        bint _ready
+        list _folders           # of str: writable ones, as given
+        list _read_only         # of str
+        list _encoded           # bytes that q.folders points to
+        readonly list missing   # (start, stop) of files that are not there, between others
+    cdef bint _is_read_only(self, str path) except -1
+    cdef int _remove(self, int i) except -1

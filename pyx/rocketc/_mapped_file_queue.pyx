@@ -1,0 +1,388 @@
+# cython: language_level=3
+"""The files of one queue, each named by its first offset in 20 digits.
+
+FileQueue is what the threads of a store share; MappedFileQueue owns it and does what is rare: load, truncate, delete.
+Source: RocketMQ MappedFileQueue, MultiPathMappedFileQueue.
+"""
+import errno
+import os
+import re
+
+from libc.errno cimport ENOENT, ENOMEM
+from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memmove
+
+from rocketc._append_file cimport (
+    FileState,
+    file_commit,
+    file_create,
+    file_drop,
+    file_flush,
+    file_hold,
+    file_map,
+    file_new,
+    file_readable,
+    file_release,
+    file_shutdown,
+    view_of,
+)
+from rocketc._atomic cimport rc_load_i64, rc_store_i64
+from rocketc._guard cimport install
+from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from rocketc._status cimport RC_OK, check, check_file
+from rocketc._vm cimport rc_sync_folder
+
+from rocketc.errors import StoreIOError
+
+_NAME = re.compile(r"\d{1,20}")
+_DELETE_BATCH = 10              # files a run of delete_expired takes
+
+
+cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil:
+    """The path of the file that begins at start: RC_OK, or ENOMEM if it is longer than room."""
+    cdef const char* folder = q.folders[(start // q.file_size) % q.folder_count]
+    cdef int n = snprintf(path, room, b"%s/%020lld", folder, <long long>start)
+    return RC_OK if 0 <= n < <int>room else ENOMEM
+
+
+cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil:
+    """Take f, which begins behind all others, into the row; it belongs to the queue then. RC_OK or ENOMEM."""
+    cdef FileState** files
+    cdef int room, rc = RC_OK
+    pthread_mutex_lock(&q.mutex)
+    if q.count == q.room:
+        room = 2 * q.room + 16
+        files = <FileState**>realloc(q.files, <size_t>room * sizeof(FileState*))
+        if files == NULL:
+            rc = ENOMEM
+        else:
+            q.files = files
+            q.room = room
+    if rc == RC_OK:
+        q.files[q.count] = f
+        q.count += 1
+    pthread_mutex_unlock(&q.mutex)
+    return rc
+
+
+cdef FileState* queue_last(FileQueue* q) noexcept nogil:
+    """The newest file, or NULL. It stays while the caller is the only one who truncates or deletes."""
+    cdef FileState* f = NULL
+    pthread_mutex_lock(&q.mutex)
+    if q.count > 0:
+        f = q.files[q.count - 1]
+    pthread_mutex_unlock(&q.mutex)
+    return f
+
+
+cdef FileState* find(FileQueue* q, int64_t offset) noexcept nogil:
+    """The file that covers offset, with the mutex held; NULL if none does."""
+    cdef int64_t guess
+    cdef int low = 0, high = q.count, middle
+    if q.count == 0 or offset < q.files[0].start:
+        return NULL
+    guess = (offset - q.files[0].start) // q.file_size
+    if guess < q.count and q.files[guess].start == offset - (offset - q.files[0].start) % q.file_size:
+        return q.files[guess]           # nearly always: no file is missing
+    while high - low > 1:
+        middle = (low + high) // 2
+        if q.files[middle].start <= offset:
+            low = middle
+        else:
+            high = middle
+    return q.files[low] if offset - q.files[low].start < q.file_size else NULL
+
+
+cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil:
+    """Find, map and hold the file that covers offset: RC_OK, ENOENT if there is none, or what mapping it said."""
+    cdef int rc = RC_OK
+    pthread_mutex_lock(&q.mutex)
+    file[0] = find(q, offset)
+    if file[0] == NULL or not file_hold(file[0]):
+        rc = ENOENT
+    else:
+        rc = file_map(file[0])
+        if rc != RC_OK:
+            file_release(file[0])
+    pthread_mutex_unlock(&q.mutex)
+    return rc
+
+
+cdef int queue_commit(FileQueue* q) noexcept nogil:
+    """Move into the files what their buffers have; one thread at a time. RC_OK or an errno."""
+    cdef FileState* f
+    cdef int rc
+    cdef int64_t offset = rc_load_i64(&q.flushed), upto = rc_load_i64(&q.wrote)
+    while offset < upto:
+        rc = queue_hold(q, offset, &f)
+        if rc != RC_OK:
+            return rc
+        rc = file_commit(f)
+        offset = f.start + q.file_size
+        file_release(f)
+        if rc != RC_OK:
+            return rc
+    return RC_OK
+
+
+cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil:
+    """Make the queue durable up to `upto`, at most up to wrote; one thread at a time.
+
+    path  set to the file that failed; it stays while nobody truncates or deletes
+    Returns RC_OK, an errno or RC_FILE_CUT; q.flushed tells how far it came.
+    """
+    cdef FileState* f
+    cdef int rc
+    cdef int64_t offset = rc_load_i64(&q.flushed), stop
+    while offset < upto:
+        rc = queue_hold(q, offset, &f)
+        if rc != RC_OK:
+            return rc
+        stop = min(upto - f.start, q.file_size)
+        rc = file_flush(f, stop)
+        offset = f.start + stop
+        path[0] = f.path
+        file_release(f)
+        if rc != RC_OK:
+            return rc
+        rc_store_i64(&q.flushed, offset)
+    return RC_OK
+
+
+cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil:
+    """Make the name of the file that begins at start durable."""
+    return rc_sync_folder(q.folders[(start // q.file_size) % q.folder_count])
+
+
+cdef class MappedFileQueue:
+    """The files of one queue in one folder or several.
+
+    folders    list of str: new files go to folder number (offset / file_size) % len(folders); made if they are missing
+    file_size  bytes of each file
+    read_only  list of str: folders whose files are read and never written
+    load() reads the folders; until then the queue is empty.
+    """
+
+    def __cinit__(self, folders, int64_t file_size, read_only=()):
+        cdef int i
+        if not 0 < file_size <= INT32_MAX:
+            raise ValueError(f"file_size={file_size}: a mapped file has 1 to {INT32_MAX} bytes")
+        if not folders:
+            raise ValueError("a queue needs a folder that new files can go to")
+        install()
+        check(pthread_mutex_init(&self.q.mutex, NULL))
+        self._ready = True
+        self._folders = sorted(map(os.fspath, folders))
+        self._read_only = list(map(os.fspath, read_only))
+        self._encoded = [os.fsencode(folder) for folder in self._folders]
+        self.missing = []
+        self.q.file_size = file_size
+        self.q.folder_count = <int>len(self._folders)
+        self.q.folders = <char**>calloc(<size_t>len(self._folders), sizeof(char*))
+        if self.q.folders == NULL:
+            raise MemoryError
+        for i in range(self.q.folder_count):
+            self.q.folders[i] = <char*>(<bytes>self._encoded[i])
+
+    def __dealloc__(self):
+        cdef int i
+        if not self._ready:
+            return
+        for i in range(self.q.count):
+            file_shutdown(self.q.files[i])
+            file_drop(self.q.files[i])
+        free(self.q.files)
+        free(self.q.folders)
+        pthread_mutex_destroy(&self.q.mutex)
+
+    def load(self):
+        """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
+
+        An empty last file is deleted (a crash between making it and giving it its length leaves one). Files that are
+        missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file whose length is
+        not file_size, whose offset is no multiple of it, or that is there twice.
+        """
+        cdef list found = self._list()
+        cdef FileState* f
+        if found and os.path.getsize(found[-1][1]) == 0 and not self._is_read_only(found[-1][1]):
+            os.unlink(found[-1][1])
+            check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
+            found.pop()
+        end = None
+        for start, path in found:
+            size = os.path.getsize(path)
+            if size != self.q.file_size:
+                text = f"it has {size} bytes, and the files of this log have {self.q.file_size}"
+                raise StoreIOError(errno.EINVAL, f"{text}; check the setting, or move it away", path)
+            if start % self.q.file_size or (end is not None and start < end):
+                text = f"its name is no offset that a file of {self.q.file_size} bytes begins at"
+                raise StoreIOError(errno.EINVAL, text, path)
+            if end is not None and start > end:
+                self.missing.append((end, start))
+            end = start + self.q.file_size
+            f = file_new(os.fsencode(path), start, <size_t>self.q.file_size)
+            if f == NULL or queue_push(&self.q, f) != RC_OK:
+                raise MemoryError
+            f.wrote = f.committed = f.flushed = self.q.file_size
+        if end is not None:
+            self.q.wrote = self.q.flushed = end
+
+    def _list(self):
+        """(offset, path) of each file with a number for a name, by offset."""
+        cdef list found = []
+        for folder in [*self._folders, *self._read_only]:
+            try:
+                names = os.listdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreIOError(error.errno, error.strerror, folder) from None
+            for name in names:
+                if _NAME.fullmatch(name) and not os.path.isdir(os.path.join(folder, name)) and int(name) <= INT64_MAX:
+                    found.append((int(name), os.path.join(folder, name)))
+        return sorted(found)
+
+    cdef bint _is_read_only(self, str path) except -1:
+        return os.path.dirname(path) in self._read_only
+
+    def make_folders(self):
+        """Make the folders that are missing, and make their names durable."""
+        for folder in self._folders:
+            if not os.path.isdir(folder):
+                try:
+                    os.makedirs(folder, exist_ok=True)
+                except OSError as error:
+                    raise StoreIOError(error.errno, error.strerror, folder) from None
+                check_file(rc_sync_folder(os.fsencode(os.path.dirname(os.path.abspath(folder)))), folder)
+
+    @property
+    def files(self):
+        """The paths, by offset."""
+        cdef int i
+        return [os.fsdecode(self.q.files[i].path) for i in range(self.q.count)]
+
+    @property
+    def min_offset(self):
+        """Offset of the first file, -1 if there is none."""
+        return self.q.files[0].start if self.q.count > 0 else -1
+
+    @property
+    def max_offset(self):
+        """The end of what is readable, 0 if there is no file."""
+        cdef FileState* f = queue_last(&self.q)
+        return f.start + file_readable(f) if f != NULL else 0
+
+    @property
+    def wrote(self):
+        return self.q.wrote
+
+    @property
+    def flushed(self):
+        return self.q.flushed
+
+    def create(self, int64_t start):
+        """Make and map the file that begins at start, behind the last one; room on the disk for all of it."""
+        cdef char path[4096]
+        cdef FileState* f
+        cdef int rc
+        check(queue_path(&self.q, start, path, sizeof(path)))
+        f = file_new(path, start, <size_t>self.q.file_size)
+        if f == NULL:
+            raise MemoryError
+        with nogil:
+            rc = file_create(f)
+            if rc == RC_OK:
+                rc = queue_sync_folder(&self.q, start)
+            if rc == RC_OK:
+                rc = queue_push(&self.q, f)
+        if rc != RC_OK:
+            file_shutdown(f)
+            file_drop(f)
+            check_file(rc, os.fsdecode(path))
+
+    def select(self, int64_t offset, size=None):
+        """A View of [offset, offset + size), or to the end of what its file has; None if that is not readable."""
+        cdef FileState* f
+        cdef int64_t pos, readable
+        cdef int rc
+        with nogil:
+            rc = queue_hold(&self.q, offset, &f)
+        if rc == ENOENT:
+            return None
+        check_file(rc, f"offset {offset}")
+        pos = offset - f.start
+        readable = file_readable(f)
+        if pos >= readable or (size is not None and not 0 <= size <= readable - pos):
+            file_release(f)
+            return None
+        return view_of(f, pos, readable - pos if size is None else size)
+
+    def file_at_time(self, int64_t timestamp):
+        """Path of the first file changed at or after a time (ms), else of the last one; None without files."""
+        cdef list files = self.files
+        for path in files:
+            if os.stat(path).st_mtime_ns // 1_000_000 >= timestamp:
+                return path
+        return files[-1] if files else None
+
+    def truncate(self, int64_t offset):
+        """Let the queue end at offset: later files are deleted, the one that covers it is written on from there.
+
+        The bytes behind the end are not touched: whoever cuts a log saves and clears them before (see the recovery).
+        Raises StoreIOError if a file that should go can't be deleted.
+        """
+        cdef FileState* f
+        while self.q.count > 0:
+            f = self.q.files[self.q.count - 1]
+            if f.start < offset or (f.start == offset and self.q.count == 1):
+                break
+            self._remove(self.q.count - 1)
+        if self.q.count > 0:
+            f = self.q.files[self.q.count - 1]
+            if offset < f.start + self.q.file_size:
+                f.wrote = f.committed = f.flushed = max(offset - f.start, 0)
+                f.populated = 0
+            self.q.wrote = self.q.flushed = min(offset, f.start + self.q.file_size)
+        else:
+            self.q.wrote = self.q.flushed = 0
+
+    cdef int _remove(self, int i) except -1:
+        """Delete file i, which nobody may hold, and take it out of the row."""
+        cdef FileState* f = self.q.files[i]
+        path = os.fsdecode(f.path)
+        if self._is_read_only(path):
+            raise StoreIOError(errno.EROFS, "it is in a read-only folder and can't be deleted", path)
+        if not file_shutdown(f):
+            raise StoreIOError(errno.EBUSY, "it is still being read: release its views, then try again", path)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreIOError(error.errno, error.strerror, path) from None
+        check_file(rc_sync_folder(os.fsencode(os.path.dirname(path))), path)
+        pthread_mutex_lock(&self.q.mutex)
+        memmove(&self.q.files[i], &self.q.files[i + 1], <size_t>(self.q.count - 1 - i) * sizeof(FileState*))
+        self.q.count -= 1
+        pthread_mutex_unlock(&self.q.mutex)
+        file_drop(f)
+        return 0
+
+    def delete_expired(self, int64_t expired_ms, int64_t now_ms, *, bint immediately=False, int batch=_DELETE_BATCH):
+        """Delete files that were not changed for expired_ms, oldest first, never the last; return how many.
+
+        The first file that is younger, or in use, ends it; so do `batch` files. Source: deleteExpiredFileByTime.
+        """
+        cdef int deleted = 0
+        while self.q.count > 1 and deleted < batch:
+            path = os.fsdecode(self.q.files[0].path)
+            changed = os.stat(path).st_mtime_ns // 1_000_000
+            if not immediately and changed + expired_ms > now_ms:
+                break
+            if self._is_read_only(path) or not file_shutdown(self.q.files[0]):
+                break
+            self._remove(0)
+            deleted += 1
+        return deleted
