@@ -11,6 +11,7 @@ except ImportError as error:
 from rocketc._arrow import COLUMN_NAMES, Batch
 from rocketc._record import decode_batch, encode, encode_batch
 from rocketc._record import encode_blank_record as encode_blank
+from rocketc._store import MessageStore, PutResult
 from rocketc.config import StoreConfig
 from rocketc.errors import (
     ClosedError,
@@ -18,6 +19,7 @@ from rocketc.errors import (
     DamageWarning,
     IllegalMessageError,
     MissingCodecError,
+    PageCacheBusyError,
     RocketcError,
     StoreFailedError,
     StoreFullError,
@@ -27,6 +29,8 @@ from rocketc.errors import (
 from rocketc.export import ExportReport, export
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
+from rocketc.status import PutStatus
+from rocketc.store import open
 from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -42,8 +46,12 @@ __all__ = [
     "FileReport",
     "IllegalMessageError",
     "Message",
+    "MessageStore",
     "MissingCodecError",
     "OffsetId",
+    "PageCacheBusyError",
+    "PutResult",
+    "PutStatus",
     "QueueRange",
     "RocketcError",
     "Scan",
@@ -63,6 +71,7 @@ __all__ = [
     "encode_batch",
     "encode_blank",
     "export",
+    "open",
     "scan",
     "verify",
 ]

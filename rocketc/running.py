@@ -27,8 +27,14 @@ _held: set[tuple[int, int] | None] = set()  # device and inode
 
 
 @contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Make OSErrors ours, with this file's name."""
+def naming(path: str) -> Iterator[None]:
+    """Make OSErrors ours, with this file's name.
+
+    >>> with naming("store/lock"):
+    ...     raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    rocketc.errors.StoreFullError: [Errno 28] No space left on device: 'store/lock'
+    """
     try:
         yield
     except OSError as error:
@@ -43,7 +49,7 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
     >>> sync_folder(tempfile.mkdtemp())
     """
     path = os.fspath(path)
-    with _naming(path):
+    with naming(path):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -66,7 +72,7 @@ def make_folder(path: str | os.PathLike[str]) -> None:
     above = os.path.dirname(path)
     if above != path:
         make_folder(above)
-    with _naming(path):
+    with naming(path):
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -100,7 +106,7 @@ class StoreLock:
         self._key: tuple[int, int] | None = None
         path = os.path.join(self._root, "lock")
         try:
-            with _naming(path):
+            with naming(path):
                 self._take(path)
                 os.pwrite(self._fd, b"lock", 0)
                 os.fsync(self._fd)
@@ -193,7 +199,7 @@ class AbortFile:
 
     def exists(self) -> bool:
         """Whether the store runs, or did not end well. Raises StoreIOError if that can't be seen."""
-        with _naming(self.path):
+        with naming(self.path):
             try:
                 os.lstat(self.path)
             except FileNotFoundError:
@@ -212,7 +218,7 @@ class AbortFile:
 
     def create(self) -> None:
         """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError."""
-        with _naming(self.path):
+        with naming(self.path):
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
                 os.write(fd, b"%d" % os.getpid())
@@ -223,7 +229,7 @@ class AbortFile:
 
     def remove(self) -> None:
         """Remove the file, durably; fine if it is not there. Raises StoreIOError."""
-        with _naming(self.path), contextlib.suppress(FileNotFoundError):
+        with naming(self.path), contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         sync_folder(self._root)
 

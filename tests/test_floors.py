@@ -12,19 +12,21 @@ ROOT = Path(__file__).parents[1]
 # A package (cli, spark) is one module here: its files may import one another. Floor 2 also holds, by itself, each
 # extern .pxd that has a header of its name.
 FLOORS = """
+    0   status
     1   errors ids message config
     2   blocks codecs running
     3   _shape _status config_tables
-    4   _guard _locks _record
-    5   _filter _mapped_file _message
+    4   _guard _locks _queue_offsets _record
+    5   _append_file _draft _filter _mapped_file _message
     6   _rows _mapped_file_queue _checkpoint _walk
-    7   _arrow _audit _columns _commit_log _consume_queue _index_file
-    8   _reader _store _tally
-    9   paths arrow
-    10  scan
-    11  verify export salvage rebuild tally
-    12  spark cli __init__
-    13  __main__
+    7   _allocator _arrow _audit _columns _consume_queue _index_file _recover
+    8   _flusher _reader _tally
+    9   _commit_log paths arrow
+    10  scan recovery _store
+    11  futures verify export salvage rebuild tally
+    12  store
+    13  spark cli __init__
+    14  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

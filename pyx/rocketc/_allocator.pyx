@@ -1,0 +1,262 @@
+# cython: language_level=3
+"""New files made ready off the put path: the next file before it is asked for, and the next pages of this one.
+
+A thread without Python makes the file that follows as soon as one is taken, so that a roll takes a pointer and no more.
+It also touches the pages in front of the writer, because the first write to a page costs a trip into the kernel.
+Source: RocketMQ AllocateMappedFileService, TransientStorePool.
+"""
+from libc.errno cimport ENOBUFS, ENOMEM, ETIMEDOUT
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+
+from rocketc._append_file cimport (
+    FileState,
+    file_create,
+    file_drop,
+    file_hold,
+    file_new,
+    file_populate,
+    file_release,
+    file_shutdown,
+    file_unlink,
+)
+from rocketc._atomic cimport rc_load_i64, rc_store_i64
+from rocketc._mapped_file_queue cimport FileQueue, queue_path, queue_sync_folder
+from rocketc._service cimport (
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    rc_clock_ns,
+    rc_cond_init,
+    rc_cond_wait,
+    rc_service_destroy,
+    rc_service_init,
+    rc_service_start,
+    rc_service_stop,
+    rc_service_wait,
+    rc_service_wake,
+)
+from rocketc._status cimport RC_OK
+from rocketc._vm cimport rc_map_lock, rc_map_own, rc_unmap
+
+cdef enum:
+    STEP_BYTES = 1 << 20        # pages made ready at a time: the thread notices new wishes in between
+    PATH_BYTES = 4096
+    IDLE_NS = 1000000000        # a failed file is tried again this often, and when it is asked for
+
+
+cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil:
+    """Make `a` (zero bytes) ready to start; undone by allocator_destroy."""
+    cdef int rc = rc_service_init(&a.service)
+    if rc == RC_OK:
+        rc = pthread_mutex_init(&a.mutex, NULL)
+    if rc == RC_OK:
+        rc = rc_cond_init(&a.answered)
+    a.q = q
+    a.wanted = -1
+    return rc
+
+
+cdef int allocator_pool(Allocator* a, int count) noexcept nogil:
+    """Give the next files a buffer each, out of `count` of the size of a file, locked in memory. RC_OK or ENOMEM."""
+    cdef int rc
+    a.pooled = True
+    a.buffers = <uint8_t**>calloc(<size_t>count, sizeof(uint8_t*))
+    if a.buffers == NULL:
+        return ENOMEM
+    while a.buffer_count < count:
+        rc = rc_map_own(<size_t>a.q.file_size, &a.buffers[a.buffer_count])
+        if rc != RC_OK:
+            return rc
+        rc_map_lock(a.buffers[a.buffer_count], <size_t>a.q.file_size)
+        a.buffer_count += 1
+        a.buffers_free += 1
+    return RC_OK
+
+
+cdef void allocator_destroy(Allocator* a) noexcept nogil:
+    """Free what init and pool made. The thread is stopped, and no file has a buffer of the pool any more."""
+    cdef int i
+    for i in range(a.buffers_free):
+        rc_unmap(a.buffers[i], <size_t>a.q.file_size)
+    free(a.buffers)
+    pthread_cond_destroy(&a.answered)
+    pthread_mutex_destroy(&a.mutex)
+    rc_service_destroy(&a.service)
+
+
+cdef int allocator_start(Allocator* a) noexcept nogil:
+    return rc_service_start(&a.service, run, a)
+
+
+cdef void allocator_stop(Allocator* a) noexcept nogil:
+    """Join the thread; a file that was made and not taken is deleted."""
+    rc_service_stop(&a.service)
+    discard(a, a.ready)
+    a.ready = a.current = NULL
+    a.wanted = -1
+
+
+cdef void discard(Allocator* a, FileState* f) noexcept nogil:
+    """Delete a file that nobody has seen."""
+    if f == NULL:
+        return
+    if f.buffer != NULL:
+        allocator_return(a, f.buffer)
+    file_unlink(f)
+    file_shutdown(f)
+    file_drop(f)
+
+
+cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil:
+    """The file that begins at start, made and mapped; the caller owns it. The one behind it is begun at once.
+
+    Returns RC_OK, what making it said (an errno), or ETIMEDOUT; the file may still be had later then.
+    """
+    cdef int64_t until = rc_clock_ns() + timeout_ns, now
+    cdef FileState* stale = NULL
+    cdef int rc = RC_OK
+    pthread_mutex_lock(&a.mutex)
+    if a.ready != NULL and a.ready.start != start:
+        stale = a.ready
+        a.ready = NULL
+    if a.ready == NULL:
+        a.wanted = start
+        a.error = RC_OK
+        rc_service_wake(&a.service)
+        while a.ready == NULL and a.error == RC_OK:
+            now = rc_clock_ns()
+            if now >= until:
+                break
+            rc_cond_wait(&a.answered, &a.mutex, until - now)
+    if a.ready != NULL and a.ready.start == start:
+        file[0] = a.ready
+        a.current = a.ready
+        a.ready = NULL
+        a.wanted = start + a.q.file_size
+        a.error = RC_OK
+        rc_service_wake(&a.service)
+    else:
+        rc = a.error if a.error != RC_OK else ETIMEDOUT
+    pthread_mutex_unlock(&a.mutex)
+    discard(a, stale)
+    return rc
+
+
+cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
+    """Keep the pages in front of the writer of f ready, and make the file behind it."""
+    pthread_mutex_lock(&a.mutex)
+    a.current = f
+    a.wanted = f.start + a.q.file_size
+    a.error = RC_OK
+    pthread_mutex_unlock(&a.mutex)
+    rc_service_wake(&a.service)
+
+
+cdef void allocator_return(Allocator* a, uint8_t* buffer) noexcept nogil:
+    """Give a buffer back to the pool; what it holds is not cleared."""
+    pthread_mutex_lock(&a.mutex)
+    a.buffers[a.buffers_free] = buffer
+    a.buffers_free += 1
+    pthread_mutex_unlock(&a.mutex)
+
+
+cdef int borrow(Allocator* a, FileState* f) noexcept nogil:
+    """Give f a buffer if the store works with a pool; ENOBUFS if there is none left and that is a failure."""
+    cdef int rc = RC_OK
+    if not a.pooled:
+        return RC_OK
+    pthread_mutex_lock(&a.mutex)
+    if a.buffers_free > 0:
+        a.buffers_free -= 1
+        f.buffer = a.buffers[a.buffers_free]
+    elif a.fail_fast:
+        rc = ENOBUFS
+    pthread_mutex_unlock(&a.mutex)
+    return rc
+
+
+cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
+    """Make and map the file that begins at start, its name durable and its first pages ready."""
+    cdef char path[PATH_BYTES]
+    cdef FileState* f
+    cdef int rc = queue_path(a.q, start, path, PATH_BYTES)
+    if rc != RC_OK:
+        return rc
+    f = file_new(path, start, <size_t>a.q.file_size)
+    if f == NULL:
+        return ENOMEM
+    rc = borrow(a, f)
+    if rc == RC_OK:
+        rc = file_create(f)
+        if rc != RC_OK and f.buffer != NULL:
+            allocator_return(a, f.buffer)
+            f.buffer = NULL
+    if rc != RC_OK:
+        file_shutdown(f)
+        file_drop(f)
+        return rc
+    rc = queue_sync_folder(a.q, start)
+    if rc == RC_OK:
+        rc = file_populate(f, a.q.file_size if a.warm else a.ahead)
+    if rc != RC_OK:
+        discard(a, f)
+        return rc
+    if a.warm:
+        rc_map_lock(f.base, f.size)
+    f.wake_at = f.populated - a.ahead // 2 if a.ahead > 0 else INT64_MAX
+    file[0] = f
+    return RC_OK
+
+
+cdef bint go_ahead(Allocator* a) noexcept nogil:
+    """Make a step's pages in front of the writer ready; True if there is more to do."""
+    cdef FileState* f
+    cdef int64_t upto
+    pthread_mutex_lock(&a.mutex)
+    f = a.current
+    if f == NULL or not file_hold(f):
+        pthread_mutex_unlock(&a.mutex)
+        return False
+    pthread_mutex_unlock(&a.mutex)
+    upto = min(rc_load_i64(&f.wrote) + a.ahead, <int64_t>f.size)
+    if f.populated < upto and f.buffer == NULL:
+        file_populate(f, min(max(f.populated, rc_load_i64(&f.wrote)) + STEP_BYTES, upto))
+        rc_store_i64(&f.wake_at, f.populated - a.ahead // 2)
+    upto = min(rc_load_i64(&f.wrote) + a.ahead, <int64_t>f.size) - f.populated
+    if f.buffer != NULL or f.populated >= <int64_t>f.size:
+        rc_store_i64(&f.wake_at, INT64_MAX)
+        upto = 0
+    file_release(f)
+    return upto > 0
+
+
+cdef void* run(void* argument) noexcept nogil:
+    cdef Allocator* a = <Allocator*>argument
+    cdef FileState* f
+    cdef int64_t start
+    cdef int rc
+    cdef bint more = False
+    while not rc_service_wait(&a.service, 0 if more else IDLE_NS):
+        more = a.ahead > 0 and go_ahead(a)
+        pthread_mutex_lock(&a.mutex)
+        start = a.wanted if a.ready == NULL else -1
+        pthread_mutex_unlock(&a.mutex)
+        if start < 0:
+            continue
+        f = NULL
+        rc = make(a, start, &f)
+        pthread_mutex_lock(&a.mutex)
+        if rc != RC_OK:
+            a.error = rc
+        elif a.wanted == start:
+            a.ready = f
+            a.wanted = -1
+            f = NULL
+        pthread_cond_broadcast(&a.answered)
+        pthread_mutex_unlock(&a.mutex)
+        discard(a, f)
+    return NULL

@@ -1,0 +1,33 @@
+"""The arguments of a put as append() wants them."""
+from libc.stdint cimport int32_t
+
+from rocketc._record cimport Draft, Piece
+
+cdef enum:
+    PAIRS_MAX = 32          # of a call whose properties are laid into the log without a copy; more go through one
+
+# Pointers lead into Python objects that the caller keeps.
+ctypedef struct Call:
+    Draft d                 # its queue id, sys flag, reconsume times and prepared offset are the caller's to set, first
+    Piece pieces[2 * PAIRS_MAX]
+    int advance             # queue offsets that a record takes
+    bint wait               # the message's own wish (property WAIT)
+
+cdef class Drafter:
+    cdef:
+        bytes _host         # storeHost of what is put
+        bint _checked       # the broker's checks of topics are on
+        bint _long_topics   # V2 records are allowed
+        bint _drop_crc      # a property CRC of the caller's is left out
+    cdef int draft(
+        self, Call* c, list keep, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
+    ) except -1
+    cdef int _check_topic(self, Call* c, str topic) except -1
+    cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1
+    cdef bytes _stored(self, properties)
+    cdef int _look_at(self, Call* c, bytes raw) except -1
+    cdef int _inner(self, Call* c, str number) except -1
+
+cdef object illegal(str text, status=*)             # an IllegalMessageError with its PutStatus
+cdef object property_of(bytes raw, bytes name)      # the text of a property in a stored string, or None
+cdef int number_of(object text) except? -1          # as Java's Integer.parseInt reads it; 0 for what is none

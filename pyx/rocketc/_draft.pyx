@@ -1,0 +1,237 @@
+# cython: language_level=3
+"""The arguments of a put as append() wants them: topic, hosts, properties.
+
+Texts are not copied: pointers lead into the UTF-8 form that each Python str keeps, up to the log itself.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_GET_LENGTH
+from libc.stdint cimport INT32_MAX, int32_t, uint8_t
+from libc.string cimport memchr, memcmp
+
+from rocketc._bytes cimport rc_find_either
+from rocketc._layout cimport (
+    RC_FLAG_BORN_HOST_V6,
+    RC_FLAG_INNER_BATCH,
+    RC_FLAG_STORE_HOST_V6,
+    RC_HOST_V6_BYTES,
+    RC_PROPERTY_SEPARATOR,
+    RC_TOPIC_V1_MAX_BYTES,
+    RC_TOPIC_V2_MAX_BYTES,
+)
+from rocketc._properties cimport rc_find_property
+from rocketc._record cimport Draft, Piece, host_bytes, properties_bytes
+
+from rocketc._record import _OLD_CRC
+from rocketc.errors import IllegalMessageError
+from rocketc.status import PutStatus
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    HOOK_TOPIC_BYTES = 127          # the broker's checkBeforePutMessage: of an ordinary topic,
+    HOOK_RETRY_BYTES = 255          # and of any
+
+
+cdef int utf8(str text, Piece* piece) except -1:
+    """The UTF-8 bytes of a text, which keeps them. Raises UnicodeEncodeError for a lone surrogate."""
+    cdef Py_ssize_t n
+    piece.at = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &n)
+    if n > INT32_MAX:
+        raise OverflowError("a text of more than 2 GiB")
+    piece.len = <int32_t>n
+    return 0
+
+
+cdef int literal(const char* text, int n, Piece* piece) noexcept:
+    piece.at = <const uint8_t*>text
+    piece.len = n
+    return 0
+
+
+cdef object illegal(str text, status=PutStatus.MESSAGE_ILLEGAL):
+    error = IllegalMessageError(text)
+    error.status = status
+    return error
+
+
+cdef int add_value(Call* c, str value, str name) except -1:
+    """The value of the pair whose name stands already."""
+    cdef Piece* piece = &c.pieces[2 * c.d.pair_count + 1]
+    utf8(value, piece)
+    if memchr(piece.at, RC_PROPERTY_SEPARATOR, <size_t>piece.len) != NULL:
+        raise illegal(f"property {name!r}: its value holds a separator (U+0002)")
+    c.d.more_len += piece[-1].len + piece.len + 2
+    c.d.pair_count += 1
+    return 0
+
+
+cdef bint has_name(const Piece* piece, const char* name, int n) noexcept:
+    return piece.len == n and memcmp(piece.at, name, <size_t>n) == 0
+
+
+cdef bint is_true(str text):
+    return text.lower() == "true"
+
+
+cdef class Drafter:
+    """Fills a Call from the arguments that all records of a call share.
+
+    config  a StoreConfig: the store's host, which topics are allowed, whether a property CRC is appended
+    """
+
+    def __cinit__(self, config):
+        self._host = host_bytes(config.store_host)
+        self._checked = config.check_before_put_message
+        self._long_topics = config.auto_message_version_on_topic_len
+        self._drop_crc = config.enabled_append_prop_crc
+
+    cdef int draft(
+        self, Call* c, list keep, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
+    ) except -1:
+        """Fill c from the arguments that all records of a call share. What c points to is kept by them, or by keep."""
+        cdef Draft* d = &c.d
+        cdef bytes host
+        d.pairs = c.pieces
+        d.pair_count = d.more_len = 0
+        d.props = NULL
+        d.props_len = 0
+        c.advance = 1
+        c.wait = wait
+        self._check_topic(c, topic)
+        host = self._host if store_host is None else host_bytes(store_host)
+        keep.append(host)               # first of all: PutResult takes it from there
+        d.store_host = <const uint8_t*>PyBytes_AS_STRING(host)
+        d.sys_flag &= ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
+        if PyBytes_GET_SIZE(host) == RC_HOST_V6_BYTES:
+            d.sys_flag |= RC_FLAG_STORE_HOST_V6
+        d.born_timestamp = -1 if born_timestamp is None else born_timestamp
+        host = self._host
+        if born_host is not None:
+            host = host_bytes(born_host)
+            keep.append(host)
+        d.born_host = <const uint8_t*>PyBytes_AS_STRING(host)
+        if PyBytes_GET_SIZE(host) == RC_HOST_V6_BYTES:
+            d.sys_flag |= RC_FLAG_BORN_HOST_V6
+        d.store_timestamp = d.queue_offset = 0
+        if properties is not None:
+            if isinstance(properties, dict) and len(properties) <= PAIRS_MAX - 3:
+                self._add_properties(c, keep, properties, tags is not None, keys is not None)
+            else:
+                raw = self._stored(properties)
+                keep.append(raw)
+                d.props = <const uint8_t*>PyBytes_AS_STRING(raw)
+                d.props_len = <int32_t>min(len(raw), INT32_MAX)
+                self._look_at(c, raw)
+        if keys is not None:
+            if not isinstance(keys, str):
+                keys = " ".join(keys)
+                keep.append(keys)
+            if PyUnicode_GET_LENGTH(keys) > 0:
+                literal(b"KEYS", 4, &c.pieces[2 * d.pair_count])
+                add_value(c, keys, "KEYS")
+        if tags is not None:
+            if not isinstance(tags, str):
+                raise TypeError(f"tags must be str, not {type(tags).__name__}")
+            if PyUnicode_GET_LENGTH(tags) > 0:
+                literal(b"TAGS", 4, &c.pieces[2 * d.pair_count])
+                add_value(c, tags, "TAGS")
+        if not wait:
+            c.wait = False
+            literal(b"WAIT", 4, &c.pieces[2 * d.pair_count])
+            add_value(c, "false", "WAIT")
+        if d.props_len > 0 and (d.more_len > 0 or self._drop_crc) and d.props[d.props_len - 1] != RC_PROPERTY_SEPARATOR:
+            d.more_len += 1
+        return 0
+
+    cdef int _check_topic(self, Call* c, str topic) except -1:
+        cdef Draft* d = &c.d
+        cdef Piece piece
+        utf8(topic, &piece)
+        d.topic = piece.at
+        d.topic_len = piece.len
+        d.version = 1
+        if piece.len == 0 or rc_find_either(piece.at, <size_t>piece.len, 0, c"/") < <size_t>piece.len:
+            raise illegal(f"topic {topic!r}: it is the name of a folder, so it is not empty and has no '/' and no NUL")
+        if piece.len > RC_TOPIC_V1_MAX_BYTES:
+            if self._checked and (piece.len > HOOK_RETRY_BYTES or not topic.startswith("%RETRY%")):
+                most = HOOK_RETRY_BYTES if topic.startswith("%RETRY%") else HOOK_TOPIC_BYTES
+                raise illegal(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
+            d.version = 2
+            if not self._long_topics or piece.len > RC_TOPIC_V2_MAX_BYTES:
+                most = RC_TOPIC_V2_MAX_BYTES if self._long_topics else RC_TOPIC_V1_MAX_BYTES
+                raise illegal(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
+        elif piece.len <= 2 and (topic == "." or topic == ".."):
+            raise illegal(f"topic {topic!r} can't be the name of a folder")
+        return 0
+
+    cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1:
+        """The pairs of a mapping; those that an argument gives too, and a stale property CRC, are left out."""
+        cdef Piece* name
+        for key, value in list(properties.items()):
+            if value is None:
+                continue
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise TypeError(f"properties must map str to str, not {type(key).__name__} to {type(value).__name__}")
+            name = &c.pieces[2 * c.d.pair_count]
+            utf8(key, name)
+            if name.len == 0 or rc_find_either(name.at, <size_t>name.len, 1, 2) < <size_t>name.len:
+                raise illegal(f"property {key!r} has no name, or a separator (U+0001 or U+0002) in it")
+            if (tags and has_name(name, b"TAGS", 4)) or (keys and has_name(name, b"KEYS", 4)):
+                continue
+            if self._drop_crc and has_name(name, b"__CRC32#", 8):
+                continue
+            if has_name(name, b"WAIT", 4):
+                if not c.wait:
+                    continue            # wait_store_ok=False says it
+                c.wait = is_true(value)
+            elif has_name(name, b"INNER_NUM", 9):
+                self._inner(c, value)
+            keep.append(key)         # another thread may change the mapping
+            keep.append(value)
+            add_value(c, value, key)
+        return 0
+
+    cdef bytes _stored(self, properties):
+        """The stored string of properties that are many, no dict, or stored already."""
+        cdef bytes raw
+        if not isinstance(properties, bytes):
+            pairs = dict(properties).items()
+            properties = {key: value for key, value in pairs if not (self._drop_crc and key == "__CRC32#")}
+        raw = properties_bytes(properties, True)
+        if self._drop_crc and b"__CRC32#" in raw:
+            raw = _OLD_CRC.sub(b"", raw)
+        return raw
+
+    cdef int _look_at(self, Call* c, bytes raw) except -1:
+        """What a stored string says to the store."""
+        wait = property_of(raw, b"WAIT")
+        if wait is not None:
+            c.wait = c.wait and is_true(wait)
+        number = property_of(raw, b"INNER_NUM")
+        if number is not None:
+            self._inner(c, number)
+        return 0
+
+    cdef int _inner(self, Call* c, str number) except -1:
+        if not c.d.sys_flag & RC_FLAG_INNER_BATCH:
+            raise illegal("property INNER_NUM belongs to an inner batch, and sys_flag does not say it is one (0x80)")
+        c.advance = <int>max(number_of(number), 1)
+        return 0
+
+
+cdef object property_of(bytes raw, bytes name):
+    """The text of a property in a stored string, or None."""
+    cdef int at, n
+    n = rc_find_property(
+        <const uint8_t*>PyBytes_AS_STRING(raw), <int>len(raw), PyBytes_AS_STRING(name), <int>len(name), &at,
+    )
+    return raw[at:at + n].decode("utf-8", "replace") if n >= 0 else None
+
+
+cdef int number_of(object text) except? -1:
+    """A number as Java's Integer.parseInt reads it; 0 for what is none."""
+    try:
+        return int(text) if text is not None else 0
+    except ValueError:
+        return 0

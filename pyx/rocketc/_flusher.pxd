@@ -1,0 +1,46 @@
+"""Making the log durable: group commit, flush in the background, and who waits for it."""
+from libc.stdint cimport int64_t
+
+from rocketc._allocator cimport Allocator
+from rocketc._histogram cimport rc_histogram
+from rocketc._mapped_file_queue cimport FileQueue
+from rocketc._service cimport pthread_cond_t, pthread_mutex_t, rc_service
+
+ctypedef struct Flusher:
+    rc_service service      # the thread that flushes by itself
+    rc_service committer    # the thread that moves buffers into files; only with a pool
+    pthread_mutex_t mutex   # flushing; `done` waits with it
+    pthread_cond_t done     # flushed has moved, a flush has ended, or the store failed
+    FileQueue* q
+    Allocator* allocator    # takes back the buffers of files that are full and durable; NULL: no pool
+    bint flushing           # somebody flushes: nobody else does
+    int64_t failed          # the first errno or code of a flush, a write or a close; 0: none. Never goes back
+    const char* failed_path  # the file it was about, or NULL; set before failed
+    int64_t asked           # 1 while the thread has a wake-up before it
+    int64_t notify_at       # a descriptor is told once flushed is here; INT64_MAX: not
+    int notify_fd
+    bint sync
+    bint timed              # the thread sleeps its whole interval, whoever wakes it
+    int64_t interval_ns
+    int64_t thorough_ns
+    int64_t least_pages
+    int64_t commit_interval_ns
+    int64_t commit_thorough_ns
+    int64_t commit_least_pages
+    int checkpoint_fd       # -1: none
+    int64_t checkpoint[5]   # its fields; the first is ours
+    int64_t flushes         # that did something
+    int64_t flushed_bytes
+    int64_t commits
+    int64_t slow_ns         # test hook: each flush takes so much longer
+    rc_histogram latency    # of each flush
+
+cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil
+cdef int flusher_start(Flusher* fl) noexcept nogil
+cdef int flusher_stop(Flusher* fl) noexcept nogil
+cdef void flusher_destroy(Flusher* fl) noexcept nogil
+cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil
+cdef void flusher_wake(Flusher* fl) noexcept nogil
+cdef int flusher_wait(Flusher* fl, int64_t end, int64_t until_ns, int64_t slice_ns, bint help) noexcept nogil
+cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
+cdef int flusher_checkpoint(Flusher* fl) noexcept nogil

@@ -1,0 +1,32 @@
+"""The next queue offset of each topic and queue id."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rocketc._service cimport pthread_mutex_t
+
+ctypedef struct QueueSlot:
+    QueueSlot* next         # of the same bucket
+    uint32_t hash
+    int32_t queue_id
+    int32_t topic_len
+    int64_t next_offset     # guarded by the stripe's lock
+    uint8_t topic[1]        # topic_len bytes
+
+ctypedef struct Stripe:
+    pthread_mutex_t mutex
+    QueueSlot** buckets     # a power of two of them, or NULL
+    uint32_t mask
+    uint32_t count
+
+cdef class QueueOffsets:
+    cdef:
+        Stripe* _stripes
+        int _stripe_count
+    cdef QueueSlot* lock(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
+    ) noexcept nogil
+    cdef int raise_to(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
+    ) noexcept nogil
+    cdef QueueSlot* _add(
+        self, Stripe* s, uint32_t h, const uint8_t* topic, int32_t topic_len, int32_t queue_id,
+    ) noexcept nogil

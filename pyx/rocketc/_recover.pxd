@@ -1,0 +1,22 @@
+"""One pass over the records of a log file at its opening."""
+from libc.stdint cimport int32_t, int64_t
+
+from rocketc._queue_offsets cimport QueueOffsets, QueueSlot
+from rocketc._record cimport Record
+
+cdef enum:
+    RECENT = 64             # queues whose slot is found without a search
+
+
+cdef class Pass:
+    cdef readonly:
+        QueueOffsets offsets
+        long long durable
+        long long records
+        long long end               # behind the last record; -1: there was none
+        long long durable_end       # behind the last record that is known to be on the disk; -1: there was none
+        long long last_start        # of the last record; -1
+        long long timestamp         # ms, of the last record; 0
+    cdef QueueSlot* _recent[RECENT]
+    cdef int _note(self, const Record* r, int64_t start) noexcept nogil
+    cdef int _raise(self, const Record* r, int64_t next_offset) noexcept nogil

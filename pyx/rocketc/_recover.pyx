@@ -1,0 +1,101 @@
+# cython: language_level=3
+"""One pass over the records of a log file at its opening: where they end, and which queue offsets they take."""
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcmp, memset
+
+from rocketc._bytes cimport rc_get_i32, rc_get_i64
+from rocketc._layout cimport (
+    RC_FLAG_INNER_BATCH,
+    RC_FLAG_PREPARED,
+    RC_FLAG_ROLLBACK,
+    RC_FLAG_TRANSACTION_MASK,
+    RC_MSG_QUEUE_ID_AT,
+    RC_MSG_STORE_TIMESTAMP_PAST,
+)
+from rocketc._properties cimport rc_find_property
+from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
+from rocketc._record cimport Record
+from rocketc._service cimport pthread_mutex_unlock
+from rocketc._vm cimport rc_guard
+from rocketc._walk cimport Walker
+
+
+cdef class Pass:
+    """Takes the records of one file after another: take() each walker, in their order.
+
+    offsets  the queues' next offsets are raised to what the records say
+    durable  ms: records with a store timestamp up to it are known to be on the disk
+    """
+    def __cinit__(self, QueueOffsets offsets not None, int64_t durable):
+        self.offsets = offsets
+        self.durable = durable
+        self.end = self.durable_end = self.last_start = -1
+        memset(self._recent, 0, sizeof(self._recent))
+
+    def take(self, Walker walker not None):
+        """Walk to the end of what walker reads; True if a blank record ended the file. Raises as the walker does."""
+        cdef rc_guard guard
+        cdef int i
+        cdef bint short_of_memory
+        cdef int64_t start
+        while walker.next_block():
+            short_of_memory = False
+            with nogil:
+                walker.enter(&guard)
+                for i in range(walker._count):
+                    start = walker.base + (walker._block[i].at - walker._buf)
+                    if self._note(&walker._block[i], start) != 0:
+                        short_of_memory = True
+                        break
+                walker.leave(&guard)
+            if short_of_memory:
+                raise MemoryError
+            walker.cut_in_block(0)      # what is noted twice stays what it is
+        return walker.blanks > 0
+
+    cdef int _note(self, const Record* r, int64_t start) noexcept nogil:
+        cdef int64_t next_offset = r.queue_offset + 1
+        cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
+        self.records += 1
+        self.last_start = start
+        self.end = start + r.size
+        self.timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
+        if self.timestamp <= self.durable:
+            self.durable_end = self.end
+        if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:
+            return 0
+        if r.sys_flag & RC_FLAG_INNER_BATCH:
+            next_offset = r.queue_offset + max(number(r, b"INNER_NUM", 9), 1)
+        return self._raise(r, next_offset)
+
+    cdef int _raise(self, const Record* r, int64_t next_offset) noexcept nogil:
+        cdef int32_t queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
+        cdef int at = (queue_id + r.topic_len) & (RECENT - 1)
+        cdef QueueSlot* slot = self._recent[at]
+        cdef Stripe* stripe
+        if (
+            slot == NULL or slot.queue_id != queue_id or slot.topic_len != r.topic_len
+            or memcmp(slot.topic, r.topic, <size_t>r.topic_len) != 0
+        ):
+            slot = self.offsets.lock(r.topic, r.topic_len, queue_id, &stripe)
+            if slot == NULL:
+                return -1
+            pthread_mutex_unlock(&stripe.mutex)
+            self._recent[at] = slot
+        if slot.next_offset < next_offset:
+            slot.next_offset = next_offset
+        return 0
+
+
+cdef int64_t number(const Record* r, const char* name, int name_len) noexcept nogil:
+    """The decimal number that a property holds, at most 5 digits as an i16 has; 0 if it holds none."""
+    cdef int at = 0, i
+    cdef int n = rc_find_property(r.props, r.props_len, name, name_len, &at)
+    cdef int64_t v = 0
+    if n > 5:
+        return 0
+    for i in range(n):
+        if r.props[at + i] < c"0" or r.props[at + i] > c"9":
+            return 0
+        v = 10 * v + (r.props[at + i] - c"0")
+    return v

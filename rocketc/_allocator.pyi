@@ -1,0 +1,1 @@
+"""New files made ready off the put path."""

@@ -1,0 +1,346 @@
+"""Recovery: where the log ends after a clean end or a crash, what is damaged in it, and what has to be cut off.
+
+The log is cut only behind what is known to be durable: damage before that costs the damaged records and no others.
+What is cut is kept beside the log, and the cut is durable before anything is appended (promise 5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rocketc._checkpoint import Checkpoint
+from rocketc._filter import Filter
+from rocketc._mapped_file import MappedFile
+from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc._queue_offsets import QueueOffsets
+from rocketc._recover import Pass
+from rocketc._walk import Walker
+from rocketc.paths import LogFile, resolve
+from rocketc.running import make_folder, naming, sync_folder
+
+_log = logging.getLogger("rocketc.recovery")
+
+_UNIT = struct.Struct(">qiq")
+_BATCH_UNIT = struct.Struct(">qiqqqh8x")
+_HEAD_BYTES = 88  # a record's fixed fields with two IPv4 hosts: enough for its store timestamp
+_MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
+_CLEAN_FILES = 3  # after a clean end the last files only are checked
+_CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
+_COPY_BYTES = 1 << 20
+
+
+@dataclass
+class Recovery:
+    """What recovery found.
+
+    clean      the store had been closed, or is new
+    start      physical offset from which records were checked
+    end        physical offset at which the log goes on
+    last_record_end  physical offset behind the last record
+    records    how many were looked at
+    timestamp  ms: store timestamp of the last one; 0: there is none
+    damage     (start, stop, reason) of what was stepped over or cut
+    missing    (start, stop) of files that are not there
+    cut        physical offset from which something was cut off, or None
+    saved      the files that keep what was cut
+    """
+
+    clean: bool
+    start: int = 0
+    end: int = 0
+    last_record_end: int = 0
+    records: int = 0
+    timestamp: int = 0
+    damage: list[tuple[int, int, str]] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    cut: int | None = None
+    saved: list[str] = field(default_factory=list)
+
+
+def recover(
+    root: str,
+    queue: MappedFileQueue,
+    *,
+    clean: bool,
+    checkpoint: Checkpoint,
+    crc: bool = True,
+    property_crc: bool = False,
+    stripes: int = 32,
+    on_file: Callable[[str, int], None] | None = None,
+) -> tuple[Recovery, QueueOffsets]:
+    """Find the end of a loaded log, cut off what is behind it, and learn the next offset of each queue.
+
+    root        the store's root: what is cut goes to its folder `cut`
+    clean       there was no abort file: all that is there was made durable
+    checkpoint  what it says of the log; zeros if it is lost
+    crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
+    stripes     topicQueueLockNum
+    on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash
+    A recovery that is killed starts again and comes to the same end. Raises StoreIOError.
+
+    >>> import tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> queue = MappedFileQueue([root + "/commitlog"], 1 << 20)
+    >>> queue.load()
+    >>> recover(root, queue, clean=True, checkpoint=Checkpoint(0, 0, 0, 0, 0))[0].end
+    0
+    """
+    found = Recovery(clean=clean, missing=list(queue.missing))
+    files = list(resolve(queue.files)[0].files) if queue.files else []
+    for gap in found.missing:
+        _log.warning("%s: no file holds physical offsets %d to %d", root, *gap)
+    first = _first_to_check(files, clean, checkpoint)
+    found.start = files[first].base or 0 if files else 0
+    kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
+    stop: int | None = None
+    while True:
+        offsets = QueueOffsets(stripes)
+        known = _known_offsets(root, offsets, found.start)
+        run = Pass(offsets, checkpoint.physic_msg_timestamp)
+        found.damage = []
+        end = files[0].base or 0 if files else 0
+        for i, file in enumerate(files):
+            if i < first and known:
+                continue
+            if stop is not None and (file.base or 0) >= stop:
+                break
+            end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
+            if not clean and i >= first and stop is None:
+                _make_durable(file.path)
+                if on_file is not None and not found.damage and run.timestamp > 0:
+                    on_file(file.path, run.timestamp)
+            _tell(file, i, len(files), run)
+        cut = _cut_at(found, clean, max(run.durable_end, 0), end)
+        if stop is not None or cut >= end:
+            break
+        stop = cut  # records behind it do not count: once more without them
+    found.end = end if stop is None else stop
+    found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
+    _cut_off(root, queue, files, found)
+    for start, stop_at, reason in found.damage:
+        kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
+        _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
+    return found, offsets
+
+
+def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint) -> int:
+    """Index of the file from which on records are checked. Source: store.md 7.4, 7.5."""
+    if clean:
+        return max(len(files) - _CLEAN_FILES, 0)
+    limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
+    for i in range(len(files) - 1, -1, -1):
+        if 0 < _first_timestamp(files[i].path) <= limit:
+            return i
+    return 0
+
+
+def _first_timestamp(path: str) -> int:
+    """Store timestamp (ms) of the record that a file begins with; 0 if it begins with none."""
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        head = file.read(_HEAD_BYTES)
+        if len(head) == _HEAD_BYTES and head[4:8] in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
+            (sys_flag,) = struct.unpack_from(">i", head, 36)
+            at = 48 + (20 if sys_flag & 0x10 else 8)
+            return int.from_bytes(head[at : at + 8], "big", signed=True)
+    return 0
+
+
+def _walk(file: LogFile, run: Pass, found: Recovery, crc: int, stop: int | None, end: int) -> int:
+    """Take one file's records into the pass; where the log goes on behind it, `end` if it holds nothing."""
+    mapped = MappedFile(file.path)
+    try:
+        walker = Walker(
+            mapped,
+            file.base,
+            Filter(),
+            limit=file.limit,
+            stop=stop,
+            crc=crc,
+            errors="report",
+            last=file.last,
+            file=file.path,
+        )
+        blank = run.take(walker)
+        found.damage += walker.damage
+        del walker
+    finally:
+        mapped.close()
+    base = file.base or 0
+    if blank and stop is None:
+        return base + file.limit
+    return run.end if run.end > base else max(end, base) if not found.damage else end
+
+
+def _cut_at(found: Recovery, clean: bool, durable_end: int, end: int) -> int:
+    """The end of the log: the first damage that is not known to have been durable, or the end of what is valid."""
+    for start, _, _ in found.damage:
+        if start >= (end if clean else durable_end):
+            return min(start, end)
+    return end
+
+
+def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Recovery) -> None:
+    """Save what stands behind the end, then take it away, so that no later recovery can mistake it for the log."""
+    tails = [(file, max(found.end - (file.base or 0), 0)) for file in files if (file.base or 0) + file.size > found.end]
+    for file, pos in tails:
+        stop = _data_end(file.path, pos)
+        if stop > pos:
+            found.cut = found.end
+            found.saved.append(_save(root, file, pos, stop))
+    queue.truncate(found.end)
+    if tails and tails[0][1] > 0:
+        _clear(tails[0][0].path, tails[0][1], _data_end(tails[0][0].path, tails[0][1]))
+
+
+def _blocks(path: str, pos: int) -> Iterator[tuple[int, bytes]]:
+    """(position, bytes) of the parts of a file from pos on that are no holes."""
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            try:
+                pos = file.seek(pos, os.SEEK_DATA)
+            except OSError:
+                return
+            block = os.pread(file.fileno(), _COPY_BYTES, pos)
+            if not block:
+                return
+            yield pos, block
+            pos += len(block)
+
+
+def _data_end(path: str, pos: int) -> int:
+    """Behind the last byte from pos on that is not zero; pos if all are."""
+    end = pos
+    for at, block in _blocks(path, pos):
+        kept = len(block.rstrip(b"\0"))
+        if kept:
+            end = at + kept
+    return end
+
+
+def _save(root: str, file: LogFile, pos: int, stop: int) -> str:
+    """Copy [pos, stop) of a log file to the folder `cut`, durably; return the path, named by its physical offset."""
+    folder = os.path.join(root, "cut")
+    make_folder(folder)
+    name = os.path.join(folder, f"{(file.base or 0) + pos:020d}")
+    path, n = name, 0
+    while os.path.exists(path):
+        n += 1
+        path = f"{name}.{n}"
+    with naming(path):
+        with open(path + ".tmp", "wb", buffering=0) as out:
+            for at, block in _blocks(file.path, pos):
+                if at < stop:
+                    os.pwrite(out.fileno(), block[: stop - at], at - pos)
+            os.ftruncate(out.fileno(), stop - pos)
+            os.fsync(out.fileno())
+        os.rename(path + ".tmp", path)
+    sync_folder(folder)
+    return path
+
+
+def _clear(path: str, pos: int, stop: int) -> None:
+    """Write zeros over [pos, stop) of a file, durably; its room on the disk stays."""
+    if stop <= pos:
+        return
+    with naming(path), open(path, "r+b", buffering=0) as file:
+        while pos < stop:
+            pos += os.pwrite(file.fileno(), bytes(min(_COPY_BYTES, stop - pos)), pos)
+        os.fdatasync(file.fileno())
+
+
+def _make_durable(path: str) -> None:
+    """A crash of the machine must not take what we go on from."""
+    with naming(path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
+_told = 0.0
+
+
+def _tell(file: LogFile, i: int, count: int, run: Pass) -> None:
+    """Progress, about once a second."""
+    global _told
+    now = time.monotonic()
+    if now - _told >= 1:
+        _told = now
+        _log.info("%s: file %d of %d, %d records", file.path, i + 1, count, run.records)
+
+
+# consume queues: what they say of records before the part of the log that is checked
+
+
+def _known_offsets(root: str, offsets: QueueOffsets, before: int) -> bool:
+    """Raise the queues' next offsets to what their consume queues hold of records before a physical offset.
+
+    False if there are no consume queues, or they end before: then the log itself has to tell.
+    """
+    reached = 0
+    for folder, unit, batch in (("consumequeue", _UNIT, False), ("batchconsumequeue", _BATCH_UNIT, True)):
+        for topic, queue_id, path in _queues(os.path.join(root, folder)):
+            for name in sorted(filter(str.isdigit, os.listdir(path)), reverse=True):
+                with open(os.path.join(path, name), "rb", buffering=0) as file:
+                    data = file.read()
+                count = len(data) // unit.size
+                n = _units_before(data, unit, count, before)
+                if n:
+                    last = unit.unpack_from(data, (n - 1) * unit.size)
+                    next_offset = last[4] + last[5] if batch else int(name) // unit.size + n
+                    offsets.set_at_least(topic, queue_id, next_offset)
+                    reached = max(reached, last[0] + last[1])
+                    break
+    return before == 0 or reached >= before - (64 << 10)
+
+
+def _units_before(data: bytes, unit: struct.Struct, count: int, before: int) -> int:
+    """How many units point before a physical offset; those that were never written count as behind it."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        phy_offset, size = unit.unpack_from(data, middle * unit.size)[:2]
+        if size > 0 and phy_offset < before:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _queues(folder: str) -> Iterator[tuple[str, int, str]]:
+    """(topic, queue id, path) of each queue's folder."""
+    if os.path.isdir(folder):
+        for topic in os.listdir(folder):
+            inner = os.path.join(folder, topic)
+            if os.path.isdir(inner):
+                for queue_id in os.listdir(inner):
+                    if queue_id.isdigit() and os.path.isdir(os.path.join(inner, queue_id)):
+                        yield topic, int(queue_id), os.path.join(inner, queue_id)
+
+
+def queues_end(root: str) -> int | None:
+    """Physical offset behind the last record that a consume queue knows; None if the store has no consume queues.
+
+    >>> import tempfile
+    >>> queues_end(tempfile.mkdtemp()) is None
+    True
+    """
+    end = None
+    for folder, unit in (("consumequeue", _UNIT), ("batchconsumequeue", _BATCH_UNIT)):
+        for _, _, path in _queues(os.path.join(root, folder)):
+            for name in sorted(filter(str.isdigit, os.listdir(path)), reverse=True):
+                with open(os.path.join(path, name), "rb", buffering=0) as file:
+                    data = file.read()
+                n = _units_before(data, unit, len(data) // unit.size, 1 << 62)
+                if n:
+                    phy_offset, size = unit.unpack_from(data, (n - 1) * unit.size)[:2]
+                    end = max(end or 0, phy_offset + size)
+                    break
+    return end
