@@ -107,11 +107,29 @@ static inline int rc_write_at(int fd, const uint8_t *p, size_t len, int64_t at)
     return 0;
 }
 
+enum {
+    RC_ZERO_BLOCK_MAX = 64 << 10,
+};
+
+/* Write zeros over [from, to) of fd, in blocks of `block` bytes, at most RC_ZERO_BLOCK_MAX. The page cache keeps each block
+ * as one folio, and a sync of any byte writes its whole folio: so the block's size decides what a small sync costs. */
+static inline int rc_write_zeros(int fd, size_t from, size_t to, size_t block)
+{
+    static const uint8_t zeros[RC_ZERO_BLOCK_MAX];
+    while (from < to) {
+        size_t step = block - from % block < to - from ? block - from % block : to - from;
+        int rc = rc_write_at(fd, zeros, step, (int64_t)from);
+        if (rc != 0)
+            return rc;
+        from += step;
+    }
+    return 0;
+}
+
 /* Make fd len bytes long (> 0), with room on the disk for each of them: a later write into a map can't lack it.
  * What the file holds stays; the rest reads as zeros. Where the file system can't reserve room, zeros are written. */
 static inline int rc_allocate(int fd, size_t len)
 {
-    static const uint8_t zeros[4096];
     off_t size = lseek(fd, 0, SEEK_END);
     if (size < 0)
         return errno;
@@ -125,14 +143,7 @@ static inline int rc_allocate(int fd, size_t len)
     if (lseek(fd, 0, SEEK_END) >= (off_t)len)
         return 0;
 #endif
-    while ((size_t)size < len) {
-        size_t step = len - (size_t)size < sizeof zeros ? len - (size_t)size : sizeof zeros;
-        int rc = rc_write_at(fd, zeros, step, (int64_t)size);
-        if (rc != 0)
-            return rc;
-        size += (off_t)step;
-    }
-    return 0;
+    return (size_t)size < len ? rc_write_zeros(fd, (size_t)size, len, 4096) : 0;
 }
 
 /* Map the first len bytes (> 0) of fd for reading and writing; *base is the caller's to unmap. */
@@ -176,6 +187,17 @@ static inline int rc_sync_map(uint8_t *base, size_t from, size_t to)
     if (from >= to)
         return 0;
     return msync(base + from, to - from, MS_SYNC) == 0 ? 0 : errno;
+}
+
+/* Let go of what the page cache has of fd from a position on, unless it waits to be written. A wish. */
+static inline void rc_forget_cache(int fd, size_t from)
+{
+#if defined(POSIX_FADV_DONTNEED)
+    (void)posix_fadvise(fd, (off_t)from, 0, POSIX_FADV_DONTNEED);
+#else
+    (void)fd;
+    (void)from;
+#endif
 }
 
 /* Make all that was written to fd durable, its times aside. */

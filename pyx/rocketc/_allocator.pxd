@@ -15,6 +15,8 @@ ctypedef struct Allocator:
     int64_t wanted          # offset of the file to make, -1: none
     int error               # why `wanted` could not be made: an errno
     int64_t ahead           # bytes behind wrote whose pages are kept ready; 0: none
+    size_t block            # bytes of the blocks of zeros that are written there
+    bint durable            # and synced
     bint warm               # the whole file is made ready, and locked in memory
     bint pooled             # files get a buffer
     bint fail_fast          # no buffer left: no file; else one without a buffer
@@ -29,4 +31,5 @@ cdef void allocator_stop(Allocator* a) noexcept nogil
 cdef void allocator_destroy(Allocator* a) noexcept nogil
 cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil
 cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil
+cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept nogil
 cdef void allocator_return(Allocator* a, uint8_t* buffer) noexcept nogil

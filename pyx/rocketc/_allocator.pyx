@@ -2,7 +2,10 @@
 """New files made ready off the put path: the next file before it is asked for, and the next pages of this one.
 
 A thread without Python makes the file that follows as soon as one is taken, so that a roll takes a pointer and no more.
-It also touches the pages in front of the writer, because the first write to a page costs a trip into the kernel.
+It also makes the pages in front of the writer ready, because the first write to a page costs a trip into the kernel:
+zeros in blocks, whose size becomes that of the page cache's folios (a sync writes whole folios, so they must be small),
+then mapped all at once. Nothing is written over what was appended: a window is claimed before, and who appends into it
+waits (allocator_reserve).
 Source: RocketMQ AllocateMappedFileService, TransientStorePool.
 """
 from libc.errno cimport ENOBUFS, ENOMEM, ETIMEDOUT
@@ -10,12 +13,13 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from rocketc._append_file cimport (
+    RC_OS_PAGE_BYTES,
     FileState,
     file_create,
     file_drop,
     file_hold,
     file_new,
-    file_populate,
+    file_prepare,
     file_release,
     file_shutdown,
     file_unlink,
@@ -40,10 +44,10 @@ from rocketc._service cimport (
     rc_service_wake,
 )
 from rocketc._status cimport RC_OK
-from rocketc._vm cimport rc_map_lock, rc_map_own, rc_unmap
+from rocketc._vm cimport rc_forget_cache, rc_map_lock, rc_map_own, rc_unmap
 
 cdef enum:
-    STEP_BYTES = 1 << 20        # pages made ready at a time: the thread notices new wishes in between
+    WINDOW_BYTES = 4 << 20      # made ready at a time: so long at most waits an appender that catches up
     PATH_BYTES = 4096
     IDLE_NS = 1000000000        # a failed file is tried again this often, and when it is asked for
 
@@ -147,8 +151,20 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
 
 
 cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
-    """Keep the pages in front of the writer of f ready, and make the file behind it."""
+    """Keep the pages in front of the writer of f, mapped, ready, and make the file behind it. NULL: make the first."""
+    if f == NULL:
+        pthread_mutex_lock(&a.mutex)
+        a.wanted = 0
+        pthread_mutex_unlock(&a.mutex)
+        rc_service_wake(&a.service)
+        return
     pthread_mutex_lock(&a.mutex)
+    f.ready = f.claimed = min(
+        (f.wrote + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, <int64_t>f.size,
+    )
+    f.wake_at = 0 if a.ahead > 0 else INT64_MAX
+    if f.fd >= 0:
+        rc_forget_cache(f.fd, <size_t>f.ready)      # what the recovery read ahead lies there in large folios
     a.current = f
     a.wanted = f.start + a.q.file_size
     a.error = RC_OK
@@ -183,6 +199,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
     """Make and map the file that begins at start, its name durable and its first pages ready."""
     cdef char path[PATH_BYTES]
     cdef FileState* f
+    cdef int64_t first
     cdef int rc = queue_path(a.q, start, path, PATH_BYTES)
     if rc != RC_OK:
         return rc
@@ -200,38 +217,62 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
         file_drop(f)
         return rc
     rc = queue_sync_folder(a.q, start)
-    if rc == RC_OK:
-        rc = file_populate(f, a.q.file_size if a.warm else a.ahead)
+    first = a.q.file_size if a.warm else min(a.ahead, <int64_t>WINDOW_BYTES)
+    first = min(first, a.q.file_size)
+    if rc == RC_OK and f.buffer == NULL and first > 0:
+        rc = file_prepare(f, 0, first, a.block, a.durable)
+        f.ready = f.claimed = first
     if rc != RC_OK:
         discard(a, f)
         return rc
     if a.warm:
         rc_map_lock(f.base, f.size)
-    f.wake_at = f.populated - a.ahead // 2 if a.ahead > 0 else INT64_MAX
+    f.wake_at = 0 if a.ahead > 0 and f.buffer == NULL else INT64_MAX
     file[0] = f
     return RC_OK
 
 
 cdef bint go_ahead(Allocator* a) noexcept nogil:
-    """Make a step's pages in front of the writer ready; True if there is more to do."""
+    """Make the next window in front of the writer ready; True if there may be more to do."""
     cdef FileState* f
-    cdef int64_t upto
+    cdef int64_t start, stop
+    cdef int rc
     pthread_mutex_lock(&a.mutex)
     f = a.current
-    if f == NULL or not file_hold(f):
+    if f == NULL or f.buffer != NULL or not file_hold(f):
         pthread_mutex_unlock(&a.mutex)
         return False
+    start = f.ready
+    stop = min((start // WINDOW_BYTES + 1) * WINDOW_BYTES, <int64_t>f.size)
+    if start >= stop or start >= rc_load_i64(&f.wrote) + a.ahead:
+        rc_store_i64(&f.wake_at, INT64_MAX if start >= stop else start - a.ahead)
+        pthread_mutex_unlock(&a.mutex)
+        file_release(f)
+        return False
+    f.claimed = stop
     pthread_mutex_unlock(&a.mutex)
-    upto = min(rc_load_i64(&f.wrote) + a.ahead, <int64_t>f.size)
-    if f.populated < upto and f.buffer == NULL:
-        file_populate(f, min(max(f.populated, rc_load_i64(&f.wrote)) + STEP_BYTES, upto))
-        rc_store_i64(&f.wake_at, f.populated - a.ahead // 2)
-    upto = min(rc_load_i64(&f.wrote) + a.ahead, <int64_t>f.size) - f.populated
-    if f.buffer != NULL or f.populated >= <int64_t>f.size:
-        rc_store_i64(&f.wake_at, INT64_MAX)
-        upto = 0
+    rc = file_prepare(f, start, stop, a.block, a.durable)
+    pthread_mutex_lock(&a.mutex)
+    f.claimed = stop if rc == RC_OK else <int64_t>f.size       # the disk is in trouble: a flush will tell
+    rc_store_i64(&f.ready, f.claimed)
+    pthread_cond_broadcast(&a.answered)
+    pthread_mutex_unlock(&a.mutex)
     file_release(f)
-    return upto > 0
+    return True
+
+
+cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept nogil:
+    """Whoever appends to f is about to write up to `stop`, beyond what is ready: nobody else may write there.
+
+    Waits while a window is being made; what is left then, the writer's own touch makes ready.
+    """
+    pthread_mutex_lock(&a.mutex)
+    while f.claimed > f.ready and stop > f.ready:
+        rc_cond_wait(&a.answered, &a.mutex, IDLE_NS)
+    if stop > f.ready:
+        f.claimed = min((stop + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, <int64_t>f.size)
+        rc_store_i64(&f.ready, f.claimed)
+    pthread_mutex_unlock(&a.mutex)
 
 
 cdef void* run(void* argument) noexcept nogil:

@@ -13,7 +13,8 @@ ctypedef struct FileState:
     int64_t wrote           # end of the last whole record; stored last, with release
     int64_t committed       # moved from the buffer into the file; without a buffer nobody looks at it
     int64_t flushed         # durable up to here
-    int64_t populated       # the pages before it are ready for writing
+    int64_t ready           # who appends may write before it without a look at the allocator
+    int64_t claimed         # the allocator writes zeros into [ready, claimed) right now, if that is not empty
     int64_t wake_at         # once wrote is here, more pages should be made ready
     int64_t store_timestamp  # ms, of the last record
     int64_t holds           # views and calls that use base, and 1 for the owner until file_shutdown
@@ -31,7 +32,7 @@ cdef void file_release(FileState* f) noexcept nogil
 cdef void file_drop(FileState* f) noexcept nogil
 cdef bint file_shutdown(FileState* f) noexcept nogil
 cdef int file_unlink(FileState* f) noexcept nogil
-cdef int file_populate(FileState* f, int64_t upto) noexcept nogil
+cdef int file_prepare(FileState* f, int64_t start, int64_t stop, size_t block, bint durable) noexcept nogil
 cdef int file_commit(FileState* f) noexcept nogil
 cdef int file_flush(FileState* f, int64_t upto) noexcept nogil
 cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil

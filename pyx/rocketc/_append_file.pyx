@@ -32,6 +32,7 @@ from rocketc._vm cimport (
     rc_sync_map,
     rc_unmap,
     rc_write_at,
+    rc_write_zeros,
 )
 
 from rocketc.errors import ClosedError
@@ -140,18 +141,23 @@ cdef int file_unlink(FileState* f) noexcept nogil:
     return RC_OK if unlink(f.path) == 0 else c_errno
 
 
-cdef int file_populate(FileState* f, int64_t upto) noexcept nogil:
-    """Make the pages before `upto` ready for writing, off the put path. One thread at a time."""
+cdef int file_prepare(FileState* f, int64_t start, int64_t stop, size_t block, bint durable) noexcept nogil:
+    """Make the pages of [start, stop) ready, so that a write there waits for nothing. Nobody else writes there.
+
+    block    bytes of the blocks of zeros that are written; 0: none are
+    durable  they are synced too: the first sync of a record there needs no change of the file's extents
+    Returns RC_OK or an errno.
+    """
     cdef rc_guard guard
-    cdef int rc
-    cdef int64_t since = f.populated if f.populated > rc_load_i64(&f.wrote) else rc_load_i64(&f.wrote)
-    upto = min(upto, <int64_t>f.size)
-    if f.buffer != NULL or since >= upto:
-        return RC_OK
-    enter_writing(&guard, f.base, f.size, &f.cut)
-    rc = rc_populate(f.base, <size_t>since, <size_t>upto)
-    guard_leave(&guard)
-    rc_store_i64(&f.populated, upto)
+    cdef int rc = RC_OK
+    if block > 0:
+        rc = rc_write_zeros(f.fd, <size_t>start, <size_t>stop, block)
+    if rc == RC_OK and durable:
+        rc = rc_sync_map(f.base, <size_t>start, <size_t>stop)
+    if rc == RC_OK:
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        rc = rc_populate(f.base, <size_t>start, <size_t>stop)
+        guard_leave(&guard)
     return rc
 
 

@@ -16,6 +16,7 @@ from rocketc._allocator cimport (
     allocator_follow,
     allocator_init,
     allocator_pool,
+    allocator_reserve,
     allocator_start,
     allocator_stop,
     allocator_take,
@@ -70,6 +71,8 @@ cdef enum:
     CHUNK_RECORDS = 256             # of put_many: so many, or so many bytes, go in under one hold of the put lock
     CHUNK_BYTES = 256 << 10
     AHEAD_BYTES = 16 << 20          # in front of the writer, whose pages are kept ready
+    SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block,
+    ASYNC_BLOCK_BYTES = 64 << 10    # and larger ones are made ready faster (bench/README.md, preparation)
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
@@ -101,6 +104,10 @@ cdef class CommitLog:
         check(flusher_init(&self.fl, self.q))
         self._ready = True
         self.a.ahead = 0 if config.prepare == "allocate" else min(AHEAD_BYTES, self.q.file_size)
+        self.a.block = ASYNC_BLOCK_BYTES
+        if config.flush == "sync":
+            self.a.block = SYNC_BLOCK_BYTES
+        self.a.durable = config.flush == "sync"
         self.a.warm = config.warm_maped_file_enable
         self.a.fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.fl.sync = config.flush == "sync"
@@ -144,9 +151,7 @@ cdef class CommitLog:
         check(allocator_start(&self.a))
         check(flusher_start(&self.fl))
         self._running = True
-        if last != NULL:
-            last.wake_at = 0 if self.a.ahead > 0 else INT64_MAX
-            allocator_follow(&self.a, last)
+        allocator_follow(&self.a, last)
 
     def stop(self):
         """End the threads, flush what is left, write the checkpoint; a file made ahead is deleted.
@@ -239,7 +244,7 @@ cdef class CommitLog:
         cdef FileState* f
         cdef uint8_t* to
         cdef int64_t pos, first, room, size = 0, now
-        cdef int i = 0, rc
+        cdef int i, rc, take = 0
         if whole:
             for i in range(n):
                 size += entries[i].size
@@ -260,9 +265,16 @@ cdef class CommitLog:
                 d.store_timestamp = now
             if d.born_timestamp < 0:
                 d.born_timestamp = d.store_timestamp
+            while take < n and pos + entries[take].size <= room:
+                if not whole and (take == CHUNK_RECORDS or pos - first >= CHUNK_BYTES):
+                    break
+                pos += entries[take].size
+                take += 1
+            if f.buffer == NULL and pos > rc_load_i64(&f.ready):
+                allocator_reserve(&self.a, f, pos)
+            pos = first
             enter_writing(&guard, f.base, f.size, &f.cut)
-            i = 0
-            while i < n and pos + entries[i].size <= room:
+            for i in range(take):
                 d.body = entries[i].body
                 d.body_len = entries[i].body_len
                 d.body_crc = entries[i].body_crc
@@ -272,23 +284,21 @@ cdef class CommitLog:
                 d.phy_offset = f.start + pos
                 rc = encode_record(to + pos, <size_t>entries[i].size, d, crc32)
                 if rc != RC_OK:
+                    take = i
                     break
                 pos += entries[i].size
                 d.queue_offset += advance
-                i += 1
-                if not whole and (i == CHUNK_RECORDS or pos - first >= CHUNK_BYTES):
-                    break
             guard_leave(&guard)
             if f.cut != 0:
                 rc = RC_FILE_CUT
-            elif i > 0:
+            elif take > 0:
                 self._publish(f, pos, d.store_timestamp)
-                self.appended += i
+                self.appended += take
                 self._last_end = f.start + pos
                 self.appended_bytes += pos - first
                 if out.count == 0:
                     out.phy_offset = f.start + first
-                out.count += i
+                out.count += take
                 out.size += pos - first
                 out.end = f.start + pos
                 out.store_timestamp = d.store_timestamp
@@ -352,6 +362,8 @@ cdef class CommitLog:
         cdef FileState* f = self._last
         cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
         cdef size_t room = f.size - <size_t>f.wrote
+        if f.buffer == NULL and f.wrote + RC_BLANK_BYTES > rc_load_i64(&f.ready):
+            allocator_reserve(&self.a, f, f.wrote + RC_BLANK_BYTES)
         enter_writing(&guard, f.base, f.size, &f.cut)
         if f.buffer != NULL:
             memset(to + f.wrote, 0, room)

@@ -343,7 +343,7 @@ cdef class MappedFileQueue:
             f = self.q.files[self.q.count - 1]
             if offset < f.start + self.q.file_size:
                 f.wrote = f.committed = f.flushed = max(offset - f.start, 0)
-                f.populated = 0
+                f.ready = f.claimed = 0
             self.q.wrote = self.q.flushed = min(offset, f.start + self.q.file_size)
         else:
             self.q.wrote = self.q.flushed = 0

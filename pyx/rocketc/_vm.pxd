@@ -7,6 +7,7 @@ cdef extern from "rocketc/vm.h" nogil:
         pass
     enum:
         RC_LARGE_BYTES
+        RC_ZERO_BLOCK_MAX
     int rc_map_read(int fd, size_t len, uint8_t** base) noexcept
     int rc_map_own(size_t len, uint8_t** base) noexcept
     int rc_map_grow(uint8_t** base, size_t len, size_t new_len) noexcept
@@ -15,6 +16,8 @@ cdef extern from "rocketc/vm.h" nogil:
     void rc_map_random(uint8_t* base, size_t len) noexcept
     void rc_map_let_go(uint8_t* base, size_t start, size_t stop) noexcept
     int rc_write_at(int fd, const uint8_t* p, size_t len, int64_t at) noexcept
+    int rc_write_zeros(int fd, size_t start, size_t stop, size_t block) noexcept
+    void rc_forget_cache(int fd, size_t start) noexcept
     int rc_allocate(int fd, size_t len) noexcept
     int rc_map_write(int fd, size_t len, uint8_t** base) noexcept
     int rc_populate(uint8_t* base, size_t start, size_t stop) noexcept

@@ -127,6 +127,17 @@ def test_write_at_writes_all_or_tells(tmp_path):
     assert native.rc_write_at(-1, b"abc", 3, 0) == errno.EBADF
 
 
+def test_zeros_are_written_over_a_part(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 10000)
+    fd = os.open(path, os.O_RDWR)
+    assert native.rc_write_zeros(fd, 3, 9000, 4096) == 0
+    native.rc_forget_cache(fd, 0)
+    assert path.read_bytes() == b"xxx" + bytes(8997) + b"x" * 1000
+    os.close(fd)
+    assert native.rc_write_zeros(-1, 0, 1, native.RC_ZERO_BLOCK_MAX) == errno.EBADF
+
+
 def test_sync_of_a_folder(tmp_path):
     assert native.rc_sync_folder(os.fsencode(tmp_path)) == 0
     assert native.rc_sync_folder(os.fsencode(tmp_path / "none")) == errno.ENOENT
