@@ -107,19 +107,21 @@ def hammer(tmp_path_factory):
     empty.write_text("int main(void) { return 0; }\n")
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # one sanitizer at a time
 
-    def build(source: Path, program: Path) -> str | None:
-        line = [*command, "-I", str(ROOT / "include"), str(source), "-o", str(program), "-pthread"]
+    def build(source: Path, program: str, *flags: str) -> str | None:
+        line = [*command, *flags, "-I", str(ROOT / "include"), str(source), "-o", str(folder / program), "-pthread"]
         done = subprocess.run(line, capture_output=True, text=True, env=env)
         return None if done.returncode == 0 else done.stderr
 
-    if why := build(empty, folder / "empty"):
+    if why := build(empty, "empty"):
         pytest.skip(f"the compiler has no thread sanitizer: {why.strip().splitlines()[-1]}")
     if subprocess.run([folder / "empty"], env=env, capture_output=True).returncode != 0:
         pytest.skip("programs with the thread sanitizer do not run on this system")
-    assert build(Path(__file__).with_name("hammer.c"), folder / "hammer") is None
+    source = Path(__file__).with_name("hammer.c")
+    assert build(source, "hammer") is None
+    assert build(source, "portable", "-U__linux__") is None
 
-    def run(*arguments) -> subprocess.CompletedProcess:
-        return subprocess.run([folder / "hammer", *map(str, arguments)], capture_output=True, text=True, env=env)
+    def run(*arguments, program: str = "hammer") -> subprocess.CompletedProcess:
+        return subprocess.run([folder / program, *map(str, arguments)], capture_output=True, text=True, env=env)
 
     return run
 
@@ -138,6 +140,12 @@ def test_thread_sanitizer(hammer, what):
 @pytest.mark.parametrize("what", HAMMERED)
 def test_thread_sanitizer_for_long(hammer, what, threads):
     done = hammer(what, threads, 10 * HAMMERED[what])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("what", ["reentrant", "reentrant-held"])
+def test_thread_sanitizer_of_the_lock_for_other_systems(hammer, what):
+    done = hammer(what, 8, HAMMERED[what], program="portable")
     assert (done.returncode, done.stderr) == (0, "")
 
 
