@@ -14,7 +14,14 @@ from collections import namedtuple
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
         pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, const void* attributes)
+    ctypedef struct pthread_mutexattr_t:
+        pass
+    enum:
+        PTHREAD_MUTEX_RECURSIVE
+    int pthread_mutexattr_init(pthread_mutexattr_t* kind)
+    int pthread_mutexattr_settype(pthread_mutexattr_t* kind, int type)
+    int pthread_mutexattr_destroy(pthread_mutexattr_t* kind)
+    int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* kind)
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
     int pthread_mutex_trylock(pthread_mutex_t* mutex)
     int pthread_mutex_lock(pthread_mutex_t* mutex)
@@ -334,8 +341,13 @@ cdef class PthreadLock(PutMessageLock):
     """What the system offers, for comparison."""
     cdef pthread_mutex_t _mutex
 
-    def __cinit__(self):
-        pthread_mutex_init(&self._mutex, NULL)
+    def __cinit__(self, bint recursive=False):
+        cdef pthread_mutexattr_t kind
+        pthread_mutexattr_init(&kind)
+        if recursive:
+            pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE)
+        pthread_mutex_init(&self._mutex, &kind)
+        pthread_mutexattr_destroy(&kind)
 
     def __dealloc__(self):
         pthread_mutex_destroy(&self._mutex)
