@@ -85,7 +85,17 @@ def class_path(release: str) -> str:
     sources = [SOURCES / "Peer.java", SOURCES / f"release{release[0]}" / "Release.java"]
     made = classes / "Peer.class"
     if not made.exists() or any(source.stat().st_mtime > made.stat().st_mtime for source in sources):
-        command = [tool("javac"), "-J-XX:TieredStopAtLevel=1", "-proc:none", "-cp", f"{lib}/*", "-d", str(classes)]
+        command = [
+            tool("javac"),
+            "-J-XX:TieredStopAtLevel=1",
+            "--release",
+            "11",
+            "-proc:none",
+            "-cp",
+            f"{lib}/*",
+            "-d",
+            str(classes),
+        ]
         subprocess.run([*command, *map(str, sources)], env=ENVIRONMENT, check=True)
     return f"{classes}:{lib}/*"
 
