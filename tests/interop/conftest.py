@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from interop import peer as rocketmq
 
-import rocketc
-
 pytest.register_assert_rewrite("interop.ledger")
 
 
@@ -16,8 +14,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("interop"))
-            if not hasattr(rocketc, "open"):
-                item.add_marker(pytest.mark.skip("rocketc.open is not there yet"))
 
 
 @pytest.fixture(scope="session")

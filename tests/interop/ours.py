@@ -21,7 +21,7 @@ from rocketc.config import StoreConfig
 Told = dict[str, Any]
 
 
-def open_store(root: Path, settings: Mapping[str, object]) -> "rocketc.MessageStore":
+def open_store(root: Path, settings: Mapping[str, object]) -> rocketc.MessageStore:
     """The store, with the same settings as RocketMQ's, those that rocketc knows."""
     text = "".join(f"{name}={value}\n" for name, value in settings.items())
     with warnings.catch_warnings():
@@ -30,7 +30,7 @@ def open_store(root: Path, settings: Mapping[str, object]) -> "rocketc.MessageSt
     return rocketc.open(root, config=config)
 
 
-def put(store: "rocketc.MessageStore", planned: Iterable[Told]) -> Iterator[Told]:
+def put(store: rocketc.MessageStore, planned: Iterable[Told]) -> Iterator[Told]:
     """Put messages and client batches; yields the store's answer to each."""
     for item in planned:
         first = item["batch"][0] if "batch" in item else item

