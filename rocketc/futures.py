@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import os
@@ -12,6 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rocketc._store import MessageStore, PutResult
 
 _LAZY = frozenset({"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"})
@@ -132,6 +133,8 @@ class LoopWaiters:
 
     def attach(self) -> None:
         """Serve the running loop. Raises RuntimeError if another one waits for messages."""
+        import asyncio  # here: who never awaits need not wait for it to be loaded
+
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return
