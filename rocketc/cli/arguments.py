@@ -1,4 +1,4 @@
-"""What options of the command line take: numbers, regular expressions, where to begin. Times are in times.py."""
+"""What options of the command line take: numbers, sizes, regular expressions, where to begin. Times are in times.py."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if number > self._most:
             self.fail(f"{number} is more than {self._most}", param, ctx)
         return number
+
+
+class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Bytes, or with a unit: 64MiB, 1G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number = value.upper().removesuffix("B").removesuffix("I")
+        shift = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
+        digits = number[:-1] if shift else number
+        if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits) << shift < 1 << 40:
+            self.fail(f"{value!r} is no size; such as 64MiB", param, ctx)
+        return int(digits) << shift
 
 
 class Regex(click.ParamType):  # type: ignore[type-arg, unused-ignore]

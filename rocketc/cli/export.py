@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import errno
 import json
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from rocketc._arrow import COLUMN_NAMES
-from rocketc.cli.arguments import Number
+from rocketc.cli.arguments import Number, Size
 from rocketc.cli.output import DamageNotes, Out, ends_quietly, note
 from rocketc.cli.progress import progress
 from rocketc.cli.selection import Selection, selects
+from rocketc.cli.signals import Ended, signals_raise
 from rocketc.cli.tables import many, show_size
 from rocketc.export import Export, ExportReport
 from rocketc.export.columns import ROW_GROUP_BYTES
@@ -40,45 +39,6 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             if names.count(name) > 1:
                 self.fail(f"{name!r} comes twice", param, ctx)
         return names
-
-
-class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Bytes, or with a unit: 64MiB, 1G."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        number = value.upper().removesuffix("B").removesuffix("I")
-        shift = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
-        digits = number[:-1] if shift else number
-        if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits) << shift < 1 << 40:
-            self.fail(f"{value!r} is no size; such as 64MiB", param, ctx)
-        return int(digits) << shift
-
-
-class _Ended(BaseException):
-    """SIGTERM or SIGHUP came."""
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """While entered, a signal that ends a process is an exception, so that nothing half done is left behind."""
-
-    def end(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise _Ended(number)
-
-    usual = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in usual.items():
-        if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
-            signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
 
 
 @click.command(
@@ -163,10 +123,10 @@ def export(
         except (ValueError, NotADirectoryError) as error:
             raise click.UsageError(str(error)) from None
         try:
-            with _signals_raise(), progress("exporting", scan.bytes) as tell:
+            with signals_raise(), progress("exporting", scan.bytes) as tell:
                 report = plan.run(tell)
-        except _Ended as error:
-            return 128 + int(error.args[0])
+        except Ended as error:
+            return error.code
         except ImportError as error:
             note(str(error))
             return 1

@@ -1,0 +1,77 @@
+"""Signals that end a process, Ctrl-C among them, where a command has something to put in order first."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_Handler = Callable[[int, "FrameType | None"], object]
+
+
+class Ended(BaseException):
+    """A signal that ends a process came; `code` is the exit code."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = 128 + number
+
+
+@contextmanager
+def _handled(numbers: tuple[signal.Signals, ...], handler: _Handler) -> Iterator[None]:
+    usual = {number: signal.getsignal(number) for number in numbers}
+    for number, before in usual.items():
+        if before in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP: so do we
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in usual.items():
+            signal.signal(number, before)
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """While entered, SIGTERM and SIGHUP raise Ended, so that nothing half done is left behind."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Ended(number)
+
+    with _handled((signal.SIGTERM, signal.SIGHUP), end):
+        yield
+
+
+class Stop:
+    """A signal ends the reading, and what was read is done well. A second one raises wherever it comes."""
+
+    def __init__(self) -> None:
+        self._asked: int | None = None
+        self._is_waiting = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """While entered, SIGINT, SIGTERM and SIGHUP are for this object; leave it when all is in order."""
+        with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._come):
+            yield
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        again, self._asked = self._asked is not None, number
+        if again or self._is_waiting:
+            raise Ended(number)
+
+    def check(self) -> None:
+        """Raise Ended if a signal came."""
+        if self._asked is not None:
+            raise Ended(self._asked)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While entered, a signal raises Ended at once: here nothing can be lost."""
+        try:
+            self._is_waiting = True
+            self.check()
+            yield
+        finally:
+            self._is_waiting = False
