@@ -42,7 +42,8 @@ def completion(shell: str) -> int:
 def complete_topic(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The topics of the stores that the command line names so far, by the folders of their consume queues."""
     found = set()
-    for path in [*(context.params.get("path") or ()), *context.args]:  # in args if the line ends with -t
+    named = [context.params.get("store"), *(context.params.get("path") or ())]
+    for path in filter(None, [*named, *context.args]):  # in args if the line ends with -t
         for kind in _TOPIC_FOLDERS:
             with suppress(OSError):
                 found.update(os.listdir(os.path.join(path, kind)))

@@ -16,6 +16,8 @@ COMMANDS = {
     "stats": "Count messages and bytes by topic, tag, host, hour.",
     "verify": "Check every record, and whether any is missing.",
     "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
+    "put": "Put lines, files or JSON lines into a store.",
+    "bench": "Measure a store beside this machine's memory and disk.",
     "decode-id": "Say what a message id says.",
     "completion": "Print what makes your shell complete words.",
 }
@@ -60,13 +62,13 @@ Examples:
   rocketc cat /data/store -t orders --from -15m --json | jq .keys
   rocketc export /data/store -o lake/ --partition-by topic,date
 
-Nothing is ever written to a store. Results go to stdout, all else to stderr.
+Only put writes to a store. Results go to stdout, all else to stderr.
 Exit code: 0 fine, 1 damage or nothing to read, 2 wrong usage.""",
 )
 @click.version_option(package_name="rocketc", prog_name="rocketc", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Read the message store of Apache RocketMQ: live, copied or damaged, without a broker."""
+    """Read the message store of Apache RocketMQ: live, copied or damaged, without a broker; and write one."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

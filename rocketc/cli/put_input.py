@@ -1,0 +1,235 @@
+"""What `rocketc put` reads: lines of stdin or of files, whole files, or JSON lines as `cat` and `export` write them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+import zlib
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rocketc.errors import IllegalMessageError, StoreIOError
+
+BLOCK_BYTES = 1 << 20
+
+# What becomes of a JSON line's values: argument of store.put(), and type. Those that the store gives anew are in _ANEW.
+_PLAIN: dict[str, tuple[str, type]] = {
+    "topic": ("topic", str),
+    "queueId": ("queue_id", int),
+    "flag": ("flag", int),
+    "sysFlag": ("sys_flag", int),
+    "bornTimestamp": ("born_timestamp", int),
+    "reconsumeTimes": ("reconsume_times", int),
+    "preparedTransactionOffset": ("prepared_transaction_offset", int),
+}
+_BODIES: dict[str, Callable[[str], bytes]] = {
+    "body": str.encode,
+    "bodyBase64": lambda text: b64decode(text, validate=True),
+    "bodyHex": bytes.fromhex,
+}
+_ANEW = {"queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"}
+_KNOWN = {*_PLAIN, *_BODIES, *_ANEW, "keys", "tags", "properties", "bornHost", "bodyCRC"}
+
+_HOST = re.compile(r"(?:([0-9.]+)|\[([0-9A-Fa-f:.]+)\]):([0-9]{1,10})", re.ASCII)
+
+_FLAGS_V6 = 0x30  # of sysFlag: how hosts are stored, which the store itself says
+_FLAGS_BODY = 0x7C1  # what the stored body is: compressed, an inner batch
+
+Waiting = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines that were read at once, or one whole file.
+
+    file   name of the input
+    first  number of its first line, from 1; 0: it is a whole file
+    lines  without their newlines
+    read   bytes of all inputs up to here
+    """
+
+    file: str
+    first: int
+    lines: list[bytes]
+    read: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all its lines."""
+        return sum(map(len, self.lines))
+
+    def place(self, i: int) -> str:
+        """Where a line is, for a message about it."""
+        return f"{self.file}, line {self.first + i}" if self.first else self.file
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """The descriptor of an input; `-` is stdin."""
+    if path == "-":
+        if sys.stdin is None:
+            raise StoreIOError(9, "stdin is closed", "stdin")
+        yield sys.stdin.fileno()
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, path) from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def total_bytes(paths: Sequence[str]) -> int | None:
+    """Bytes of all inputs; None if one is no regular file. Raises StoreIOError for one that can't be read."""
+    total = 0
+    for path in paths:
+        with _opened(path) as fd:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                return None
+            total += info.st_size
+    return total
+
+
+def _name(path: str) -> str:
+    return "stdin" if path == "-" else path
+
+
+def _read(fd: int, path: str, waiting: Waiting) -> bytes:
+    try:
+        with waiting():
+            return os.read(fd, BLOCK_BYTES)
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, _name(path)) from None
+
+
+def lines(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Block]:
+    """The lines of the inputs, as they come: nothing waits for a block to fill.
+
+    longest  bytes of a line; raises IllegalMessageError for a longer one, and has not read much more by then
+    waiting  a context that is entered while an input is read
+    The newline ends a line and is no part of it; a last line without one is one too.
+    """
+    read = 0
+    for path in paths:
+        rest: list[bytes] = []  # of a line whose end was not read yet
+        waits = 0
+        first = 1
+        with _opened(path) as fd:
+            while data := _read(fd, path, waiting):
+                read += len(data)
+                head, *more = data.split(b"\n")
+                rest.append(head)
+                waits += len(head)
+                if more:
+                    found = [b"".join(rest), *more[:-1]]
+                    rest, waits = [more[-1]], len(more[-1])
+                    yield _short(Block(_name(path), first, found, read), longest)
+                    first += len(found)
+                if waits > longest:
+                    _short(Block(_name(path), first, [b"".join(rest)], read), longest)
+            if waits:
+                yield _short(Block(_name(path), first, [b"".join(rest)], read), longest)
+
+
+def _short(block: Block, longest: int) -> Block:
+    """The block, if none of its lines is too long."""
+    for i, line in enumerate(block.lines):
+        if len(line) > longest:
+            raise IllegalMessageError(f"{block.place(i)}: longer than {longest} bytes")
+    return block
+
+
+def whole(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Block]:
+    """Each input as one line, whatever is in it. Raises as lines() does."""
+    read = 0
+    for path in paths:
+        parts: list[bytes] = []
+        size = 0
+        with _opened(path) as fd:
+            while data := _read(fd, path, waiting):
+                parts.append(data)
+                size += len(data)
+                if size > longest:
+                    raise IllegalMessageError(f"{_name(path)}: longer than {longest} bytes")
+        read += size
+        yield Block(_name(path), 0, [b"".join(parts)], read)
+
+
+def message_of(line: bytes) -> dict[str, Any]:
+    """The arguments of store.put() that a JSON line says.
+
+    The store gives a message its offsets, its store time, its host and its id; what the line says of those is passed
+    over. Raises ValueError for a line that says something else than `cat --json` does.
+
+    >>> message_of(b'{"topic":"orders","queueId":3,"keys":"k1","body":"hello","physicalOffset":4096}')
+    {'topic': 'orders', 'queue_id': 3, 'body': b'hello', 'properties': {'KEYS': 'k1'}}
+    """
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ValueError("no JSON object")
+    if unknown := [key for key in given if key not in _KNOWN]:
+        raise ValueError(f"a message has no {unknown[0]!r}; there are {', '.join(sorted(_KNOWN))}")
+    given = {key: value for key, value in given.items() if value is not None}
+    made: dict[str, Any] = {}
+    for key, (argument, kind) in _PLAIN.items():
+        if key in given:
+            made[argument] = _typed(key, given[key], kind)
+    made["body"] = _body(given)
+    if (properties := _properties(given)) is not None:
+        made["properties"] = properties
+    if "bornHost" in given:
+        made["born_host"] = _host(_typed("bornHost", given["bornHost"], str))
+    if "sys_flag" in made:
+        made["sys_flag"] &= ~(_FLAGS_V6 if _is_as_stored(given, made["body"]) else _FLAGS_V6 | _FLAGS_BODY)
+    return made
+
+
+def _typed(key: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{key} is {value!r}, which is no {'text' if kind is str else 'whole number'}")
+    return value
+
+
+def _body(given: dict[str, Any]) -> bytes:
+    said = [key for key in _BODIES if key in given]
+    if len(said) != 1:
+        raise ValueError(f"one of {', '.join(_BODIES)} says the body; there is {' and '.join(said) or 'none'}")
+    [key] = said
+    try:
+        return _BODIES[key](_typed(key, given[key], str))
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _properties(given: dict[str, Any]) -> dict[str, str] | None:
+    found = given.get("properties", {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("properties is no object with texts in it")
+    for key, name in (("keys", "KEYS"), ("tags", "TAGS")):
+        if key in given:
+            found = {**found, name: _typed(key, given[key], str)}
+    return found or None
+
+
+def _host(text: str) -> tuple[str, int]:
+    match = _HOST.fullmatch(text)
+    if match is None:
+        raise ValueError(f"bornHost is {text!r}, not as in 127.0.0.1:10911 or [::1]:10911")
+    return match[1] or match[2], int(match[3])
+
+
+def _is_as_stored(given: dict[str, Any], body: bytes) -> bool:
+    """Whether the body is the stored one, and not one that was decompressed or taken out of a batch."""
+    return "bodyCRC" not in given or given["bodyCRC"] == zlib.crc32(body) & 0x7FFFFFFF
