@@ -36,6 +36,10 @@ cdef class MessageStore:
     cdef object __weakref__
     cdef int _enter(self) except -1
     cdef void _leave(self) noexcept
+    cdef PutResult _put(
+        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
+        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+    )
     cdef PutResult _append(self, Call* c, list keep, str topic, Entry* entries, int n, bint whole, bint wait)
     cdef PutResult _put_bodies(self, Call* c, list keep, str topic, tuple bodies, int32_t flag)
     cdef PutResult _put_rows(self, Call* c, list keep, str topic, list rows, bint whole)

@@ -242,7 +242,7 @@ cdef class MessageStore:
         )
         return self._waiters.wait(r, self._sync and wait_store_ok)
 
-    def _put(
+    cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
         born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
     ):
