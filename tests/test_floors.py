@@ -22,11 +22,12 @@ FLOORS = """
     7   _allocator _arrow _audit _columns _consume_queue _index_file _recover
     8   _flusher _reader _tally
     9   _commit_log paths arrow
-    10  scan recovery _store
-    11  futures verify export salvage rebuild tally
-    12  store
-    13  spark cli __init__
-    14  __main__
+    10  scan recovery _bodies
+    11  _store verify export salvage rebuild tally
+    12  futures
+    13  store
+    14  spark cli __init__
+    15  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

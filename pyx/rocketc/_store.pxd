@@ -1,6 +1,7 @@
 """MessageStore: put, flush, close."""
 from libc.stdint cimport int32_t, int64_t
 
+from rocketc._bodies cimport Bodies
 from rocketc._commit_log cimport Appended, CommitLog, Entry
 from rocketc._draft cimport Call, Drafter
 
@@ -41,7 +42,7 @@ cdef class MessageStore:
         born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
     )
     cdef PutResult _append(self, Call* c, list keep, str topic, Entry* entries, int n, bint whole, bint wait)
-    cdef PutResult _put_bodies(self, Call* c, list keep, str topic, tuple bodies, int32_t flag)
+    cdef PutResult _put_bodies(self, Call* c, list keep, str topic, Bodies bodies, int32_t flag)
     cdef PutResult _put_rows(self, Call* c, list keep, str topic, list rows, bint whole)
     cdef object _status_of(self, int rc)
     cdef object _wait(self, int64_t end, int64_t until)

@@ -19,6 +19,7 @@ from posix.unistd cimport usleep
 
 from rocketc._append_file cimport View
 from rocketc._atomic cimport rc_add_i64, rc_load_i64
+from rocketc._bodies cimport Bodies
 from rocketc._commit_log cimport Appended, CommitLog, Entry
 from rocketc._draft cimport Call, Drafter, illegal, number_of, property_of
 from rocketc._flusher cimport flusher_flush, flusher_wait, flusher_wake
@@ -336,44 +337,28 @@ cdef class MessageStore:
         self._drafter.draft(
             &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
-        if hasattr(bodies, "__arrow_c_array__"):
-            bodies = _values_of(bodies)
-        return self._put_bodies(&c, keep, topic, tuple(bodies), flag)
+        return self._put_bodies(&c, keep, topic, Bodies(bodies), flag)
 
-    cdef PutResult _put_bodies(self, Call* c, list keep, str topic, tuple bodies, int32_t flag):
+    cdef PutResult _put_bodies(self, Call* c, list keep, str topic, Bodies bodies, int32_t flag):
         cdef Entry* entries
-        cdef Py_buffer* views = NULL
-        cdef Py_ssize_t total = len(bodies), done = 0, i, n
-        cdef int viewed = 0
+        cdef Py_ssize_t done = 0
+        cdef int i, n
         cdef PutResult first = None, r
-        if total == 0:
+        if bodies.count == 0:
             raise illegal("no messages")
-        n = min(total, MANY)
-        entries = <Entry*>malloc(<size_t>n * sizeof(Entry))
+        entries = <Entry*>malloc(<size_t>min(bodies.count, MANY) * sizeof(Entry))
         if entries == NULL:
             raise MemoryError
         try:
-            while done < total:
-                n = min(total - done, MANY)
+            while done < bodies.count:
+                n = <int>min(bodies.count - done, MANY)
                 for i in range(n):
-                    body = bodies[done + i]
                     entries[i].flag = flag
                     entries[i].props = c.d.props
                     entries[i].props_len = c.d.props_len
-                    if PyBytes_CheckExact(body):
-                        entries[i].body = <const uint8_t*>PyBytes_AS_STRING(body)
-                        entries[i].body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
-                        continue
-                    if views == NULL:
-                        views = <Py_buffer*>malloc(<size_t>min(total, MANY) * sizeof(Py_buffer))
-                        if views == NULL:
-                            raise MemoryError
-                    PyObject_GetBuffer(body, &views[viewed], PyBUF_SIMPLE)
-                    entries[i].body = <const uint8_t*>views[viewed].buf
-                    entries[i].body_len = <int32_t>min(views[viewed].len, INT32_MAX)
-                    viewed += 1
+                bodies.fill(done, n, entries)
                 try:
-                    r = self._append(c, keep, topic, entries, <int>n, False, done + n == total)
+                    r = self._append(c, keep, topic, entries, n, False, done + n == bodies.count)
                 except RocketcError as error:
                     error.count = done + getattr(error, "count", 0)
                     raise
@@ -386,15 +371,10 @@ cdef class MessageStore:
                     first.store_timestamp = r.store_timestamp
                     first.status = r.status
                 done += n
-                while viewed > 0:
-                    viewed -= 1
-                    PyBuffer_Release(&views[viewed])
+                PyErr_CheckSignals()
             return first
         finally:
-            while viewed > 0:
-                viewed -= 1
-                PyBuffer_Release(&views[viewed])
-            free(views)
+            bodies.release()
             free(entries)
 
     cdef PutResult _put_rows(self, Call* c, list keep, str topic, list rows, bint whole):
@@ -708,11 +688,3 @@ cdef class MessageStore:
     def _notify(self, int fd, int64_t at):
         """For LoopWaiters: write to fd once all before `at` is durable; a store that has failed tells at once."""
         self.log.notify(fd, at)
-
-
-def _values_of(array):
-    """The values of an Arrow array of binary or string; a null is an empty body."""
-    import pyarrow
-
-    values = pyarrow.array(array).cast(pyarrow.binary()).to_pylist()
-    return [b"" if value is None else value for value in values]
