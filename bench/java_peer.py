@@ -1,13 +1,15 @@
 """The Java peer: RocketMQ's own decoder and java.util.zip.CRC32, in a JVM that stays alive and warm.
 
     java = java_peer.start("scan", "crc", *log.files)      # None, and a note on stderr, if there is no Java
-    seconds, records, checksum = java.round()
+    seconds, records, checksum, more = java.round()
+    java = java_peer.start("put", dir="/some/dir", body=128, release="4.9.7")     # key=value commands
 
 The commands are those of java/src/main/java/bench/Main.java. One JVM measures one thing.
 The first use of a release fetches its jars through Maven; jars and classes stay in build/bench-java.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,10 +18,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 RELEASE = "5.3.3"
+RELEASES = ("4.9.7", "5.3.3")  # the one that writes faster first
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "java"
 CACHE = HERE.parent / "build" / "bench-java"
 HEAP = "1g"  # that of a mid-size broker
+LOGGING = SOURCES / "src" / "main" / "resources" / "quiet-logback.xml"
+QUIET = [f"-D{name}={LOGGING}" for name in ("rmq.logback.configurationFile", "logback.configurationFile")]
+OPENED = "java.lang java.nio java.util sun.nio.ch jdk.internal.ref jdk.internal.misc".split()  # noqa: SIM905
+OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]  # RocketMQ's mapped files need them
 GET_JAVA = "on Debian: apt-get install openjdk-17-jdk-headless maven"
 
 
@@ -27,6 +34,7 @@ class Round(NamedTuple):
     seconds: float
     records: int
     checksum: int
+    more: dict[str, float]  # other figures of the round, by the names of Put.java
 
 
 class JavaPeer:
@@ -45,6 +53,11 @@ class JavaPeer:
             while time.perf_counter() < ready:
                 self._go()
         return self._go()
+
+    def once(self) -> Round:
+        """The first and only round: what is made but once needs no warming up."""
+        self._warm = -1
+        return self.round()
 
     def seconds(self) -> float:
         """One round as a side of common.measure."""
@@ -70,18 +83,20 @@ class JavaPeer:
         self.close()
 
 
-def start(*command, release=RELEASE, warm=3.0, heap=HEAP) -> JavaPeer | None:
+def start(*command, release=RELEASE, warm=3.0, heap=HEAP, **options) -> JavaPeer | None:
     """A peer for one command of bench.Main, or None, said on stderr, if Java can't be had here.
 
-    heap    is touched before we begin: Java then never waits for fresh memory
+    heap     is touched before we begin: Java then never waits for fresh memory
+    options  those that the command takes as key=value; True and False as Java spells them
     """
     try:
         class_path = build(release)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"bench: the rows against Java are left out: {error}", file=sys.stderr)
         return None
-    flags = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+AlwaysPreTouch"]
-    return JavaPeer(["java", *flags, "-cp", class_path, "bench.Main", *map(str, command)], warm)
+    flags = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+AlwaysPreTouch", f"-Duser.home={CACHE / 'home'}", *QUIET, *OPENS]
+    words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()]
+    return JavaPeer(["java", *flags, "-cp", class_path, "bench.Main", *map(str, command), *words], warm)
 
 
 def build(release) -> str:
@@ -90,7 +105,8 @@ def build(release) -> str:
         if shutil.which(tool) is None:
             raise FileNotFoundError(f"{tool} is missing; {GET_JAVA}")
     jars, classes = CACHE / release / "jars", CACHE / release / "classes"
-    if not jars.is_dir():
+    pom = SOURCES / "pom.xml"
+    if not jars.is_dir() or jars.stat().st_mtime < pom.stat().st_mtime:
         fresh = jars.with_suffix(".new")  # a broken download leaves no half-filled folder behind
         shutil.rmtree(fresh, ignore_errors=True)
         _run(
@@ -98,13 +114,15 @@ def build(release) -> str:
             "-q",
             "-B",
             "-f",
-            SOURCES / "pom.xml",
+            pom,
             f"-Drmq.version={release}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={fresh}",
         )
+        shutil.rmtree(jars, ignore_errors=True)
         fresh.rename(jars)
+        os.utime(jars)
     sources = sorted(SOURCES.rglob("*.java"))
     built = classes / "bench" / "Main.class"
     if not built.exists() or built.stat().st_mtime < max(s.stat().st_mtime for s in sources):

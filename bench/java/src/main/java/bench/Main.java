@@ -5,6 +5,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.stream.Collectors;
 
 /**
  * One JVM measures one thing, so that no other work spoils what the JIT has learnt.
@@ -12,6 +13,9 @@ import java.util.Locale;
  * <pre>
  * java bench.Main scan skip|body|crc|digest FILE...    MessageDecoder over commit log files
  * java bench.Main crc heap|direct SIZE                 java.util.zip.CRC32
+ * java bench.Main put KEY=VALUE...                     DefaultMessageStore: see Put
+ * java bench.Main load KEY=VALUE...                    recovery: see Load
+ * java bench.Main fill KEY=VALUE...                    makes a store: see Fill
  * </pre>
  *
  * Each line "go" on standard input runs one round and prints one JSON line; the end of the input ends it.
@@ -20,16 +24,29 @@ public final class Main {
     private Main() {
     }
 
-    public static void main(String[] argv) throws Exception {
+    public static void main(String[] argv) {
+        try {
+            serve(argv);
+            System.exit(0);
+        } catch (Throwable e) {
+            e.printStackTrace();
+            System.exit(1);                     // RocketMQ leaves threads behind that would keep the JVM
+        }
+    }
+
+    private static void serve(String[] argv) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err);              // whatever a library prints must not mix with the answers
-        if (argv.length < 3) {
-            System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE");
+        if (argv.length < 2) {
+            System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE | put|load|fill KEY=VALUE...");
             System.exit(2);
         }
         Round round = switch (argv[0]) {
             case "scan" -> new Scan(argv[1], Arrays.copyOfRange(argv, 2, argv.length));
             case "crc" -> new Crc(argv[1], Integer.parseInt(argv[2]));
+            case "put" -> new Put(new Args(argv, 1));
+            case "load" -> new Load(new Args(argv, 1));
+            case "fill" -> new Fill(new Args(argv, 1));
             default -> throw new IllegalArgumentException(argv[0]);
         };
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
@@ -38,9 +55,13 @@ public final class Main {
                 throw new IllegalArgumentException("expected go: " + line);
             }
             Round.Result r = round.run();
-            answers.printf(Locale.ROOT, "{\"seconds\":%.9f,\"records\":%d,\"checksum\":%d}%n",
-                r.seconds(), r.records(), r.checksum());
+            String more = r.more().entrySet().stream()
+                .map(e -> String.format(Locale.ROOT, "\"%s\":%.6f", e.getKey(), e.getValue()))
+                .collect(Collectors.joining(","));
+            answers.printf(Locale.ROOT, "{\"seconds\":%.9f,\"records\":%d,\"checksum\":%d,\"more\":{%s}}%n",
+                r.seconds(), r.records(), r.checksum(), more);
             answers.flush();
         }
+        round.close();
     }
 }

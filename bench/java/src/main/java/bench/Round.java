@@ -1,10 +1,22 @@
 package bench;
 
+import java.util.Map;
+
 /** The one thing that this JVM measures. */
 interface Round {
-    /** What one round took and gave; the checksum proves that the work was done, and done right. */
-    record Result(double seconds, long records, long checksum) {
+    /**
+     * What one round took and gave; the checksum proves that the work was done, and done right.
+     * more: other figures of the same round by name, such as cpu_us (of the whole JVM, for each message) and p99_us.
+     */
+    record Result(double seconds, long records, long checksum, Map<String, Double> more) {
+        Result(double seconds, long records, long checksum) {
+            this(seconds, records, checksum, Map.of());
+        }
     }
 
     Result run() throws Exception;
+
+    /** At the end of the input. */
+    default void close() throws Exception {
+    }
 }

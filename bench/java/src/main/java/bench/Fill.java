@@ -1,0 +1,40 @@
+package bench;
+
+import java.util.Map;
+import org.apache.rocketmq.store.AppendMessageResult;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.PutMessageResult;
+
+/**
+ * One store of mib MiB, closed in good order; records: what it holds, checksum: the log's end.
+ *
+ * <pre>dir= body=1024 mib=1024 filemib=1024</pre>
+ */
+final class Fill implements Round {
+    private final Args args;
+
+    Fill(Args args) {
+        this.args = args;
+    }
+
+    @Override
+    public Result run() throws Exception {
+        DefaultMessageStore store = Stores.start(args);
+        int body = args.number("body", 1024);
+        Maker maker = new Maker(body, args.number("queues", 4), 0);
+        long limit = ((long) args.number("mib", 1024) << 20) - 65536;
+        long records = 0;
+        long end = 0;
+        long start = System.nanoTime();
+        while (end < limit) {
+            PutMessageResult result = store.putMessage(maker.make());
+            Stores.demand(result);
+            AppendMessageResult appended = result.getAppendMessageResult();
+            end = appended.getWroteOffset() + appended.getWroteBytes();
+            records++;
+        }
+        Stores.waitDispatched(store);
+        store.shutdown();
+        return new Result((System.nanoTime() - start) / 1e9, records, end, Map.of());
+    }
+}
