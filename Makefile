@@ -58,6 +58,7 @@ test-long: setup  ## the long tests, then the tests under the address and undefi
 
 bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run
 	@tools/setup.sh valgrind
+	@tools/setup.sh peers >&2
 	@for script in bench/bench_*.py bench/instructions.py; do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
 
 lint: lint-python lint-cython lint-c lint-types  ## ruff, cython-lint, clang-format, stubtest, mypy

@@ -411,8 +411,8 @@ class Bench:
         their_work: float | None = None,
         also: tuple[float, str] | None = None,
         check: Callable[[], object] | None = None,
-    ):
-        """Check, measure and print one row.
+    ) -> int:
+        """Check, measure and print one row; return how many pairs were measured, 0 if it is left out.
 
         work    what one round of ours does, in unit without its "/s": 2.3 for 2.3 million records in M/s.
                 Of a unit that begins with "ns" it is the number of things that share the time
@@ -421,8 +421,8 @@ class Bench:
         check   called once before the clock; raises (see same) if the two sides don't do the same
         ratio   ours over theirs as speeds, the median of the pairs: >= goal is good
         """
-        if self.args.only.lower() not in f"{case} {against}".lower():
-            return
+        if not self.wanted(case, against):
+            return 0
         if check:
             check()
         busy, began = _busy(), clock()
@@ -438,6 +438,11 @@ class Bench:
         if others > 0.3:
             note = f"{others:.1f} other cores were busy meanwhile; repeat this row"
             print(f"{self.name}: {case}, against {against}: {note}", file=sys.stderr)
+        return len(pairs)
+
+    def wanted(self, case: str, against: str) -> bool:
+        """Whether --only lets this row through."""
+        return self.args.only.lower() in f"{case} {against}".lower()
 
     def show(
         self,

@@ -83,6 +83,35 @@ def messages(body: int) -> Callable[[str], int]:
     return work
 
 
+def putting(body: int) -> Callable[[str], int]:
+    """put without waiting for the disk: one call a message."""
+    text, put = b"x" * body, writable().put
+
+    def work(which: str) -> int:
+        for n in range(CALLS[which]):
+            put("BenchTopic", text, tags="TagA", keys="order-4711", queue_id=n % 4)
+        return CALLS[which]
+
+    return work
+
+
+def putting_many(body: int) -> Callable[[str], int]:
+    bodies, put_many = [b"x" * body] * 100, writable().put_many
+
+    def work(which: str) -> int:
+        for n in range(CALLS[which] // 25):
+            put_many("BenchTopic", bodies, tags="TagA", queue_id=n % 4)
+        return CALLS[which] * 4
+
+    return work
+
+
+def writable():
+    """A store whose background threads have little to do while we count: they are counted too."""
+    quiet = {"flush_interval_commit_log": 60_000, "mapped_file_size_commit_log": 64 * MIB}
+    return rocketc.open(tempfile.mkdtemp(dir="."), flush="async", **quiet)
+
+
 def crc32(size: int, way: str) -> Callable[[str], int]:
     library, data, out = native.load(), bytes(range(256)) * (size // 256 + 1), ctypes.c_uint32()
     number = ["table", "pclmul", "vpclmul256", "vpclmul512", "arm64"].index(way)
@@ -107,6 +136,10 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "columns: all but the map; CRC, 256 B": lambda: columns(256, columns=ALL_BUT_MAP),
     "columns: all; CRC, 256 B": lambda: columns(256),
     "messages; CRC, 256 B": lambda: messages(256),
+    "put, 128 B": lambda: putting(128),
+    "put, 1 KiB": lambda: putting(1024),
+    "put_many, 128 B": lambda: putting_many(128),
+    "put_many, 1 KiB": lambda: putting_many(1024),
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),
     "CRC of 1 KiB": lambda: crc32(1024, CRC_WAY),
     "CRC of 1 KiB by table": lambda: crc32(1024, "table"),

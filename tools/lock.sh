@@ -1,9 +1,19 @@
 #!/bin/sh
-# Write requirements-dev.lock: one version of everything that pyproject.toml asks for, for Python 3.10 and up.
+# Write requirements-dev.lock: one version of everything that pyproject.toml asks for, for Python 3.10 and up,
+# and requirements-bench.lock: the same of what only `make bench` needs.
 set -eu
 cd "$(dirname "$0")/.."
 command -v uv >/dev/null 2>&1 || { echo "lock: uv is missing; install it with: pip install uv" >&2; exit 1; }
-uv pip compile --quiet --universal --upgrade --no-python-downloads --python-version 3.10 --all-extras --group dev \
-    --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements-dev.lock.new
-{ echo "# Written by \`make lock\` from pyproject.toml: all extras and the group dev, for Python 3.10 and up."; cat requirements-dev.lock.new; } >requirements-dev.lock
-rm -f requirements-dev.lock.new
+
+# write FILE WHAT OPTION...: pin what the options of uv choose.
+write() {
+    file=$1 what=$2
+    shift 2
+    uv pip compile --quiet --universal --upgrade --no-python-downloads --python-version 3.10 "$@" \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o "$file.new"
+    { echo "# Written by \`make lock\` from pyproject.toml: $what, for Python 3.10 and up."; cat "$file.new"; } >"$file"
+    rm -f "$file.new"
+}
+
+write requirements-dev.lock "all extras and the group dev" --all-extras --group dev pyproject.toml
+write requirements-bench.lock "the group bench" --group bench

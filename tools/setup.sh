@@ -5,6 +5,7 @@
 #   tools/setup.sh editable           the rocketc package and command in .venv, pointing at this folder
 #   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
+#   tools/setup.sh peers              what the benches measure us against, in .venv
 #   tools/setup.sh arm64              a compiler and an emulator, to test what only arm64 runs
 set -eu
 cd "$(dirname "$0")/.."
@@ -91,6 +92,11 @@ extensions() {
 
 valgrind() {
     need "valgrind" "valgrind" "(there is none for macOS; use Linux)" command -v valgrind
+}
+
+peers() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock ||
+        say "the peers can't be installed here: the benches leave out their rows"
 }
 
 arm64() {

@@ -1,0 +1,356 @@
+"""How fast, and how evenly, are messages put without waiting for the disk?"""
+
+import mmap
+import os
+import statistics
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+
+import java_peer
+from common import MIB, Bench, clock, same, timed
+from writing import (
+    BATCH,
+    GIB,
+    QUEUES,
+    TAG,
+    TOPIC,
+    JavaSide,
+    Side,
+    Steady,
+    details,
+    figures,
+    less_is_better,
+    peer,
+    percentiles,
+    scratch,
+    text,
+)
+
+import rocketc
+
+SIZES = {"128 B": 128, "1 KiB": 1024}
+ROLL_GOAL = 1000.0  # us: what a put may take that begins a new file
+COPY_ROOM = 256 * MIB  # memcpy's target: far beyond the caches
+
+bench = Bench("append", __doc__)
+bench.rounds = 5 if bench.quick else 7
+PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # a round
+PEER_PUTS = {"lmdb": 40_000, "rocksdict": 40_000, "sqlite": 8000}
+if not bench.quick:
+    PEER_PUTS = {"lmdb": 200_000, "rocksdict": 200_000, "sqlite": 30_000}
+
+
+# ---------------------------------------------------------------- our side
+class Ours:
+    """A store and the loops of a user who writes them in Python; folder is gone with the row."""
+
+    def __init__(self, folder: Path, body: int, **options):
+        self.body, self.put_so_far = text(body), 0
+        self.path = folder / "rocketc"
+        self.store = rocketc.open(self.path, flush="async", **options)
+        self._bodies = [self.body] * BATCH
+
+    def put(self, times: int):
+        """As Java's Maker does: a key of its own for each message, one tag, queue by queue."""
+        put, body, first = self.store.put, self.body, self.put_so_far
+        for n in range(first, first + times):
+            put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=n % QUEUES)
+        self.put_so_far += times
+
+    def put_clocked(self, times: int) -> dict[str, float]:
+        """The same with a clock around each; roll_us: the slowest of those that began a new file."""
+        put, body, first, now = self.store.put, self.body, self.put_so_far, perf_counter_ns
+        file_size, took, roll, file = self.store.config.mapped_file_size_commit_log, [], 0, None
+        for n in range(first, first + times):
+            key = f"order-{n}"
+            start = now()
+            result = put(TOPIC, body, tags=TAG, keys=key, queue_id=n % QUEUES)
+            took.append(now() - start)
+            if result.phy_offset // file_size != file:
+                if file is not None:
+                    roll = max(roll, took[-1])
+                file = result.phy_offset // file_size
+        self.put_so_far += times
+        return {**percentiles(took), "roll_us": roll / 1e3}
+
+    def put_many(self, times: int):
+        put_many, bodies, first = self.store.put_many, self._bodies, self.put_so_far
+        for n in range(first, first + times):
+            put_many(TOPIC, bodies, tags=TAG, queue_id=n % QUEUES)
+        self.put_so_far += times * BATCH
+
+    def side(self, work: Callable[[], object], count: int) -> Side:
+        return Side(work, count, self.path, self.store.flush)
+
+    def check(self):
+        """All that was put is in the log, bodies whole."""
+        self.store.flush()
+        found = [0, 0]
+        for m in rocketc.scan(self.path, crc="body"):
+            found[0] += 1
+            found[1] += m.body == self.body
+        same(found, [self.put_so_far] * 2, "rocketc (messages, bodies as put)")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.store.close()
+
+
+def check_java(java, folder: Path, body: bytes):
+    """What Java has put in one round is as many messages, with the same body, key and tag as ours."""
+    done = java.round()
+    messages = list(rocketc.scan(folder, start=max(0, done.checksum - 1_000_000)))  # the last ones are enough
+    for m in messages:
+        same((m.topic, m.body, m.tags, m.keys[:6]), (TOPIC, body, TAG, "order-"), "Java")
+    same(messages[-1].phy_offset + messages[-1].store_size, done.checksum, "Java (end of the log)")
+
+
+# ---------------------------------------------------------------- rows
+def puts_against_java(name: str, body: int, steady: Steady):
+    case = f"put, {name}, tags and keys"
+    for release in java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES:
+        against = f"Java {release} putMessage"
+        if not bench.wanted(case, against):
+            continue
+        steady.warm()
+        with scratch(bench) as folder:
+            java = java_peer.start("put", dir=folder / "java", body=body, count=PUTS[body], release=release)
+            if not java:
+                return
+            with java, Ours(folder, body) as mine:
+
+                def check(mine=mine, java=java, folder=folder):
+                    mine.put(2000)
+                    mine.check()
+                    check_java(java, folder / "java", text(body))
+
+                ours = mine.side(partial(mine.put, PUTS[body]), PUTS[body])
+                theirs = JavaSide(java, folder)
+                rounds = bench.row(
+                    case,
+                    against=against,
+                    goal=2,
+                    work=PUTS[body] / 1e6,
+                    unit="M/s",
+                    check=check,
+                    ours=ours,
+                    theirs=theirs,
+                )
+                details(bench, rounds, case, against, ours, theirs)
+                until_dispatched(case, release, rounds, body, ours, theirs)
+
+
+def until_dispatched(case: str, release: str, rounds: int, body: int, ours: Side, theirs: JavaSide):
+    """For information: our rate beside Java's until its queues and its index have caught up."""
+    if rounds:
+        ours, theirs = figures(ours, "seconds")[-rounds:], figures(theirs, "dispatched_s")[-rounds:]
+        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+        rates = ([PUTS[body] / 1e6 / s for s in side] for side in (ours, theirs))
+        bench.show(case, f"Java {release} until it has dispatched", ratio, None, *rates, "M/s")
+
+
+def puts_against_peers(name: str, body: int, steady: Steady):
+    for kind, sync, goal in (
+        ("rocksdict", False, 4),
+        ("lmdb", False, None),
+        ("sqlite", False, None),
+        ("sqlite", True, None),
+    ):
+        one_against_peer(f"put, {name}, tags and keys", kind, sync, goal, body, steady, many=False)
+
+
+def batches_against_peers(name: str, body: int, steady: Steady):
+    goals = {"lmdb": 2, "rocksdict": 2} if body == 128 else {}
+    for kind in ("lmdb", "rocksdict", "sqlite"):
+        case = f"put_many, {name}, {BATCH} a call"
+        one_against_peer(case, kind, False, goals.get(kind), body, steady, many=True)
+
+
+def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body: int, steady: Steady, many: bool):
+    against = {
+        "lmdb": "LMDB nosync",
+        "rocksdict": "rocksdict with log",
+        "sqlite": f"SQLite WAL {'FULL' if sync else 'NORMAL'}",
+    }[kind]
+    if not bench.wanted(case, against) or (bench.quick and goal is None):
+        return
+    steady.warm()
+    with scratch(bench) as folder:
+        other = peer(bench, kind, folder, text(body), sync)
+        if other is None:
+            return
+        each = BATCH if many else 1
+        calls = PUTS[body] // each
+        their_calls = calls if many else PEER_PUTS[kind] // (10 if sync else 1)
+        with Ours(folder, body) as mine:
+
+            def check():
+                (mine.put_many if many else mine.put)(20)
+                mine.check()
+                (other.put_many if many else other.put)(20)
+                other.check(20 * each)
+
+            ours = mine.side(partial(mine.put_many if many else mine.put, calls), calls * each)
+            work = partial(other.put_many if many else other.put, their_calls)
+            theirs = Side(work, their_calls * each, folder, other.flush)
+            rounds = bench.row(
+                case,
+                against=against,
+                goal=goal,
+                work=calls * each / 1e6,
+                their_work=their_calls * each / 1e6,
+                unit="M/s",
+                check=check,
+                ours=ours,
+                theirs=theirs,
+            )
+            details(bench, rounds, case, against, ours, theirs)
+        other.close()
+
+
+def against_memcpy(steady: Steady):
+    """put_many of 1 KiB bodies: their bytes copied into memory that stays, and into a new file's map."""
+    body, calls = text(1024), PUTS[1024] // BATCH
+    room, at = memoryview(bytearray(COPY_ROOM)), 0
+    block = b"".join([body] * BATCH)
+
+    def copy():
+        nonlocal at
+        for _ in range(calls):
+            if at + len(block) > len(room):
+                at = 0
+            room[at : at + len(block)] = block
+            at += len(block)
+
+    case = f"put_many, 1 KiB, {BATCH} a call"
+    for against, goal in (("memcpy of the bodies", 0.5), ("memcpy of the bodies into the map of a new file", None)):
+        if not bench.wanted(case, against):
+            continue
+        steady.warm()
+        with scratch(bench) as folder, Ours(folder, 1024) as mine:
+            into_file = NewFile(folder / "copied", calls * len(block))
+
+            def check(mine=mine, into_file=into_file):
+                mine.put_many(20)
+                mine.check()
+                into_file.copy(block, calls)
+                same(into_file.last(len(block)), block, "memcpy")
+
+            bench.row(
+                case,
+                against=against,
+                goal=goal,
+                work=calls * len(block) / 1e9,
+                unit="GB/s",
+                check=check,
+                ours=mine.side(partial(mine.put_many, calls), calls * BATCH),
+                theirs=timed(copy) if goal else partial(into_file.seconds, block, calls),
+            )
+            into_file.close()
+
+
+class NewFile:
+    """A file made anew each round, its room allocated, mapped, filled by memcpy: what any log in a map must do."""
+
+    def __init__(self, path: Path, size: int):
+        self._path, self._size, self._map = path, size, None
+
+    def make(self):
+        self.close()
+        with open(self._path, "w+b") as f:
+            os.posix_fallocate(f.fileno(), 0, self._size)
+            self._map = mmap.mmap(f.fileno(), self._size)
+            self._map.madvise(mmap.MADV_RANDOM)  # small pages, as a log has them
+
+    def copy(self, block: bytes, times: int):
+        if self._map is None:
+            self.make()
+        with memoryview(self._map) as room:
+            for at in range(0, times * len(block), len(block)):
+                room[at : at + len(block)] = block
+
+    def seconds(self, block: bytes, times: int) -> float:
+        self.make()
+        start = clock()
+        self.copy(block, times)
+        return clock() - start
+
+    def last(self, size: int) -> bytes:
+        return self._map[-size:]
+
+    def close(self):
+        if self._map is not None:
+            self._map.close()
+            self._path.unlink()
+            self._map = None
+
+
+def evenness(name: str, body: int, steady: Steady):
+    """Each put with a clock around it: percentiles, and the slowest one."""
+    release = java_peer.RELEASES[0]
+    case, against = f"put, {name}, each clocked", f"Java {release} putMessage"
+    if not bench.wanted(case, against):
+        return
+    steady.warm()
+    with scratch(bench) as folder, Ours(folder, body) as mine:
+        count = PUTS[body]
+        java = java_peer.start("put", dir=folder / "java", body=body, count=count, release=release, latency=True)
+        if not java:
+            return
+        with java:
+            ours = mine.side(partial(mine.put_clocked, count), count)
+            theirs = JavaSide(java, folder)
+            rounds = bench.row(case, against=against, goal=None, work=count / 1e6, unit="M/s", ours=ours, theirs=theirs)
+            names = ("p50_us", "p99_us", "p999_us", "max_us")
+            details(bench, rounds, case, against, ours, theirs, *names)
+
+
+def rolls(file_size: int, steady: Steady):
+    """How long does a put take that begins a new file, and what is the longest stall on the way?"""
+    release = java_peer.RELEASES[0]
+    name = f"{file_size // MIB} MiB files"
+    count = int(file_size * 1.3) // 1100  # 1 KiB bodies: each round begins at least one new file
+    case = f"put, 1 KiB, over a roll, {name}"
+    if not bench.wanted(case, "1 ms Java"):
+        return
+    steady.warm()
+    with scratch(bench) as folder, Ours(folder, 1024, mapped_file_size_commit_log=file_size) as mine:
+        ours = mine.side(partial(mine.put_clocked, count), count)
+        java = java_peer.start(
+            "put", dir=folder / "java", body=1024, count=count, filemib=file_size // MIB, release=release, latency=True
+        )
+        theirs = JavaSide(java, folder) if java else None
+        rounds = 3 if bench.quick or file_size == GIB else 5
+        for _ in range(rounds + 1):
+            ours(), theirs and theirs()
+        mine.check()
+        limit = [ROLL_GOAL] * rounds
+        less_is_better(bench, rounds, f"{case}: that put", "1 ms", figures(ours, "roll_us"), limit, "us", goal=1)
+        if theirs:
+            for name in ("roll_us", "max_us"):
+                what = {"roll_us": "that put", "max_us": "longest stall"}[name]
+                pair = figures(ours, name), figures(theirs, name)
+                less_is_better(bench, rounds, f"{case}: {what}", f"Java {release} putMessage", *pair, "us")
+            java.close()
+
+
+def main():
+    steady = Steady(bench)
+    for name, body in SIZES.items():
+        puts_against_java(name, body, steady)
+    for name, body in SIZES.items():
+        puts_against_peers(name, body, steady)
+        batches_against_peers(name, body, steady)
+    against_memcpy(steady)
+    for name, body in SIZES.items():
+        evenness(name, body, steady)
+    for file_size in [64 * MIB] if bench.quick else [64 * MIB, GIB]:
+        rolls(file_size, steady)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""How fast are messages put when each waits until the disk has them?"""
+
+import asyncio
+import os
+import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+
+import java_peer
+from common import Bench, same
+from writing import (
+    BATCH,
+    QUEUES,
+    TAG,
+    TOPIC,
+    JavaSide,
+    Side,
+    Steady,
+    details,
+    peer,
+    percentiles,
+    scratch,
+    text,
+)
+
+import rocketc
+
+BODY = 128
+THREADS, WINDOW = 64, 1000
+
+bench = Bench("flush", __doc__)
+bench.rounds = 5 if bench.quick else 9
+ALONE = 1000 if bench.quick else 5000  # puts a round of one thread
+TOGETHER = 6400 if bench.quick else 32_000  # of all threads
+IN_FLIGHT = 50_000 if bench.quick else 300_000
+BATCHES = 50 if bench.quick else 300  # put_many calls
+
+
+# ---------------------------------------------------------------- our side
+class Ours:
+    """A store in sync mode and the loops of its users."""
+
+    def __init__(self, folder: Path):
+        self.body, self.put_so_far = text(BODY), 0
+        self.path = folder / "rocketc"
+        self.store = rocketc.open(self.path, flush="sync")
+        self.record = self.store.put(TOPIC, self.body, tags=TAG, keys="order-000000").size
+        self.put_so_far += 1
+        self.groups = 1  # of the last round of put_threads: how often the log was flushed
+        self._bodies = [self.body] * BATCH
+
+    def put(self, times: int) -> dict[str, float]:
+        put, body, first, now, took = self.store.put, self.body, self.put_so_far, perf_counter_ns, []
+        for n in range(first, first + times):
+            start = now()
+            put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=n % QUEUES)
+            took.append(now() - start)
+        self.put_so_far += times
+        return percentiles(took)
+
+    def put_threads(self, times: int):
+        """times puts in all, by THREADS threads, each waiting for the disk."""
+        put, body, each = self.store.put, self.body, times // THREADS
+        failures = []
+
+        def run(thread: int):
+            try:
+                for n in range(thread * each, (thread + 1) * each):
+                    put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=thread % QUEUES)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=run, args=(t,)) for t in range(THREADS)]
+        before = self.store.stats()["flushes"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        self.groups = max(1, self.store.stats()["flushes"] - before)
+        self.put_so_far += each * THREADS
+
+    def put_in_flight(self, times: int):
+        """put_async: at most WINDOW not yet on the disk."""
+        put, body, first, waiting = self.store.put_async, self.body, self.put_so_far, deque()
+        for n in range(first, first + times):
+            if len(waiting) == WINDOW:
+                waiting.popleft().result()
+            waiting.append(put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=n % QUEUES))
+        while waiting:
+            waiting.popleft().result()
+        self.put_so_far += times
+
+    def aput(self, times: int):
+        """await store.aput(): WINDOW tasks, each putting one after the other."""
+
+        async def one(first: int, count: int):
+            for n in range(first, first + count):
+                await self.store.aput(TOPIC, self.body, tags=TAG, keys=f"order-{n}", queue_id=n % QUEUES)
+
+        async def all_of_them():
+            each = times // WINDOW
+            await asyncio.gather(*(one(self.put_so_far + w * each, each) for w in range(WINDOW)))
+
+        asyncio.run(all_of_them())
+        self.put_so_far += times // WINDOW * WINDOW
+
+    def put_many(self, times: int):
+        for n in range(times):
+            self.store.put_many(TOPIC, self._bodies, tags=TAG, queue_id=n % QUEUES)
+        self.put_so_far += times * BATCH
+
+    def check(self):
+        """All that was put is in the log, bodies whole, and the store says it is on the disk."""
+        same(self.store.flushed_phy_offset, self.store.max_phy_offset, "rocketc (flushed)")
+        found = [0, 0]
+        for m in rocketc.scan(self.path, crc="body"):
+            found[0] += 1
+            found[1] += m.body == self.body
+        same(found, [self.put_so_far] * 2, "rocketc (messages, bodies as put)")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.store.close()
+
+
+class Growing:
+    """write and fdatasync, appended to a file that grows: what a log without preparation does."""
+
+    def __init__(self, path: Path):
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+
+    def append(self, size: int, times: int) -> dict[str, float]:
+        fd, data, write, sync, now, took = self._fd, b"x" * size, os.write, os.fdatasync, perf_counter_ns, []
+        for _ in range(times):
+            start = now()
+            if write(fd, data) != size:
+                raise SystemExit("bench: a short write")
+            sync(fd)
+            took.append(now() - start)
+        return percentiles(took)
+
+    def close(self):
+        os.close(self._fd)
+
+
+# ---------------------------------------------------------------- rows
+def alone(mine: Ours, folder: Path):
+    case, against = f"put, sync, 1 thread, {BODY} B", "write + fdatasync of the same bytes"
+    growing = Growing(folder / "growing")
+
+    def check():
+        mine.put(100)
+        mine.check()
+        growing.append(mine.record, 100)
+        same(os.path.getsize(folder / "growing"), 100 * mine.record, "write")
+
+    ours = Side(partial(mine.put, ALONE), ALONE, folder)
+    theirs = Side(partial(growing.append, mine.record, ALONE), ALONE, folder)
+    rounds = bench.row(
+        case, against=against, goal=0.95, work=ALONE / 1e3, unit="k/s", check=check, ours=ours, theirs=theirs
+    )
+    details(bench, rounds, case, against, ours, theirs)
+    details(bench, rounds, case, against, ours, theirs, "p50_us", "p99_us", "max_us")
+    growing.close()
+
+
+def together(mine: Ours, folder: Path):
+    case = f"put, sync, {THREADS} threads, {BODY} B"
+    growing = Growing(folder / "growing")
+    ours = Side(partial(mine.put_threads, TOGETHER), TOGETHER, folder)
+
+    def same_groups():
+        """As many writes and syncs as the store's last round had, all bytes in them."""
+        return growing.append(TOGETHER * mine.record // mine.groups, mine.groups)
+
+    def largest_groups():
+        return growing.append(THREADS * mine.record, TOGETHER // THREADS)
+
+    def check():
+        mine.put_threads(THREADS * 10)
+        mine.check()
+
+    for against, goal, work in (
+        ("write + fdatasync of the same groups", 0.8, same_groups),
+        (f"write + fdatasync of groups of {THREADS}", None, largest_groups),
+    ):
+        theirs = Side(work, TOGETHER, folder)
+        rounds = bench.row(
+            case, against=against, goal=goal, work=TOGETHER / 1e3, unit="k/s", check=check, ours=ours, theirs=theirs
+        )
+        details(bench, rounds, case, against, ours, theirs)
+        if rounds and goal:
+            sizes = [TOGETHER / mine.groups]
+            bench.show(
+                f"{case}: messages a group", f"{THREADS}", sizes[0] / THREADS, None, sizes, [THREADS], "messages"
+            )
+    growing.close()
+
+
+def against_java(mine: Ours, folder: Path, release: str):
+    for case, goal, count, work, options in (
+        (f"put_async, sync, {WINDOW} in flight, {BODY} B", 3, IN_FLIGHT, mine.put_in_flight, {"window": WINDOW}),
+        (f"aput (asyncio), sync, {WINDOW} tasks, {BODY} B", None, IN_FLIGHT, mine.aput, {"window": WINDOW}),
+        (f"put, sync, 1 thread, {BODY} B", None, ALONE, mine.put, {}),
+        (f"put, sync, {THREADS} threads, {BODY} B", None, TOGETHER, mine.put_threads, {"threads": THREADS}),
+    ):
+        against = f"Java {release} {'asyncPutMessage' if 'window' in options else 'putMessage'}"
+        if not bench.wanted(case, against) or (bench.quick and goal is None):
+            continue
+        with scratch(bench) as java_folder:
+            java = java_peer.start(
+                "put", dir=java_folder, body=BODY, count=count, flush="sync", release=release, **options
+            )
+            if not java:
+                return
+            with java:
+
+                def check(work=work):
+                    work(WINDOW * 2)
+                    mine.check()
+
+                ours, theirs = Side(partial(work, count), count, folder), JavaSide(java, folder)
+                rounds = bench.row(
+                    case,
+                    against=against,
+                    goal=goal,
+                    work=count / 1e3,
+                    unit="k/s",
+                    check=check,
+                    ours=ours,
+                    theirs=theirs,
+                )
+                details(bench, rounds, case, against, ours, theirs)
+
+
+def against_peers(mine: Ours, folder: Path):
+    for many, kind, goal in (
+        (True, "lmdb", 3),
+        (True, "rocksdict", 3),
+        (True, "sqlite", None),
+        (False, "lmdb", None),
+        (False, "rocksdict", None),
+        (False, "sqlite", None),
+    ):
+        case = f"put_many, sync, {BATCH} x {BODY} B a call" if many else f"put, sync, 1 thread, {BODY} B"
+        against = {"lmdb": "LMDB, synced", "rocksdict": "rocksdict, synced", "sqlite": "SQLite WAL FULL"}[kind]
+        if not bench.wanted(case, against):
+            continue
+        other = peer(bench, kind, folder / ("many" if many else "one"), text(BODY), sync=True)
+        if other is None:
+            continue
+        calls, each = (BATCHES, BATCH) if many else (ALONE, 1)
+
+        def check(other=other, many=many, each=each):
+            (mine.put_many if many else mine.put)(20)
+            mine.check()
+            (other.put_many if many else other.put)(20)
+            other.check(20 * each)
+
+        ours = Side(partial(mine.put_many if many else mine.put, calls), calls * each, folder)
+        theirs = Side(partial(other.put_many if many else other.put, calls), calls * each, folder)
+        rounds = bench.row(
+            case,
+            against=against,
+            goal=goal,
+            work=calls * each / 1e3,
+            unit="k/s",
+            check=check,
+            ours=ours,
+            theirs=theirs,
+        )
+        details(bench, rounds, case, against, ours, theirs)
+        other.close()
+
+
+def main():
+    steady = Steady(bench)
+    for part in (
+        alone,
+        together,
+        *(partial(against_java, release=r) for r in (java_peer.RELEASES[-1:] if bench.quick else java_peer.RELEASES)),
+        against_peers,
+    ):
+        steady.warm()
+        with scratch(bench) as folder, Ours(folder) as mine:
+            part(mine, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""How long does it take to open a store of 1 GiB: after a clean close, and after a kill?"""
+
+import ctypes
+import gc
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import java_peer
+import native
+from common import MIB, Bench, clock, same
+from writing import BATCH, TAG, TOPIC, JavaSide, Steady, scratch, text
+
+import rocketc
+
+BODY = 1024
+bench = Bench("recovery", __doc__)
+SIZE = (128 if bench.quick else 1024) * MIB  # of the log, one file
+JAVA_SIZES = {"1 KiB": 1024, "128 B": 128}
+
+# Puts until the log is full but for the last MiB, says so, and waits to be killed.
+WRITER = f"""
+import sys, time, rocketc
+path, size, body = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3])
+store = rocketc.open(path, mapped_file_size_commit_log=size)
+while store.max_phy_offset < size - (3 << 20):
+    store.put_many({TOPIC!r}, [body] * {BATCH}, tags={TAG!r})
+print(store.flush(), flush=True)
+time.sleep(1000)
+"""
+
+
+def killed_store(root: Path) -> int:
+    """A store that a process has filled and whose process was killed then; return the end of its log."""
+    command = [sys.executable, "-c", WRITER, str(root), str(SIZE), text(BODY).hex()]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        return int(writer.stdout.readline())
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+
+
+class Opening:
+    """rocketc.open() of a store, again and again, each time as its last owner left it."""
+
+    def __init__(self, root: Path, end: int, file_size: int, killed: bool):
+        self._root, self._end, self._options, self._killed = (
+            root,
+            end,
+            {"mapped_file_size_commit_log": file_size},
+            killed,
+        )
+        self._checkpoint = (root / "checkpoint").read_bytes() if (root / "checkpoint").exists() else None
+        self._files = sorted((root / "commitlog").iterdir())
+
+    def _as_left(self):
+        for file in (self._root / "commitlog").iterdir():
+            if file not in self._files:
+                file.unlink()  # allocated ahead
+        abort = self._root / "abort"
+        if self._killed:
+            abort.write_text("1")
+        else:
+            abort.unlink(missing_ok=True)
+        if self._checkpoint is not None:
+            (self._root / "checkpoint").write_bytes(self._checkpoint)
+
+    def __call__(self) -> float:
+        self._as_left()
+        gc.collect()
+        start = clock()
+        store = rocketc.open(self._root, **self._options)
+        seconds = clock() - start
+        with store:
+            same(store.max_phy_offset, self._end, "rocketc (end of the log)")
+        return seconds
+
+
+def reading_with_crc(path: Path, size: int):
+    """One CRC-32 over the bytes of the log; the file is mapped anew each time, as by whoever opens a store."""
+    library, out = native.load(), ctypes.c_uint32()
+
+    def side() -> float:
+        start = clock()
+        with open(path, "rb") as f:
+            m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+        place = ctypes.c_char.from_buffer(m)
+        library.bench_crc32(-1, ctypes.addressof(place), size, 1, out)
+        seconds = clock() - start
+        del place
+        m.close()
+        return seconds
+
+    return side
+
+
+def hot(root: Path):
+    """The whole log into the page cache."""
+    for file in (root / "commitlog").iterdir():
+        with open(file, "rb") as f:
+            while f.readinto(bytearray(16 * MIB)):
+                pass
+    os.sync()
+
+
+def against_reading(steady: Steady):
+    with scratch(bench) as folder:
+        root = folder / "rocketc"
+        end = killed_store(root)
+        log = min((root / "commitlog").iterdir())
+        hot(root)
+        records = sum(1 for _ in rocketc.scan(root))
+        for killed in (True, False):
+            case = f"open, {SIZE // MIB} MiB, 1 KiB bodies, {'killed' if killed else 'closed in good order'}"
+            bench.row(
+                case,
+                against="reading the bytes with CRC (remap)",
+                goal=0.7,
+                work=end / 1e9,
+                unit="GB/s",
+                check=lambda: same(sum(1 for _ in rocketc.scan(root)), records, "rocketc"),
+                ours=Opening(root, end, SIZE, killed),
+                theirs=reading_with_crc(log, end),
+            )
+
+
+def against_java(name: str, body: int, release: str):
+    """Both open a copy of the same store, which Java has made: queues and index are complete."""
+    what = f"open, {SIZE // MIB} MiB, {name} bodies"
+    cases = [(f"{what}, {'killed' if k else 'closed in good order'}", k) for k in (False, True)]
+    against = f"Java {release} load()"
+    if not any(bench.wanted(case, against) for case, _ in cases):
+        return
+    mib = SIZE // MIB
+    with scratch(bench) as folder:
+        filler = java_peer.start("fill", dir=folder / "java", body=body, mib=mib, filemib=mib, release=release)
+        if not filler:
+            return
+        with filler:
+            end = filler.once().checksum
+        shutil.copytree(folder / "java", folder / "rocketc")
+        hot(folder / "java"), hot(folder / "rocketc")
+        for case, killed in cases:
+            java = java_peer.start("load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=8)
+            with java:
+                bench.row(
+                    case,
+                    against=against,
+                    goal=3,
+                    work=end / 1e9,
+                    unit="GB/s",
+                    check=lambda java=java: same(java.round().checksum, end, "Java (end of the log)"),
+                    ours=Opening(folder / "rocketc", end, SIZE, killed),
+                    theirs=JavaSide(java, folder),
+                )
+
+
+def main():
+    steady = Steady(bench)
+    against_reading(steady)
+    for release in java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES:
+        for name, body in list(JAVA_SIZES.items())[: 1 if bench.quick else None]:
+            against_java(name, body, release)
+
+
+if __name__ == "__main__":
+    main()

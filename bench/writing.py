@@ -1,0 +1,317 @@
+"""What the benches that write share: warm memory, the sides, the peers, CPU and disk bytes of each message.
+
+steady = Steady(bench)                      fills the page cache (not if --quick); steady.warm() before each row
+with scratch(bench) as folder: ...          a folder of its own that is gone afterwards
+ours = Side(work, count, folder, settle)    one round: work(); then, outside the clock, settle()
+details(bench, rounds, case, against, ours, theirs)     CPU and disk bytes of the rounds that bench.row has measured
+"""
+
+import contextlib
+import gc
+import os
+import shutil
+import sqlite3
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from common import MIB, Bench, clock
+
+TOPIC, TAG, QUEUES = "BenchTopic", "TagA", 4
+BATCH = 1000  # messages of a put_many, entries of a peer's transaction
+GIB = 1024 * MIB
+LEAVE_FREE = 16 * GIB  # of the disk: the ballast never takes these
+
+
+def text(size: int) -> bytes:
+    """The body that Java's Maker makes too."""
+    return bytes(ord("a") + i % 23 for i in range(size))
+
+
+# ---------------------------------------------------------------- memory
+def free_memory() -> int:
+    with open("/proc/meminfo") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("MemFree"))
+
+
+class Steady:
+    """The page cache kept full, as on a machine that has been up for a while: new pages are then recycled ones.
+
+    Where a virtual machine gives free memory back to its host, the first use of a free page costs 6-12 us instead of 1:
+    a store that fills new files would measure little else, and all sides would look alike.
+    """
+
+    def __init__(self, bench: Bench):
+        self._file = None
+        if bench.quick or sys.platform != "linux":
+            print(
+                f"{bench.name}: memory is not warmed up (--quick): expect low rates, and ratios near 1", file=sys.stderr
+            )
+            return
+        Path(bench.args.data).mkdir(parents=True, exist_ok=True)
+        self._file = tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)  # noqa: SIM115
+        self._disk = bench.args.data
+        self.warm()
+        note = "the page cache is full: new pages of files are recycled ones, on both sides"
+        print(f"{bench.name}: {note}; {free_memory() >> 20} MiB are free", file=sys.stderr)
+
+    def warm(self):
+        """Top it up: what was freed since the last time (files deleted, processes ended) becomes page cache again."""
+        if self._file is None:
+            return
+        size, at, block = os.fstat(self._file.fileno()).st_size, 0, bytearray(4 * MIB)
+        while free_memory() > GIB and at < size:
+            at += os.preadv(self._file.fileno(), [block], at) or size
+        while free_memory() > GIB and shutil.disk_usage(self._disk).free > LEAVE_FREE and at < 2 * physical_memory():
+            at += os.pwrite(self._file.fileno(), block, at)
+            if not at % (64 * MIB):
+                os.fdatasync(self._file.fileno())
+        os.fdatasync(self._file.fileno())
+
+
+def physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextlib.contextmanager
+def scratch(bench: Bench) -> Iterator[Path]:
+    Path(bench.args.data).mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=bench.args.data, prefix=f"{bench.name}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- sides
+def disk_bytes(folder) -> int:
+    """Bytes that the disk under folder has been told to write since boot, by everybody; 0 if the system doesn't say."""
+    device = os.stat(folder).st_dev
+    try:
+        sectors = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()[6]
+    except OSError:
+        return 0
+    return int(sectors) * 512
+
+
+class Side:
+    """One side of a row: work() is one round of count messages in folder, settle() ends it outside the clock.
+
+    settle flushes: no write-back of this round then disturbs the other side, and the disk bytes are all there.
+    figures: of each round so far, by name.
+    """
+
+    def __init__(self, work: Callable[[], object], count: int, folder, settle: Callable[[], object] = lambda: None):
+        self._work, self._count, self._folder, self._settle = work, count, folder, settle
+        self.figures: list[dict[str, float]] = []
+
+    def __call__(self) -> float:
+        gc.collect()
+        gc.disable()
+        disk, cpu, start = disk_bytes(self._folder), time.process_time(), clock()
+        try:
+            more = self._work()
+        finally:
+            gc.enable()
+        seconds, cpu = clock() - start, time.process_time() - cpu
+        self._settle()
+        self.figures.append(
+            {
+                "seconds": seconds,
+                "cpu_us": cpu * 1e6 / self._count,
+                "disk_bytes": (disk_bytes(self._folder) - disk) / self._count,
+                **(more if isinstance(more, dict) else {}),
+            }
+        )
+        return seconds
+
+
+class JavaSide:
+    """A Java peer's rounds: its own clock, and what it says beside."""
+
+    def __init__(self, java, folder):
+        self._java, self._folder = java, folder
+        self.figures: list[dict[str, float]] = []
+
+    def __call__(self) -> float:
+        disk = disk_bytes(self._folder)
+        done = self._java.round()
+        self.figures.append(
+            {"seconds": done.seconds, **done.more, "disk_bytes": (disk_bytes(self._folder) - disk) / done.records}
+        )
+        return done.seconds
+
+
+def less_is_better(bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None):
+    """A row out of figures, one of each round: ratio is theirs over ours."""
+    ours, theirs = list(ours)[-rounds:], list(theirs)[-rounds:]
+    ratio = statistics.median(b / a if a else float("inf") for a, b in zip(ours, theirs, strict=True))
+    if ratio != float("inf"):
+        bench.show(case, against, ratio, goal, ours, theirs, unit)
+
+
+def figures(side, name: str) -> list[float]:
+    return [figure[name] for figure in side.figures if name in figure]
+
+
+def details(bench: Bench, rounds: int, case: str, against: str, ours, theirs, *names: str):
+    """The rows beside a row: what each message costs; nothing if that row was left out."""
+    units = {"cpu_us": "us of CPU a message", "disk_bytes": "bytes to the disk a message"}
+    for name in names or units:
+        a, b = figures(ours, name), figures(theirs, name)
+        if rounds and a and b:
+            what = name.removesuffix("_us") if name not in units else {"cpu_us": "CPU", "disk_bytes": "disk"}[name]
+            less_is_better(bench, rounds, f"{case}: {what}", against, a, b, units.get(name, "us"))
+
+
+def percentiles(took: Sequence[int]) -> dict[str, float]:
+    """Of nanoseconds, by the names that Java gives them too."""
+    took = sorted(took)
+    at = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
+    return {**{name: took[int(len(took) * share)] / 1e3 for name, share in at.items()}, "max_us": took[-1] / 1e3}
+
+
+# ---------------------------------------------------------------- peers without Java
+def optional(bench: Bench, module: str):
+    """A package of the group bench, or None, which stderr says."""
+    try:
+        return __import__(module)
+    except ImportError:
+        print(f"{bench.name}: {module} is not installed (tools/setup.sh peers): its rows are left out", file=sys.stderr)
+        return None
+
+
+class Peer:
+    """A peer's store: put(times) puts one body a call, put_many(times) a batch a call; each call is a commit."""
+
+    def check(self, count: int):
+        """It holds count entries and gives the last one back."""
+        if self.entries() != count or self.last() != self.body:
+            raise SystemExit(f"bench: {self.name} holds {self.entries()} entries, not {count}: nothing is measured")
+
+
+pack_key = struct.Struct(">Q").pack
+
+
+class Lmdb(Peer):
+    def __init__(self, module, folder: Path, body: bytes, sync: bool):
+        self.name, self.body, self._next = f"LMDB {'sync' if sync else 'nosync'}", body, 0
+        self._bodies = [body] * BATCH
+        self._env = module.open(
+            str(folder), map_size=64 * GIB, sync=sync, metasync=sync, writemap=not sync, map_async=not sync
+        )
+
+    def put(self, times: int):
+        begin, body = self._env.begin, self.body
+        for n in range(self._next, self._next + times):
+            with begin(write=True) as transaction:
+                transaction.put(pack_key(n), body, append=True)
+        self._next += times
+
+    def put_many(self, times: int):
+        for first in range(self._next, self._next + times * BATCH, BATCH):
+            with self._env.begin(write=True) as transaction:
+                keys = map(pack_key, range(first, first + BATCH))
+                transaction.cursor().putmulti(zip(keys, self._bodies, strict=True), append=True)
+        self._next += times * BATCH
+
+    def flush(self):
+        self._env.sync(True)
+
+    def entries(self) -> int:
+        return self._env.stat()["entries"]
+
+    def last(self) -> bytes:
+        with self._env.begin() as transaction:
+            return transaction.get(pack_key(self._next - 1))
+
+    def close(self):
+        self._env.close()
+
+
+class Rocks(Peer):
+    """RocksDB with its log, through rocksdict."""
+
+    def __init__(self, module, folder: Path, body: bytes, sync: bool):
+        self.name, self.body, self._next = f"rocksdict {'synced' if sync else 'with log'}", body, 0
+        self._batch = module.WriteBatch
+        self._db = module.Rdict(str(folder), module.Options(raw_mode=True))
+        self._options = module.WriteOptions()
+        self._options.sync = sync
+        self._db.set_write_options(self._options)
+
+    def put(self, times: int):
+        db, body = self._db, self.body
+        for n in range(self._next, self._next + times):
+            db[pack_key(n)] = body
+        self._next += times
+
+    def put_many(self, times: int):
+        body = self.body
+        for first in range(self._next, self._next + times * BATCH, BATCH):
+            batch = self._batch(raw_mode=True)
+            for n in range(first, first + BATCH):
+                batch.put(pack_key(n), body)
+            self._db.write(batch, self._options)
+        self._next += times * BATCH
+
+    def flush(self):
+        self._db.flush_wal(True)
+
+    def entries(self) -> int:
+        return sum(1 for _ in self._db.keys())  # noqa: SIM118 (no dict)
+
+    def last(self) -> bytes:
+        return self._db[pack_key(self._next - 1)]
+
+    def close(self):
+        self._db.close()
+
+
+class Sqlite(Peer):
+    """SQLite with its write-ahead log."""
+
+    def __init__(self, folder: Path, body: bytes, synchronous: str):
+        folder.mkdir()
+        self.name, self.body = f"SQLite WAL {synchronous}", body
+        self._db = sqlite3.connect(folder / "log.db", isolation_level=None)
+        self._db.execute("pragma journal_mode=WAL")
+        self._db.execute(f"pragma synchronous={synchronous}")
+        self._db.execute("create table log(id integer primary key, body blob)")
+
+    def put(self, times: int):
+        execute, row = self._db.execute, (self.body,)
+        for _ in range(times):
+            execute("insert into log(body) values(?)", row)
+
+    def put_many(self, times: int):
+        rows = [(self.body,)] * BATCH
+        for _ in range(times):
+            self._db.execute("begin")
+            self._db.executemany("insert into log(body) values(?)", rows)
+            self._db.execute("commit")
+
+    def flush(self):
+        pass
+
+    def entries(self) -> int:
+        return self._db.execute("select count(*) from log").fetchone()[0]
+
+    def last(self) -> bytes:
+        return self._db.execute("select body from log order by id desc limit 1").fetchone()[0]
+
+    def close(self):
+        self._db.close()
+
+
+def peer(bench: Bench, kind: str, folder: Path, body: bytes, sync: bool) -> Peer | None:
+    """kind: lmdb, rocksdict, sqlite. None, said on stderr, if its package is missing."""
+    folder.mkdir(exist_ok=True)
+    if kind == "sqlite":
+        return Sqlite(folder / kind, body, "FULL" if sync else "NORMAL")
+    module = optional(bench, kind)
+    return module and {"lmdb": Lmdb, "rocksdict": Rocks}[kind](module, folder / kind, body, sync)
