@@ -1,10 +1,12 @@
 """For all tests: a current build of the extensions, hypothesis profiles, golden stores."""
 
+import contextlib
 import importlib.util
 import os
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -70,3 +72,21 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], stores.G
         return unpacked[name]
 
     return get
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """open_store(**fields): rocketc.open in tmp_path with files of 64 KiB, closed at the end of the test."""
+    import rocketc
+
+    opened = []
+
+    def make(path: Path = tmp_path, **fields: Any) -> Any:
+        store = rocketc.open(path, **{"mapped_file_size_commit_log": 1 << 16, **fields})
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        with contextlib.suppress(rocketc.StoreFailedError):  # a test that let it fail has looked at that
+            store.close()

@@ -45,6 +45,8 @@ cdef class CommitLog:
         int64_t _max_body
         bint _property_crc
         bint _keep_fields       # duplicationEnable: timestamps and queue offsets are the message's own
+        bint _wake_flush        # each put wakes the flush
+        bint _wake_commit       # ... or the commit, once it has enough pages
         int64_t _last_end       # physical offset behind the last record
         int64_t appended        # records
         int64_t appended_bytes
@@ -65,4 +67,5 @@ cdef class CommitLog:
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
     cdef void _take_lock(self) noexcept nogil
+    cdef void _detach(self) noexcept nogil
     cdef bint is_busy(self) noexcept nogil

@@ -8,7 +8,7 @@ Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback; store.
 import os
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
 from libc.string cimport memset
 
 from rocketc._allocator cimport (
@@ -16,12 +16,13 @@ from rocketc._allocator cimport (
     allocator_follow,
     allocator_init,
     allocator_pool,
+    allocator_return,
     allocator_reserve,
     allocator_start,
     allocator_stop,
     allocator_take,
 )
-from rocketc._append_file cimport FileState, file_drop, file_map, file_shutdown
+from rocketc._append_file cimport FileState, can_flush, file_drop, file_map, file_shutdown
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._crc32 cimport rc_body_crc
 from rocketc._flusher cimport (
@@ -31,6 +32,7 @@ from rocketc._flusher cimport (
     flusher_init,
     flusher_start,
     flusher_stop,
+    flusher_wake,
 )
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
@@ -100,6 +102,8 @@ cdef class CommitLog:
         self._max_body = config.max_message_size
         self._property_crc = config.enabled_append_prop_crc
         self._keep_fields = config.duplication_enable
+        self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
+        self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
         check(allocator_init(&self.a, self.q))
         check(flusher_init(&self.fl, self.q))
         self._ready = True
@@ -166,9 +170,20 @@ cdef class CommitLog:
             if rc == RC_OK:
                 rc = flusher_checkpoint(&self.fl)
             allocator_stop(&self.a)
+            self._detach()
         self._running = False
         self._last = NULL
         return rc
+
+    cdef void _detach(self) noexcept nogil:
+        """Give back the pool's buffers; no thread is left that uses them."""
+        cdef FileState* f
+        cdef int i
+        for i in range(self.q.count):
+            f = self.q.files[i]
+            if f.buffer != NULL:
+                allocator_return(&self.a, f.buffer)
+                f.buffer = NULL
 
     cdef bint is_busy(self) noexcept nogil:
         """Whether somebody has been appending for too long: the page cache can't keep up with the disk."""
@@ -263,7 +278,7 @@ cdef class CommitLog:
             room = <int64_t>f.size - RC_BLANK_BYTES
             if not self._keep_fields:
                 d.store_timestamp = now
-            if d.born_timestamp < 0:
+            if d.born_timestamp == INT64_MIN:    # none was given
                 d.born_timestamp = d.store_timestamp
             while take < n and pos + entries[take].size <= room:
                 if not whole and (take == CHUNK_RECORDS or pos - first >= CHUNK_BYTES):
@@ -310,6 +325,11 @@ cdef class CommitLog:
         elif rc == RC_OK and f.wrote >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
+        if rc == RC_OK and self._wake_flush:
+            flusher_wake(&self.fl)
+        if rc == RC_OK and self._wake_commit and f.buffer != NULL:
+            if can_flush(f.wrote, rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
+                rc_service_wake(&self.fl.committer)
         return rc
 
     cdef void _take_lock(self) noexcept nogil:

@@ -5,7 +5,7 @@ Texts are not copied: pointers lead into the UTF-8 form that each Python str kee
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_GET_LENGTH
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, uint8_t
 from libc.string cimport memchr, memcmp
 
 from rocketc._bytes cimport rc_find_either
@@ -70,6 +70,12 @@ cdef bint has_name(const Piece* piece, const char* name, int n) noexcept:
     return piece.len == n and memcmp(piece.at, name, <size_t>n) == 0
 
 
+cdef int check_pair(key, value) except -1:
+    if not isinstance(key, str) or not (value is None or isinstance(value, str)):
+        raise TypeError(f"properties must map str to str, not {type(key).__name__} to {type(value).__name__}")
+    return 0
+
+
 cdef bint is_true(str text):
     return text.lower() == "true"
 
@@ -105,7 +111,7 @@ cdef class Drafter:
         d.sys_flag &= ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
         if PyBytes_GET_SIZE(host) == RC_HOST_V6_BYTES:
             d.sys_flag |= RC_FLAG_STORE_HOST_V6
-        d.born_timestamp = -1 if born_timestamp is None else born_timestamp
+        d.born_timestamp = INT64_MIN if born_timestamp is None else born_timestamp
         host = self._host
         if born_host is not None:
             host = host_bytes(born_host)
@@ -171,8 +177,7 @@ cdef class Drafter:
         for key, value in list(properties.items()):
             if value is None:
                 continue
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise TypeError(f"properties must map str to str, not {type(key).__name__} to {type(value).__name__}")
+            check_pair(key, value)
             name = &c.pieces[2 * c.d.pair_count]
             utf8(key, name)
             if name.len == 0 or rc_find_either(name.at, <size_t>name.len, 1, 2) < <size_t>name.len:
@@ -196,8 +201,10 @@ cdef class Drafter:
         """The stored string of properties that are many, no dict, or stored already."""
         cdef bytes raw
         if not isinstance(properties, bytes):
-            pairs = dict(properties).items()
-            properties = {key: value for key, value in pairs if not (self._drop_crc and key == "__CRC32#")}
+            pairs = dict(properties)
+            for key, value in pairs.items():
+                check_pair(key, value)
+            properties = {key: value for key, value in pairs.items() if not (self._drop_crc and key == "__CRC32#")}
         raw = properties_bytes(properties, True)
         if self._drop_crc and b"__CRC32#" in raw:
             raw = _OLD_CRC.sub(b"", raw)

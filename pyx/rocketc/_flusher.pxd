@@ -10,6 +10,7 @@ ctypedef struct Flusher:
     rc_service service      # the thread that flushes by itself
     rc_service committer    # the thread that moves buffers into files; only with a pool
     pthread_mutex_t mutex   # flushing; `done` waits with it
+    pthread_mutex_t committing  # a buffer is moved into its file, or taken from it
     pthread_cond_t done     # flushed has moved, a flush has ended, or the store failed
     FileQueue* q
     Allocator* allocator    # takes back the buffers of files that are full and durable; NULL: no pool

@@ -51,6 +51,8 @@ cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
     if rc == RC_OK:
         rc = pthread_mutex_init(&fl.mutex, NULL)
     if rc == RC_OK:
+        rc = pthread_mutex_init(&fl.committing, NULL)
+    if rc == RC_OK:
         rc = rc_cond_init(&fl.done)
     fl.q = q
     fl.notify_at = INT64_MAX
@@ -74,6 +76,7 @@ cdef int flusher_stop(Flusher* fl) noexcept nogil:
 
 cdef void flusher_destroy(Flusher* fl) noexcept nogil:
     pthread_cond_destroy(&fl.done)
+    pthread_mutex_destroy(&fl.committing)
     pthread_mutex_destroy(&fl.mutex)
     rc_service_destroy(&fl.committer)
     rc_service_destroy(&fl.service)
@@ -114,7 +117,9 @@ cdef void take_back(Flusher* fl, int64_t since) noexcept nogil:
     while offset < upto and queue_hold(fl.q, offset, &f) == RC_OK:
         buffer = f.buffer
         if buffer != NULL and f.flushed == <int64_t>f.size:
+            pthread_mutex_lock(&fl.committing)      # the committer may still read it
             f.buffer = NULL
+            pthread_mutex_unlock(&fl.committing)
             allocator_return(fl.allocator, buffer)
         offset = f.start + fl.q.file_size
         file_release(f)
@@ -276,7 +281,9 @@ cdef void* run_committer(void* argument) noexcept nogil:
             file_release(f)
         if not due or fl.failed != 0:
             continue
+        pthread_mutex_lock(&fl.committing)
         rc = queue_commit(fl.q)
+        pthread_mutex_unlock(&fl.committing)
         if rc != RC_OK:
             flusher_fail(fl, rc, NULL)
         rc_count_i64(&fl.commits, 1)

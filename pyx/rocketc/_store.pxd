@@ -29,6 +29,7 @@ cdef class MessageStore:
         int64_t _timeout_ns
         unsigned long _generation
         bint _sync
+        bint _slave         # it takes what its master sends, nobody else's
         bint _closing
         readonly str path
         readonly object config

@@ -27,7 +27,7 @@ from rocketc._guard cimport enter as guard_enter
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport RC_FLAG_TRANSACTION_MASK, RC_PROPERTIES_MAX_BYTES
 from rocketc._message cimport message_of
-from rocketc._record cimport Record, parse_record, properties_bytes
+from rocketc._record cimport Record, parse_record
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport (
     RC_BODY_TOO_LONG,
@@ -55,6 +55,7 @@ from rocketc.status import PutStatus
 cdef enum:
     SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
     MANY = 65536                    # records that one call without the GIL takes
+    BATCH_ENTRY_BYTES = 22          # of a batch's message on the wire, beside body and properties
 
 cdef object PUT_OK = PutStatus.PUT_OK
 cdef object FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
@@ -138,6 +139,7 @@ cdef class MessageStore:
         store._timeout_ns = config.sync_flush_timeout * 1_000_000
         store._generation = generation
         store._sync = config.flush == "sync"
+        store._slave = config.broker_role == "SLAVE" and not config.duplication_enable
         if log is not None:
             _open.add(store)
         return store
@@ -292,17 +294,24 @@ cdef class MessageStore:
         """
         cdef Call c
         cdef list rows = []
+        cdef Py_ssize_t total = 0
         if sys_flag & RC_FLAG_TRANSACTION_MASK:
             raise illegal("a batch can't be part of a transaction")
         if topic.startswith("%RETRY%"):
             raise illegal(f"topic {topic!r}: a batch can't go to a retry topic")
         for flag, body, properties in messages:
-            raw = properties_bytes(properties, True)
+            raw = b"" if properties is None else self._drafter._stored(properties)
             if number_of(property_of(raw, b"DELAY")) > 0:
                 raise illegal("a batch can't be delayed: one of its messages has the property DELAY")
+            body = body if isinstance(body, bytes) else bytes(memoryview(body))
             rows.append((flag, body, raw))
+            total += BATCH_ENTRY_BYTES + len(body) + len(raw)
         if not rows:
             raise illegal("a batch of no messages")
+        if total > self.config.max_message_size:
+            raise illegal(
+                f"topic {topic!r}: a batch of {total} bytes; max_message_size is {self.config.max_message_size} bytes"
+            )
         c.d.queue_id = queue_id
         c.d.sys_flag = sys_flag
         c.d.reconsume_times = reconsume_times
@@ -380,17 +389,15 @@ cdef class MessageStore:
     cdef PutResult _put_rows(self, Call* c, list keep, str topic, list rows, bint whole):
         cdef Entry* entries = <Entry*>malloc(<size_t>len(rows) * sizeof(Entry))
         cdef Py_ssize_t i, n = len(rows)
-        cdef bytes raw, stored
+        cdef bytes raw, body
         if entries == NULL:
             raise MemoryError
         try:
             for i in range(n):
                 flag, body, raw = rows[i]
-                stored = bytes(memoryview(body)) if not isinstance(body, bytes) else body
-                keep.append(stored)
                 entries[i].flag = flag
-                entries[i].body = <const uint8_t*>PyBytes_AS_STRING(stored)
-                entries[i].body_len = <int32_t>min(len(stored), INT32_MAX)
+                entries[i].body = <const uint8_t*>PyBytes_AS_STRING(body)
+                entries[i].body_len = <int32_t>min(len(body), INT32_MAX)
                 entries[i].props = <const uint8_t*>PyBytes_AS_STRING(raw)
                 entries[i].props_len = <int32_t>min(len(raw), INT32_MAX)
             return self._append(c, keep, topic, entries, <int>n, whole, True)
@@ -405,6 +412,10 @@ cdef class MessageStore:
         cdef bint must_wait = self._sync and wait and c.wait
         cdef int64_t until = 0
         cdef CommitLog log
+        if self._slave:
+            error = ClosedError(f"{self.path}: the store is a slave's (broker_role): it takes no messages of its own")
+            error.status = PutStatus.SERVICE_NOT_AVAILABLE
+            raise error
         self._enter()
         try:
             log = self.log

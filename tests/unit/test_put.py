@@ -1,0 +1,616 @@
+"""put, put_batch, put_many: the bytes they write, and every status of store.md 3.1 and rule of 3.2 to 3.6."""
+
+import array
+import itertools
+import os
+
+import oracle
+import pytest
+
+import rocketc
+from rocketc.status import PutStatus
+
+V4, V6 = ("10.1.2.3", 54321), ("1050::5:600:300c:326b", 123)
+CLOCK = 1_700_000_000_123
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def items(store):
+    """What the oracle reads in the log, to its end."""
+    return oracle.walk_log(oracle.read_log(f"{store.path}/commitlog"), crc="full")
+
+
+def records(store):
+    return oracle.records(items(store))
+
+
+def stored(store, r):
+    """The bytes that a put wrote."""
+    size = store.config.mapped_file_size_commit_log
+    data = dict(entry[:2] for entry in oracle.read_log(f"{store.path}/commitlog"))[r.phy_offset - r.phy_offset % size]
+    return data[r.phy_offset % size :][: r.size]
+
+
+def refused(status, call, *args, **kwargs):
+    """The call stores nothing, and its exception has this status."""
+    kind = {
+        PutStatus.MESSAGE_ILLEGAL: rocketc.IllegalMessageError,
+        PutStatus.PROPERTIES_SIZE_EXCEEDED: rocketc.IllegalMessageError,
+        PutStatus.OS_PAGE_CACHE_BUSY: rocketc.PageCacheBusyError,
+        PutStatus.SERVICE_NOT_AVAILABLE: (rocketc.ClosedError, rocketc.StoreFailedError),
+        PutStatus.CREATE_MAPPED_FILE_FAILED: rocketc.StoreIOError,
+    }[status]
+    with pytest.raises(kind) as caught:
+        call(*args, **kwargs)
+    assert caught.value.status is status
+    return caught.value
+
+
+# ------------------------------------------------------------------------------------------------ the bytes
+
+
+@pytest.mark.parametrize("property_crc", [False, True], ids=["", "crc"])
+@pytest.mark.parametrize("topic", ["TopicTest", "t" * 127, "t" * 128, "é" * 100, "é" * 64])
+@pytest.mark.parametrize(("born", "host"), [*itertools.product([V4, V6], repeat=2)])
+def test_bytes_are_the_oracles(open_store, topic, born, host, property_crc):
+    """V1 and V2, every mix of hosts, with and without the property CRC."""
+    store = open_store(enabled_append_prop_crc=property_crc, check_before_put_message=False)
+    store._set_clock(CLOCK)
+    fields = {
+        "queue_id": 3,
+        "flag": 7,
+        "sys_flag": 0x2,
+        "born_timestamp": CLOCK - 5,
+        "born_host": born,
+        "store_host": host,
+        "reconsume_times": 2,
+        "prepared_transaction_offset": 1 << 40,
+        "properties": {"TAGS": "TagA", "KEYS": "k1 k2", "WAIT": "true", "ключ": "значение"},
+    }
+    for n in range(3):
+        r = store.put(topic, b"hello" * n, **fields)
+        assert stored(store, r) == oracle.encode(
+            topic,
+            b"hello" * n,
+            **fields,
+            queue_offset=n,
+            phy_offset=r.phy_offset,
+            store_timestamp=CLOCK,
+            version=1
+            if len(topic.encode()) <= 127
+            else 2,  # Java counts chars, and writes a length that nobody can read
+            property_crc=property_crc,
+        )
+        assert r.msg_id == oracle.message_id(oracle.host_bytes(host), r.phy_offset)
+
+
+def test_result(open_store):
+    store = open_store()
+    store._set_clock(CLOCK)
+    store.put("t", b"")
+    r = store.put("t", b"hello")
+    assert (r.status, r.phy_offset, r.queue_offset, r.size, r.count) == (PutStatus.PUT_OK, 92, 1, 97, 1)
+    assert (r.store_timestamp, r.end) == (CLOCK, 189)
+    assert repr(r) == "PutResult(PUT_OK, phy_offset=92, queue_offset=1, size=97)"
+    assert store.max_phy_offset == 189
+
+
+def test_tags_and_keys(open_store):
+    store = open_store()
+    store.put("t", b"", tags="A", keys="k1 k2")
+    store.put("t", b"", tags="A", keys=["k1", "k2"], properties={"TAGS": "x", "KEYS": "y", "a": "b", "none": None})
+    store.put("t", b"", tags="", keys=(), properties={})
+    store.put("t", b"", tags="A", properties=b"a\x01b")
+    found = [m["storedProperties"] for m in records(store)]
+    assert found[0] == b"KEYS\x01k1 k2\x02TAGS\x01A\x02"
+    assert found[1] == b"a\x01b\x02KEYS\x01k1 k2\x02TAGS\x01A\x02"
+    assert found[2] == b""
+    assert found[3] == b"a\x01b\x02TAGS\x01A\x02"
+
+
+@pytest.mark.parametrize(
+    "properties", [b"", b"a\x01b", b"a\x01b\x02", b"\x02\x02", b"a\x01", b"no pair at all", b"a\x01b\x01c\x02"]
+)
+def test_stored_properties_stay_as_they_are(open_store, properties):
+    store = open_store()
+    store.put("t", b"", properties=properties)
+    assert [m["storedProperties"] for m in records(store)] == [properties]
+
+
+def test_more_properties_than_go_without_a_copy(open_store):
+    store = open_store()
+    many = {f"name{n}": f"value{n}" for n in range(100)}
+    store.put("t", b"", properties=many, tags="A")
+    assert [m["properties"] for m in records(store)] == [{**many, "TAGS": "A"}]
+
+
+@pytest.mark.parametrize(
+    "kind", [bytes, bytearray, memoryview, lambda b: memoryview(b"x" + b + b"y")[1:-1], lambda b: array.array("B", b)]
+)
+def test_bodies_are_bytes_like(open_store, kind):
+    store = open_store()
+    store.put("t", kind(b"hello"))
+    store.put_many("t", [kind(b"hello"), b"", kind(b"world")])
+    store.put_batch("t", [(0, kind(b"hello"), None)])
+    assert [m["storedBody"] for m in records(store)] == [b"hello", b"hello", b"", b"world", b"hello"]
+
+
+def test_born_timestamp(open_store):
+    """None is the store timestamp; any other number is stored, negative ones too."""
+    store = open_store()
+    store._set_clock(CLOCK)
+    for born in (None, 0, -1, 5, -(1 << 60)):
+        store.put("t", b"", born_timestamp=born)
+    assert [m["bornTimestamp"] for m in records(store)] == [CLOCK, 0, -1, 5, -(1 << 60)]
+
+
+def test_timestamps_do_not_go_back(open_store):
+    store = open_store()
+    stamps = [store.put("t", b"").store_timestamp for _ in range(50)]
+    assert stamps == sorted(stamps)
+    assert all(m["bornTimestamp"] == m["storeTimestamp"] for m in records(store))
+
+
+def test_queue_ids(open_store):
+    """Any int32: it is the broker that replaces a negative one."""
+    store = open_store()
+    ids = [0, 65535, 2**31 - 1, -1]
+    assert [store.put("t", b"", queue_id=n).queue_offset for n in ids] == [0] * 4
+    assert [m["queueId"] for m in records(store)] == ids
+
+
+# ------------------------------------------------------------------------------------------------ property CRC
+
+
+def test_append_prop_crc(open_store):
+    """AppendPropCRCTest: singles and a batch of 10 verify; a byte changed in the properties is found."""
+    store = open_store(enabled_append_prop_crc=True)
+    properties = {f"k{n}": f"v{n}" for n in range(6)}
+    for _ in range(10):
+        store.put("topic", b"body", tags="abc", properties=properties)
+    r = store.put_batch("topic", [(0, b"abc", {"TAGS": "abc"})] * 10)
+    assert (r.count, r.queue_offset) == (10, 10)
+    found = oracle.records(
+        oracle.walk_log(oracle.read_log(f"{store.path}/commitlog"), crc="full", need_property_crc=True)
+    )
+    assert len(found) == 20
+    data = bytearray(stored(store, r))
+    data[-25] ^= 1
+    with pytest.raises(oracle.Invalid, match="bad_property_crc"):
+        oracle.valid_at(bytes(data[-r.size // 10 :]), 0, None, crc="full")
+
+
+STALE = b"__CRC32#\x010123456789\x02"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (b"a\x01b\x02" + STALE, b"a\x01b\x02"),
+        (STALE + b"a\x01b\x02", b"a\x01b\x02"),
+        (b"a\x01b\x02" + STALE[:-1], b"a\x01b\x02"),
+        (STALE + b"a\x01b\x02" + STALE, b"a\x01b\x02"),
+        (b"a\x01b" + STALE, b"a\x01b" + STALE),  # in a value
+        (b"__CRC32#\x02a\x01b\x02", b"__CRC32#\x02a\x01b\x02"),  # without a value
+        (b"x__CRC32#\x01b\x02", b"x__CRC32#\x01b\x02"),
+        (b"a\x01b", b"a\x01b\x02"),
+        (STALE, b""),
+        (b"", b""),
+    ],
+)
+def test_a_stale_crc_is_dropped(open_store, given, kept):
+    """MessageExtBrokerInnerTest: every pair of that name goes, and nothing else."""
+    store = open_store(enabled_append_prop_crc=True)
+    store.put("t", b"body", properties=given)
+    [m] = records(store)
+    assert m["storedProperties"][: -oracle.CRC_BYTES] == kept
+    assert oracle.delete_property(given, "__CRC32#") in (kept, kept[:-1])
+
+
+def test_a_stale_crc_of_a_mapping_is_dropped(open_store):
+    store = open_store(enabled_append_prop_crc=True)
+    store.put("t", b"body", properties={"__CRC32#": "0123456789", "a": "b"})
+    store.put("t", b"body", properties={**{f"n{n}": "v" for n in range(50)}, "__CRC32#": "0123456789"})
+    for m in records(store):
+        assert m["storedProperties"].count(b"__CRC32#") == 1
+
+
+def test_without_the_feature_the_crc_is_the_users(open_store):
+    store = open_store()
+    store.put("t", b"body", properties={"__CRC32#": "x"})
+    assert [m["properties"] for m in records(store)] == [{"__CRC32#": "x"}]
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+@pytest.fixture
+def roomy(open_store):
+    """A store whose files take the longest records."""
+    return lambda **fields: open_store(mapped_file_size_commit_log=8 * MIB, prepare="allocate", **fields)
+
+
+def test_longest_body(roomy):
+    store = roomy()
+    store.put("t", bytes(4 * MIB))
+    for more in (1, 64 * KIB):
+        error = refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", bytes(4 * MIB + more))
+        assert str(4 * MIB + more) in str(error)
+        assert "max_message_size" in str(error)
+    assert [m["storedBodyLen"] for m in records(store)] == [4 * MIB]
+
+
+def test_longest_record(roomy):
+    """A record may be 64 KiB longer than the longest body."""
+    store = roomy(check_before_put_message=False)
+    store.put("t" * 127, bytes(4 * MIB), properties=b"p" * 32767)
+    spare = 64 * KIB - 92 - 32767
+    store.put("t" * spare, bytes(4 * MIB), properties=b"p" * 32767)
+    assert [m["storeSize"] for m in records(store)][1] == 4 * MIB + 64 * KIB
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t" * (spare + 1), bytes(4 * MIB), properties=b"p" * 32767)
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t" * 32767, bytes(4 * MIB), properties=b"p" * 32767)
+    assert len(records(store)) == 2
+
+
+def test_max_message_size(open_store):
+    store = open_store(max_message_size=100)
+    store.put("t", bytes(100))
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", bytes(101))
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_many, "t", [b"fine", bytes(101)])
+    assert len(records(store)) == 1
+
+
+@pytest.mark.parametrize("property_crc", [False, True], ids=["", "crc"])
+def test_longest_properties(open_store, property_crc):
+    """The length as stored, the CRC included; what is refused takes no queue offset."""
+    store = open_store(enabled_append_prop_crc=property_crc)
+    most = 32767 - (20 if property_crc else 0)
+    longest = b"a\x01" + b"b" * (most - 3) + b"\x02"
+    refused(PutStatus.PROPERTIES_SIZE_EXCEEDED, store.put, "t", b"", properties=longest + b"x")
+    refused(PutStatus.PROPERTIES_SIZE_EXCEEDED, store.put, "t", b"", properties=longest, tags="A")
+    refused(PutStatus.PROPERTIES_SIZE_EXCEEDED, store.put, "t", b"", properties={"a": "b" * (most - 2)})
+    refused(PutStatus.PROPERTIES_SIZE_EXCEEDED, store.put_many, "t", [b""], properties=longest, tags="A")
+    refused(PutStatus.PROPERTIES_SIZE_EXCEEDED, store.put_batch, "t", [(0, b"", None), (0, b"", longest + b"x")])
+    assert store.put("t", b"", properties=longest).queue_offset == 0
+    assert store.put("t", b"", properties={"a": "b" * (most - 3)}).queue_offset == 1
+    assert [m["propertiesLen"] for m in records(store)] == [32767, 32767]
+
+
+@pytest.mark.parametrize("topic", ["t" * 127, "é" * 63, "%RETRY%" + "g" * 248])
+def test_topics_a_broker_takes(open_store, topic):
+    store = open_store()
+    store.put(topic, b"")
+    [m] = records(store)
+    assert m["topic"] == topic
+    assert m["magic"] == ("V1" if len(topic.encode()) <= 127 else "V2")
+
+
+@pytest.mark.parametrize("topic", ["t" * 128, "é" * 64, "%RETRY%" + "g" * 249, "", "a/b", "a\0b", ".", ".."])
+def test_topics_a_broker_refuses(open_store, topic):
+    store = open_store()
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, topic, b"")
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_many, topic, [b""])
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, topic, [(0, b"", None)])
+    assert store.max_phy_offset == 0
+
+
+def test_topics_without_the_broker(open_store):
+    """A bare store takes what a V2 record can hold; without V2 records, what V1 can."""
+    store = open_store(check_before_put_message=False)
+    store.put("t" * 32767, b"")
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t" * 32768, b"")
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "a/b", b"")  # it is the name of a folder, whoever checks
+    store.close()
+    store = open_store(check_before_put_message=False, auto_message_version_on_topic_len=False)
+    store.put("t" * 127, b"")
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t" * 128, b"")
+    assert [m["magic"] for m in records(store)] == ["V2", "V1"]
+
+
+# ------------------------------------------------------------------------------------------------ statuses
+
+
+def test_page_cache_busy(open_store):
+    """Somebody has held the put lock for longer than the time-out; much longer is a clock that jumped."""
+    store = open_store(os_page_cache_busy_time_out_mills=60_000)
+    store._hook("busy_ms", 61_000)
+    refused(PutStatus.OS_PAGE_CACHE_BUSY, store.put, "t", b"")
+    refused(PutStatus.OS_PAGE_CACHE_BUSY, store.put_batch, "t", [(0, b"", None)])
+    store._hook("busy_ms", 10_000_001)
+    assert store.put("t", b"").queue_offset == 0
+    store._hook("busy_ms", 10_000)
+    store.put("t", b"")
+    store._hook("busy_ms", 0)
+    store.put("t", b"")
+
+
+def test_closed(open_store):
+    store = open_store()
+    store.close()
+    for call in (lambda: store.put("t", b""), lambda: store.put_many("t", [b""]), lambda: store.put_async("t", b"")):
+        assert "closed" in str(refused(PutStatus.SERVICE_NOT_AVAILABLE, call))
+    refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put_batch, "t", [(0, b"", None)])
+
+
+def test_failed(open_store):
+    store = open_store()
+    store._hook("fail", 5)
+    error = refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put, "t", b"")
+    assert isinstance(error, rocketc.StoreFailedError)
+
+
+def test_a_slave_takes_no_messages(open_store, tmp_path):
+    store = open_store(broker_role="SLAVE")
+    refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put, "t", b"")
+    refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put_batch, "t", [(0, b"", None)])
+    assert store.max_phy_offset == 0
+    open_store(tmp_path / "both", broker_role="SLAVE", duplication_enable=True).put("t", b"")
+
+
+def test_no_file_in_time(open_store):
+    """CREATE_MAPPED_FILE_FAILED: the file is waited for so long; the store goes on when it is there."""
+    store = open_store()
+    store._hook("create_ns", 0)
+    refused(PutStatus.CREATE_MAPPED_FILE_FAILED, store.put, "t", b"")
+    store._hook("create_ns", 60_000_000_000)
+    assert store.put("t", b"").queue_offset == 0
+    assert store.failed is None
+
+
+def test_statuses():
+    """RocketMQ's names, in its order; which of them mean that the message is stored."""
+    assert [status.name for status in PutStatus if status.is_stored] == [
+        "PUT_OK",
+        "FLUSH_DISK_TIMEOUT",
+        "FLUSH_SLAVE_TIMEOUT",
+        "SLAVE_NOT_AVAILABLE",
+    ]
+    assert PutStatus.OS_PAGE_CACHE_BUSY == 8
+    assert PutStatus.WHEEL_TIMER_NOT_ENABLE == 15 == max(PutStatus)
+
+
+# ------------------------------------------------------------------------------------------------ wrong arguments
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (TypeError, lambda s: s.put()),
+        (TypeError, lambda s: s.put("t")),
+        (TypeError, lambda s: s.put(None, b"")),
+        (TypeError, lambda s: s.put(b"t", b"")),
+        (TypeError, lambda s: s.put("t", "text")),
+        (TypeError, lambda s: s.put("t", None)),
+        (TypeError, lambda s: s.put("t", 5)),
+        (TypeError, lambda s: s.put("t", [b"x"])),
+        (TypeError, lambda s: s.put("t", b"", b"too many")),
+        (TypeError, lambda s: s.put("t", b"", tag="A")),
+        (TypeError, lambda s: s.put("t", b"", tags=b"A")),
+        (TypeError, lambda s: s.put("t", b"", tags=["A"])),
+        (TypeError, lambda s: s.put("t", b"", keys=5)),
+        (TypeError, lambda s: s.put("t", b"", keys=[1])),
+        (TypeError, lambda s: s.put("t", b"", keys=b"k")),
+        (TypeError, lambda s: s.put("t", b"", properties={"a": 1})),
+        (TypeError, lambda s: s.put("t", b"", properties={1: "a"})),
+        (TypeError, lambda s: s.put("t", b"", properties={**{str(n): "" for n in range(40)}, "a": 1})),
+        (TypeError, lambda s: s.put("t", b"", properties=5)),
+        (ValueError, lambda s: s.put("t", b"", properties="a=b")),
+        (rocketc.IllegalMessageError, lambda s: s.put("t", b"", properties={"": "a"})),
+        (rocketc.IllegalMessageError, lambda s: s.put("t", b"", properties={"a\x01": "a"})),
+        (rocketc.IllegalMessageError, lambda s: s.put("t", b"", properties={"a": "a\x02"})),
+        (rocketc.IllegalMessageError, lambda s: s.put("t", b"", tags="a\x02")),
+        (rocketc.IllegalMessageError, lambda s: s.put("t", b"", keys="a\x02")),
+        (TypeError, lambda s: s.put("t", b"", queue_id="0")),
+        (TypeError, lambda s: s.put("t", b"", queue_id=None)),
+        (OverflowError, lambda s: s.put("t", b"", queue_id=1 << 31)),
+        (OverflowError, lambda s: s.put("t", b"", flag=-(1 << 31) - 1)),
+        (OverflowError, lambda s: s.put("t", b"", born_timestamp=1 << 63)),
+        (OverflowError, lambda s: s.put("t", b"", prepared_transaction_offset=1 << 63)),
+        (TypeError, lambda s: s.put("t", b"", born_timestamp="now")),
+        (ValueError, lambda s: s.put("t", b"", born_host=("no address", 1))),
+        (ValueError, lambda s: s.put("t", b"", store_host=("10.1.1.1",))),
+        (TypeError, lambda s: s.put("t", b"", born_host=5)),
+        (UnicodeEncodeError, lambda s: s.put("\ud800", b"")),
+        (UnicodeEncodeError, lambda s: s.put("t", b"", tags="\ud800")),
+        (UnicodeEncodeError, lambda s: s.put("t", b"", properties={"a": "\ud800"})),
+        (BufferError, lambda s: s.put("t", memoryview(b"abcdef")[::2])),
+        (TypeError, lambda s: s.put_many("t", b"bytes are no list of bodies")),
+        (TypeError, lambda s: s.put_many("t", 5)),
+        (TypeError, lambda s: s.put_many("t", [b"x", "text"])),
+        (rocketc.IllegalMessageError, lambda s: s.put_many("t", [])),
+        (TypeError, lambda s: s.put_batch("t", [(0, "text", None)])),
+        (TypeError, lambda s: s.put_batch("t", [(0, b"", {"a": 1})])),
+        (ValueError, lambda s: s.put_batch("t", [b"x"])),
+        (ValueError, lambda s: s.put_batch("t", [(0, b"")])),
+        (OverflowError, lambda s: s.put_batch("t", [(1 << 31, b"", None)])),
+        (rocketc.IllegalMessageError, lambda s: s.put_batch("t", [])),
+    ],
+)
+def test_wrong_arguments(open_store, error, call):
+    """What Python raises for them; nothing is stored, and the store goes on."""
+    store = open_store()
+    with pytest.raises(error):
+        call(store)
+    assert store.put("t", b"").phy_offset == 0
+
+
+# ------------------------------------------------------------------------------------------------ rolling
+
+
+@pytest.mark.parametrize("left", [8, 9, 12, 99, 100])
+def test_a_file_ends_with_a_blank_record(open_store, left):
+    """A record fits if 8 bytes stay behind it; the blank record has the size of what is left."""
+    store = open_store(mapped_file_size_commit_log=4096)
+    store.put("t", bytes(4096 - left - 92))
+    r = store.put("t", bytes(9))  # 101 bytes
+    assert r.phy_offset == 4096
+    assert oracle.blanks(items(store))[0][:2] == (4096 - left, 4096)
+    data = oracle.read_log(f"{store.path}/commitlog")[0][1]
+    assert data[4096 - left :] == oracle.encode_blank(left)
+
+
+def test_a_record_as_long_as_a_file(open_store):
+    """One that leaves 8 bytes fits; a longer one is refused, where RocketMQ spends a whole file and stores nothing."""
+    store = open_store(mapped_file_size_commit_log=4096)
+    store.put("t", b"")
+    r = store.put("t", bytes(4096 - 8 - 92))
+    assert (r.phy_offset, r.end) == (4096, 2 * 4096 - 8)
+    error = refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", bytes(4096 - 8 - 91))
+    assert "4096" in str(error)
+    assert store.put("t", b"").phy_offset == 2 * 4096
+    assert len(oracle.blanks(items(store))) == 2
+
+
+def test_a_batch_is_in_one_file(open_store):
+    """AppendCallbackTest, BatchPutMessageTest: all or none, one behind the other, in one file."""
+    store = open_store(mapped_file_size_commit_log=8 * KIB)
+    store._set_clock(CLOCK)
+    store.put("t", bytes(8 * KIB - 1000 - 92))
+    rows = [(n, b"body", {"TAGS": "abc", "n": str(n)}) for n in range(10)]
+    r = store.put_batch("t", rows, born_host=V4, born_timestamp=5)
+    assert (r.phy_offset, r.queue_offset, r.count) == (8 * KIB, 1, 10)
+    assert [blank[:2] for blank in oracle.blanks(items(store))] == [(7 * KIB + 24, 8 * KIB)]
+    data, at = stored(store, r), 0
+    for n, (flag, body, properties) in enumerate(rows):
+        record = oracle.encode(
+            "t",
+            body,
+            flag=flag,
+            properties=properties,
+            queue_offset=1 + n,
+            phy_offset=r.phy_offset + at,
+            store_timestamp=CLOCK,
+            born_timestamp=5,
+            born_host=V4,
+            store_host=("127.0.0.1", 10911),
+        )
+        assert len(record) == 91 + len("t") + len(body) + len(oracle.encode_properties(properties))
+        assert data[at : at + len(record)] == record
+        at += len(record)
+    assert at == r.size == len(data)
+
+
+def test_a_batch_with_v6_hosts(open_store):
+    store = open_store()
+    r4 = store.put_batch("t", [(0, b"body", None)] * 10, born_host=V4, store_host=V4)
+    r6 = store.put_batch("t", [(0, b"body", None)] * 10, born_host=V6, store_host=V6)
+    assert r6.size == r4.size + 10 * 24
+    assert len(r4.msg_id) == 32
+    assert len(r6.msg_id) == 56
+    assert [m["queueOffset"] for m in records(store)] == list(range(20))
+
+
+def test_a_batch_as_long_as_a_file(open_store):
+    store = open_store(mapped_file_size_commit_log=4096)
+    each = (4096 - 8) // 8
+    assert store.put_batch("t", [(0, bytes(each - 92), None)] * 8).end == 4096 - 8
+    refused(
+        PutStatus.MESSAGE_ILLEGAL, store.put_batch, "t", [(0, bytes(each - 92), None)] * 7 + [(0, bytes(each), None)]
+    )
+    assert len(records(store)) == 8
+
+
+def test_what_a_batch_may_not_be(open_store):
+    """CommitLog.putMessages: no transaction, no delay, no retry topic, not longer on the wire than a message may be."""
+    store = open_store(max_message_size=1000)
+    row = (0, b"", None)
+    for kind in (0x4, 0x8, 0xC):
+        refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, "t", [row], sys_flag=kind)
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, "%RETRY%g", [row])
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, "t", [row, (0, b"", {"DELAY": "3"})])
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, "t", [(0, bytes(478), None), (0, bytes(479), None)])
+    assert store.max_phy_offset == 0
+    assert store.put_batch("t", [(0, bytes(478), None), (0, bytes(478), None)]).count == 2
+    assert store.put_batch("t", [(0, b"", {"DELAY": "0"})]).count == 1
+
+
+def test_put_many_over_files(open_store):
+    store = open_store(mapped_file_size_commit_log=4096)
+    bodies = [bytes([n]) * (n * 7 % 300) for n in range(200)]
+    r = store.put_many("t", iter(bodies), tags="A")
+    found = records(store)
+    assert [m["storedBody"] for m in found] == bodies
+    assert [m["queueOffset"] for m in found] == list(range(200))
+    assert r.size == sum(m["storeSize"] for m in found)
+    assert (r.phy_offset, r.count, r.end) == (0, 200, found[-1]["stop"])
+    assert not oracle.damage(items(store))
+
+
+def test_put_many_arrow(open_store):
+    pa = pytest.importorskip("pyarrow")
+    store = open_store()
+    store.put_many("t", pa.array(["a", None, "ç"]))
+    store.put_many("t", pa.array([b"\0", b"x"], pa.large_binary()))
+    assert [m["storedBody"] for m in records(store)] == [b"a", b"", "ç".encode(), b"\0", b"x"]
+
+
+# ------------------------------------------------------------------------------------------------ queue offsets
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [(0x0, True), (0x4, False), (0x8, True), (0xC, False)],
+    ids=["not", "prepared", "commit", "rollback"],
+)
+def test_transaction_types(open_store, kind, counts):
+    """A PREPARED or ROLLBACK message has queue offset 0 and takes none. Source: store.md 3.6."""
+    store = open_store()
+    store.put("t", b"")
+    r = store.put("t", b"", sys_flag=kind, prepared_transaction_offset=92)
+    assert r.queue_offset == (1 if counts else 0)
+    many = store.put_many("t", [b"", b""], sys_flag=kind)
+    assert many.queue_offset == (2 if counts else 0)
+    assert store.put("t", b"").queue_offset == (4 if counts else 1)
+    assert [m["queueOffset"] for m in records(store)] == ([0, 1, 2, 3, 4] if counts else [0, 0, 0, 0, 1])
+    assert records(store)[1]["preparedTransactionOffset"] == 92
+
+
+def test_each_queue_counts_by_itself(open_store):
+    store = open_store()
+    for n in range(5):
+        for topic, queue_id in itertools.product(["a", "b", "a-1"], [0, 1]):
+            assert store.put(topic, b"", queue_id=queue_id).queue_offset == n
+
+
+def test_inner_batch(open_store):
+    """An inner batch takes as many queue offsets as INNER_NUM says, at least one."""
+    store = open_store()
+    inner = oracle.INNER_BATCH | oracle.NEED_UNWRAP
+    assert store.put("t", b"", sys_flag=inner, properties={"INNER_NUM": "5"}).queue_offset == 0
+    assert store.put("t", b"", sys_flag=inner, properties=b"INNER_NUM\x013\x02").queue_offset == 5
+    assert store.put("t", b"", sys_flag=inner, properties={"INNER_NUM": "-4"}).queue_offset == 8
+    assert store.put("t", b"").queue_offset == 9
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", b"", properties={"INNER_NUM": "5"})
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", b"", properties=b"INNER_NUM\x015")
+    assert store.put("t", b"").queue_offset == 10
+
+
+def test_v6_flags_follow_the_hosts(open_store):
+    store = open_store()
+    store.put("t", b"", sys_flag=0x30)
+    store.put("t", b"", born_host=V6)
+    store.close()
+    store = open_store(store_host=("::1", 10911))
+    store.put("t", b"", born_host=V4)
+    assert [m["sysFlag"] & 0x30 for m in records(store)] == [0, 0x10, 0x20]
+    assert records(store)[2]["storeHost"] == "[::1]:10911"
+
+
+def test_message(open_store):
+    """Only a record's first byte is where a message is."""
+    store = open_store(mapped_file_size_commit_log=4096)
+    r = store.put("t", b"hello", tags="A")
+    assert (store.message(0).body, store.message(0).tags, store.message(0).msg_id) == (b"hello", "A", r.msg_id)
+    assert [store.message(n) for n in (1, r.end, 4095, 4096, 1 << 40, -1)] == [None] * 6
+    store._roll()
+    assert store.message(r.end) is None  # a blank record
+    assert store.message(store.put("t", b"next").phy_offset).body == b"next"
+
+
+def test_a_put_does_not_open_more_files(open_store):
+    store = open_store(mapped_file_size_commit_log=4096)
+    store.put_many("t", [bytes(1000)] * 30)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    store.put_many("t", [bytes(1000)] * 3)
+    store.message(0)
+    assert not before or len(os.listdir("/proc/self/fd")) <= before + 2
