@@ -47,8 +47,8 @@ class Size:
         return rounds * (self.few * 1024 + 2 * self.log) + 6 * self.file
 
 
-QUICK = Size(64 * MIB, 32 * MIB, 20_000, 200, 3)
-FULL = Size(256 * MIB, 256 * MIB, 200_000, 2000, 7)
+QUICK = Size(64 * MIB, 32 * MIB, 10_000, 40, 9)
+FULL = Size(256 * MIB, 256 * MIB, 100_000, 200, 25)
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,8 @@ class Bench:
 
         root = self._path("crashed")
         store = self._store("crashed")
-        bodies = self._bodies(1024, 1000)
-        while store.max_phy_offset < self._size.log:
+        bodies = self._bodies(1024, 500)
+        while store.max_phy_offset < 2 * self._size.file - MIB:  # what is empty behind the log is looked at, too
             store.put_many(_TOPIC, bodies)
         end = store.max_phy_offset
         store.close()
