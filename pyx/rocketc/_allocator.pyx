@@ -252,8 +252,10 @@ cdef bint go_ahead(Allocator* a) noexcept nogil:
     f.claimed = stop
     pthread_mutex_unlock(&a.mutex)
     rc = file_prepare(f, start, stop, a.block, a.durable)
+    if rc != RC_OK and f.lost == RC_OK:
+        f.lost = rc                     # the next flush tells, even if its own sync succeeds
     pthread_mutex_lock(&a.mutex)
-    f.claimed = stop if rc == RC_OK else <int64_t>f.size       # the disk is in trouble: a flush will tell
+    f.claimed = stop if rc == RC_OK else <int64_t>f.size
     rc_store_i64(&f.ready, f.claimed)
     pthread_cond_broadcast(&a.answered)
     pthread_mutex_unlock(&a.mutex)

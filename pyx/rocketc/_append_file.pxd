@@ -20,6 +20,7 @@ ctypedef struct FileState:
     int64_t holds           # views and calls that use base, and 1 for the owner until file_shutdown
     int64_t pointers        # who may free this struct: the owner and each view
     int64_t available       # 1 until file_shutdown
+    int lost                # errno of a sync that was not a flush, and failed: the kernel tells only once
     int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
     int fd                  # -1 while not mapped
     char* path              # owned

@@ -190,6 +190,8 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
             rc = rc_sync_file(f.fd)
     else:
         rc = rc_sync_map(f.base, <size_t>f.flushed, <size_t>upto)
+    if rc == RC_OK:
+        rc = f.lost
     if rc == RC_OK and (f.cut != 0 or fstat(f.fd, &info) != 0 or <size_t>info.st_size < f.size):
         rc = RC_FILE_CUT                # msync of pages that are gone succeeds
     if rc == RC_OK:

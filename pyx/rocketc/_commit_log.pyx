@@ -169,6 +169,8 @@ cdef class CommitLog:
             rc = flusher_stop(&self.fl)
             if rc == RC_OK:
                 rc = flusher_checkpoint(&self.fl)
+                if rc != RC_OK:
+                    flusher_fail(&self.fl, rc, NULL)
             allocator_stop(&self.a)
             self._detach()
         self._running = False
