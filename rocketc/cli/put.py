@@ -34,6 +34,7 @@ from rocketc.paths import base_of
 if TYPE_CHECKING:
     from rocketc._store import MessageStore, PutResult
 
+_DOUBT = "the last messages may not be on the disk"
 _JSON_GROWTH = 7  # a byte of a body is up to six in JSON, and a third more in base64
 _PARTS = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock"}  # one tells a store
 
@@ -194,26 +195,33 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
     bar: AbstractContextManager[Callable[[int], None]] = progress("putting", total) if total else nullcontext(_no_bar)
     started = time.perf_counter()
     try:
-        # One flush for all that was read at once is as safe as one for each message.
-        with stop.installed(), bar as tell, open_store(store, **{**settings, "flush": "async"}) as target:
-            try:
-                longest = target.config.max_message_size * (_JSON_GROWTH if how.form == "jsonl" else 1)
-                for block in (whole if how.form == "whole" else lines)(inputs, longest, stop.waiting):
-                    _put_block(target, block, how, done, stop)
-                    if settings["flush"] == "sync":
-                        target.flush()
-                    tell(block.read)
-                    stop.check()
-            except Ended as error:
-                done.code = error.code
-            except RocketcError as error:
-                done.code = 1
-                note(_plainly(error))
+        with stop.installed(), bar as tell:
+            with stop.waiting():  # a recovery may take its time, and can be left to the next one
+                # One flush for all that was read at once is as safe as one for each message.
+                target = open_store(store, **{**settings, "flush": "async"})
+            with target:
+                try:
+                    longest = target.config.max_message_size * (_JSON_GROWTH if how.form == "jsonl" else 1)
+                    for block in (whole if how.form == "whole" else lines)(inputs, longest, stop.waiting):
+                        _put_block(target, block, how, done, stop)
+                        if settings["flush"] == "sync":
+                            target.flush()
+                        tell(block.read)
+                        stop.check()
+                except Ended as error:
+                    done.code = error.code
+                except RocketcError as error:
+                    done.code = 1
+                    note(_plainly(error))
+                    if target.failed is not None:
+                        note(_DOUBT)
+    except Ended as error:  # while it was opened; or for the second time, while it was closed
+        done.code = error.code
     except RocketcError as error:  # it could not be opened, or its end is not on the disk
         if done.messages == 0:
             raise
         note(_plainly(error))
-        note("the last messages may not be on the disk")
+        note(_DOUBT)
         done.code = 1
     done.seconds = time.perf_counter() - started
     return done

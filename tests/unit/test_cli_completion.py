@@ -51,6 +51,8 @@ def test_topics_of_the_store_that_the_line_names(store):
     line = f"rocketc get {store} -t "
     assert complete(line) == [("plain", name) for name in ("%RETRY%group", "order-batches", "order-events", "orders")]
     assert complete(f"{line}order-") == [("plain", "order-batches"), ("plain", "order-events")]
+    assert complete(f"rocketc put {store} -t order-") == [("plain", "order-batches"), ("plain", "order-events")]
+    assert complete(f"rocketc put {store} x -t orders") == [("plain", "orders")]
     assert complete("rocketc get -t or") == []
     assert complete("rocketc get /no/such/store -t or") == []
 

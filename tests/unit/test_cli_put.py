@@ -1,6 +1,7 @@
 """rocketc put as users run it: what becomes of lines, files and JSON lines, and how it ends."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -456,6 +457,43 @@ def test_a_signal_while_it_works(tmp_path, after, options):
     scan = library.scan(store)
     assert scan.count() == int(told[1])
     assert scan.report.end == int(told[2]) and not scan.report.damage
+
+
+class Failing:
+    """A store whose disk fails: at each flush, or at its end."""
+
+    def __init__(self, store, at):
+        self._store, self._at, self.failed = store, at, None
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def __enter__(self):
+        return self
+
+    def flush(self):
+        if self._at == "flush":
+            self.failed = library.StoreIOError(errno.EIO, "Input/output error", "the log")
+            raise self.failed
+        return self._store.flush()
+
+    def __exit__(self, *error):
+        self._store.close()
+        if self._at == "close":
+            raise library.StoreIOError(errno.EIO, "Input/output error", "the log")
+
+
+@pytest.mark.parametrize("at", ["flush", "close"])
+def test_a_disk_that_fails(call, monkeypatch, at):
+    from rocketc import store as module
+
+    usual = module.open
+    monkeypatch.setattr(module, "open", lambda *args, **options: Failing(usual(*args, **options), at))
+    code, out, err = call("s", "-t", "t", "--flush", "sync", *SMALL, stdin=b"a\nb\n")
+    error, doubt, told = err.splitlines()
+    assert (code, out, error) == (1, "", "rocketc: the log: Input/output error")
+    assert doubt == "rocketc: the last messages may not be on the disk"
+    assert told.startswith("rocketc: 2 messages put into s: ")
 
 
 def test_a_kill_keeps_what_was_put(tmp_path):
