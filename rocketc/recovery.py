@@ -99,14 +99,16 @@ def recover(
     found.start = files[first].base or 0 if files else 0
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
     stop: int | None = None
+    behind: list[tuple[int, int, str]] = []
     while True:
         offsets = QueueOffsets(stripes)
-        known = _known_offsets(root, offsets, found.start)
+        reached = _known_offsets(root, offsets, found.start)
+        noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
         run = Pass(offsets, checkpoint.physic_msg_timestamp)
         found.damage = []
         end = files[0].base or 0 if files else 0
         for i, file in enumerate(files):
-            if i < first and known:
+            if i < noted:
                 continue
             if stop is not None and (file.base or 0) >= stop:
                 break
@@ -120,7 +122,9 @@ def recover(
         if stop is not None or cut >= end:
             break
         stop = cut  # records behind it do not count: once more without them
+        behind = [damage for damage in found.damage if damage[0] >= cut]
     found.end = end if stop is None else stop
+    found.damage += behind
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     _cut_off(root, queue, files, found)
     for start, stop_at, reason in found.damage:
@@ -279,10 +283,21 @@ def _tell(file: LogFile, i: int, count: int, run: Pass) -> None:
 # consume queues: what they say of records before the part of the log that is checked
 
 
-def _known_offsets(root: str, offsets: QueueOffsets, before: int) -> bool:
+def _can_trust(reached: int, files: list[LogFile], first: int, clean: bool, checkpoint: Checkpoint) -> bool:
+    """Whether the consume queues tell all of the records before the last file that is not checked.
+
+    They do if one of them knows a record in that file: they are written in the log's order. After a crash of the
+    machine some may lack what others have, unless the checkpoint says that all of it was durable.
+    """
+    if first == 0 or reached <= (files[first - 1].base or 0):
+        return False
+    return clean or 0 < _first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS
+
+
+def _known_offsets(root: str, offsets: QueueOffsets, before: int) -> int:
     """Raise the queues' next offsets to what their consume queues hold of records before a physical offset.
 
-    False if there are no consume queues, or they end before: then the log itself has to tell.
+    Returns the physical offset behind the last record that one of them knows there, 0 if none knows any.
     """
     reached = 0
     for folder, unit, batch in (("consumequeue", _UNIT, False), ("batchconsumequeue", _BATCH_UNIT, True)):
@@ -298,7 +313,7 @@ def _known_offsets(root: str, offsets: QueueOffsets, before: int) -> bool:
                     offsets.set_at_least(topic, queue_id, next_offset)
                     reached = max(reached, last[0] + last[1])
                     break
-    return before == 0 or reached >= before - (64 << 10)
+    return reached
 
 
 def _units_before(data: bytes, unit: struct.Struct, count: int, before: int) -> int:
