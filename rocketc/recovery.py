@@ -22,12 +22,11 @@ from rocketc._queue_offsets import QueueOffsets
 from rocketc._recover import Pass
 from rocketc._walk import Walker
 from rocketc.paths import LogFile, resolve
+from rocketc.queue_files import cut_queues, raise_offsets
 from rocketc.running import make_folder, naming, sync_folder
 
 _log = logging.getLogger("rocketc.recovery")
 
-_UNIT = struct.Struct(">qiq")
-_BATCH_UNIT = struct.Struct(">qiqqqh8x")
 _HEAD_BYTES = 88  # a record's fixed fields with two IPv4 hosts: enough for its store timestamp
 _MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
@@ -102,7 +101,7 @@ def recover(
     behind: list[tuple[int, int, str]] = []
     while True:
         offsets = QueueOffsets(stripes)
-        reached = _known_offsets(root, offsets, found.start)
+        reached = raise_offsets(root, offsets, found.start)
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
         run = Pass(offsets, checkpoint.physic_msg_timestamp)
         found.damage = []
@@ -127,6 +126,7 @@ def recover(
     found.damage += behind
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     _cut_off(root, queue, files, found)
+    cut_queues(root, found.end)
     for start, stop_at, reason in found.damage:
         kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
         _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
@@ -280,9 +280,6 @@ def _tell(file: LogFile, i: int, count: int, run: Pass) -> None:
         _log.info("%s: file %d of %d, %d records", file.path, i + 1, count, run.records)
 
 
-# consume queues: what they say of records before the part of the log that is checked
-
-
 def _can_trust(reached: int, files: list[LogFile], first: int, clean: bool, checkpoint: Checkpoint) -> bool:
     """Whether the consume queues tell all of the records before the last file that is not checked.
 
@@ -292,70 +289,3 @@ def _can_trust(reached: int, files: list[LogFile], first: int, clean: bool, chec
     if first == 0 or reached <= (files[first - 1].base or 0):
         return False
     return clean or 0 < _first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS
-
-
-def _known_offsets(root: str, offsets: QueueOffsets, before: int) -> int:
-    """Raise the queues' next offsets to what their consume queues hold of records before a physical offset.
-
-    Returns the physical offset behind the last record that one of them knows there, 0 if none knows any.
-    """
-    reached = 0
-    for folder, unit, batch in (("consumequeue", _UNIT, False), ("batchconsumequeue", _BATCH_UNIT, True)):
-        for topic, queue_id, path in _queues(os.path.join(root, folder)):
-            for name in sorted(filter(str.isdigit, os.listdir(path)), reverse=True):
-                with open(os.path.join(path, name), "rb", buffering=0) as file:
-                    data = file.read()
-                count = len(data) // unit.size
-                n = _units_before(data, unit, count, before)
-                if n:
-                    last = unit.unpack_from(data, (n - 1) * unit.size)
-                    next_offset = last[4] + last[5] if batch else int(name) // unit.size + n
-                    offsets.set_at_least(topic, queue_id, next_offset)
-                    reached = max(reached, last[0] + last[1])
-                    break
-    return reached
-
-
-def _units_before(data: bytes, unit: struct.Struct, count: int, before: int) -> int:
-    """How many units point before a physical offset; those that were never written count as behind it."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        phy_offset, size = unit.unpack_from(data, middle * unit.size)[:2]
-        if size > 0 and phy_offset < before:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _queues(folder: str) -> Iterator[tuple[str, int, str]]:
-    """(topic, queue id, path) of each queue's folder."""
-    if os.path.isdir(folder):
-        for topic in os.listdir(folder):
-            inner = os.path.join(folder, topic)
-            if os.path.isdir(inner):
-                for queue_id in os.listdir(inner):
-                    if queue_id.isdigit() and os.path.isdir(os.path.join(inner, queue_id)):
-                        yield topic, int(queue_id), os.path.join(inner, queue_id)
-
-
-def queues_end(root: str) -> int | None:
-    """Physical offset behind the last record that a consume queue knows; None if the store has no consume queues.
-
-    >>> import tempfile
-    >>> queues_end(tempfile.mkdtemp()) is None
-    True
-    """
-    end = None
-    for folder, unit in (("consumequeue", _UNIT), ("batchconsumequeue", _BATCH_UNIT)):
-        for _, _, path in _queues(os.path.join(root, folder)):
-            for name in sorted(filter(str.isdigit, os.listdir(path)), reverse=True):
-                with open(os.path.join(path, name), "rb", buffering=0) as file:
-                    data = file.read()
-                n = _units_before(data, unit, len(data) // unit.size, 1 << 62)
-                if n:
-                    phy_offset, size = unit.unpack_from(data, (n - 1) * unit.size)[:2]
-                    end = max(end or 0, phy_offset + size)
-                    break
-    return end

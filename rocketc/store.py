@@ -16,7 +16,8 @@ from rocketc.config import StoreConfig
 from rocketc.errors import StoreIOError
 from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
-from rocketc.recovery import Recovery, queues_end, recover
+from rocketc.queue_files import queues_end
+from rocketc.recovery import Recovery, recover
 from rocketc.running import AbortFile, StoreLock, make_folder
 
 _log = logging.getLogger("rocketc.store")

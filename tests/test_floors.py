@@ -21,7 +21,7 @@ FLOORS = """
     6   _rows _mapped_file_queue _checkpoint _walk
     7   _allocator _arrow _audit _columns _consume_queue _index_file _recover
     8   _flusher _reader _tally
-    9   _commit_log paths arrow
+    9   _commit_log paths arrow queue_files
     10  scan recovery _bodies
     11  _store verify export salvage rebuild tally
     12  futures

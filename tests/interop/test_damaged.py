@@ -14,8 +14,8 @@ TORN = pytest.mark.xfail(reason="units of what was cut off the log stay in the c
     [
         "v497-unclean",
         "v533-unclean",
-        pytest.param("v497-torn", marks=TORN),
-        pytest.param("v533-torn", marks=TORN),
+        "v497-torn",
+        "v533-torn",
     ],
 )
 def test_recovered_by_rocketc(peers, tmp_path, name):
