@@ -138,9 +138,7 @@ def cut_queues(root: str, end: int) -> int:
             if keep > 0:
                 break
         if here:
-            _log.warning(
-                "%s: %d units of topic %s, queue %d pointed behind the end of the log", root, here, topic, queue_id
-            )
+            _log.warning("%s: topic %s, queue %d: %d units pointed behind the log", root, topic, queue_id, here)
         cut += here
     return cut
 

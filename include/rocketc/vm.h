@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "atomic.h"
@@ -144,6 +146,44 @@ static inline int rc_allocate(int fd, size_t len)
         return 0;
 #endif
     return (size_t)size < len ? rc_write_zeros(fd, (size_t)size, len, 4096) : 0;
+}
+
+/* Open a new file for writing that has no name yet; *fd is the caller's to close. It gets its name from rc_name_file, so
+ * that nobody, also after a crash, sees it before it has its length. Where there are no such files, it has its name now.
+ * Returns 0 or an errno: EEXIST if the name is taken. */
+static inline int rc_new_file(const char *folder, const char *path, int *fd)
+{
+#if defined(O_TMPFILE)
+    if (access("/proc/self/fd", F_OK) == 0 && access(path, F_OK) != 0) {
+        *fd = open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+        if (*fd >= 0)
+            return 0;
+        if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
+            return errno;
+    }
+#endif
+    (void)folder;
+    *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return *fd >= 0 ? 0 : errno;
+}
+
+/* Give a file of rc_new_file its name. */
+static inline int rc_name_file(int fd, const char *path)
+{
+#if defined(O_TMPFILE)
+    char link[64];
+    struct stat named, open_file;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+        return 0;
+    if (errno != EEXIST || fstat(fd, &open_file) != 0 || stat(path, &named) != 0)
+        return errno;
+    return named.st_ino == open_file.st_ino && named.st_dev == open_file.st_dev ? 0 : EEXIST;
+#else
+    (void)fd;
+    (void)path;
+    return 0;
+#endif
 }
 
 /* Map the first len bytes (> 0) of fd for reading and writing; *base is the caller's to unmap. */

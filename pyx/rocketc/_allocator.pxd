@@ -17,7 +17,8 @@ ctypedef struct Allocator:
     int64_t ahead           # bytes behind wrote whose pages are kept ready; 0: none
     size_t block            # bytes of the blocks of zeros that are written there
     bint durable            # and synced
-    bint warm               # the whole file is made ready, and locked in memory
+    bint warm               # the whole file is made ready before it is used
+    bint lock               # files are locked in memory
     bint pooled             # files get a buffer
     bint fail_fast          # no buffer left: no file; else one without a buffer
     uint8_t** buffers       # of the pool: those that are free come first

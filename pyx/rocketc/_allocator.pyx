@@ -225,7 +225,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
     if rc != RC_OK:
         discard(a, f)
         return rc
-    if a.warm:
+    if a.lock:
         rc_map_lock(f.base, f.size)
     f.wake_at = 0 if a.ahead > 0 and f.buffer == NULL else INT64_MAX
     file[0] = f

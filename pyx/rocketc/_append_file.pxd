@@ -28,6 +28,7 @@ ctypedef struct FileState:
 cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil
 cdef int file_create(FileState* f) noexcept nogil
 cdef int file_map(FileState* f) noexcept nogil
+cdef void file_unmap(FileState* f) noexcept nogil
 cdef bint file_hold(FileState* f) noexcept nogil
 cdef void file_release(FileState* f) noexcept nogil
 cdef void file_drop(FileState* f) noexcept nogil

@@ -8,11 +8,12 @@ an errno. Source: RocketMQ DefaultMappedFile, ReferenceResource.
 import os
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport EEXIST, ENAMETOOLONG
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, strdup
-from posix.fcntl cimport O_CREAT, O_EXCL, O_RDWR
+from libc.string cimport memcpy, strdup, strrchr
+from posix.fcntl cimport O_RDWR
 from posix.fcntl cimport open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
@@ -27,6 +28,8 @@ from rocketc._vm cimport (
     rc_guard,
     rc_map_random,
     rc_map_write,
+    rc_name_file,
+    rc_new_file,
     rc_populate,
     rc_sync_file,
     rc_sync_map,
@@ -41,6 +44,9 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
 
 PAGE_BYTES = RC_OS_PAGE_BYTES
+
+cdef enum:
+    PATH_BYTES = 4096
 
 
 cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil:
@@ -60,21 +66,46 @@ cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept 
 
 
 cdef int file_create(FileState* f) noexcept nogil:
-    """Make the file at its full length, with room on the disk, and map it. On failure no file is left behind."""
+    """Make the file at its full length, with room on the disk, and map it.
+
+    It has no name before it has its length, where the system can do that. On failure no file is left behind; EEXIST if
+    there is one of that name.
+    """
+    cdef char folder[PATH_BYTES]
+    cdef const char* slash = strrchr(f.path, c"/")
+    cdef size_t n = <size_t>(slash - f.path) if slash != NULL else 0
     cdef int rc = RC_OK
-    f.fd = open_file(f.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, <int>0o666)
-    if f.fd < 0:
-        return c_errno
+    if n >= PATH_BYTES:
+        return ENAMETOOLONG
+    memcpy(folder, f.path, n)
+    folder[n] = 0
+    if n == 0:
+        folder[0] = c"/" if slash != NULL else c"."
+        folder[1] = 0
+    rc = rc_new_file(folder, f.path, &f.fd)
+    if rc != RC_OK:
+        return rc
     rc = rc_allocate(f.fd, f.size)
     if rc == RC_OK:
         rc = rc_map_write(f.fd, f.size, &f.base)
+    if rc == RC_OK:
+        rc = rc_name_file(f.fd, f.path)
     if rc != RC_OK:
-        close_file(f.fd)
-        f.fd = -1
-        unlink(f.path)
+        if rc != EEXIST:
+            unlink(f.path)
+        file_unmap(f)
         return rc
     rc_map_random(f.base, f.size)       # nobody reads it front to back: only pages that are asked for come in
     return RC_OK
+
+
+cdef void file_unmap(FileState* f) noexcept nogil:
+    if f.base != NULL:
+        rc_unmap(f.base, f.size)
+        f.base = NULL
+    if f.fd >= 0:
+        close_file(f.fd)
+        f.fd = -1
 
 
 cdef int file_map(FileState* f) noexcept nogil:
@@ -114,12 +145,7 @@ cdef void file_release(FileState* f) noexcept nogil:
     """The end of a hold; the last one unmaps and closes the file."""
     if rc_add_i64(&f.holds, -1) > 0:
         return
-    if f.base != NULL:
-        rc_unmap(f.base, f.size)
-        f.base = NULL
-    if f.fd >= 0:
-        close_file(f.fd)
-        f.fd = -1
+    file_unmap(f)
 
 
 cdef void file_drop(FileState* f) noexcept nogil:

@@ -52,6 +52,7 @@ cdef class CommitLog:
         int64_t appended_bytes
         int64_t rolls
         int64_t waits           # how often the put lock was not free
+        rc_histogram put_time   # of a sample
         rc_histogram roll_time
         rc_histogram lock_time  # of the waits
     cdef readonly:

@@ -113,6 +113,7 @@ cdef class CommitLog:
             self.a.block = SYNC_BLOCK_BYTES
         self.a.durable = config.flush == "sync"
         self.a.warm = config.warm_maped_file_enable
+        self.a.lock = config.lock_files_in_memory or config.warm_maped_file_enable
         self.a.fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.fl.sync = config.flush == "sync"
         self.fl.timed = config.flush_commit_log_timed
@@ -411,6 +412,7 @@ cdef class CommitLog:
             "flushes": rc_load_i64(&self.fl.flushes),
             "flushed_bytes": rc_load_i64(&self.fl.flushed_bytes),
             "commits": rc_load_i64(&self.fl.commits),
+            "put_time": summary(&self.put_time),
             "flush_time": summary(&self.fl.latency),
             "roll_time": summary(&self.roll_time),
             "lock_time": summary(&self.lock_time),

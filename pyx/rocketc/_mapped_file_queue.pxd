@@ -34,5 +34,6 @@ cdef class MappedFileQueue:
         list _read_only         # of str
         list _encoded           # bytes that q.folders points to
         readonly list missing   # (start, stop) of files that are not there, between others
+    cdef bint _is_unmade(self, str path) except -1
     cdef bint _is_read_only(self, str path) except -1
     cdef int _remove(self, int i) except -1

@@ -200,13 +200,13 @@ cdef class MappedFileQueue:
     def load(self):
         """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
 
-        An empty last file is deleted (a crash between making it and giving it its length leaves one). Files that are
+        A last file that is too short and holds nothing but zeros is deleted: a crash while it was made leaves one. Files that are
         missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file whose length is
         not file_size, whose offset is no multiple of it, or that is there twice.
         """
         cdef list found = self._list()
         cdef FileState* f
-        if found and os.path.getsize(found[-1][1]) == 0 and not self._is_read_only(found[-1][1]):
+        if found and self._is_unmade(found[-1][1]):
             os.unlink(found[-1][1])
             check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
             found.pop()
@@ -243,6 +243,13 @@ cdef class MappedFileQueue:
                 if _NAME.fullmatch(name) and not os.path.isdir(os.path.join(folder, name)) and int(name) <= INT64_MAX:
                     found.append((int(name), os.path.join(folder, name)))
         return sorted(found)
+
+    cdef bint _is_unmade(self, str path) except -1:
+        """Whether a file has not got its length, and nothing in it."""
+        if os.path.getsize(path) >= self.q.file_size or self._is_read_only(path):
+            return False
+        with open(path, "rb") as file:
+            return not any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
 
     cdef bint _is_read_only(self, str path) except -1:
         return os.path.dirname(path) in self._read_only

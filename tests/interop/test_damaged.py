@@ -6,8 +6,6 @@ from interop import ours
 from interop.ledger import plan
 from interop.turns import Turns
 
-TORN = pytest.mark.xfail(reason="units of what was cut off the log stay in the consume queues")
-
 
 @pytest.mark.parametrize(
     "name",

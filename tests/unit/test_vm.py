@@ -138,6 +138,30 @@ def test_zeros_are_written_over_a_part(tmp_path):
     assert native.rc_write_zeros(-1, 0, 1, native.RC_ZERO_BLOCK_MAX) == errno.EBADF
 
 
+def test_a_new_file_has_its_name_when_it_is_ready(tmp_path):
+    path = tmp_path / "file"
+    fd = ctypes.c_int()
+    names = os.fsencode(tmp_path), os.fsencode(path)
+    assert native.rc_new_file(*names, ctypes.byref(fd)) == 0
+    os.pwrite(fd.value, b"held", 0)
+    assert native.rc_name_file(fd.value, names[1]) == 0
+    assert path.read_bytes() == b"held"
+    os.close(fd.value)
+    assert native.rc_new_file(*names, ctypes.byref(fd)) == errno.EEXIST
+    assert native.rc_new_file(names[0] + b"/none", names[0] + b"/none/file", ctypes.byref(fd)) == errno.ENOENT
+
+
+def test_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path):
+    path = tmp_path / "file"
+    fd = ctypes.c_int()
+    assert native.rc_new_file(os.fsencode(tmp_path), os.fsencode(path), ctypes.byref(fd)) == 0
+    path.unlink(missing_ok=True)
+    path.write_bytes(b"another")
+    assert native.rc_name_file(fd.value, os.fsencode(path)) in (0, errno.EEXIST)  # 0: no unnamed files here
+    assert path.read_bytes() == b"another"
+    os.close(fd.value)
+
+
 def test_sync_of_a_folder(tmp_path):
     assert native.rc_sync_folder(os.fsencode(tmp_path)) == 0
     assert native.rc_sync_folder(os.fsencode(tmp_path / "none")) == errno.ENOENT
