@@ -44,7 +44,6 @@ cdef class CommitLog:
         int64_t _create_ns      # how long the next file is waited for
         int64_t _max_body
         bint _property_crc
-        bint _keep_fields       # duplicationEnable: timestamps and queue offsets are the message's own
         bint _wake_flush        # each put wakes the flush
         bint _wake_commit       # ... or the commit, once it has enough pages
         int64_t _last_end       # physical offset behind the last record
@@ -65,6 +64,7 @@ cdef class CommitLog:
     ) noexcept nogil
     cdef int _measure(self, Draft* d, Entry* entries, int n, bint whole) noexcept nogil
     cdef int _make_room(self, int64_t size, Appended* out) noexcept nogil
+    cdef int _commit_before(self, FileState* f) noexcept nogil
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
     cdef void _take_lock(self) noexcept nogil

@@ -51,10 +51,10 @@ from rocketc._layout cimport (
     RC_PROPERTIES_MAX_BYTES,
 )
 from rocketc._locks cimport PutMessageLock
-from rocketc._mapped_file_queue cimport MappedFileQueue, queue_last, queue_push
+from rocketc._mapped_file_queue cimport MappedFileQueue, queue_commit, queue_last, queue_push
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 from rocketc._record cimport Draft, crc32, draft_size, encode_blank, encode_record
-from rocketc._service cimport pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
+from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
 from rocketc._status cimport (
     RC_BODY_TOO_LONG,
     RC_FAILED,
@@ -101,7 +101,6 @@ cdef class CommitLog:
         self._create_ns = 5_000_000_000
         self._max_body = config.max_message_size
         self._property_crc = config.enabled_append_prop_crc
-        self._keep_fields = config.duplication_enable
         self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
         self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
         check(allocator_init(&self.a, self.q))
@@ -226,7 +225,7 @@ cdef class CommitLog:
         if slot == NULL:
             out.error = ENOMEM
             return RC_NO_FILE
-        out.queue_offset = (slot.next_offset if not self._keep_fields else d.queue_offset) if counted else 0
+        out.queue_offset = slot.next_offset if counted else 0
         while rc == RC_OK and out.count < n:
             d.queue_offset = out.queue_offset + (out.count * advance if counted else 0)
             rc = self._append_some(d, entries + out.count, n - <int>out.count, whole, advance if counted else 0, out)
@@ -279,8 +278,7 @@ cdef class CommitLog:
             to = f.base if f.buffer == NULL else f.buffer
             pos = first = f.wrote
             room = <int64_t>f.size - RC_BLANK_BYTES
-            if not self._keep_fields:
-                d.store_timestamp = now
+            d.store_timestamp = now
             if d.born_timestamp == INT64_MIN:    # none was given
                 d.born_timestamp = d.store_timestamp
             while take < n and pos + entries[take].size <= room:
@@ -366,18 +364,36 @@ cdef class CommitLog:
             start = f.start + <int64_t>f.size
         begin = rc_clock_ns()
         rc = allocator_take(&self.a, start, self._create_ns, &f)
-        if rc == RC_OK:
-            rc = queue_push(self.q, f)
-            if rc != RC_OK:
-                file_shutdown(f)
-                file_drop(f)
         if rc != RC_OK:
             out.error = rc
             return RC_NO_FILE
+        rc = self._commit_before(f)
+        if rc == RC_OK:
+            rc = queue_push(self.q, f)
+        if rc != RC_OK:
+            file_shutdown(f)
+            file_drop(f)
+            out.error = rc
+            return RC_FAILED if self.fl.failed != 0 else RC_NO_FILE
         self._last = f
         self.rolls += 1
         rc_histogram_add(&self.roll_time, <unsigned long long>(rc_clock_ns() - begin))
         return RC_OK
+
+    cdef int _commit_before(self, FileState* f) noexcept nogil:
+        """A file without a buffer is written through its map: all that stands before it must be in its files by then.
+
+        So readers, and what a crash leaves, see no gap when the pool has run out.
+        """
+        cdef int rc
+        if f.buffer != NULL or not self.a.pooled:
+            return RC_OK
+        pthread_mutex_lock(&self.fl.committing)
+        rc = queue_commit(self.q)
+        pthread_mutex_unlock(&self.fl.committing)
+        if rc != RC_OK:
+            flusher_fail(&self.fl, rc, NULL)
+        return rc
 
     cdef int _blank(self) noexcept nogil:
         """Fill the rest of the last file with one blank record. A pool's memory is cleared: no old bytes go to disk."""

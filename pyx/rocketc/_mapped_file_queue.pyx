@@ -200,9 +200,9 @@ cdef class MappedFileQueue:
     def load(self):
         """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
 
-        A last file that is too short and holds nothing but zeros is deleted: a crash while it was made leaves one. Files that are
-        missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file whose length is
-        not file_size, whose offset is no multiple of it, or that is there twice.
+        A last file that is too short and holds nothing but zeros is deleted: a crash while it was made leaves one.
+        Files that are missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file
+        whose length is not file_size, whose offset is no multiple of it, or that is there twice.
         """
         cdef list found = self._list()
         cdef FileState* f

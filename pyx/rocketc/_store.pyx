@@ -141,7 +141,7 @@ cdef class MessageStore:
         store._timeout_ns = config.sync_flush_timeout * 1_000_000
         store._generation = generation
         store._sync = config.flush == "sync"
-        store._slave = config.broker_role == "SLAVE" and not config.duplication_enable
+        store._slave = config.broker_role == "SLAVE"
         if log is not None:
             _open.add(store)
         return store

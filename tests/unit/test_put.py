@@ -344,7 +344,6 @@ def test_a_slave_takes_no_messages(open_store, tmp_path):
     refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put, "t", b"")
     refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put_batch, "t", [(0, b"", None)])
     assert store.max_phy_offset == 0
-    open_store(tmp_path / "both", broker_role="SLAVE", duplication_enable=True).put("t", b"")
 
 
 def test_no_file_in_time(open_store):
@@ -614,3 +613,8 @@ def test_a_put_does_not_open_more_files(open_store):
     store.put_many("t", [bytes(1000)] * 3)
     store.message(0)
     assert not before or len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="duplication_enable is True"):
+        open_store(tmp_path, duplication_enable=True)
