@@ -55,9 +55,7 @@ def open(
     if config is None and "mapped_file_size_commit_log" not in fields:
         settings = _with_size_found(root, settings)
     if settings.duplication_enable:
-        raise ValueError(
-            "duplication_enable: messages with offsets of their own come with replication, which is not there"
-        )
+        raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
     if read_only:
         return MessageStore._make(root, settings, None, ReadOnlyRoot(root), PutFuture, LoopWaiters)
     make_folder(root)

@@ -13,7 +13,9 @@ ctypedef struct Allocator:
     FileState* ready        # made, not taken yet
     FileState* current      # the file that is written to: its pages are made ready ahead
     int64_t wanted          # offset of the file to make, -1: none
-    int error               # why `wanted` could not be made: an errno
+    int64_t tries           # to make a file, counted when they begin
+    int error               # why the last try failed: an errno
+    int64_t error_of        # the number of that try
     int64_t ahead           # bytes behind wrote whose pages are kept ready; 0: none
     size_t block            # bytes of the blocks of zeros that are written there
     bint durable            # and synced

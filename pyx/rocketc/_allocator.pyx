@@ -118,9 +118,10 @@ cdef void discard(Allocator* a, FileState* f) noexcept nogil:
 cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil:
     """The file that begins at start, made and mapped; the caller owns it. The one behind it is begun at once.
 
-    Returns RC_OK, what making it said (an errno), or ETIMEDOUT; the file may still be had later then.
+    Returns RC_OK; what making it said (an errno) in a try that began after the call; or ETIMEDOUT, and the file may still
+    be had later then.
     """
-    cdef int64_t until = rc_clock_ns() + timeout_ns, now
+    cdef int64_t until = rc_clock_ns() + timeout_ns, now, tries
     cdef FileState* stale = NULL
     cdef int rc = RC_OK
     pthread_mutex_lock(&a.mutex)
@@ -129,22 +130,21 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
         a.ready = NULL
     if a.ready == NULL:
         a.wanted = start
-        a.error = RC_OK
+        tries = a.tries
         rc_service_wake(&a.service)
-        while a.ready == NULL and a.error == RC_OK:
+        while a.ready == NULL and a.error_of <= tries:
             now = rc_clock_ns()
             if now >= until:
                 break
             rc_cond_wait(&a.answered, &a.mutex, until - now)
-    if a.ready != NULL and a.ready.start == start:
+        if a.ready == NULL:
+            rc = a.error if a.error_of > tries else ETIMEDOUT
+    if a.ready != NULL:
         file[0] = a.ready
         a.current = a.ready
         a.ready = NULL
         a.wanted = start + a.q.file_size
-        a.error = RC_OK
         rc_service_wake(&a.service)
-    else:
-        rc = a.error if a.error != RC_OK else ETIMEDOUT
     pthread_mutex_unlock(&a.mutex)
     discard(a, stale)
     return rc
@@ -167,7 +167,6 @@ cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
         rc_forget_cache(f.fd, <size_t>f.ready)      # what the recovery read ahead lies there in large folios
     a.current = f
     a.wanted = f.start + a.q.file_size
-    a.error = RC_OK
     pthread_mutex_unlock(&a.mutex)
     rc_service_wake(&a.service)
 
@@ -280,13 +279,15 @@ cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept n
 cdef void* run(void* argument) noexcept nogil:
     cdef Allocator* a = <Allocator*>argument
     cdef FileState* f
-    cdef int64_t start
+    cdef int64_t start, tries
     cdef int rc
     cdef bint more = False
     while not rc_service_wait(&a.service, 0 if more else IDLE_NS):
         more = a.ahead > 0 and go_ahead(a)
         pthread_mutex_lock(&a.mutex)
         start = a.wanted if a.ready == NULL else -1
+        a.tries += 1
+        tries = a.tries
         pthread_mutex_unlock(&a.mutex)
         if start < 0:
             continue
@@ -295,6 +296,7 @@ cdef void* run(void* argument) noexcept nogil:
         pthread_mutex_lock(&a.mutex)
         if rc != RC_OK:
             a.error = rc
+            a.error_of = tries
         elif a.wanted == start:
             a.ready = f
             a.wanted = -1

@@ -617,4 +617,4 @@ def test_a_put_does_not_open_more_files(open_store):
 
 def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
     with pytest.raises(ValueError, match="duplication_enable is True"):
-        open_store(tmp_path, duplication_enable=True)
+        rocketc.open(tmp_path, duplication_enable=True)
