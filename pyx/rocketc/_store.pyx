@@ -238,6 +238,8 @@ cdef class MessageStore:
         [0, 1, 2]
         """
         cdef PutResult r
+        self._enter()           # the descriptor of a closed store may be somebody else's by now
+        self._leave()
         if self._waiters is None:
             self._waiters = self._loop_waiters(self)
         self._waiters.attach()

@@ -615,6 +615,6 @@ def test_a_put_does_not_open_more_files(open_store):
     assert not before or len(os.listdir("/proc/self/fd")) <= before + 2
 
 
-def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
+def test_a_store_whose_messages_bring_their_offsets_is_refused(open_store, tmp_path):
     with pytest.raises(ValueError, match="duplication_enable is True"):
         rocketc.open(tmp_path, duplication_enable=True)
