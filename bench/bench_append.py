@@ -2,7 +2,9 @@
 
 import mmap
 import os
+import shutil
 import statistics
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -316,6 +318,9 @@ def rolls(file_size: int, steady: Steady):
     count = int(file_size * 1.3) // 1100  # 1 KiB bodies: each round begins at least one new file
     case = f"put, 1 KiB, over a roll, {name}"
     if not bench.wanted(case, "1 ms Java"):
+        return
+    if shutil.disk_usage(bench.args.data).free < 16 * file_size:
+        print(f"{bench.name}: {case}: left out, the disk has too little room", file=sys.stderr)
         return
     steady.warm()
     with scratch(bench) as folder, Ours(folder, 1024, mapped_file_size_commit_log=file_size) as mine:

@@ -17,7 +17,6 @@ from writing import (
     TOPIC,
     JavaSide,
     Side,
-    Steady,
     details,
     peer,
     percentiles,
@@ -280,14 +279,12 @@ def against_peers(mine: Ours, folder: Path):
 
 
 def main():
-    steady = Steady(bench)
     for part in (
         alone,
         together,
         *(partial(against_java, release=r) for r in (java_peer.RELEASES[-1:] if bench.quick else java_peer.RELEASES)),
         against_peers,
     ):
-        steady.warm()
         with scratch(bench) as folder, Ours(folder) as mine:
             part(mine, folder)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import java_peer
 import native
 from common import MIB, Bench, clock, same
-from writing import BATCH, TAG, TOPIC, JavaSide, Steady, scratch, text
+from writing import BATCH, TAG, TOPIC, JavaSide, scratch, text
 
 import rocketc
 
@@ -108,7 +108,7 @@ def hot(root: Path):
     os.sync()
 
 
-def against_reading(steady: Steady):
+def against_reading():
     with scratch(bench) as folder:
         root = folder / "rocketc"
         end = killed_store(root)
@@ -161,8 +161,7 @@ def against_java(name: str, body: int, release: str):
 
 
 def main():
-    steady = Steady(bench)
-    against_reading(steady)
+    against_reading()
     for release in java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES:
         for name, body in list(JAVA_SIZES.items())[: 1 if bench.quick else None]:
             against_java(name, body, release)

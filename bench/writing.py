@@ -56,8 +56,11 @@ class Steady:
         self._file = tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)  # noqa: SIM115
         self._disk = bench.args.data
         self.warm()
+        free = free_memory()
         note = "the page cache is full: new pages of files are recycled ones, on both sides"
-        print(f"{bench.name}: {note}; {free_memory() >> 20} MiB are free", file=sys.stderr)
+        if free > 2 * GIB:
+            note = f"{free >> 20} MiB of memory are free still: the disk has too little room to fill them with files"
+        print(f"{bench.name}: {note}", file=sys.stderr)
 
     def warm(self):
         """Top it up: what was freed since the last time (files deleted, processes ended) becomes page cache again."""
