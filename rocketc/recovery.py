@@ -32,6 +32,7 @@ _MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
 _CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
 _COPY_BYTES = 1 << 20
+_ZEROS = bytes(_COPY_BYTES)
 
 
 @dataclass
@@ -202,28 +203,42 @@ def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Rec
         _clear(tails[0][0].path, tails[0][1], _data_end(tails[0][0].path, tails[0][1]))
 
 
+def _extents(fd: int, pos: int) -> list[tuple[int, int]]:
+    """[start, stop) of the parts of a file from pos on that are no holes."""
+    extents = []
+    size = os.fstat(fd).st_size
+    while pos < size:
+        try:
+            pos = os.lseek(fd, pos, os.SEEK_DATA)
+        except OSError:
+            break
+        stop = os.lseek(fd, pos, os.SEEK_HOLE)
+        extents.append((pos, stop))
+        pos = stop
+    return extents
+
+
 def _blocks(path: str, pos: int) -> Iterator[tuple[int, bytes]]:
-    """(position, bytes) of the parts of a file from pos on that are no holes."""
+    """(position, bytes) of the parts of a file from pos on that are no holes and not all zeros."""
     with open(path, "rb", buffering=0) as file:
-        while True:
-            try:
-                pos = file.seek(pos, os.SEEK_DATA)
-            except OSError:
-                return
-            block = os.pread(file.fileno(), _COPY_BYTES, pos)
-            if not block:
-                return
-            yield pos, block
-            pos += len(block)
+        fd = file.fileno()
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # what is read ahead into a hole counts as data then
+        for start, stop in _extents(fd, pos):
+            while start < stop:
+                block = os.pread(fd, min(_COPY_BYTES, stop - start), start)
+                if not block:
+                    return
+                if block != _ZEROS[: len(block)]:
+                    yield start, block
+                start += len(block)
 
 
 def _data_end(path: str, pos: int) -> int:
     """Behind the last byte from pos on that is not zero; pos if all are."""
     end = pos
     for at, block in _blocks(path, pos):
-        kept = len(block.rstrip(b"\0"))
-        if kept:
-            end = at + kept
+        end = at + len(block.rstrip(b"\0"))
     return end
 
 

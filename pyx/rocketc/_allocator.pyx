@@ -118,8 +118,8 @@ cdef void discard(Allocator* a, FileState* f) noexcept nogil:
 cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil:
     """The file that begins at start, made and mapped; the caller owns it. The one behind it is begun at once.
 
-    Returns RC_OK; what making it said (an errno) in a try that began after the call; or ETIMEDOUT, and the file may still
-    be had later then.
+    Returns RC_OK; what making it said (an errno) in a try that began after the call; or ETIMEDOUT, and it may be had
+    later then.
     """
     cdef int64_t until = rc_clock_ns() + timeout_ns, now, tries
     cdef FileState* stale = NULL
