@@ -1,8 +1,8 @@
 """put_async and aput: who waits for a put without a thread of its own."""
 
 import asyncio
-import contextlib
 import concurrent.futures
+import contextlib
 import gc
 import os
 import threading
