@@ -68,5 +68,5 @@ cdef class CommitLog:
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
     cdef void _take_lock(self) noexcept nogil
-    cdef void _detach(self) noexcept nogil
+    cdef void _let_go(self) noexcept nogil
     cdef bint is_busy(self) noexcept nogil

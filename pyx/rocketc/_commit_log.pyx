@@ -172,13 +172,13 @@ cdef class CommitLog:
                 if rc != RC_OK:
                     flusher_fail(&self.fl, rc, NULL)
             allocator_stop(&self.a)
-            self._detach()
+            self._let_go()
         self._running = False
         self._last = NULL
         return rc
 
-    cdef void _detach(self) noexcept nogil:
-        """Give back the pool's buffers; no thread is left that uses them."""
+    cdef void _let_go(self) noexcept nogil:
+        """Give back the pool's buffers and unmap the files that nobody views; no thread is left that uses them."""
         cdef FileState* f
         cdef int i
         for i in range(self.q.count):
@@ -186,6 +186,7 @@ cdef class CommitLog:
             if f.buffer != NULL:
                 allocator_return(&self.a, f.buffer)
                 f.buffer = NULL
+            file_shutdown(f)
 
     cdef bint is_busy(self) noexcept nogil:
         """Whether somebody has been appending for too long: the page cache can't keep up with the disk."""

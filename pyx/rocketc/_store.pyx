@@ -606,6 +606,7 @@ cdef class MessageStore:
         try:
             if self._waiters is not None:
                 self._waiters.detach()
+                self._waiters = None
             self._root.close(rc == RC_OK, self.log)
         finally:
             self.closed = True

@@ -448,6 +448,18 @@ def test_a_file_ends_with_a_blank_record(open_store, left):
     assert data[4096 - left :] == oracle.encode_blank(left)
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_last_record_of_a_file(open_store, more):
+    """It fits if it is as long as what is left, less 8 bytes."""
+    store = open_store(mapped_file_size_commit_log=4096)
+    end = store.put("t", bytes(1000)).end
+    r = store.put("t", bytes(4096 - 8 - end - 92 + more))
+    assert r.phy_offset == (4096 if more > 0 else end)
+    many = store.put_many("t", [bytes(1000), bytes(4096 - 8 - end - 92 + more)])
+    assert many.phy_offset == (4096 if more <= 0 else r.end if r.end + 1100 <= 4096 else 2 * 4096)
+    assert not oracle.damage(items(store))
+
+
 def test_a_record_as_long_as_a_file(open_store):
     """One that leaves 8 bytes fits; a longer one is refused, where RocketMQ spends a whole file and stores nothing."""
     store = open_store(mapped_file_size_commit_log=4096)
@@ -615,6 +627,6 @@ def test_a_put_does_not_open_more_files(open_store):
     assert not before or len(os.listdir("/proc/self/fd")) <= before + 2
 
 
-def test_a_store_whose_messages_bring_their_offsets_is_refused(open_store, tmp_path):
+def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
     with pytest.raises(ValueError, match="duplication_enable is True"):
         rocketc.open(tmp_path, duplication_enable=True)

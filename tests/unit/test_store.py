@@ -482,6 +482,25 @@ def test_abort_stays_while_consume_queues_lag(tmp_path):
     assert (tmp_path / "abort").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts maps")
+@pytest.mark.parametrize("pool", [False, True], ids=["", "pool"])
+def test_close_gives_up_files_and_maps(tmp_path, pool):
+    """... though the store object lives on; what was read stays."""
+    me = psutil.Process()
+    before = me.num_fds()
+    store = rocketc.open(tmp_path, mapped_file_size_commit_log=4096, transient_store_pool_enable=pool)
+    store.put_many("t", [b"body %d" % n + bytes(1000) for n in range(20)])
+    store.flush()
+    message = store.message(0)
+    store.close()
+    assert me.num_fds() == before
+    assert not [m.path for m in me.memory_maps(grouped=False) if str(tmp_path) in m.path]
+    assert message.body[:6] == b"body 0"
+    assert store.max_phy_offset > 20_000
+    assert store.min_phy_offset == 0
+    assert store.stats()["records"] == 20
+
+
 def cycles(tmp_path, count, **fields):
     """Open, put, close, again and again; what of it is left in the process."""
     me = psutil.Process()
