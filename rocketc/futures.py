@@ -27,10 +27,11 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
     of concurrent.futures made, and a thread of the store that finishes it.
     """
 
-    def __init__(self, store: MessageStore, put: PutResult, must_wait: bool) -> None:
+    def __init__(self, store: MessageStore, put: PutResult, until: int) -> None:
+        """until: ns of the monotonic clock after which waiting has taken too long; 0: there is nothing to wait for."""
         self._store = store
         self._put = put
-        self._until = time.monotonic_ns() + store.config.sync_flush_timeout * 1_000_000 if must_wait else 0
+        self._until = until
 
     def __getattr__(self, name: str) -> Any:
         if name not in _LAZY:
@@ -60,10 +61,12 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
         return False  # the message is in the log
 
     def result(self, timeout: float | None = None) -> PutResult:
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        return self._put
+        put = self._put
+        if self._until and self._store.flushed_phy_offset < put.end:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
+        return put
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The StoreFailedError of a flush that failed, or None. Raises TimeoutError after timeout seconds."""

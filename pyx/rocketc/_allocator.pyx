@@ -47,7 +47,9 @@ from rocketc._status cimport RC_OK
 from rocketc._vm cimport rc_forget_cache, rc_map_lock, rc_map_own, rc_unmap
 
 cdef enum:
-    WINDOW_BYTES = 4 << 20      # made ready at a time: so long at most waits an appender that catches up
+    WINDOW_BYTES = 512 << 10    # made ready at a time: so long at most waits an appender that catches up
+    SYNC_WINDOW_BYTES = 4 << 20     # each is synced, too, which costs much the same for few bytes and for many
+    LARGE_GROUP_BYTES = 64 << 10    # larger flushes write whole blocks anyway: zeros on the disk before would be waste
     PATH_BYTES = 4096
     IDLE_NS = 1000000000        # a failed file is tried again this often, and when it is asked for
 
@@ -216,7 +218,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
         file_drop(f)
         return rc
     rc = queue_sync_folder(a.q, start)
-    first = a.q.file_size if a.warm else min(a.ahead, <int64_t>WINDOW_BYTES)
+    first = a.q.file_size if a.warm else min(a.ahead, <int64_t>SYNC_WINDOW_BYTES)
     first = min(first, a.q.file_size)
     if rc == RC_OK and f.buffer == NULL and first > 0:
         rc = file_prepare(f, 0, first, a.block, a.durable)
@@ -234,7 +236,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
 cdef bint go_ahead(Allocator* a) noexcept nogil:
     """Make the next window in front of the writer ready; True if there may be more to do."""
     cdef FileState* f
-    cdef int64_t start, stop
+    cdef int64_t start, stop, window
     cdef int rc
     pthread_mutex_lock(&a.mutex)
     f = a.current
@@ -242,7 +244,8 @@ cdef bint go_ahead(Allocator* a) noexcept nogil:
         pthread_mutex_unlock(&a.mutex)
         return False
     start = f.ready
-    stop = min((start // WINDOW_BYTES + 1) * WINDOW_BYTES, <int64_t>f.size)
+    window = SYNC_WINDOW_BYTES if a.durable else WINDOW_BYTES
+    stop = min((start // window + 1) * window, <int64_t>f.size)
     if start >= stop or start >= rc_load_i64(&f.wrote) + a.ahead:
         rc_store_i64(&f.wake_at, INT64_MAX if start >= stop else start - a.ahead)
         pthread_mutex_unlock(&a.mutex)
@@ -250,7 +253,7 @@ cdef bint go_ahead(Allocator* a) noexcept nogil:
         return False
     f.claimed = stop
     pthread_mutex_unlock(&a.mutex)
-    rc = file_prepare(f, start, stop, a.block, a.durable)
+    rc = file_prepare(f, start, stop, a.block, a.durable and rc_load_i64(&a.q.group) <= LARGE_GROUP_BYTES)
     if rc != RC_OK and f.lost == RC_OK:
         f.lost = rc                     # the next flush tells, even if its own sync succeeds
     pthread_mutex_lock(&a.mutex)

@@ -11,13 +11,14 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EEXIST, ENAMETOOLONG
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t
+from libc.stdio cimport SEEK_END
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strdup, strrchr
 from posix.fcntl cimport O_RDWR
 from posix.fcntl cimport open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
-from posix.unistd cimport unlink
+from posix.unistd cimport lseek, unlink
 
 from rocketc._atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc._guard cimport enter_writing, install
@@ -205,7 +206,6 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
 
     The position moves only after the act, and never back. Returns 0, an errno, or RC_FILE_CUT.
     """
-    cdef struct_stat info
     cdef int rc = RC_OK
     if f.flushed >= upto:
         return RC_OK
@@ -218,8 +218,9 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
         rc = rc_sync_map(f.base, <size_t>f.flushed, <size_t>upto)
     if rc == RC_OK:
         rc = f.lost
-    if rc == RC_OK and (f.cut != 0 or fstat(f.fd, &info) != 0 or <size_t>info.st_size < f.size):
-        rc = RC_FILE_CUT                # msync of pages that are gone succeeds
+    # A sync of pages that are gone succeeds. Not fstat: who asks for a file's times makes its next sync write them.
+    if rc == RC_OK and (f.cut != 0 or lseek(f.fd, 0, SEEK_END) < <int64_t>f.size):
+        rc = RC_FILE_CUT
     if rc == RC_OK:
         rc_store_i64(&f.flushed, upto)
     return rc

@@ -148,6 +148,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     rc_histogram_add(&fl.latency, <unsigned long long>(rc_clock_ns() - begin))
     rc_count_i64(&fl.flushes, 1)
     rc_count_i64(&fl.flushed_bytes, upto - since)
+    rc_store_i64(&fl.q.group, (7 * rc_load_i64(&fl.q.group) + upto - since) // 8)
     return RC_OK
 
 

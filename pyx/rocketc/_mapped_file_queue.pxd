@@ -14,6 +14,7 @@ ctypedef struct FileQueue:
     int64_t wrote           # end of the last record, as an offset of the queue; stored behind the file's own
     int64_t store_timestamp  # ms, of the last record; stored before wrote
     int64_t flushed         # durable up to here
+    int64_t group           # bytes of a flush, the mean of the last ones
     int64_t flushed_timestamp   # ms: records up to this time are durable
     char** folders          # new files go to folders[number % folder_count]
     int folder_count

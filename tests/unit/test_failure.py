@@ -176,7 +176,7 @@ def test_the_sync_of_a_window_that_is_made_ready(child, tmp_path):
         store.put("t", b"before")
         armed.touch()
         stored = 0
-        while (error := error_of(store.put, "t", bytes(500_000))) is None and stored < 30:
+        while (error := error_of(store.put, "t", bytes(50_000))) is None and stored < 300:
             stored += 1
         told["error"] = error
         with contextlib.suppress(rocketc.StoreFailedError):
