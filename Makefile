@@ -48,10 +48,12 @@ build/.extensions: setup.py $(HEADERS) $(SOURCES) .venv/.editable $(FORCE_BUILD)
 again:
 
 test: setup  ## all tests but the long ones
+	@tools/setup.sh strace || true
 	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadgroup $(OPTIONS)
 
 test-long: setup  ## the long tests, then the tests under the address and undefined-behaviour sanitizers
 	@tools/setup.sh valgrind
+	@tools/setup.sh strace || true
 	@tools/setup.sh arm64
 	$(RUN) -m pytest $(TESTS) -m long $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
 	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(OPTIONS)

@@ -10,6 +10,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from rocketc.errors import ClosedError, StoreFailedError
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -75,8 +77,15 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
             return None
         if not self._is_over():
             left = max(self._until - time.monotonic_ns(), 0) / 1e9
-            with contextlib.suppress(Exception):  # it has failed, or was closed: told below
-                store.wait_flushed(put.end, left if timeout is None else min(timeout, left))
+            left = left if timeout is None else min(timeout, left)
+            until = time.monotonic() + left
+            try:
+                store.wait_flushed(put.end, left)
+            except ClosedError:
+                while not store.closed and time.monotonic() < until:
+                    time.sleep(0.001)  # close() flushes
+            except StoreFailedError:
+                pass  # told below
         if store.flushed_phy_offset >= put.end:
             return None
         if store.failed is not None:

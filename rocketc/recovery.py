@@ -7,6 +7,7 @@ What is cut is kept beside the log, and the cut is durable before anything is ap
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import logging
 import os
 import struct
@@ -30,6 +31,7 @@ _log = logging.getLogger("rocketc.recovery")
 _HEAD_BYTES = 88  # a record's fixed fields with two IPv4 hosts: enough for its store timestamp
 _MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
+_ALWAYS = 1 << 62  # ms; later than any time
 _CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
 _COPY_BYTES = 1 << 20
 _ZEROS = bytes(_COPY_BYTES)
@@ -98,13 +100,13 @@ def recover(
     first = _first_to_check(files, clean, checkpoint)
     found.start = files[first].base or 0 if files else 0
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
+    damage: list[tuple[int, int, str]] = []
     stop: int | None = None
-    behind: list[tuple[int, int, str]] = []
     while True:
         offsets = QueueOffsets(stripes)
         reached = raise_offsets(root, offsets, found.start)
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
-        run = Pass(offsets, checkpoint.physic_msg_timestamp)
+        run = Pass(offsets, _ALWAYS if clean else checkpoint.physic_msg_timestamp)
         found.damage = []
         end = files[0].base or 0 if files else 0
         for i, file in enumerate(files):
@@ -115,19 +117,23 @@ def recover(
             end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
             if not clean and i >= first and stop is None:
                 _make_durable(file.path)
-                if on_file is not None and not found.damage and run.timestamp > 0:
+                if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
                     on_file(file.path, run.timestamp)
             _tell(file, i, len(files), run)
-        cut = _cut_at(found, clean, max(run.durable_end, 0), end)
-        if stop is not None or cut >= end:
+        if stop is not None:
+            break
+        cut = _cut_at(found, run, clean, end)
+        damage = found.damage
+        if cut >= end:
             break
         stop = cut  # records behind it do not count: once more without them
-        behind = [damage for damage in found.damage if damage[0] >= cut]
-    found.end = end if stop is None else stop
-    found.damage += behind
+    found.end, found.damage = end if stop is None else stop, damage
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     _cut_off(root, queue, files, found)
     cut_queues(root, found.end)
+    if not clean:
+        for folder in sorted({os.path.dirname(path) for path in queue.files}):
+            sync_folder(folder)  # a file may have been made, and its name not be durable yet
     for start, stop_at, reason in found.damage:
         kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
         _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
@@ -182,12 +188,14 @@ def _walk(file: LogFile, run: Pass, found: Recovery, crc: int, stop: int | None,
     return run.end if run.end > base else max(end, base) if not found.damage else end
 
 
-def _cut_at(found: Recovery, clean: bool, durable_end: int, end: int) -> int:
+def _cut_at(found: Recovery, run: Pass, clean: bool, end: int) -> int:
     """The end of the log: the first damage that is not known to have been durable, or the end of what is valid."""
-    for start, _, _ in found.damage:
-        if start >= (end if clean else durable_end):
-            return min(start, end)
-    return end
+    limit = max(run.durable_end, 0)
+    if clean:
+        limit = run.torn if run.torn >= 0 and run.end == end else end
+    if run.torn >= limit:
+        found.damage = sorted([*found.damage, (run.torn, run.torn_end, "zeroed")])
+    return min((start for start, _, _ in found.damage if limit <= start < end), default=end)
 
 
 def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Recovery) -> None:
@@ -199,8 +207,9 @@ def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Rec
             found.cut = found.end
             found.saved.append(_save(root, file, pos, stop))
     queue.truncate(found.end)
-    if tails and tails[0][1] > 0:
-        _clear(tails[0][0].path, tails[0][1], _data_end(tails[0][0].path, tails[0][1]))
+    for file, pos in tails[:1]:
+        if file.path in queue.files:
+            _clear(file.path, pos, _data_end(file.path, pos))
 
 
 def _extents(fd: int, pos: int) -> list[tuple[int, int]]:
@@ -243,33 +252,39 @@ def _data_end(path: str, pos: int) -> int:
 
 
 def _save(root: str, file: LogFile, pos: int, stop: int) -> str:
-    """Copy [pos, stop) of a log file to the folder `cut`, durably; return the path, named by its physical offset."""
+    """Copy [pos, stop) of a log file to the folder `cut`, durably; return the path, named by its physical offset.
+
+    What a recovery that was killed has saved already is not saved again.
+    """
     folder = os.path.join(root, "cut")
     make_folder(folder)
     name = os.path.join(folder, f"{(file.base or 0) + pos:020d}")
-    path, n = name, 0
-    while os.path.exists(path):
-        n += 1
-        path = f"{name}.{n}"
-    with naming(path):
-        with open(path + ".tmp", "wb", buffering=0) as out:
+    path, tmp, n = name, name + ".tmp", 0
+    with naming(tmp):
+        with open(tmp, "wb", buffering=0) as out:
             for at, block in _blocks(file.path, pos):
                 if at < stop:
                     os.pwrite(out.fileno(), block[: stop - at], at - pos)
             os.ftruncate(out.fileno(), stop - pos)
             os.fsync(out.fileno())
-        os.rename(path + ".tmp", path)
+        while os.path.exists(path) and not filecmp.cmp(path, tmp, shallow=False):
+            n += 1
+            path = f"{name}.{n}"
+        os.replace(tmp, path)
     sync_folder(folder)
     return path
 
 
 def _clear(path: str, pos: int, stop: int) -> None:
-    """Write zeros over [pos, stop) of a file, durably; its room on the disk stays."""
+    """Write zeros over [pos, stop) of a file, durably; its room on the disk stays.
+
+    The last bytes go first: until all are gone, the damage at pos stays what it is, and with it where to cut.
+    """
     if stop <= pos:
         return
     with naming(path), open(path, "r+b", buffering=0) as file:
-        while pos < stop:
-            pos += os.pwrite(file.fileno(), bytes(min(_COPY_BYTES, stop - pos)), pos)
+        for start in range(pos + (stop - pos - 1) // _COPY_BYTES * _COPY_BYTES, pos - 1, -_COPY_BYTES):
+            os.pwrite(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
         os.fdatasync(file.fileno())
 
 

@@ -174,14 +174,17 @@ class ReadOnlyRoot:
 
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:
     """The settings with the size that the files of an existing log have."""
-    sizes: set[int] = set()
+    files: list[tuple[int, int]] = []
     for folder in [*config.commit_log_paths(root), *config.read_only_paths]:
         if not os.path.isdir(folder):
             continue
         try:
             with os.scandir(folder) as entries:
-                sizes |= {entry.stat().st_size for entry in entries if entry.name.isdigit() and entry.is_file()}
+                files += [(int(e.name), e.stat().st_size) for e in entries if e.name.isdigit() and e.is_file()]
         except OSError as error:
             raise StoreIOError(error.errno, error.strerror, folder) from None
-    sizes.discard(0)
+    files.sort()
+    if len(files) > 1 and files[-1][1] < files[0][1]:
+        files.pop()  # it was not given its length
+    sizes = {size for _, size in files} - {0}
     return config.replace(mapped_file_size_commit_log=sizes.pop()) if len(sizes) == 1 else config

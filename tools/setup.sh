@@ -6,6 +6,7 @@
 #   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
 #   tools/setup.sh peers              what the benches measure us against, in .venv
+#   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
 #   tools/setup.sh arm64              a compiler and an emulator, to test what only arm64 runs
 set -eu
 cd "$(dirname "$0")/.."
@@ -91,7 +92,12 @@ extensions() {
 }
 
 valgrind() {
-    need "valgrind" "valgrind" "(there is none for macOS; use Linux)" command -v valgrind
+    need "valgrind" "valgrind" "(there is none for macOS; use Linux)" env valgrind --version  # not the function
+}
+
+strace() {
+    [ "$(uname -s)" = Linux ] || return 0
+    need "strace" "strace" "" env strace --version
 }
 
 peers() {

@@ -223,6 +223,8 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
     if rc == RC_OK and f.buffer == NULL and first > 0:
         rc = file_prepare(f, 0, first, a.block, a.durable)
         f.ready = f.claimed = first
+    if f.buffer != NULL:
+        f.ready = f.claimed = <int64_t>f.size   # also once the buffer is taken back: zeros here would go over messages
     if rc != RC_OK:
         discard(a, f)
         return rc

@@ -1,6 +1,8 @@
 """One mapped file that grows at its end: append, flush, holds."""
 from libc.stdint cimport int64_t, uint8_t
 
+from rocketc._atomic cimport rc_load_i64
+
 cdef enum:
     RC_OS_PAGE_BYTES = 4096     # RocketMQ counts in these, whatever the system's pages are
 
@@ -42,7 +44,7 @@ cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept no
 
 cdef inline int64_t file_readable(FileState* f) noexcept nogil:
     """How far the file can be read: what a buffer still has is not in it."""
-    return f.wrote if f.buffer == NULL else f.committed
+    return rc_load_i64(&f.wrote) if f.buffer == NULL else rc_load_i64(&f.committed)
 
 
 cdef inline bint can_flush(int64_t upto, int64_t done, int64_t size, int64_t least_pages) noexcept nogil:

@@ -310,9 +310,9 @@ cdef class CommitLog:
                 rc = RC_FILE_CUT
             elif take > 0:
                 self._publish(f, pos, d.store_timestamp)
-                self.appended += take
+                rc_store_i64(&self.appended, self.appended + take)
                 self._last_end = f.start + pos
-                self.appended_bytes += pos - first
+                rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
                 if out.count == 0:
                     out.phy_offset = f.start + first
                 out.count += take
@@ -324,7 +324,7 @@ cdef class CommitLog:
         if rc == RC_FILE_CUT:
             flusher_fail(&self.fl, rc, f.path if f != NULL else NULL)
             rc = RC_FAILED
-        elif rc == RC_OK and f.wrote >= rc_load_i64(&f.wake_at):
+        elif rc == RC_OK and rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
         if rc == RC_OK and self._wake_flush:
@@ -340,15 +340,18 @@ cdef class CommitLog:
             return
         begin = rc_clock_ns()
         self.lock.lock()
-        self.waits += 1
+        rc_store_i64(&self.waits, self.waits + 1)
         rc_histogram_add(&self.lock_time, <unsigned long long>(rc_clock_ns() - begin))
 
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil:
-        """All before `wrote` is whole: readers and the flush may see it."""
+        """All before `wrote` is whole: readers and the flush may see it.
+
+        The time comes last: whoever reads it, and then `wrote`, flushes all records up to that time.
+        """
         f.store_timestamp = timestamp
-        rc_store_i64(&self.q.store_timestamp, timestamp)
         rc_store_i64(&f.wrote, wrote)
         rc_store_i64(&self.q.wrote, f.start + wrote)
+        rc_store_i64(&self.q.store_timestamp, timestamp)
 
     cdef int _make_room(self, int64_t size, Appended* out) noexcept nogil:
         """Let _last be a file with room for `size` bytes and a blank record: roll if it has not. The lock is held."""
@@ -377,7 +380,7 @@ cdef class CommitLog:
             out.error = rc
             return RC_FAILED if self.fl.failed != 0 else RC_NO_FILE
         self._last = f
-        self.rolls += 1
+        rc_store_i64(&self.rolls, self.rolls + 1)
         rc_histogram_add(&self.roll_time, <unsigned long long>(rc_clock_ns() - begin))
         return RC_OK
 
@@ -422,10 +425,10 @@ cdef class CommitLog:
     def stats(self):
         """Counters and times of this log; see MessageStore.stats()."""
         return {
-            "records": self.appended,
-            "bytes": self.appended_bytes,
-            "rolls": self.rolls,
-            "lock_waits": self.waits,
+            "records": rc_load_i64(&self.appended),
+            "bytes": rc_load_i64(&self.appended_bytes),
+            "rolls": rc_load_i64(&self.rolls),
+            "lock_waits": rc_load_i64(&self.waits),
             "flushes": rc_load_i64(&self.fl.flushes),
             "flushed_bytes": rc_load_i64(&self.fl.flushed_bytes),
             "commits": rc_load_i64(&self.fl.commits),
@@ -444,7 +447,7 @@ cdef class CommitLog:
         """In a forked child: there are no threads to stop and no files to delete."""
         self.a.service.running = self.fl.service.running = self.fl.committer.running = 0
         self.a.ready = NULL
-        self._running = False
+        self._running = self._ready = False     # threads sleep in conditions, in the parent: their end is not ours
 
     # test hooks
 

@@ -150,6 +150,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     cdef uint8_t* p = dst
     cdef int i, width, _
     cdef uint32_t value
+    cdef uint8_t head[RC_BLANK_BYTES]       # size and magic
     cdef const Piece* piece = d.pairs
     if d.property_crc:
         props_len += RC_PROP_CRC_BYTES
@@ -207,8 +208,9 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
         p += 1
         piece += 2
     if d.property_crc:
-        encode_head(dst, size, d.version)
-        value = <uint32_t>rc_body_crc(crc32, dst, <size_t>(size - RC_PROP_CRC_BYTES))
+        encode_head(head, size, d.version)
+        value = crc32(crc32(0, head, sizeof(head)), dst + sizeof(head), <size_t>size - sizeof(head) - RC_PROP_CRC_BYTES)
+        value &= 0x7FFFFFFF
         memcpy(p, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES)
         p[RC_PROP_CRC_NAME_BYTES] = RC_NAME_VALUE_SEPARATOR
         p += RC_PROP_CRC_NAME_BYTES + 1

@@ -15,7 +15,8 @@ cdef class Pass:
         long long records
         long long end               # behind the last record; -1: there was none
         long long durable_end       # behind the last record that is known to be on the disk; -1: there was none
-        long long last_start        # of the last record; -1
+        long long torn              # first record behind durable_end whose end is missing, and where it would end; -1
+        long long torn_end
         long long timestamp         # ms, of the last record; 0
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil

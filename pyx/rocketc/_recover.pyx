@@ -19,17 +19,21 @@ from rocketc._service cimport pthread_mutex_unlock
 from rocketc._vm cimport rc_guard
 from rocketc._walk cimport Walker
 
+cdef enum:
+    SECTOR_BYTES = 512      # disks write that much or nothing
+
 
 cdef class Pass:
     """Takes the records of one file after another: take() each walker, in their order.
 
     offsets  the queues' next offsets are raised to what the records say
-    durable  ms: records with a store timestamp up to it are known to be on the disk
+    durable  ms: records with a store timestamp before it are known to be on the disk; those of the same millisecond
+             may have come later
     """
     def __cinit__(self, QueueOffsets offsets not None, int64_t durable):
         self.offsets = offsets
         self.durable = durable
-        self.end = self.durable_end = self.last_start = -1
+        self.end = self.durable_end = self.torn = self.torn_end = -1
         memset(self._recent, 0, sizeof(self._recent))
 
     def take(self, Walker walker not None):
@@ -57,11 +61,15 @@ cdef class Pass:
         cdef int64_t next_offset = r.queue_offset + 1
         cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
         self.records += 1
-        self.last_start = start
         self.end = start + r.size
         self.timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
-        if self.timestamp <= self.durable:
+        if is_torn(r):
+            if self.torn < 0:
+                self.torn = start
+                self.torn_end = self.end
+        elif self.timestamp < self.durable:
             self.durable_end = self.end
+            self.torn = self.torn_end = -1      # what stands before it was durable as it is
         if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:
             return 0
         if r.sys_flag & RC_FLAG_INNER_BATCH:
@@ -85,6 +93,24 @@ cdef class Pass:
         if slot.next_offset < next_offset:
             slot.next_offset = next_offset
         return 0
+
+
+cdef bint is_torn(const Record* r) noexcept nogil:
+    """Whether the end of a record that passed its checks is missing, or a sector of its properties.
+
+    The body's CRC covers neither, but zeros there are no text: a record ends in a separator or a letter, or in a topic
+    without properties. Records lie in a map, so sectors of the file are sectors of addresses.
+    """
+    cdef int64_t at = -<int64_t>r.props & (SECTOR_BYTES - 1)
+    if r.props_len == 0:
+        return r.topic_len > 0 and r.topic[r.topic_len - 1] == 0
+    if r.props[r.props_len - 1] == 0:
+        return True
+    while at + SECTOR_BYTES <= r.props_len:
+        if r.props[at] == 0 and memcmp(r.props + at, r.props + at + 1, SECTOR_BYTES - 1) == 0:
+            return True
+        at += SECTOR_BYTES
+    return False
 
 
 cdef int64_t number(const Record* r, const char* name, int name_len) noexcept nogil:

@@ -1,0 +1,224 @@
+"""Killed at each system call: of a writer that opens a store, puts over two rolls, flushes and closes; of a recovery.
+
+strace kills the process when one of its threads enters a call for the n-th time, before the call has done anything.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crash import remains
+from crash.zygote import COUNT, body
+from native import ROOT
+
+import rocketc
+
+FILE_SIZE = 4096
+# What a store does to files and maps; the `?` is for systems that do not have all of them.
+SET = (
+    "?openat,?mkdir,?mkdirat,?fcntl,?fallocate,?ftruncate,?lseek,?mmap,?munmap,?madvise,?mlock,?msync,?fdatasync,?fsync,"
+    "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?unlink,?unlinkat,?close"
+)
+
+# Fields of the store that is killed.
+MIXES = {
+    "sync": {"flush": "sync"},
+    "async": {"flush": "async", "lock": "spin"},
+    "pool": {"flush": "async", "transient_store_pool_enable": True, "lock": "adaptive"},
+}
+SETTINGS = {"mapped_file_size_commit_log": FILE_SIZE}
+
+
+class Zygote:
+    """A process to be traced: run() lets it fork one that does a job, and returns how that ended and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lines, lines = os.pipe()
+        os.set_blocking(self._lines, False)
+        self._errors = folder / "errors"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])}
+        with theirs, open(self._errors, "wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "crash.zygote", str(theirs.fileno())],
+                stdout=lines,
+                stderr=errors,
+                pass_fds=[theirs.fileno()],
+                env=env,
+            )
+        os.close(lines)
+        assert self._ours.recv(100) == b"ready", self._errors.read_text()
+
+    def close(self) -> None:
+        self._ours.close()
+        self.process.wait()
+        os.close(self._lines)
+
+    def run(self, job: str, root: Path, fields: dict[str, object]) -> tuple[bool, list[str]]:
+        """(was it killed, the lines that it wrote)"""
+        self._ours.send(json.dumps({"job": job, "root": str(root), "fields": fields}).encode())
+        status = int(self._ours.recv(100))
+        said = b""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._lines, 65536):
+                said += data
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        assert killed or status == 0, (status, self._errors.read_text())
+        return killed, said.decode().splitlines()
+
+    @contextlib.contextmanager
+    def traced(self, *options: str) -> Iterator[None]:
+        """strace looks at the process and at all that it forks."""
+        command = ["strace", "-f", "-p", str(self.process.pid), *options]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stderr is not None
+            line = tracer.stderr.readline()
+            if "attached" not in line:
+                tracer.kill()
+                pytest.skip(f"strace can't trace here: {line.strip()}")
+            try:
+                yield
+            finally:
+                tracer.terminate()
+                tracer.stderr.read()
+
+    def counted(self, run: Callable[[], object], report: Path) -> dict[str, int]:
+        """How often run() makes each call, at most, in one thread."""
+        with self.traced("-e", f"trace={SET}", "-o", str(report)):
+            run()
+        counts = Counter(re.findall(r"^(\d+) +(\w+)\(", report.read_text(), re.M))
+        most: dict[str, int] = {}
+        for (_, name), count in counts.items():
+            most[name] = max(most.get(name, 0), count)
+        return most
+
+    def killed_at(self, name: str, number: int) -> contextlib.AbstractContextManager[None]:
+        return self.traced(
+            "-e", f"trace={name}", "-e", f"inject={name}:signal=SIGKILL:when={number}", "-o", "/dev/null"
+        )
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory):
+    if not shutil.which("strace"):
+        pytest.skip("strace is missing; tools/setup.sh strace installs it")
+    made = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield made
+    made.close()
+
+
+def every(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """(call, number) of the kills: once more than were counted too, for a run may make a call more than another."""
+    return [(name, n) for name, count in sorted(counts.items()) for n in range(1, count + 2)]
+
+
+# ---------------------------------------------------------------- a writer
+def assert_written(root: Path, fields: dict[str, object], lines: list[str], says: object) -> None:
+    """A store whose writer was killed holds what it acknowledged, perhaps a message more, and goes on."""
+    closed = lines[-1:] == ["closed"]
+    if closed:
+        lines = lines[:-1]
+        assert not (root / "abort").exists(), says
+    with rocketc.open(root, **fields) as store:
+        end = store.max_phy_offset
+    found = remains.messages(remains.take(root))
+    assert len(lines) <= len(found) <= (COUNT if closed else min(len(lines) + 1, COUNT)), says
+    assert [m["storedBody"] for m in found] == [body(n) for n in range(len(found))], says
+    for line, m in zip(lines, found, strict=False):
+        assert line == f"{m['queueOffset']} {m['physicalOffset']} {m['queueOffset']}", says
+    with rocketc.open(root, **fields) as store:
+        assert store.max_phy_offset == end, says
+        result = store.put("orders", b"next")
+        assert (result.phy_offset >= end, result.queue_offset) == (True, len(found)), says
+    assert [m["storedBody"] for m in remains.messages(remains.take(root))][len(found) :] == [b"next"], says
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_writer_killed_at_every_call(zygote, memory_path, mix):
+    fields = {**SETTINGS, **MIXES[mix]}
+    counts = zygote.counted(lambda: zygote.run("write", memory_path / "whole", fields), memory_path / "trace")
+    assert_written(memory_path / "whole", fields, ["closed"], "not killed")
+    assert {"openat", "fallocate", "mmap", "fsync", "write"} < counts.keys()
+    deaths = 0
+    for name, number in every(counts):
+        root = memory_path / f"{name}-{number}"
+        with zygote.killed_at(name, number):
+            killed, lines = zygote.run("write", root, fields)
+        deaths += killed
+        assert killed or lines[-1] == "closed"
+        assert_written(root, fields, lines, (name, number))
+        shutil.rmtree(root)
+    assert deaths > 60
+
+
+# ---------------------------------------------------------------- a recovery
+@pytest.fixture(scope="module")
+def torn() -> remains.Files:
+    """A store of three files whose writer died; a record in the second one is damaged, and there are more behind it."""
+    with remains.memory() as folder:
+        root = Path(folder, "store")
+        with rocketc.open(root, **SETTINGS) as store:
+            ends = [store.put("orders", body(number), tags="A").end for number in range(COUNT)]
+            files = remains.take(root)
+    assert len(remains.log(files)) >= 3
+    return remains.zeroed(files, ends[4] - 100, ends[4] - 50)
+
+
+def wanted_of(torn: remains.Files, folder: Path) -> remains.Files:
+    """What recovery makes of it if nobody kills it."""
+    root = remains.lay(torn, folder / "wanted")
+    rocketc.open(root, **SETTINGS).close()
+    wanted = remains.take(root)
+    assert [m["storedBody"] for m in remains.messages(wanted)] == [body(n) for n in range(4)]
+    assert len(remains.kept(wanted)) == 2  # of the second file and of the third
+    return wanted
+
+
+def assert_same(root: Path, wanted: remains.Files, says: object) -> None:
+    files = remains.take(root)
+    assert remains.log(files) == remains.log(wanted), says
+    assert remains.kept(files) == remains.kept(wanted), says
+    assert files.keys() == wanted.keys(), says
+
+
+def test_a_recovery_killed_at_every_call(zygote, memory_path, torn):
+    wanted = wanted_of(torn, memory_path)
+    root = remains.lay(torn, memory_path / "whole")
+    counts = zygote.counted(lambda: zygote.run("recover", root, SETTINGS), memory_path / "trace")
+    assert_same(root, wanted, "not killed")
+    assert {"openat", "fdatasync", "fsync", "pwrite64"} < counts.keys()
+    deaths = 0
+    for name, number in every(counts):
+        root = remains.lay(torn, memory_path / f"{name}-{number}")
+        with zygote.killed_at(name, number):
+            killed, _ = zygote.run("recover", root, SETTINGS)
+        deaths += killed
+        rocketc.open(root, **SETTINGS).close()
+        assert_same(root, wanted, (name, number))
+        shutil.rmtree(root)
+    assert deaths > 60
+
+
+@pytest.mark.parametrize("name", ["openat", "close", "fsync", "pwrite64"])
+def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name):
+    """Each time it comes a call further."""
+    wanted = wanted_of(torn, memory_path)
+    root = remains.lay(torn, memory_path / "torn")
+    for number in range(1, 200):
+        with zygote.killed_at(name, number):
+            killed, _ = zygote.run("recover", root, SETTINGS)
+        if not killed:
+            break
+    assert not killed
+    assert number > 3
+    assert_same(root, wanted, name)

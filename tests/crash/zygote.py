@@ -1,0 +1,70 @@
+"""A process that forks another for each job, so that a tracer that attaches to it sees the job's system calls alone.
+
+`python -m crash.zygote FD`: jobs come through the socket FD, a JSON object each: {"job": a name of JOBS, "root": ...,
+"fields": those of rocketc.open()}. When the job's process has ended its wait status is sent back. What a job
+acknowledges it writes to standard output.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import rocketc
+
+COUNT = 9  # messages of the job `write`: three files of 4 KiB
+
+
+def body(number: int) -> bytes:
+    return b"%d." % number + bytes([65 + number]) * (900 + 10 * number)
+
+
+def tell(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+def write(root: str, fields: dict[str, Any]) -> None:
+    store = rocketc.open(root, **fields)
+    for number in range(COUNT):
+        result = store.put("orders", body(number), tags="A")
+        if store.config.transient_store_pool_enable:
+            store.flush()
+        tell(f"{number} {result.phy_offset} {result.queue_offset}")
+    store.flush()
+    store.close()
+    tell("closed")
+
+
+def recover(root: str, fields: dict[str, Any]) -> None:
+    rocketc.open(root, **fields).close()
+    tell("closed")
+
+
+JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {"write": write, "recover": recover}
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER: any process may trace this one
+    jobs = socket.socket(fileno=int(sys.argv[1]))
+    jobs.send(b"ready")
+    while message := jobs.recv(65536):
+        job = json.loads(message)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                JOBS[job["job"]](job["root"], job["fields"])
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        jobs.send(b"%d" % os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    main()

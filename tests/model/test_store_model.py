@@ -1,0 +1,234 @@
+"""The store against a list: whatever is put, flushed, killed or cut off from power in whatever order."""
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import oracle
+import pytest
+from crash import remains
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import rocketc
+
+FILE_SIZE = 8192
+BUFFERS = 16  # of the pool
+MIXES = st.fixed_dictionaries(
+    {
+        "flush": st.sampled_from(["sync", "async"]),
+        "lock": st.sampled_from(["spin", "reentrant", "adaptive"]),
+        "transient_store_pool_enable": st.booleans(),
+        "enabled_append_prop_crc": st.booleans(),
+        "prepare": st.sampled_from(["allocate", "populate", "auto"]),
+    }
+)
+topics = st.sampled_from(["orders", "a", "%RETRY%" + "g" * 150])
+queues = st.integers(0, 1)
+bodies = st.builds(
+    lambda piece, size: (piece * size)[:size],
+    st.binary(min_size=1, max_size=4),
+    st.one_of(st.integers(0, 40), st.integers(0, 3000)),
+)
+properties = st.sampled_from([None, {"TAGS": "A"}, {"KEYS": "k1 k2", "TAGS": "ключ"}, {"long": "ж" * 700}])
+
+
+@dataclass(frozen=True)
+class Put:
+    """A message that was acknowledged."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    body: bytes
+    properties: dict[str, str]
+
+
+def as_put(message: oracle.Record) -> Put:
+    pairs = {name: text for name, text in message["properties"].items() if name != oracle.CRC_NAME}
+    return Put(message["topic"], message["queueId"], message["queueOffset"], message["storedBody"], pairs)
+
+
+class StoreModel(RuleBasedStateMachine):
+    """`puts` is what the store must hold, `durable` how many of them a power loss must spare."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: tempfile.TemporaryDirectory[str] = remains.memory()
+        self.root = Path(self.memory.name, "store")
+        self.puts: list[Put] = []
+        self.durable = 0
+        self.clock = 1_700_000_000_000
+        self.store: Any = None
+        self.disk: remains.Files = {}
+
+    @initialize(mix=MIXES)
+    def start(self, mix: dict[str, Any]) -> None:
+        # No flush or commit but those that the model knows of.
+        never = {"flush_interval_commit_log": 1 << 30, "commit_interval_commit_log": 1 << 30}
+        self.fields = {**mix, **never, "mapped_file_size_commit_log": FILE_SIZE, "wake_commit_when_put_message": False}
+        self.fields["transient_store_pool_size"] = BUFFERS
+        self.sync = mix["flush"] == "sync"
+        self.pool = mix["transient_store_pool_enable"]
+        self.open()
+
+    def teardown(self) -> None:
+        if self.store is not None:
+            self.store.close()
+            if not self.puts:
+                assert oracle.records(oracle.walk_log(oracle.read_log(self.root / "commitlog"))) == []
+        self.memory.cleanup()
+
+    def open(self) -> None:
+        self.store = rocketc.open(self.root, **self.fields)
+        self.store._set_clock(self.clock)
+
+    def flushed(self) -> None:
+        """All that was put is durable now."""
+        self.durable = len(self.puts)
+        self.disk = remains.take(self.root)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        return sum((p.topic, p.queue_id) == (topic, queue_id) for p in self.puts)
+
+    def note(self, result: Any, topic: str, queue_id: int, messages: list[tuple[bytes, dict[str, str] | None]]) -> None:
+        first = self.next_offset(topic, queue_id)
+        assert (result.status.name, result.queue_offset, result.count) == ("PUT_OK", first, len(messages))
+        for n, (body, pairs) in enumerate(messages):
+            self.puts.append(Put(topic, queue_id, first + n, body, pairs or {}))
+        if self.sync:
+            self.flushed()
+        self.spare_buffers()
+
+    def spare_buffers(self) -> None:
+        """A file for which the pool has no buffer is written to at once, and readers see it before the others."""
+        behind = self.store.max_phy_offset - self.store.flushed_phy_offset
+        if self.pool and behind > BUFFERS // 2 * FILE_SIZE:
+            self.flush()
+
+    def recover(self, files: remains.Files) -> None:
+        """Go on with what is left: nothing that was acknowledged is missing but what the promise leaves out."""
+        least, most = self.durable, len(self.puts)
+        self.store.close()
+        remains.lay(files, self.root)
+        self.open()
+        found = [as_put(m) for m in remains.messages(remains.take(self.root))]
+        assert found == self.puts[: len(found)]
+        assert least <= len(found) <= most
+        self.puts = found
+        self.flushed()  # recovery has made it durable
+
+    # what a user does
+
+    @rule(topic=topics, queue_id=queues, body=bodies, pairs=properties)
+    def put(self, topic: str, queue_id: int, body: bytes, pairs: dict[str, str] | None) -> None:
+        result = self.store.put(topic, body, properties=pairs, queue_id=queue_id)
+        self.note(result, topic, queue_id, [(body, pairs)])
+
+    @rule(queue_id=queues, messages=st.lists(st.tuples(bodies, properties), min_size=1, max_size=2))
+    def put_batch(self, queue_id: int, messages: list[tuple[bytes, dict[str, str] | None]]) -> None:
+        result = self.store.put_batch("orders", [(0, body, pairs) for body, pairs in messages], queue_id=queue_id)
+        self.note(result, "orders", queue_id, messages)
+
+    @rule(topic=topics, queue_id=queues, many=st.lists(bodies, min_size=1, max_size=12), pairs=properties)
+    def put_many(self, topic: str, queue_id: int, many: list[bytes], pairs: dict[str, str] | None) -> None:
+        result = self.store.put_many(topic, many, properties=pairs, queue_id=queue_id)
+        self.note(result, topic, queue_id, [(body, pairs) for body in many])
+
+    @rule()
+    def flush(self) -> None:
+        assert self.store.flush() == self.store.max_phy_offset
+        self.flushed()
+
+    @rule(ms=st.sampled_from([1, 10, 5000]))
+    def time_passes(self, ms: int) -> None:
+        self.clock += ms
+        self.store._set_clock(self.clock)
+
+    @rule()
+    def roll(self) -> None:
+        self.store._roll()
+        self.spare_buffers()
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.store.close()
+        assert not (self.root / "abort").exists()
+        end = self.store.max_phy_offset
+        self.open()
+        assert self.store.max_phy_offset == end
+        self.flushed()
+
+    # what happens to a user
+
+    @rule()
+    def kill(self) -> None:
+        files = remains.take(self.root)
+        if not self.pool:
+            self.durable = len(self.puts)
+        self.recover(files)
+
+    @rule(lost=st.integers(0, (1 << 64) - 1), block=st.sampled_from([512, 4096]))
+    def lose_power(self, lost: int, block: int) -> None:
+        """Blocks that changed since the last flush may be on the disk or not: the bits of `lost` say which are lost."""
+        files = remains.take(self.root)
+        changed = 0
+        for name in sorted(name for name in files if name.startswith("commitlog/")):
+            new, old = files[name], self.disk.get(name, bytes(len(files[name])))
+            for at in range(0, len(new), block):
+                if new[at : at + block] != old[at : at + block]:
+                    if lost >> changed % 64 & 1:
+                        files[name] = files[name][:at] + old[at : at + block] + files[name][at + block :]
+                    changed += 1
+        self.recover(files)
+
+    @precondition(lambda self: not self.pool)
+    @rule(size=st.integers(0, FILE_SIZE))
+    def die_while_a_file_is_made(self, size: int) -> None:
+        files = remains.take(self.root)
+        end = max((base + len(data) for base, data in remains.log(files)), default=0)
+        for name in [name for name in files if name.startswith("commitlog/") and int(name[-20:]) >= end]:
+            del files[name]
+        files[f"commitlog/{end:020d}"] = bytes(size)
+        self.durable = len(self.puts)
+        self.recover(files)
+
+    # what always holds
+
+    @invariant()
+    def readers_see_what_was_put(self) -> None:
+        if self.store is None:
+            return
+        found = [as_put(_record(m)) for m in rocketc.scan(self.root)]
+        assert found == self.puts[: len(found)]
+        assert len(found) == len(self.puts) or self.pool
+        assert len(found) >= self.durable
+
+    @invariant()
+    def queues_have_no_gaps(self) -> None:
+        lengths: Counter[tuple[str, int]] = Counter()
+        for p in self.puts:
+            assert p.queue_offset == lengths[p.topic, p.queue_id]
+            lengths[p.topic, p.queue_id] += 1
+
+
+def _record(m: rocketc.Message) -> oracle.Record:
+    return {
+        "topic": m.topic,
+        "queueId": m.queue_id,
+        "queueOffset": m.queue_offset,
+        "storedBody": m.stored_body,
+        "properties": m.properties,
+    }
+
+
+TestStoreModel = StoreModel.TestCase
+TestStoreModel.settings = settings(max_examples=30, stateful_step_count=25)
+
+
+@pytest.mark.long
+class TestStoreModelForLong(StoreModel.TestCase):
+    settings = settings(max_examples=1000, stateful_step_count=50)
