@@ -210,7 +210,7 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
     if f.flushed >= upto:
         return RC_OK
     if f.buffer != NULL:
-        if f.committed < upto:
+        if rc_load_i64(&f.committed) < upto:
             rc = file_commit(f)
         if rc == RC_OK:
             rc = rc_sync_file(f.fd)

@@ -330,7 +330,7 @@ cdef class CommitLog:
         if rc == RC_OK and self._wake_flush:
             flusher_wake(&self.fl)
         if rc == RC_OK and self._wake_commit and f.buffer != NULL:
-            if can_flush(f.wrote, rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
+            if can_flush(rc_load_i64(&f.wrote), rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
                 rc_service_wake(&self.fl.committer)
         return rc
 
