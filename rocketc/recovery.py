@@ -129,6 +129,7 @@ def recover(
         stop = cut  # records behind it do not count: once more without them
     found.end, found.damage = end if stop is None else stop, damage
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
+    _count_damaged(files, found, offsets)
     _cut_off(root, queue, files, found)
     cut_queues(root, found.end)
     if not clean:
@@ -138,6 +139,16 @@ def recover(
         kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
         _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
     return found, offsets
+
+
+def _count_damaged(files: list[LogFile], found: Recovery, offsets: QueueOffsets) -> None:
+    """A record whose body is damaged has its queue offset still: nobody else gets it."""
+    for start, stop, reason in found.damage:
+        if reason == "bad_body_crc" and start < found.end:
+            file = next(file for file in files if (file.base or 0) <= start < (file.base or 0) + file.limit)
+            with naming(file.path), open(file.path, "rb", buffering=0) as log:
+                data = os.pread(log.fileno(), stop - start, start - (file.base or 0))
+            Pass(offsets, 0).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
 
 
 def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint) -> int:

@@ -128,6 +128,8 @@ cdef class CommitLog:
 
     def __dealloc__(self):
         if self._ready:
+            if self._running:
+                flusher_stop(&self.fl)
             allocator_stop(&self.a)
             flusher_destroy(&self.fl)
             allocator_destroy(&self.a)

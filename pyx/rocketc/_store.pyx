@@ -157,8 +157,10 @@ cdef class MessageStore:
 
     def __del__(self):
         if self.log is not None and not self.closed and self._generation == generation:
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self)
-            self.close()
+            try:
+                warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self)
+            finally:                    # a warning may be an error
+                self.close()
 
     def __repr__(self):
         state = "closed" if self.closed else "read-only" if self.log is None else self.config.flush

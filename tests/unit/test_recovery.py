@@ -578,3 +578,13 @@ def test_progress_is_told(tmp_path, monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "rocketc.recovery"):
         recover(tmp_path)
     assert "file 1 of " in caplog.text
+
+
+def test_a_damaged_record_keeps_its_queue_offset(tmp_path):
+    """... also if it is the last one of its queue: a new message does not get its place."""
+    sent = [message(n, queue_id=7, queue_offset=41) if n == 3 else message(n) for n in range(8)]
+    items = write(tmp_path, sent, abort=False)
+    damage(tmp_path, items[3]["start"] + 100)
+    found, offsets = recover(tmp_path)
+    assert [reason for _, _, reason in found.damage] == ["bad_body_crc"]
+    assert offsets["t", 7] == 42
