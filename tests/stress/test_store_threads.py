@@ -74,6 +74,8 @@ class Crowd:
         if any(thread.is_alive() for thread in threads):
             faulthandler.dump_traceback(file=sys.__stderr__)
             pytest.fail("threads hang: see stderr")
+        if self.errors:
+            self.store.close()  # so that it is this test that fails, and no other
         assert self.errors == []
 
     def _watched(self, run: Callable[..., None], *arguments: object) -> None:
@@ -128,7 +130,7 @@ class Crowd:
 
     def look(self) -> None:
         """Messages at their places, as far as they were acknowledged."""
-        for body, (topic, queue_id, queue_offset, place) in list(self.acknowledged.items())[-20:]:
+        for body, (topic, queue_id, queue_offset, place) in list(self.acknowledged.copy().items())[-20:]:
             if place is not None:
                 m = self.store.message(place)
                 if m is None:
