@@ -87,7 +87,7 @@ extensions() {
         name=${so#rocketc/}
         [ ! -e "$so" ] || [ -e "pyx/rocketc/${name%%.*}.pyx" ] || rm -f "$so"
     done
-    .venv/bin/python setup.py --quiet build_ext --inplace
+    .venv/bin/python setup.py --quiet build_ext --inplace --parallel "$(getconf _NPROCESSORS_ONLN)"
     printf '%s' "$1" >build/.extensions
 }
 

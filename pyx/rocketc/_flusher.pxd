@@ -11,7 +11,9 @@ ctypedef struct Flusher:
     rc_service committer    # the thread that moves buffers into files; only with a pool
     pthread_mutex_t mutex   # flushing; `done` waits with it
     pthread_mutex_t committing  # a buffer is moved into its file, or taken from it
-    pthread_cond_t done     # flushed has moved, a flush has ended, or the store failed
+    pthread_cond_t done[2]  # of flushes with even and with odd numbers: ended, or the store failed
+    int64_t turn            # the number of the last flush that began
+    int64_t upto            # what it makes durable, at least
     FileQueue* q
     Allocator* allocator    # takes back the buffers of files that are full and durable; NULL: no pool
     bint flushing           # somebody flushes: nobody else does
@@ -42,6 +44,6 @@ cdef int flusher_stop(Flusher* fl) noexcept nogil
 cdef void flusher_destroy(Flusher* fl) noexcept nogil
 cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil
 cdef void flusher_wake(Flusher* fl) noexcept nogil
-cdef int flusher_wait(Flusher* fl, int64_t end, int64_t until_ns, int64_t slice_ns, bint help) noexcept nogil
+cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil

@@ -21,6 +21,7 @@ from rocketc._mapped_file_queue cimport queue_commit, queue_flush, queue_hold
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
+    pthread_cond_signal,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -53,7 +54,9 @@ cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
     if rc == RC_OK:
         rc = pthread_mutex_init(&fl.committing, NULL)
     if rc == RC_OK:
-        rc = rc_cond_init(&fl.done)
+        rc = rc_cond_init(&fl.done[0])
+    if rc == RC_OK:
+        rc = rc_cond_init(&fl.done[1])
     fl.q = q
     fl.notify_at = INT64_MAX
     fl.notify_fd = fl.checkpoint_fd = -1
@@ -75,7 +78,8 @@ cdef int flusher_stop(Flusher* fl) noexcept nogil:
 
 
 cdef void flusher_destroy(Flusher* fl) noexcept nogil:
-    pthread_cond_destroy(&fl.done)
+    pthread_cond_destroy(&fl.done[0])
+    pthread_cond_destroy(&fl.done[1])
     pthread_mutex_destroy(&fl.committing)
     pthread_mutex_destroy(&fl.mutex)
     rc_service_destroy(&fl.committer)
@@ -88,7 +92,8 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil:
     if fl.failed == 0:
         fl.failed_path = path
         rc_store_i64(&fl.failed, rc)
-    pthread_cond_broadcast(&fl.done)
+    pthread_cond_broadcast(&fl.done[0])
+    pthread_cond_broadcast(&fl.done[1])
     pthread_mutex_unlock(&fl.mutex)
     notify(fl, True)
 
@@ -129,13 +134,13 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     """One flush of all that is written; the caller has set `flushing`."""
     cdef const char* path = NULL
     cdef int64_t timestamp = rc_load_i64(&fl.q.store_timestamp)     # before wrote: not a record later
-    cdef int64_t upto = rc_load_i64(&fl.q.wrote), since = rc_load_i64(&fl.q.flushed), begin
+    cdef int64_t upto = rc_load_i64(&fl.q.wrote), since = rc_load_i64(&fl.q.flushed), started
     cdef int rc
     if fl.failed != 0:
         return <int>fl.failed
     if not can_flush(upto, since, -1, least_pages):
         return RC_OK
-    begin = rc_clock_ns()
+    started = rc_clock_ns()
     if fl.slow_ns > 0:
         usleep(<unsigned int>(fl.slow_ns // 1000))
     rc = queue_flush(fl.q, upto, &path)
@@ -145,11 +150,27 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     if fl.allocator != NULL:
         take_back(fl, since)
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
-    rc_histogram_add(&fl.latency, <unsigned long long>(rc_clock_ns() - begin))
+    rc_histogram_add(&fl.latency, <unsigned long long>(rc_clock_ns() - started))
     rc_count_i64(&fl.flushes, 1)
     rc_count_i64(&fl.flushed_bytes, upto - since)
     rc_store_i64(&fl.q.group, (7 * rc_load_i64(&fl.q.group) + upto - since) // 8)
     return RC_OK
+
+
+cdef void begin(Flusher* fl) noexcept nogil:
+    """The caller flushes from here to end(), and nobody else does; the mutex is held, and let go."""
+    fl.flushing = True
+    fl.turn += 1
+    fl.upto = rc_load_i64(&fl.q.wrote)
+    pthread_mutex_unlock(&fl.mutex)
+
+
+cdef void end(Flusher* fl) noexcept nogil:
+    """Wake all whom this flush was for, and one of the others, who flushes for them; the mutex is held from here on."""
+    pthread_mutex_lock(&fl.mutex)
+    fl.flushing = False
+    pthread_cond_broadcast(&fl.done[fl.turn & 1])
+    pthread_cond_signal(&fl.done[(fl.turn + 1) & 1])
 
 
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
@@ -157,58 +178,48 @@ cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
     cdef int rc
     pthread_mutex_lock(&fl.mutex)
     while fl.flushing:
-        rc_cond_wait(&fl.done, &fl.mutex, IDLE_NS)
-    fl.flushing = True
-    pthread_mutex_unlock(&fl.mutex)
+        rc_cond_wait(&fl.done[(fl.turn + 1) & 1], &fl.mutex, IDLE_NS)
+    begin(fl)
     rc = flush_now(fl, least_pages)
-    pthread_mutex_lock(&fl.mutex)
-    fl.flushing = False
-    pthread_cond_broadcast(&fl.done)
+    end(fl)
     pthread_mutex_unlock(&fl.mutex)
     notify(fl, False)
     return rc
 
 
-cdef int flusher_wait(Flusher* fl, int64_t end, int64_t until_ns, int64_t slice_ns, bint help) noexcept nogil:
-    """Wait until all before `end` is durable.
+cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil:
+    """Wait until all before `stop` is durable; flush in this thread if nobody does.
 
     until_ns  of rc_clock_ns(): later is too late, also if it is durable by then
     slice_ns  how long at most before the call returns with RC_MORE, so that the caller looks after signals
-    help      flush in this thread if nobody does
     Returns RC_OK, RC_FLUSH_TIMEOUT, RC_MORE, or why the store failed.
     """
     cdef int64_t now, slice_end = 0
     cdef int rc = RC_OK
     cdef bint waited = False
     pthread_mutex_lock(&fl.mutex)
-    while True:
-        if rc_load_i64(&fl.q.flushed) >= end:
-            rc = RC_OK
-            break
+    while rc_load_i64(&fl.q.flushed) < stop:
         if fl.failed != 0:
             rc = <int>fl.failed
             break
-        if help and not fl.flushing:
-            fl.flushing = True
-            pthread_mutex_unlock(&fl.mutex)
+        if not fl.flushing:
+            begin(fl)
             flush_now(fl, 0)
-            pthread_mutex_lock(&fl.mutex)
-            fl.flushing = False
-            pthread_cond_broadcast(&fl.done)
+            end(fl)
             notify(fl, False)
             waited = True
             continue
         now = rc_clock_ns()
-        if now >= until_ns:
-            rc = RC_FLUSH_TIMEOUT
-            break
         if slice_end == 0:
             slice_end = now + slice_ns
-        if now >= slice_end:
-            rc = RC_MORE
+        if now >= until_ns or now >= slice_end:
+            rc = RC_FLUSH_TIMEOUT if now >= until_ns else RC_MORE
             break
         waited = True
-        rc_cond_wait(&fl.done, &fl.mutex, min(until_ns, slice_end) - now)
+        # Those whom this flush is not for sleep on: only one of them is woken at its end.
+        rc_cond_wait(&fl.done[(fl.turn + (stop > fl.upto)) & 1], &fl.mutex, min(until_ns, slice_end) - now)
+    if rc != RC_OK and not fl.flushing:
+        pthread_cond_signal(&fl.done[(fl.turn + 1) & 1])    # it may have been this one that was woken to flush
     pthread_mutex_unlock(&fl.mutex)
     if rc == RC_OK and waited and rc_clock_ns() > until_ns:
         rc = RC_FLUSH_TIMEOUT

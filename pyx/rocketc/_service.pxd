@@ -12,6 +12,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
     int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
     int pthread_cond_broadcast(pthread_cond_t* cond) noexcept
+    int pthread_cond_signal(pthread_cond_t* cond) noexcept
     int pthread_cond_destroy(pthread_cond_t* cond) noexcept
 
 

@@ -432,7 +432,7 @@ cdef class MessageStore:
                 rc = log.append(&c.d, entries, n, whole, c.advance, &out)
                 if rc == RC_OK and must_wait:
                     until = rc_clock_ns() + self._timeout_ns
-                    waited = flusher_wait(&log.fl, out.end, until, SLICE_NS, True)
+                    waited = flusher_wait(&log.fl, out.end, until, SLICE_NS)
                 elif rc == RC_OK and self._sync:
                     flusher_wake(&log.fl)
                 if begin != 0:
@@ -461,7 +461,7 @@ cdef class MessageStore:
         while rc == RC_MORE:
             PyErr_CheckSignals()
             with nogil:
-                rc = flusher_wait(&self.log.fl, end, until, SLICE_NS, True)
+                rc = flusher_wait(&self.log.fl, end, until, SLICE_NS)
         return self._status_of(rc)
 
     cdef object _status_of(self, int rc):
