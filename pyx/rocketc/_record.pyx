@@ -182,7 +182,8 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     rc_put_i64(p + RC_MSG_PREPARED_OFFSET_PAST, d.prepared_offset)
     rc_put_i32(p + RC_MSG_BODY_LENGTH_PAST, d.body_len)
     p += RC_MSG_BODY_PAST
-    memcpy(p, d.body, <size_t>d.body_len)
+    if d.body_len > 0:                  # nothing may have no address
+        memcpy(p, d.body, <size_t>d.body_len)
     p += d.body_len
     if d.version == 1:
         p[0] = <uint8_t>d.topic_len
@@ -193,7 +194,8 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     p += d.topic_len
     rc_put_i16(p, <short>props_len)
     p += RC_PROPERTIES_LENGTH_BYTES
-    memcpy(p, d.props, <size_t>d.props_len)
+    if d.props_len > 0:
+        memcpy(p, d.props, <size_t>d.props_len)
     p += d.props_len
     if d.more_len > 0 and d.props_len > 0 and p[-1] != RC_PROPERTY_SEPARATOR:
         p[0] = RC_PROPERTY_SEPARATOR
