@@ -7,6 +7,7 @@ Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback; store.
 """
 import os
 
+cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
 from libc.string cimport memset
@@ -79,6 +80,7 @@ cdef enum:
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
 
+@cython.no_gc_clear      # its end needs the queue
 cdef class CommitLog:
     """The log of one store: its files, its put lock, the threads that make files and flush.
 
