@@ -29,7 +29,7 @@ from rocketc.errors import (
 from rocketc.export import ExportReport, export
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
-from rocketc.status import PutStatus
+from rocketc.status import GetStatus, PutStatus
 from rocketc.store import open
 from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
 
@@ -44,6 +44,7 @@ __all__ = [
     "DamageWarning",
     "ExportReport",
     "FileReport",
+    "GetStatus",
     "IllegalMessageError",
     "Message",
     "MessageStore",

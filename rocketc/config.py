@@ -23,6 +23,9 @@ _LEAST = {
     "topic_queue_lock_num": 1,
     "max_message_size": 10,
     "transient_store_pool_size": 1,
+    "max_transfer_count_on_message_in_memory": 1,
+    "max_transfer_count_on_message_in_disk": 1,
+    "travel_cq_file_num_when_get_message": 1,
     "flush_least_pages_when_warm_maped_file": 1,
 }
 _MOST = {"max_message_size": _LARGEST - (1 << 16)}  # a record is up to 64 KiB longer
@@ -113,6 +116,17 @@ class StoreConfig:
     store_host = ("127.0.0.1", 10911)              address and port that records and message ids name: brokerIP1 and
                                                    listenPort
 
+    Reading by queue. The four limits of a transfer hold only for a get() that asks for them (broker_limits=True):
+
+    max_transfer_bytes_on_message_in_memory = 262144  bytes of one get()
+    max_transfer_count_on_message_in_memory = 32      messages of one get()
+    max_transfer_bytes_on_message_in_disk = 65536     bytes, when what is asked for is in memory no more
+    max_transfer_count_on_message_in_disk = 8         messages, the same
+    access_message_in_memory_max_ratio = 40           percent of the memory that the end of the log is taken to be in
+    max_filter_message_size = 16000                   bytes of consume queue units that one get() looks at, at least
+    travel_cq_file_num_when_get_message = 1           consume queue files, the same
+    offset_check_in_slave = False                     a SLAVE corrects offsets that its queue does not have
+
     Raises ValueError that names the field, the value and what is allowed.
 
     >>> config = StoreConfig(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=64 << 20)
@@ -165,6 +179,15 @@ class StoreConfig:
     duplication_enable: bool = False
     broker_role: str = "ASYNC_MASTER"
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
+
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 65_536
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    max_filter_message_size: int = 16_000
+    travel_cq_file_num_when_get_message: int = 1
+    offset_check_in_slave: bool = False
 
     def __post_init__(self) -> None:
         for name in _DEFAULTS:

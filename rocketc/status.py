@@ -1,4 +1,4 @@
-"""PutStatus: what became of a put, in RocketMQ's words."""
+"""PutStatus and GetStatus: what became of a put or a get, in RocketMQ's words."""
 
 from __future__ import annotations
 
@@ -37,3 +37,33 @@ class PutStatus(enum.IntEnum):
     def is_stored(self) -> bool:
         """Whether the message is in the log and will be consumed (RocketMQ's isOk)."""
         return self <= PutStatus.SLAVE_NOT_AVAILABLE
+
+
+class GetStatus(enum.IntEnum):
+    """RocketMQ's GetMessageStatus, names and ordinals of 5.x: why a get() has the messages that it has.
+
+    FOUND                   there are messages
+    NO_MATCHED_MESSAGE      the filter let none pass so far: go on at next_offset
+    MESSAGE_WAS_REMOVING    the log no longer has them: go on at next_offset
+    OFFSET_FOUND_NULL       a consume queue file is missing: go on at next_offset, behind it
+    OFFSET_OVERFLOW_BADLY   the offset is behind the end of the queue
+    OFFSET_OVERFLOW_ONE     the offset is the end of the queue: nothing new yet
+    OFFSET_TOO_SMALL        the offset is before the first one that is left
+    NO_MATCHED_LOGIC_QUEUE  no such queue; RocketMQ makes one instead and says NO_MESSAGE_IN_QUEUE, and so do we
+    NO_MESSAGE_IN_QUEUE     the queue has never had a message
+    OFFSET_RESET            said by brokers of RocketMQ 5, never by a store
+
+    >>> GetStatus.FOUND.name, int(GetStatus.OFFSET_TOO_SMALL)
+    ('FOUND', 6)
+    """
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+    OFFSET_RESET = 9

@@ -48,6 +48,14 @@ ROCKETMQ = [
     ("warmMapedFileEnable", "warm_maped_file_enable", False),
     ("flushLeastPagesWhenWarmMapedFile", "flush_least_pages_when_warm_maped_file", 4096),
     ("dataReadAheadEnable", "data_read_ahead_enable", True),
+    ("maxTransferBytesOnMessageInMemory", "max_transfer_bytes_on_message_in_memory", 262144),
+    ("maxTransferCountOnMessageInMemory", "max_transfer_count_on_message_in_memory", 32),
+    ("maxTransferBytesOnMessageInDisk", "max_transfer_bytes_on_message_in_disk", 65536),
+    ("maxTransferCountOnMessageInDisk", "max_transfer_count_on_message_in_disk", 8),
+    ("accessMessageInMemoryMaxRatio", "access_message_in_memory_max_ratio", 40),
+    ("maxFilterMessageSize", "max_filter_message_size", 16000),
+    ("travelCqFileNumWhenGetMessage", "travel_cq_file_num_when_get_message", 1),
+    ("offsetCheckInSlave", "offset_check_in_slave", False),
 ]
 OURS = {
     "store_host": ("127.0.0.1", 10911),
