@@ -19,6 +19,7 @@ from writing import (
     TAG,
     TOPIC,
     JavaSide,
+    OurStore,
     Side,
     Steady,
     details,
@@ -45,14 +46,11 @@ if not bench.quick:
 
 
 # ---------------------------------------------------------------- our side
-class Ours:
+class Ours(OurStore):
     """A store and the loops of a user who writes them in Python; folder is gone with the row."""
 
     def __init__(self, folder: Path, body: int, **options):
-        self.body, self.put_so_far = text(body), 0
-        self.path = folder / "rocketc"
-        self.store = rocketc.open(self.path, flush="async", **options)
-        self._bodies = [self.body] * BATCH
+        super().__init__(folder, body, flush="async", **options)
 
     def put(self, times: int):
         """As Java's Maker does: a key of its own for each message, one tag, queue by queue."""
@@ -77,29 +75,12 @@ class Ours:
         self.put_so_far += times
         return {**percentiles(took), "roll_us": roll / 1e3}
 
-    def put_many(self, times: int):
-        put_many, bodies, first = self.store.put_many, self._bodies, self.put_so_far
-        for n in range(first, first + times):
-            put_many(TOPIC, bodies, tags=TAG, queue_id=n % QUEUES)
-        self.put_so_far += times * BATCH
-
     def side(self, work: Callable[[], object], count: int) -> Side:
         return Side(work, count, self.path, self.store.flush)
 
     def check(self):
-        """All that was put is in the log, bodies whole."""
         self.store.flush()
-        found = [0, 0]
-        for m in rocketc.scan(self.path, crc="body"):
-            found[0] += 1
-            found[1] += m.body == self.body
-        same(found, [self.put_so_far] * 2, "rocketc (messages, bodies as put)")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.store.close()
+        self.check_bodies()
 
 
 def check_java(java, folder: Path, body: bytes):

@@ -16,6 +16,7 @@ from writing import (
     TAG,
     TOPIC,
     JavaSide,
+    OurStore,
     Side,
     details,
     peer,
@@ -23,8 +24,6 @@ from writing import (
     scratch,
     text,
 )
-
-import rocketc
 
 BODY = 128
 THREADS, WINDOW = 64, 1000
@@ -38,17 +37,14 @@ BATCHES = 50 if bench.quick else 300  # put_many calls
 
 
 # ---------------------------------------------------------------- our side
-class Ours:
+class Ours(OurStore):
     """A store in sync mode and the loops of its users."""
 
     def __init__(self, folder: Path):
-        self.body, self.put_so_far = text(BODY), 0
-        self.path = folder / "rocketc"
-        self.store = rocketc.open(self.path, flush="sync")
+        super().__init__(folder, BODY, flush="sync")
         self.record = self.store.put(TOPIC, self.body, tags=TAG, keys="order-000000").size
         self.put_so_far += 1
         self.groups = 1  # of the last round of put_threads: how often the log was flushed
-        self._bodies = [self.body] * BATCH
 
     def put(self, times: int) -> dict[str, float]:
         put, body, first, now, took = self.store.put, self.body, self.put_so_far, perf_counter_ns, []
@@ -107,25 +103,10 @@ class Ours:
         asyncio.run(all_of_them())
         self.put_so_far += times // WINDOW * WINDOW
 
-    def put_many(self, times: int):
-        for n in range(times):
-            self.store.put_many(TOPIC, self._bodies, tags=TAG, queue_id=n % QUEUES)
-        self.put_so_far += times * BATCH
-
     def check(self):
         """All that was put is in the log, bodies whole, and the store says it is on the disk."""
         same(self.store.flushed_phy_offset, self.store.max_phy_offset, "rocketc (flushed)")
-        found = [0, 0]
-        for m in rocketc.scan(self.path, crc="body"):
-            found[0] += 1
-            found[1] += m.body == self.body
-        same(found, [self.put_so_far] * 2, "rocketc (messages, bodies as put)")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.store.close()
+        self.check_bodies()
 
 
 class Growing:

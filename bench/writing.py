@@ -19,7 +19,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from common import MIB, Bench, clock
+from common import MIB, Bench, clock, same
+
+import rocketc
 
 TOPIC, TAG, QUEUES = "BenchTopic", "TagA", 4
 BATCH = 1000  # messages of a put_many, entries of a peer's transaction
@@ -30,6 +32,40 @@ LEAVE_FREE = 16 * GIB  # of the disk: the ballast never takes these
 def text(size: int) -> bytes:
     """The body that Java's Maker makes too."""
     return bytes(ord("a") + i % 23 for i in range(size))
+
+
+class OurStore:
+    """A store that messages of one body are put into; with `with`, it is closed at the end. Benches add their loops.
+
+    body        bytes of a body
+    put_so_far  messages; who puts counts them
+    """
+
+    def __init__(self, folder: Path, body: int, **options):
+        self.body, self.put_so_far = text(body), 0
+        self.path = folder / "rocketc"
+        self.store = rocketc.open(self.path, **options)
+        self._bodies = [self.body] * BATCH
+
+    def put_many(self, times: int):
+        put_many, bodies, first = self.store.put_many, self._bodies, self.put_so_far
+        for n in range(first, first + times):
+            put_many(TOPIC, bodies, tags=TAG, queue_id=n % QUEUES)
+        self.put_so_far += times * BATCH
+
+    def check_bodies(self):
+        """All that was put is in the log, bodies whole."""
+        found = [0, 0]
+        for m in rocketc.scan(self.path, crc="body"):
+            found[0] += 1
+            found[1] += m.body == self.body
+        same(found, [self.put_so_far] * 2, "rocketc (messages, bodies as put)")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.store.close()
 
 
 # ---------------------------------------------------------------- memory
