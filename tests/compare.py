@@ -20,8 +20,8 @@ Told = dict[str, Any]
 Lost = tuple[str | None, int, int, str]
 
 
-def of_message(message: rocketc.Message) -> Told:
-    """Every attribute of a Message under the oracle's key."""
+def stored(message: rocketc.Message) -> Told:
+    """What RocketMQ tells of a message as well, in its words; the body and the hosts are left out."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -29,19 +29,26 @@ def of_message(message: rocketc.Message) -> Told:
         "physicalOffset": message.phy_offset,
         "storeTimestamp": message.store_timestamp,
         "bornTimestamp": message.born_timestamp,
-        "keys": message.keys,
-        "tags": message.tags,
-        "body": message.body,
         "properties": message.properties,
         "msgId": message.msg_id,
         "flag": message.flag,
         "sysFlag": message.sys_flag,
         "reconsumeTimes": message.reconsume_times,
         "bodyCRC": message.body_crc,
-        "bornHost": message.born_host,
-        "storeHost": message.store_host,
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "storeSize": message.store_size,
+    }
+
+
+def of_message(message: rocketc.Message) -> Told:
+    """Every attribute of a Message under the oracle's key."""
+    return {
+        **stored(message),
+        "keys": message.keys,
+        "tags": message.tags,
+        "body": message.body,
+        "bornHost": message.born_host,
+        "storeHost": message.store_host,
         "file": message.file,
         "storedBody": message.stored_body,
         "magic": f"V{message.version}",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import compare
 import oracle
 from interop.peer import from_json
 
@@ -74,22 +75,9 @@ def scan(root: Path) -> list[Told]:
     unfinished behind the last one is passed over: RocketMQ does not wipe it out."""
     return [
         {
-            "storeSize": message.store_size,
-            "topic": message.topic,
-            "queueId": message.queue_id,
-            "queueOffset": message.queue_offset,
-            "physicalOffset": message.phy_offset,
-            "storeTimestamp": message.store_timestamp,
-            "bornTimestamp": message.born_timestamp,
-            "properties": message.properties,
-            "msgId": message.msg_id,
-            "flag": message.flag,
-            "sysFlag": message.sys_flag,
-            "reconsumeTimes": message.reconsume_times,
-            "bodyCRC": message.body_crc,
+            **compare.stored(message),
             "bornHost": oracle.java_host(message.born_host),
             "storeHost": oracle.java_host(message.store_host),
-            "preparedTransactionOffset": message.prepared_transaction_offset,
             "body": message.stored_body,
         }
         for message in rocketc.scan(root, crc="full", errors="skip")
