@@ -7,6 +7,7 @@ import time
 
 import pytest
 from native import native
+from threads import in_thread, wait_until
 
 SIZE = 256  # bytes, more than any of the structures
 
@@ -21,20 +22,6 @@ def reentrant():
     lock = ctypes.create_string_buffer(b"\xff" * SIZE, SIZE)
     native.rc_reentrant_init(lock)
     return lock
-
-
-def in_thread(function, *arguments):
-    """What the function returns in another thread."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(function(*arguments)))
-    thread.start()
-    thread.join()
-    return found[0]
-
-
-def wait_until(condition):
-    while not condition():
-        time.sleep(0.001)
 
 
 def seconds_of_core(lock, unlock, it):

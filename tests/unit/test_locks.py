@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from threads import in_thread, wait_until
 
 from rocketc import _locks
 from rocketc._locks import AdaptiveLock, Contest, PutMessageLock, ReentrantLock, SpinLock
@@ -17,15 +18,6 @@ def lock(request):
     return _locks.LOCKS[request.param]()
 
 
-def in_thread(function, *arguments):
-    """What the function returns in another thread."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(function(*arguments)))
-    thread.start()
-    thread.join()
-    return found[0]
-
-
 def is_free(lock):
     """In another thread, or a reentrant lock of our own would seem free."""
 
@@ -35,11 +27,6 @@ def is_free(lock):
         return taken
 
     return in_thread(probe)
-
-
-def wait_until(condition):
-    while not condition():
-        time.sleep(0.001)
 
 
 # ---------------------------------------------------------------- every lock
