@@ -9,9 +9,10 @@ except ImportError as error:
     ) from error
 
 from rocketc._arrow import COLUMN_NAMES, Batch
+from rocketc._put_result import PutResult
 from rocketc._record import decode_batch, encode, encode_batch
 from rocketc._record import encode_blank_record as encode_blank
-from rocketc._store import MessageStore, PutResult
+from rocketc._store import MessageStore
 from rocketc.config import StoreConfig
 from rocketc.errors import (
     ClosedError,

@@ -1,55 +1,21 @@
-"""MessageStore: put, flush, close."""
+"""MessageStore: a store that is open."""
 
-import asyncio
-from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from typing_extensions import Buffer, Self
+from typing_extensions import Self
 
 from rocketc._commit_log import CommitLog
 from rocketc._message import Message
+from rocketc._puts import Putting
 from rocketc.config import StoreConfig
 from rocketc.errors import StoreFailedError
-from rocketc.futures import PutFuture
-from rocketc.status import PutStatus
 
-_Keys = str | Iterable[str]
-_Properties = Mapping[str, str | None] | bytes
-_Host = tuple[str, int]
-
-class PutResult:
-    @property
-    def status(self) -> PutStatus: ...
-    @property
-    def phy_offset(self) -> int: ...
-    @property
-    def queue_offset(self) -> int: ...
-    @property
-    def store_timestamp(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def msg_id(self) -> str: ...
-    def _set_late(self) -> None: ...
-
-class MessageStore:
-    _finisher: Any
-    def __init__(self, *args: Any) -> None: ...
+class MessageStore(Putting):
     @staticmethod
     def _make(
         path: str, config: StoreConfig, log: CommitLog | None, root: Any, future: Any, loop_waiters: Any
     ) -> MessageStore: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def config(self) -> StoreConfig: ...
-    @property
-    def closed(self) -> bool: ...
     @property
     def read_only(self) -> bool: ...
     @property
@@ -65,90 +31,6 @@ class MessageStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
     def __del__(self) -> None: ...
-    def put(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        tags: str | None = None,
-        keys: _Keys | None = None,
-        properties: _Properties | None = None,
-        queue_id: int = 0,
-        flag: int = 0,
-        sys_flag: int = 0,
-        born_timestamp: int | None = None,
-        born_host: _Host | None = None,
-        store_host: _Host | None = None,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        wait_store_ok: bool = True,
-    ) -> PutResult: ...
-    def put_async(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        tags: str | None = None,
-        keys: _Keys | None = None,
-        properties: _Properties | None = None,
-        queue_id: int = 0,
-        flag: int = 0,
-        sys_flag: int = 0,
-        born_timestamp: int | None = None,
-        born_host: _Host | None = None,
-        store_host: _Host | None = None,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        wait_store_ok: bool = True,
-    ) -> PutFuture: ...
-    def aput(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        tags: str | None = None,
-        keys: _Keys | None = None,
-        properties: _Properties | None = None,
-        queue_id: int = 0,
-        flag: int = 0,
-        sys_flag: int = 0,
-        born_timestamp: int | None = None,
-        born_host: _Host | None = None,
-        store_host: _Host | None = None,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        wait_store_ok: bool = True,
-    ) -> asyncio.Future[PutResult]: ...
-    def put_batch(
-        self,
-        topic: str,
-        messages: Iterable[tuple[int, Buffer, _Properties | None]],
-        *,
-        queue_id: int = 0,
-        sys_flag: int = 0,
-        born_timestamp: int | None = None,
-        born_host: _Host | None = None,
-        store_host: _Host | None = None,
-        reconsume_times: int = 0,
-        wait_store_ok: bool = True,
-    ) -> PutResult: ...
-    def put_many(
-        self,
-        topic: str,
-        bodies: Iterable[Buffer] | Any,
-        *,
-        tags: str | None = None,
-        keys: _Keys | None = None,
-        properties: _Properties | None = None,
-        queue_id: int = 0,
-        flag: int = 0,
-        sys_flag: int = 0,
-        born_timestamp: int | None = None,
-        born_host: _Host | None = None,
-        store_host: _Host | None = None,
-        reconsume_times: int = 0,
-        wait_store_ok: bool = True,
-    ) -> PutResult: ...
     def flush(self) -> int: ...
     def wait_flushed(self, end: int, timeout: float | None = None) -> bool: ...
     def close(self) -> None: ...

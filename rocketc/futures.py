@@ -15,7 +15,8 @@ from rocketc.errors import ClosedError, StoreFailedError
 if TYPE_CHECKING:
     import asyncio
 
-    from rocketc._store import MessageStore, PutResult
+    from rocketc._put_result import PutResult
+    from rocketc._store import MessageStore
 
 _LAZY = frozenset({"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"})
 _making = threading.RLock()

@@ -20,7 +20,8 @@ def public_functions() -> Iterator[tuple[str, object]]:
     for name in rocketc.__all__:
         thing = getattr(rocketc, name)
         if inspect.isclass(thing):
-            for method in vars(thing):
+            ours = [base for base in thing.__mro__ if base.__module__.startswith("rocketc")]
+            for method in sorted({name for base in ours for name in vars(base)}):
                 if not method.startswith("_") and callable(getattr(thing, method)):
                     yield f"{name}.{method}", getattr(thing, method)
         elif callable(thing):

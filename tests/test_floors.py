@@ -22,12 +22,13 @@ FLOORS = """
     7   _allocator _arrow _audit _columns _consume_queue _index_file _recover
     8   _flusher _reader _tally
     9   _commit_log paths arrow queue_files
-    10  scan recovery _bodies
-    11  _store verify export salvage rebuild tally
-    12  futures
-    13  store
-    14  spark cli __init__
-    15  __main__
+    10  scan recovery _bodies _put_result
+    11  _puts verify export salvage rebuild tally
+    12  _store
+    13  futures
+    14  store
+    15  spark cli __init__
+    16  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -32,7 +32,8 @@ from rocketc.errors import (
 from rocketc.paths import base_of
 
 if TYPE_CHECKING:
-    from rocketc._store import MessageStore, PutResult
+    from rocketc._put_result import PutResult
+    from rocketc._store import MessageStore
 
 _DOUBT = "the last messages may not be on the disk"
 _JSON_GROWTH = 7  # a byte of a body is up to six in JSON, and a third more in base64

@@ -1,0 +1,377 @@
+# cython: language_level=3
+"""Putting: the side of a store that takes messages.
+
+A put prepares its arguments with the GIL, gives it up for one call that lays the record into the log and, in sync
+mode, waits for its flush, and comes back for the result. Whatever is not stored is an exception.
+"""
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+from rocketc._atomic cimport rc_add_i64
+from rocketc._bodies cimport Bodies
+from rocketc._commit_log cimport Appended, CommitLog, Entry
+from rocketc._draft cimport Call, illegal, number_of, property_of
+from rocketc._flusher cimport flusher_wait, flusher_wake
+from rocketc._histogram cimport rc_histogram_add
+from rocketc._layout cimport RC_FLAG_TRANSACTION_MASK
+from rocketc._put_result cimport PutResult, closed, failure, refusal
+from rocketc._service cimport rc_clock_ns
+from rocketc._status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
+
+from rocketc.errors import RocketcError
+from rocketc.status import PutStatus
+
+cdef enum:
+    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
+    SAMPLE = 16                     # every so manieth put is timed: two looks at the clock cost as much as a small put
+    MANY = 65536                    # records that one call without the GIL takes
+    BATCH_ENTRY_BYTES = 22          # of a batch's message on the wire, beside body and properties
+
+cdef object PUT_OK = PutStatus.PUT_OK
+cdef object FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
+cdef unsigned long generation = 0       # of this process: a forked child has the next one
+
+
+def _forked():
+    global generation
+    generation += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+cdef class Putting:
+    """What a MessageStore is to those who put; the store itself opens, closes and reads.
+
+    put, put_async and aput spell out the same arguments: **fields would cost each call a dict, and help() their names.
+    """
+
+    def __cinit__(self):
+        self._generation = generation
+
+    def __init__(self, *args):
+        raise TypeError("a MessageStore is made by rocketc.open()")
+
+    def put(
+        self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
+        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
+        int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
+    ):
+        """Append one message; return a PutResult once it is stored, in sync mode once it is durable.
+
+        topic           text; with the broker's checks on (the default) at most 127 bytes of UTF-8
+        body            bytes-like, at most max_message_size (4 MiB)
+        tags, keys      text; several keys are separated by blanks, or come as a list
+        properties      mapping of text to text, or the stored string as bytes; all of it at most 32767 bytes
+        queue_id        the queue; its next offset is taken
+        sys_flag        as stored, the transaction type too; the two V6 bits are set by the hosts
+        born_timestamp  ms; None: the store timestamp
+        born_host, store_host  (address, port); None: the configured store_host
+        wait_store_ok   False: in sync mode do not wait for the flush
+        Raises IllegalMessageError, PageCacheBusyError, StoreFullError, StoreIOError, StoreFailedError, ClosedError, all
+        with RocketMQ's PutStatus as `status`: nothing is stored then. A KeyboardInterrupt in sync mode comes after the
+        message was stored.
+        Source: RocketMQ CommitLog.asyncPutMessage.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"hello", tags="A", keys="k1 k2")
+        >>> r.status.name, r.phy_offset, r.queue_offset, r.size
+        ('PUT_OK', 0, 0, 120)
+        """
+        return self._put(
+            topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+            reconsume_times, prepared_transaction_offset, wait_store_ok, True,
+        )
+
+    def put_async(
+        self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
+        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
+        int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
+    ):
+        """put() that does not wait for the flush: the message is in the log when it returns.
+
+        Returns a concurrent.futures.Future of the PutResult, done when the flush mode's promise holds. It can't be
+        cancelled. Raises what put() raises, at once.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), flush="sync", mapped_file_size_commit_log=1 << 20) as store:
+        ...     futures = [store.put_async("orders", b"%d" % i) for i in range(3)]
+        ...     [f.result().queue_offset for f in futures]
+        [0, 1, 2]
+        """
+        cdef PutResult r = self._put(
+            topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+            reconsume_times, prepared_transaction_offset, wait_store_ok, False,
+        )
+        return self._future(self, r, rc_clock_ns() + self._timeout_ns if self._sync and wait_store_ok else 0)
+
+    def aput(
+        self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
+        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
+        int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
+    ):
+        """put() for asyncio: `r = await store.aput(...)`. The message is in the log when the call returns.
+
+        One descriptor tells the event loop of each group of messages that became durable; no thread waits. A store
+        serves one event loop at a time.
+
+        >>> import asyncio, rocketc, tempfile
+        >>> async def main():
+        ...     with rocketc.open(tempfile.mkdtemp(), flush="sync", mapped_file_size_commit_log=1 << 20) as store:
+        ...         return await asyncio.gather(*(store.aput("orders", b"%d" % i) for i in range(3)))
+        >>> [r.queue_offset for r in asyncio.run(main())]
+        [0, 1, 2]
+        """
+        cdef PutResult r
+        self._enter()           # the descriptor of a closed store may be somebody else's by now
+        self._leave()
+        if self._waiters is None:
+            self._waiters = self._loop_waiters(self)
+        self._waiters.attach()
+        r = self._put(
+            topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+            reconsume_times, prepared_transaction_offset, wait_store_ok, False,
+        )
+        return self._waiters.wait(r, self._sync and wait_store_ok)
+
+    cdef PutResult _put(
+        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
+        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+    ):
+        cdef Call c
+        cdef Entry entry
+        cdef Py_buffer view
+        cdef list keep = []
+        c.d.queue_id = queue_id
+        c.d.sys_flag = sys_flag
+        c.d.reconsume_times = reconsume_times
+        c.d.prepared_offset = prepared
+        self._drafter.draft(
+            &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
+        )
+        entry.flag = flag
+        entry.props = c.d.props
+        entry.props_len = c.d.props_len
+        if PyBytes_CheckExact(body):
+            entry.body = <const uint8_t*>PyBytes_AS_STRING(body)
+            entry.body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
+            return self._append(&c, keep, topic, &entry, 1, True, wait)
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            entry.body = <const uint8_t*>view.buf
+            entry.body_len = <int32_t>min(view.len, INT32_MAX)
+            return self._append(&c, keep, topic, &entry, 1, True, wait)
+        finally:
+            PyBuffer_Release(&view)
+
+    def put_batch(
+        self, str topic not None, messages, *, int32_t queue_id=0, int32_t sys_flag=0, born_timestamp=None,
+        born_host=None, store_host=None, int32_t reconsume_times=0, bint wait_store_ok=True,
+    ):
+        """Append messages all or none, one behind the other in one file: a client's batch.
+
+        messages  (flag, body, properties) of each; properties as put() takes them, tags and keys as TAGS and KEYS
+        Returns the PutResult of the first, with their count. All of them together must fit into one file. Raises what
+        put() raises.
+        Source: RocketMQ CommitLog.asyncPutMessages; batch properties are not added, as in 5.3.4.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put_batch("orders", [(0, b"one", {"TAGS": "A"}), (0, b"two", None)])
+        >>> r.count, r.queue_offset, r.size
+        (2, 0, 207)
+        """
+        cdef Call c
+        cdef list rows = []
+        cdef Py_ssize_t total = 0
+        if sys_flag & RC_FLAG_TRANSACTION_MASK:
+            raise illegal("a batch can't be part of a transaction")
+        if topic.startswith("%RETRY%"):
+            raise illegal(f"topic {topic!r}: a batch can't go to a retry topic")
+        for flag, body, properties in messages:
+            raw = b"" if properties is None else self._drafter._stored(properties)
+            if number_of(property_of(raw, b"DELAY")) > 0:
+                raise illegal("a batch can't be delayed: one of its messages has the property DELAY")
+            body = body if isinstance(body, bytes) else bytes(memoryview(body))
+            rows.append((flag, body, raw))
+            total += BATCH_ENTRY_BYTES + len(body) + len(raw)
+        if not rows:
+            raise illegal("a batch of no messages")
+        if total > self.config.max_message_size:
+            raise illegal(
+                f"topic {topic!r}: a batch of {total} bytes; max_message_size is {self.config.max_message_size} bytes"
+            )
+        c.d.queue_id = queue_id
+        c.d.sys_flag = sys_flag
+        c.d.reconsume_times = reconsume_times
+        c.d.prepared_offset = 0
+        keep = []
+        self._drafter.draft(&c, keep, topic, None, None, None, born_timestamp, born_host, store_host, wait_store_ok)
+        return self._put_rows(&c, keep, topic, rows, True)
+
+    def put_many(
+        self, str topic not None, bodies, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
+        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
+        bint wait_store_ok=True,
+    ):
+        """Append many messages of one queue that differ in their bodies only; the fastest way in.
+
+        bodies  a list of bytes-like, any other iterable of them, or an Arrow array of binary or string
+        The rest is as for put(). Returns the PutResult of the first, with their count and the size of all. They keep
+        their order; not all or none: an exception's `count` says how many are stored, the first ones.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put_many("orders", [b"one", b"two", b"three"], tags="A")
+        >>> r.count, r.phy_offset, r.queue_offset
+        (3, 0, 0)
+        """
+        cdef Call c
+        c.d.queue_id = queue_id
+        c.d.sys_flag = sys_flag
+        c.d.reconsume_times = reconsume_times
+        c.d.prepared_offset = 0
+        keep = []
+        self._drafter.draft(
+            &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
+        )
+        return self._put_bodies(&c, keep, topic, Bodies(bodies), flag)
+
+    cdef PutResult _put_bodies(self, Call* c, list keep, str topic, Bodies bodies, int32_t flag):
+        cdef Entry* entries
+        cdef Py_ssize_t done = 0
+        cdef int i, n
+        cdef PutResult first = None, r
+        if bodies.count == 0:
+            raise illegal("no messages")
+        entries = <Entry*>malloc(<size_t>min(bodies.count, MANY) * sizeof(Entry))
+        if entries == NULL:
+            raise MemoryError
+        try:
+            while done < bodies.count:
+                n = <int>min(bodies.count - done, MANY)
+                for i in range(n):
+                    entries[i].flag = flag
+                    entries[i].props = c.d.props
+                    entries[i].props_len = c.d.props_len
+                bodies.fill(done, n, entries)
+                try:
+                    r = self._append(c, keep, topic, entries, n, False, done + n == bodies.count)
+                except RocketcError as error:
+                    error.count = done + getattr(error, "count", 0)
+                    raise
+                if first is None:
+                    first = r
+                else:
+                    first.count += r.count
+                    first.size += r.size
+                    first.end = r.end
+                    first.store_timestamp = r.store_timestamp
+                    first.status = r.status
+                done += n
+                PyErr_CheckSignals()
+            return first
+        finally:
+            bodies.release()
+            free(entries)
+
+    cdef PutResult _put_rows(self, Call* c, list keep, str topic, list rows, bint whole):
+        cdef Entry* entries = <Entry*>malloc(<size_t>len(rows) * sizeof(Entry))
+        cdef Py_ssize_t i, n = len(rows)
+        cdef bytes raw, body
+        if entries == NULL:
+            raise MemoryError
+        try:
+            for i in range(n):
+                flag, body, raw = rows[i]
+                entries[i].flag = flag
+                entries[i].body = <const uint8_t*>PyBytes_AS_STRING(body)
+                entries[i].body_len = <int32_t>min(len(body), INT32_MAX)
+                entries[i].props = <const uint8_t*>PyBytes_AS_STRING(raw)
+                entries[i].props_len = <int32_t>min(len(raw), INT32_MAX)
+            return self._append(c, keep, topic, entries, <int>n, whole, True)
+        finally:
+            free(entries)
+
+    cdef PutResult _append(self, Call* c, list keep, str topic, Entry* entries, int n, bint whole, bint wait):
+        """Append n records, wait as the flush mode says (unless not wait), and say where they are."""
+        cdef Appended out
+        cdef PutResult r
+        cdef int rc, waited = RC_OK
+        cdef bint must_wait = self._sync and wait and c.wait
+        cdef int64_t until = 0, begin = 0
+        cdef CommitLog log
+        if self._slave:
+            raise closed(f"{self.path}: the store is a slave's (broker_role): it takes no messages of its own")
+        self._enter()
+        try:
+            log = self.log
+            self._puts += 1
+            if self._puts % SAMPLE == 0:
+                begin = rc_clock_ns()
+            with nogil:
+                rc = log.append(&c.d, entries, n, whole, c.advance, &out)
+                if rc == RC_OK and must_wait:
+                    until = rc_clock_ns() + self._timeout_ns
+                    waited = flusher_wait(&log.fl, out.end, until, SLICE_NS)
+                elif rc == RC_OK and self._sync:
+                    flusher_wake(&log.fl)
+                if begin != 0:
+                    rc_histogram_add(&log.put_time, <unsigned long long>(rc_clock_ns() - begin))
+            if rc != RC_OK:
+                raise refusal(rc, &out, log, self.path, self.config, topic, entries, n)
+            status = PUT_OK
+            if must_wait and waited != RC_OK:
+                status = self._wait(out.end, until) if waited == RC_MORE else self._status_of(waited)
+        finally:
+            self._leave()
+        r = PutResult.__new__(PutResult)
+        r._host = <bytes>keep[0]
+        r.status = status
+        r.phy_offset = out.phy_offset
+        r.queue_offset = out.queue_offset
+        r.store_timestamp = out.store_timestamp
+        r.size = out.size
+        r.count = out.count
+        r.end = out.end
+        return r
+
+    cdef object _wait(self, int64_t end, int64_t until):
+        """Wait until all before `end` is durable, and look after signals meanwhile; PUT_OK or FLUSH_DISK_TIMEOUT."""
+        cdef int rc = RC_MORE
+        while rc == RC_MORE:
+            PyErr_CheckSignals()
+            with nogil:
+                rc = flusher_wait(&self.log.fl, end, until, SLICE_NS)
+        return self._status_of(rc)
+
+    cdef object _status_of(self, int rc):
+        if rc == RC_OK:
+            return PUT_OK
+        if rc == RC_FLUSH_TIMEOUT:
+            return FLUSH_DISK_TIMEOUT
+        raise failure(self.log, self.path)
+
+    cdef bint _is_ours(self) noexcept:
+        """Was it opened in this process? If not, it was forked since."""
+        return self._generation == generation
+
+    cdef int _enter(self) except -1:
+        """Begin a call that needs the log: close() waits for its end."""
+        if self._closing or self.closed or self._generation != generation:
+            if self._generation != generation:
+                raise closed(f"{self.path}: the store was opened before this process was forked; open it here")
+            raise closed(f"{self.path}: the store is closed")
+        if self.log is None:
+            raise closed(f"{self.path}: the store is open for reading only")
+        rc_add_i64(&self._calls, 1)
+        return 0
+
+    cdef void _leave(self) noexcept:
+        rc_add_i64(&self._calls, -1)
