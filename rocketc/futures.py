@@ -79,12 +79,10 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
         if not self._is_over():
             left = max(self._until - time.monotonic_ns(), 0) / 1e9
             left = left if timeout is None else min(timeout, left)
-            until = time.monotonic() + left
             try:
                 store.wait_flushed(put.end, left)
             except ClosedError:
-                while not store.closed and time.monotonic() < until:
-                    time.sleep(0.001)  # close() flushes
+                store._wait_closed(left)  # close() flushes
             except StoreFailedError:
                 pass  # told below
         if store.flushed_phy_offset >= put.end:

@@ -3,4 +3,5 @@ from rocketc._puts cimport Putting
 
 cdef class MessageStore(Putting):
     cdef object _root       # what belongs to the store beside its log: lock file, abort file, checkpoint
+    cdef object _ended      # Event: close() has done all
     cdef object __weakref__

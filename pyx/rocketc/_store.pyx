@@ -2,10 +2,10 @@
 """MessageStore: a store that is open. How it takes messages is in _puts; flushing, closing and reading are here."""
 import atexit
 import os
+import threading
 import warnings
 import weakref
 
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 from posix.unistd cimport usleep
 
@@ -59,6 +59,7 @@ cdef class MessageStore(Putting):
         store.config = config
         store.log = log
         store._root = root
+        store._ended = threading.Event()
         store._future = future
         store._loop_waiters = loop_waiters
         store._drafter = Drafter(config)
@@ -147,10 +148,7 @@ cdef class MessageStore(Putting):
             self.closed = True
             return
         if self._closing:
-            while not self.closed:
-                with nogil:
-                    usleep(1000)
-                PyErr_CheckSignals()
+            self._ended.wait()
             return
         self._closing = True
         while rc_load_i64(&self._calls) > 0:
@@ -165,8 +163,14 @@ cdef class MessageStore(Putting):
             self._root.close(rc == RC_OK, self.log)
         finally:
             self.closed = True
+            self._ended.set()
         if rc != RC_OK:
             raise failure(self.log, self.path)
+
+    def _wait_closed(self, timeout):
+        """Until the close() under way in another thread has ended, or for so many seconds."""
+        if not self.closed:             # in a forked child it is, and there nobody would tell
+            self._ended.wait(timeout)
 
     def _abandon(self):
         """In a forked child: nothing of the store is ours."""
