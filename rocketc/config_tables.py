@@ -1,10 +1,12 @@
 """The broker's tables, config/*.json: JSON as RocketMQ writes it, with whole numbers as names that have no quotes.
 
-A broker overwrites such a file in place, and keeps what it was before beside it as `.bak`.
+A broker keeps what such a file was before beside it, as `.bak`. Older ones overwrite the file in place; here it is
+replaced by a whole new one, so that whoever reads finds the old table or the new one, whenever this process ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -14,6 +16,7 @@ from typing import Any
 
 from rocketc.blocks import BlockFile
 from rocketc.errors import ConfigTableError, StoreIOError
+from rocketc.running import naming, sync_folder
 
 DEEPEST = 100  # objects and lists within each other
 LARGEST = 64 << 20  # bytes of a file
@@ -226,3 +229,143 @@ class _Parser:
 
     def _wrong(self, what: str) -> ValueError:
         return _error(self._text, self._pos, what)
+
+
+def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: bool = False) -> None:
+    """Write a table as RocketMQ does, and keep the one before as `.bak`.
+
+    path     the file; its folder is there
+    data     as read_table() gives it; names that are int get no quotes, and entries keep their order
+    compact  all on one line, as brokers write `timermetrics` and `transactionMetrics`
+    When it returns the new table is on the disk. Killed at any moment, or after a power loss, read_table() finds the
+    old one or the new one. One thread at a time. Raises StoreIOError or StoreFullError with the file's name, and then
+    read_table() finds one of the two as well; ValueError or TypeError if the data is no table, and nothing is changed.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "consumerOffset.json"
+    >>> write_table(path, {"offsetTable": {"orders@audit": {0: 12, 1: 9}}})
+    >>> write_table(path, {"offsetTable": {}})
+    >>> read_table(path).data, read_table(f"{path}.bak").data
+    ({'offsetTable': {}}, {'offsetTable': {'orders@audit': {0: 12, 1: 9}}})
+    """
+    path = os.fspath(path)
+    raw = to_bytes(data, compact=compact)
+    if not isinstance(data, dict) or len(raw) > LARGEST:
+        raise ValueError(f"{path}: {len(raw)} bytes are no table")
+    new, old = f"{path}.tmp", f"{path}.bak.tmp"
+    try:
+        _write(new, raw)
+        has_old = _keep(path, old)
+        with naming(path):
+            os.rename(new, path)
+        folder = os.path.dirname(path) or "."
+        sync_folder(folder)
+        # Only now: had the file been damaged, `.bak` would have been all that there was until here.
+        if has_old:
+            with naming(f"{path}.bak"):
+                os.rename(old, f"{path}.bak")
+            sync_folder(folder)
+    except BaseException:
+        for left in (new, old):
+            with contextlib.suppress(OSError):
+                os.unlink(left)
+        raise
+
+
+def _write(path: str, raw: bytes) -> None:
+    with naming(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(raw)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _keep(path: str, old: str) -> bool:
+    """Give the file that is there a second name; where there are no such names, copy it. False: there is none."""
+    with naming(path), contextlib.suppress(FileNotFoundError):
+        os.unlink(old)
+    try:
+        os.link(path, old)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without hard links
+        try:
+            with naming(path), open(path, "rb") as file:
+                raw = file.read()
+        except StoreIOError as error:
+            if _is_missing(error):
+                return False
+            raise
+        _write(old, raw)
+    return True
+
+
+def to_bytes(data: Any, *, compact: bool = False) -> bytes:
+    """JSON in UTF-8 as RocketMQ writes it, which is as fastjson 1 does.
+
+    One tab a level, no blank behind the colon. A name that is text begins a line, one that is a whole number has no
+    quotes and does not; lists stay on one line. An entry with the value None is written as null; RocketMQ leaves such
+    entries out.
+
+    compact  no lines and tabs
+    Raises ValueError for more than DEEPEST levels, TypeError for what JSON has no words for.
+
+    >>> to_bytes({"table": {}, "lists": {"a": ["b", "c"]}}, compact=True)
+    b'{"table":{},"lists":{"a":["b","c"]}}'
+    """
+    pieces: list[str] = []
+    _put(pieces, data, 0, "" if compact else "\n")
+    return "".join(pieces).encode("utf-8", "backslashreplace")  # half of a surrogate pair: as an escape
+
+
+def in_java_order(table: dict[str, Any], buckets: int) -> dict[str, Any]:
+    """The entries in the order in which a Java ConcurrentHashMap has them: so brokers write their tables.
+
+    buckets  of the empty map, a power of two: 2048 for topics and groups, 1024 for consumer offsets
+    Entries of one bucket keep their order, which is that of their insertion.
+
+    >>> list(in_java_order(dict.fromkeys(["BenchmarkTest", "SELF_TEST_TOPIC", "TBW102"]), 2048))
+    ['SELF_TEST_TOPIC', 'TBW102', 'BenchmarkTest']
+    """
+    while len(table) >= buckets * 3 // 4:
+        buckets *= 2
+    return dict(sorted(table.items(), key=lambda entry: _bucket(entry[0], buckets)))
+
+
+def _bucket(name: str, buckets: int) -> int:
+    raw = name.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for i in range(0, len(raw), 2):
+        code = (31 * code + (raw[i] << 8 | raw[i + 1])) & 0xFFFFFFFF
+    return (code ^ code >> 16) & 0x7FFFFFFF & (buckets - 1)
+
+
+def _put(pieces: list[str], value: Any, depth: int, line: str) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"more than {DEEPEST} objects and lists within each other")
+    tabs = line and line + "\t" * depth
+    if isinstance(value, dict) and value:
+        before = "{"
+        for name, inner in value.items():
+            if isinstance(name, str):
+                pieces.append(f"{before}{tabs}{line and chr(9)}{json.dumps(name, ensure_ascii=False)}:")
+            elif isinstance(name, int) and not isinstance(name, bool):
+                pieces.append(f"{before}{name}:")
+            else:
+                raise TypeError(f"{name!r} is no name in a table")
+            _put(pieces, inner, depth + 1, line)
+            before = ","
+        pieces.append(f"{tabs}}}")
+    elif isinstance(value, list | tuple) and value:
+        before = "["
+        for inner in value:
+            pieces.append(before)
+            _put(pieces, inner, depth + 1, line)
+            before = ","
+        pieces.append("]")
+    else:
+        pieces.append(json.dumps(value, ensure_ascii=False, allow_nan=False))

@@ -1,4 +1,5 @@
-"""Killed at each system call: of a writer that opens a store, puts over two rolls, flushes and closes; of a recovery.
+"""Killed at each system call: of a writer that opens a store, puts over two rolls, flushes and closes; of a recovery;
+of the writer of a table.
 
 strace kills the process when one of its threads enters a call for the n-th time, before the call has done anything.
 """
@@ -22,12 +23,13 @@ from crash.zygote import COUNT, body
 from native import ROOT
 
 import rocketc
+from rocketc.config_tables import read_table
 
 FILE_SIZE = 4096
 # What a store does to files and maps; the `?` is for systems that do not have all of them.
 SET = (
     "?openat,?mkdir,?mkdirat,?fcntl,?fallocate,?ftruncate,?lseek,?mmap,?munmap,?madvise,?mlock,?msync,?fdatasync,?fsync,"
-    "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?unlink,?unlinkat,?close"
+    "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?close"
 )
 
 # Fields of the store that is killed.
@@ -222,3 +224,48 @@ def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name
     assert not killed
     assert number > 3
     assert_same(root, wanted, name)
+
+
+# ---------------------------------------------------------------- a table
+OLDEST, OLD, NEW = ({"topicConfigTable": {name: {"topicName": name}}} for name in ("oldest", "old", "new"))
+TABLES = {  # what is there before: the file, its .bak
+    "none": (None, None),
+    "first": (json.dumps(OLD), None),
+    "both": (json.dumps(OLD), json.dumps(OLDEST)),
+    "damaged": ('{"topicConfigTable":{', json.dumps(OLD)),
+}
+
+
+@pytest.mark.parametrize("before", TABLES)
+def test_a_table_killed_at_every_call(zygote, memory_path, before):
+    """The old table is read, or the new one; and the next one is written as ever."""
+
+    def lay(name: str) -> Path:
+        root = memory_path / name
+        root.mkdir()
+        for file, text in zip(("topics.json", "topics.json.bak"), TABLES[before], strict=True):
+            if text is not None:
+                (root / file).write_text(text)
+        return root
+
+    root = lay("whole")
+    counts = zygote.counted(lambda: zygote.run("table", root, NEW), memory_path / "trace")
+    assert {"openat", "write", "fsync", "rename"} < counts.keys()
+    deaths = 0
+    found = []
+    for name, number in every(counts):
+        path = lay(f"{name}-{number}") / "topics.json"
+        with zygote.killed_at(name, number):
+            killed, lines = zygote.run("table", path.parent, NEW)
+        deaths += killed
+        if before == "none" and not path.exists():
+            found.append(None)
+        else:
+            found.append(read_table(path).data)
+        assert found[-1] == NEW or (lines == [] and found[-1] == (None if before == "none" else OLD)), (name, number)
+        assert zygote.run("table", path.parent, NEW)[0] is False
+        assert read_table(path).data == NEW
+        assert not list(path.parent.glob("*.tmp"))
+        shutil.rmtree(path.parent)
+    assert deaths > 8
+    assert NEW in found and len({json.dumps(one) for one in found}) == 2

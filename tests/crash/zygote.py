@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rocketc
+from rocketc.config_tables import write_table
 
 COUNT = 9  # messages of the job `write`: three files of 4 KiB
 
@@ -44,7 +45,12 @@ def recover(root: str, fields: dict[str, Any]) -> None:
     tell("closed")
 
 
-JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {"write": write, "recover": recover}
+def table(root: str, fields: dict[str, Any]) -> None:
+    write_table(f"{root}/topics.json", fields)
+    tell("written")
+
+
+JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {"write": write, "recover": recover, "table": table}
 
 
 def main() -> None:

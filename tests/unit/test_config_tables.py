@@ -1,5 +1,6 @@
 """config/*.json: what brokers wrote, JSON at large, and what is none."""
 
+import errno
 import json
 import os
 import re
@@ -10,8 +11,8 @@ import stores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketc.config_tables import DEEPEST, ConfigTable, parse, read_table
-from rocketc.errors import ConfigTableError, StoreIOError
+from rocketc.config_tables import DEEPEST, ConfigTable, in_java_order, parse, read_table, to_bytes, write_table
+from rocketc.errors import ConfigTableError, StoreFullError, StoreIOError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1 << 63, (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -83,6 +84,31 @@ def test_what_is_in_them(golden):
     assert all(isinstance(queue_id, int) for queues in offsets.values() for queue_id in queues)
     assert read_table(folder / "transactionMetrics").data["transactionCount"]["Tx"]["count"] == -6
     assert read_table(folder / "topics.json").data["topicConfigTable"]["Orders"]["readQueueNums"] == 4
+
+
+@pytest.mark.parametrize("name", stores.NAMES)
+def test_golden_tables_read_and_written_again_are_the_same(golden, name, tmp_path):
+    folder = golden(name).path / "config"
+    for path in sorted(folder.iterdir()) if folder.exists() else []:
+        if path.name == "timercheck":
+            continue
+        raw = path.read_bytes()
+        write_table(
+            tmp_path / path.name, read_table(path).data, compact="Metrics" in path.name or "metrics" in path.name
+        )
+        assert (tmp_path / path.name).read_bytes() == raw
+        assert to_bytes(parse(raw), compact=b"\n" not in raw) == raw
+
+
+@pytest.mark.parametrize("name", stores.NAMES)
+def test_golden_tables_have_the_order_of_a_java_map(golden, name):
+    buckets = {"topicConfigTable": 2048, "subscriptionGroupTable": 2048, "offsetTable": 1024}
+    folder = golden(name).path / "config"
+    for path in sorted(folder.glob("*.json")):
+        for key, inner in read_table(path).data.items():
+            if key in buckets and path.name != "delayOffset.json":
+                mixed = dict(sorted(inner.items()))
+                assert list(in_java_order(mixed, buckets[key])) == list(inner)
 
 
 # ---------------------------------------------------------------- .bak
@@ -228,3 +254,107 @@ def test_long_texts_take_time_in_proportion(text):
     """With a quadratic step these would take hours, and the test would run out of time."""
     with pytest.raises(ValueError, match="line 1"):
         parse(text)
+
+
+# ---------------------------------------------------------------- written
+@given(st.dictionaries(st.text(), JSON, max_size=5) | WITH_INT_NAMES)
+def test_what_is_written_is_read(value):
+    for compact in (True, False):
+        assert parse(to_bytes(value, compact=compact)) == value
+
+
+def test_the_style():
+    table = {"a": {}, "b": [], "c": {0: 1, 1: 2}, "d": {"e": [1, "x"], "f": None}, "g": {0: {"h": True}, -1: 1.5}}
+    assert to_bytes(table).decode() == (
+        '{\n\t"a":{},\n\t"b":[],\n\t"c":{0:1,1:2\n\t},\n\t"d":{\n\t\t"e":[1,"x"],\n\t\t"f":null\n\t},\n\t"g":'
+        '{0:{\n\t\t\t"h":true\n\t\t},-1:1.5\n\t}\n}'
+    )
+    assert to_bytes({"ä\t\ud800": "\U0001f600"}, compact=True) == '{"ä\\t\\ud800":"\U0001f600"}'.encode()
+
+
+def test_what_is_no_table_is_not_written(tmp_path):
+    path = tmp_path / "topics.json"
+    write_table(path, {"a": 1})
+    deep = {}
+    for _ in range(DEEPEST):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match="more than 100 objects"):
+        write_table(path, {"a": deep})
+    for data in ({1.5: 1}, {True: 1}, {"a": object()}, {"a": {None: 1}}):
+        with pytest.raises(TypeError):
+            write_table(path, data)
+    with pytest.raises(ValueError, match="JSON"):
+        write_table(path, {"a": float("nan")})
+    with pytest.raises(ValueError, match="no table"):
+        write_table(path, [1])
+    assert read_table(path).data == {"a": 1}
+    assert os.listdir(tmp_path) == ["topics.json"]
+
+
+def test_a_table_that_was_written_keeps_the_one_before(table):
+    path = table(None)
+    for number in range(3):
+        write_table(path, {"number": number})
+        assert read_table(path) == ConfigTable(str(path), {"number": number})
+    assert sorted(os.listdir(path.parent)) == ["topics.json", "topics.json.bak"]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert read_table(path).data == {"number": 1}
+    write_table(path, {"number": 4})  # over a damaged file
+    assert read_table(path).data == {"number": 4}
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "rename"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_call_that_fails_while_a_table_is_written(table, monkeypatch, call, number):
+    real = getattr(os, call)
+    for at in range(1, 10):
+        path = table('{"of":"main"}', '{"of":"bak"}')
+        calls = 0
+        error = None
+
+        def failing(*args, at=at, **options):
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise OSError(number, os.strerror(number))
+            return real(*args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing)
+            try:
+                write_table(path, {"of": "new"})
+            except StoreIOError as raised:
+                error = raised
+        assert not list(path.parent.glob("*.tmp"))
+        if error is None:
+            break
+        assert isinstance(error, StoreFullError) is (number == errno.ENOSPC)
+        assert error.filename.startswith(str(path.parent))
+        assert read_table(path).data in ({"of": "main"}, {"of": "new"})
+    assert at > 1
+    assert (read_table(path).data, read_table(f"{path}.bak").data) == ({"of": "new"}, {"of": "main"})
+
+
+def test_without_hard_links_the_table_before_is_copied(table, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    path = table('{"of":"main"}', '{"of":"bak"}')
+    write_table(path, {"of": "new"})
+    assert (read_table(path).data, read_table(f"{path}.bak").data) == ({"of": "new"}, {"of": "main"})
+
+
+def test_a_table_in_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(StoreIOError) as raised:
+        write_table(tmp_path / "config/topics.json", {})
+    assert raised.value.errno == errno.ENOENT and "config/topics.json" in raised.value.filename
+
+
+@pytest.mark.parametrize("count", [1535, 1536, 4000])
+def test_a_java_map_grows(count):
+    """A map of 2048 buckets doubles when three quarters of that are in it; the order stays one of buckets."""
+    names = [f"topic-{number}" for number in range(count)]
+    ordered = list(in_java_order(dict.fromkeys(names), 2048))
+    assert sorted(ordered) == sorted(names)
+    assert ordered == list(in_java_order(dict.fromkeys(names), 8192 if count >= 3072 else 4096)) or count < 1536
