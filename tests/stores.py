@@ -40,6 +40,13 @@ class GoldenStore:
         return [record for record in self.expected if record["magic"] != "blank"]
 
     @cached_property
+    def queries(self) -> dict[str, Any]:
+        """What RocketMQ answered to questions about queues, keys, times and offsets; only for WHOLE stores."""
+        with lzma.open(FOLDER / f"{self.name}.queries.json.xz", "rt", encoding="utf-8") as answers:
+            told: dict[str, Any] = json.load(answers)
+            return told
+
+    @cached_property
     def recovered(self) -> dict[str, Any]:
         """What RocketMQ made of a copy; only for DAMAGED stores."""
         return json.loads((FOLDER / f"{self.name}.recovered.json").read_text())
@@ -53,6 +60,12 @@ class GoldenStore:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return StoreConfig.from_properties(io.StringIO("\n".join(lines)))
+
+    @property
+    def batch_topics(self) -> set[str]:
+        """Topics whose queues have units of inner batches."""
+        folder = self.path / "batchconsumequeue"
+        return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
     @property
     def log_files(self) -> list[Path]:

@@ -179,6 +179,10 @@ class Peer:
         """Physical offsets of the newest messages with a key, at most 64, in log order."""
         return self.ask(do="query", root=str(root), topic=topic, key=key)
 
+    def answers(self, root: Path, questions: Iterable[Told]) -> list[Told]:
+        """RocketMQ's answers to questions of `answers.py`, in their order."""
+        return self.ask(do="ask", root=str(root), questions=list(questions))
+
     def close(self, *roots: Path) -> None:
         """Shut stores down, all at once: RocketMQ waits some seconds."""
         self.ask(do="close", roots=[str(root) for root in roots])

@@ -27,12 +27,14 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * stdout, {"error": text} if it failed. End of input ends the process as it is: a store still open is then one whose
  * process died. Two packages are imported whole because a class moved from one to the other between releases.
  *
- * open  root, settings        load and start a store, wait until every record is dispatched
+ * open  root, settings        load and start a store, wait until every record is dispatched; batchTopics, by commas,
+ *                             are those whose queues have units of inner batches
  * put   root, messages        each a message or {"batch": [messages]}; what the store answered, one for each
  * pour  root, messages        as put, but each answer is a line as soon as it is there; then null
  * read  root                  bounds of the log and the queues, every message as getMessage gives it queue by queue
  * look  root, offsets         the record at each physical offset, null where the store finds none
  * query root, topic, key      physical offsets of the newest messages that the index knows for a key, in log order
+ * ask   root, questions       each with its kind, a method's name: getMessage, getOffsetInQueueByTime, queryMessage
  * close roots                 shut down, all at once
  */
 public final class Peer {
@@ -74,6 +76,12 @@ public final class Peer {
                 return look(stores.get(root), list(command.get("offsets")));
             case "query":
                 return query(stores.get(root), (String) command.get("topic"), (String) command.get("key"));
+            case "ask":
+                List<Object> told = new ArrayList<>();
+                for (Object question : list(command.get("questions"))) {
+                    told.add(ask(stores.get(root), map(question)));
+                }
+                return told;
             case "close":
                 return close(list(command.get("roots")));
             default:
@@ -89,7 +97,7 @@ public final class Peer {
         Properties properties = new Properties();
         settings.forEach((name, value) -> properties.setProperty(name, value.toString()));
         MixAll.properties2Object(properties, config);
-        DefaultMessageStore store = Release.store(config);
+        DefaultMessageStore store = Release.store(config, (String) settings.getOrDefault("batchTopics", ""));
         if (!store.load()) {
             store.shutdown();
             throw new IllegalStateException("load() said no");
@@ -242,11 +250,49 @@ public final class Peer {
 
     private static Object query(DefaultMessageStore store, String topic, String key) {
         QueryMessageResult found = store.queryMessage(topic, key, 64, 0, Long.MAX_VALUE);
+        List<Long> offsets = offsets(found.getMessageBufferList());
+        found.release();
+        return offsets;
+    }
+
+    /** The answer to one question, under the names that the golden stores' answers have. */
+    private static Object ask(DefaultMessageStore store, Map<String, Object> question) throws Exception {
+        String topic = (String) question.get("topic");
+        int queue = question.containsKey("queueId") ? number(question, "queueId").intValue() : 0;
+        Map<String, Object> told = new LinkedHashMap<>();
+        switch ((String) question.get("kind")) {
+            case "getMessage":
+                List<Object> tags = list(question.get("tags"));
+                GetMessageResult got = store.getMessage("interop", topic, queue, number(question, "offset").longValue(),
+                    number(question, "maxMsgNums").intValue(), tags == null ? null : Release.filter(topic, tags));
+                told.put("status", got.getStatus().toString());
+                told.put("nextBeginOffset", got.getNextBeginOffset());
+                told.put("minOffset", got.getMinOffset());
+                told.put("maxOffset", got.getMaxOffset());
+                told.put("phyOffsets", offsets(got.getMessageBufferList()));
+                told.put("bufferTotalSize", got.getBufferTotalSize());
+                got.release();
+                return told;
+            case "getOffsetInQueueByTime":
+                return Release.offsetsByTime(store, topic, queue, number(question, "timestamp").longValue());
+            case "queryMessage":
+                QueryMessageResult found = store.queryMessage(topic, (String) question.get("key"),
+                    number(question, "maxNum").intValue(), number(question, "begin").longValue(), number(question, "end").longValue());
+                told.put("phyOffsets", offsets(found.getMessageBufferList()));
+                told.put("indexLastUpdateTimestamp", found.getIndexLastUpdateTimestamp());
+                told.put("indexLastUpdatePhyoffset", found.getIndexLastUpdatePhyoffset());
+                found.release();
+                return told;
+            default:
+                throw new IllegalArgumentException("no such question: " + question);
+        }
+    }
+
+    private static List<Long> offsets(List<ByteBuffer> records) {
         List<Long> offsets = new ArrayList<>();
-        for (ByteBuffer record : found.getMessageBufferList()) {
+        for (ByteBuffer record : records) {
             offsets.add(record.getLong(28));
         }
-        found.release();
         return offsets;
     }
 

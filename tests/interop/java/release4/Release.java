@@ -1,7 +1,12 @@
 import java.nio.ByteBuffer;
+import java.util.List;
+import java.util.Map;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData;
+import org.apache.rocketmq.store.DefaultMessageFilter;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.DispatchRequest;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
@@ -13,7 +18,7 @@ final class Release {
     }
 
     /** A store that is neither loaded nor started, and tells nobody of its messages. */
-    static DefaultMessageStore store(MessageStoreConfig config) throws Exception {
+    static DefaultMessageStore store(MessageStoreConfig config, String batchTopics) throws Exception {
         return new DefaultMessageStore(config, STATISTICS, (topic, queue, offset, tags, time, bits, properties) -> { },
             new BrokerConfig());
     }
@@ -21,5 +26,22 @@ final class Release {
     /** The store's own check of a record, with its checksum. */
     static DispatchRequest check(DefaultMessageStore store, ByteBuffer record) {
         return store.getCommitLog().checkMessageAndReturnSize(record, true, true);
+    }
+
+    /** Messages with any of these tags. */
+    static MessageFilter filter(String topic, List<Object> tags) {
+        SubscriptionData wanted = new SubscriptionData();
+        wanted.setTopic(topic);
+        wanted.setSubString("some");
+        for (Object tag : tags) {
+            wanted.getTagsSet().add((String) tag);
+            wanted.getCodeSet().add(tag.hashCode());
+        }
+        return new DefaultMessageFilter(wanted);
+    }
+
+    /** The nearest message. */
+    static Map<String, Object> offsetsByTime(DefaultMessageStore store, String topic, int queue, long time) {
+        return Map.of("offset", store.getOffsetInQueueByTime(topic, queue, time));
     }
 }
