@@ -48,6 +48,8 @@ enum {
     RC_FAILED = -62,          /* an earlier flush or write failed */
     RC_PAGE_CACHE_BUSY = -63, /* whoever appends has done so for too long */
     RC_NO_FILE = -64,         /* the next file could not be made */
+    RC_OUT_OF_ORDER = -65,    /* a queue offset that can't be true */
+    RC_UNFIT_TOPIC = -66,     /* a topic that can't be the name of a folder */
 };
 
 #endif

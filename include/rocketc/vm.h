@@ -148,6 +148,73 @@ static inline int rc_allocate(int fd, size_t len)
     return (size_t)size < len ? rc_write_zeros(fd, (size_t)size, len, 4096) : 0;
 }
 
+/* Make room on the disk for [from, to) of fd, which lies within the file; what it holds stays. Where the file system can't
+ * reserve room, each page's first byte is written as it is: the caller is the only one who writes. */
+static inline int rc_allocate_range(int fd, int64_t from, int64_t to)
+{
+#if defined(__linux__)
+    int rc;
+    do
+        rc = fallocate(fd, 0, (off_t)from, (off_t)(to - from)) == 0 ? 0 : errno;
+    while (rc == EINTR);
+    if (rc != EOPNOTSUPP && rc != ENOSYS)
+        return rc;
+#endif
+    for (; from < to; from += 4096) {
+        uint8_t byte = 0;
+        int wrote;
+        if (pread(fd, &byte, 1, (off_t)from) < 0)
+            return errno;
+        wrote = rc_write_at(fd, &byte, 1, from);
+        if (wrote != 0)
+            return wrote;
+    }
+    return 0;
+}
+
+/* Where the last part of fd ends that is no hole, or -errno. */
+static inline int64_t rc_data_end(int fd)
+{
+    off_t size = lseek(fd, 0, SEEK_END), at = 0, end = 0;
+    if (size < 0)
+        return -errno;
+#ifdef SEEK_DATA
+    while (at < size && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
+        end = lseek(fd, at, SEEK_HOLE);
+        if (end < 0)
+            return -errno;
+        at = end;
+    }
+    if (at >= 0 || errno == ENXIO)
+        return end;
+    return errno == EINVAL ? size : -errno;
+#else
+    (void)at;
+    (void)end;
+    return size;
+#endif
+}
+
+/* Let nothing but zeros stand in [from, size) of fd. Room of whole pages is given back where that can be done. */
+static inline int rc_clear_from(int fd, int64_t from, int64_t size)
+{
+    int64_t page = (int64_t)sysconf(_SC_PAGESIZE), whole = (from + page - 1) / page * page, end = rc_data_end(fd);
+    int rc = 0;
+    if (end < 0)
+        return (int)-end;
+    if (end <= from)
+        return 0;
+    if (from < whole)
+        rc = rc_write_zeros(fd, (size_t)from, (size_t)(whole < size ? whole : size), RC_ZERO_BLOCK_MAX);
+    if (rc != 0 || whole >= end)
+        return rc;
+#if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)whole, (off_t)(size - whole)) == 0)
+        return 0;
+#endif
+    return rc_write_zeros(fd, (size_t)whole, (size_t)(end < size ? end : size), RC_ZERO_BLOCK_MAX);
+}
+
 /* Open a new file for writing that has no name yet; *fd is the caller's to close. It gets its name from rc_name_file, so
  * that nobody, also after a crash, sees it before it has its length. Where there are no such files, it has its name now.
  * Returns 0 or an errno: EEXIST if the name is taken. */

@@ -6,6 +6,11 @@ from rocketc._atomic cimport rc_load_i64
 cdef enum:
     RC_OS_PAGE_BYTES = 4096     # RocketMQ counts in these, whatever the system's pages are
 
+cdef enum FileKind:
+    FILE_WHOLE = 0              # all of it has room on the disk before anybody writes; its descriptor stays open
+    FILE_SPARSE = 1             # room is made in front of the writer, by file_room: there may be many such files
+    FILE_READ = 2               # somebody else writes it
+
 # What the threads of a store share of a file. Positions are bytes from the file's start; wrote >= committed >= flushed.
 ctypedef struct FileState:
     uint8_t* base           # the whole file, mapped to be written; NULL before file_map and after the last hold
@@ -24,7 +29,8 @@ ctypedef struct FileState:
     int64_t available       # 1 until file_shutdown
     int lost                # errno of a sync that was not a flush, and failed: the kernel tells only once
     int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
-    int fd                  # -1 while not mapped
+    int kind                # a FileKind
+    int fd                  # -1 while not mapped, and always but for FILE_WHOLE
     char* path              # owned
 
 cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil
@@ -40,6 +46,9 @@ cdef int file_prepare(FileState* f, int64_t start, int64_t stop, size_t block, b
 cdef int file_commit(FileState* f) noexcept nogil
 cdef int file_flush(FileState* f, int64_t upto) noexcept nogil
 cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil
+cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept nogil
+cdef int file_clear(FileState* f, int64_t pos) noexcept nogil
+cdef int64_t file_data_end(FileState* f) noexcept nogil
 
 
 cdef inline int64_t file_readable(FileState* f) noexcept nogil:

@@ -14,11 +14,12 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.stdio cimport SEEK_END
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strdup, strrchr
-from posix.fcntl cimport O_RDWR
+from posix.fcntl cimport O_CREAT, O_EXCL, O_RDONLY, O_RDWR
 from posix.fcntl cimport open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
-from posix.unistd cimport lseek, unlink
+from posix.types cimport off_t
+from posix.unistd cimport ftruncate, lseek, unlink
 
 from rocketc._atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc._guard cimport enter_writing, install
@@ -26,8 +27,12 @@ from rocketc._guard cimport leave as guard_leave
 from rocketc._status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK, check_file
 from rocketc._vm cimport (
     rc_allocate,
+    rc_allocate_range,
+    rc_clear_from,
+    rc_data_end,
     rc_guard,
     rc_map_random,
+    rc_map_read,
     rc_map_write,
     rc_name_file,
     rc_new_file,
@@ -48,6 +53,7 @@ PAGE_BYTES = RC_OS_PAGE_BYTES
 
 cdef enum:
     PATH_BYTES = 4096
+    ROOM_BLOCK_BYTES = 64 << 10
 
 
 cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil:
@@ -76,6 +82,8 @@ cdef int file_create(FileState* f) noexcept nogil:
     cdef const char* slash = strrchr(f.path, c"/")
     cdef size_t n = <size_t>(slash - f.path) if slash != NULL else 0
     cdef int rc = RC_OK
+    if f.kind != FILE_WHOLE:
+        return create_sparse(f)
     if n >= PATH_BYTES:
         return ENAMETOOLONG
     memcpy(folder, f.path, n)
@@ -100,6 +108,23 @@ cdef int file_create(FileState* f) noexcept nogil:
     return RC_OK
 
 
+cdef int create_sparse(FileState* f) noexcept nogil:
+    """Make a file at its full length that is one hole. One that a crash left short is deleted by who loads it."""
+    cdef int rc = RC_OK, fd = open_file(f.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o666)
+    if fd < 0:
+        return c_errno
+    if ftruncate(fd, <off_t>f.size) != 0:
+        rc = c_errno
+    if rc == RC_OK:
+        rc = rc_map_write(fd, f.size, &f.base)
+    close_file(fd)
+    if rc != RC_OK:
+        unlink(f.path)
+        return rc
+    rc_map_random(f.base, f.size)
+    return RC_OK
+
+
 cdef void file_unmap(FileState* f) noexcept nogil:
     if f.base != NULL:
         rc_unmap(f.base, f.size)
@@ -110,7 +135,7 @@ cdef void file_unmap(FileState* f) noexcept nogil:
 
 
 cdef int file_map(FileState* f) noexcept nogil:
-    """Open and map a file that is there at its full length; room on the disk for its holes is made.
+    """Open and map a file that is there at its full length; room for the holes of a FILE_WHOLE is made.
 
     Returns 0, an errno, or RC_FILE_CUT if the file is shorter than it was.
     """
@@ -118,20 +143,21 @@ cdef int file_map(FileState* f) noexcept nogil:
     cdef int rc = RC_OK
     if f.base != NULL:
         return RC_OK
-    f.fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    f.fd = open_file(f.path, (O_RDONLY if f.kind == FILE_READ else O_RDWR) | O_CLOEXEC)
     if f.fd < 0:
         return c_errno
     if fstat(f.fd, &info) != 0:
         rc = c_errno
     elif <size_t>info.st_size < f.size:
         rc = RC_FILE_CUT
-    if rc == RC_OK:
+    if rc == RC_OK and f.kind == FILE_WHOLE:
         rc = rc_allocate(f.fd, f.size)
     if rc == RC_OK:
-        rc = rc_map_write(f.fd, f.size, &f.base)
-    if rc != RC_OK:
+        rc = (rc_map_read if f.kind == FILE_READ else rc_map_write)(f.fd, f.size, &f.base)
+    if rc != RC_OK or f.kind != FILE_WHOLE:
         close_file(f.fd)
         f.fd = -1
+    if rc != RC_OK:
         return rc
     rc_map_random(f.base, f.size)
     return RC_OK
@@ -219,7 +245,7 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
     if rc == RC_OK:
         rc = f.lost
     # A sync of pages that are gone succeeds. Not fstat: who asks for a file's times makes its next sync write them.
-    if rc == RC_OK and (f.cut != 0 or lseek(f.fd, 0, SEEK_END) < <int64_t>f.size):
+    if rc == RC_OK and (f.cut != 0 or (f.fd >= 0 and lseek(f.fd, 0, SEEK_END) < <int64_t>f.size)):
         rc = RC_FILE_CUT
     if rc == RC_OK:
         rc_store_i64(&f.flushed, upto)
@@ -239,6 +265,52 @@ cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept no
         return RC_FILE_CUT
     rc_store_i64(&f.wrote, pos + <int64_t>size)
     return RC_OK
+
+
+cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept nogil:
+    """Make room on the disk for [pos, stop) of a mapped FILE_SPARSE, and its pages ready. Its owner only.
+
+    pos, stop  whole pages, or the file's end
+    empty      only zeros stand there, and nobody writes: they are written in blocks, which the page cache keeps whole
+    Returns 0, an errno, or RC_FILE_CUT.
+    """
+    cdef rc_guard guard
+    cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return c_errno
+    if lseek(fd, 0, SEEK_END) < <off_t>f.size:
+        rc = RC_FILE_CUT
+    elif empty:
+        rc = rc_write_zeros(fd, <size_t>pos, <size_t>stop, ROOM_BLOCK_BYTES)
+    else:
+        rc = rc_allocate_range(fd, pos, stop)
+    close_file(fd)
+    if rc == RC_OK:
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        rc = rc_populate(f.base, <size_t>pos, <size_t>stop)
+        guard_leave(&guard)
+    return rc
+
+
+cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
+    """Let nothing but zeros stand from pos to the end of a FILE_SPARSE; whole pages there lose their room."""
+    cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return c_errno
+    rc = rc_clear_from(fd, pos, <int64_t>f.size)
+    close_file(fd)
+    return rc
+
+
+cdef int64_t file_data_end(FileState* f) noexcept nogil:
+    """Where the last part of a file ends that is no hole; -errno."""
+    cdef int64_t end
+    cdef int fd = open_file(f.path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return -c_errno
+    end = rc_data_end(fd)
+    close_file(fd)
+    return end
 
 
 cdef class View:

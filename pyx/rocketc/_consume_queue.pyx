@@ -1,127 +1,605 @@
 # cython: language_level=3
-"""Units of the three kinds of consume queue files, decoded from blocks of bytes.
+"""One consume queue: which records a topic and queue id has, in the order of their queue offsets.
 
-Each decoder takes any buffer that begins with a unit, and leaves torn bytes at its end alone. Units of nothing but
-zeros are left out: who counts sees that they are missing. They are room that was never written, or damage if others
-follow.
+They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
+that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
+says whatever they said before.
+
+There may be many thousand queues, so a file is one hole at first, and keeps no descriptor: room is made in front of the
+writer, a page at first and more for busy queues. Source: RocketMQ ConsumeQueue, BatchConsumeQueue; store.md 6.3, 6.5.
 """
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.errno cimport EBUSY, EEXIST, ENOENT
+from libc.errno cimport errno as c_errno
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset, strdup, strlen
+from posix.stat cimport mkdir
 
-from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_zero_prefix
-from rocketc._layout cimport (
-    RC_BCQ_BASE_OFFSET_AT, RC_BCQ_BATCH_SIZE_AT, RC_BCQ_COMPACTED_OFFSET_AT, RC_BCQ_PHY_OFFSET_AT, RC_BCQ_RESERVED_AT,
-    RC_BCQ_SIZE_AT, RC_BCQ_STORE_TIMESTAMP_AT, RC_BCQ_TAGS_CODE_AT, RC_BCQ_UNIT_BYTES, RC_CQ_PHY_OFFSET_AT,
-    RC_CQ_PRE_BLANK_SIZE, RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES, RC_EXT_BIT_MAP_AT,
-    RC_EXT_BIT_MAP_SIZE_AT, RC_EXT_END_SIZE, RC_EXT_MIN_BYTES, RC_EXT_SIZE_AT, RC_EXT_STORE_TIMESTAMP_AT,
-    RC_EXT_TAGS_CODE_AT,
+from rocketc._append_file cimport (
+    RC_OS_PAGE_BYTES,
+    FileState,
+    can_flush,
+    file_clear,
+    file_data_end,
+    file_release,
+    file_room,
 )
+from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
+from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
+from rocketc._guard cimport enter as guard_enter
+from rocketc._guard cimport enter_writing
+from rocketc._guard cimport leave as guard_leave
+from rocketc._jhash cimport rc_jhash, rc_jhash_from
+from rocketc._layout cimport (
+    RC_BCQ_BASE_OFFSET_AT,
+    RC_BCQ_BATCH_SIZE_AT,
+    RC_BCQ_COMPACTED_OFFSET_AT,
+    RC_BCQ_PHY_OFFSET_AT,
+    RC_BCQ_RESERVED_AT,
+    RC_BCQ_SIZE_AT,
+    RC_BCQ_STORE_TIMESTAMP_AT,
+    RC_BCQ_TAGS_CODE_AT,
+    RC_BCQ_UNIT_BYTES,
+    RC_CQ_PHY_OFFSET_AT,
+    RC_CQ_PRE_BLANK_SIZE,
+    RC_CQ_SIZE_AT,
+    RC_CQ_TAGS_CODE_AT,
+    RC_CQ_UNIT_BYTES,
+    RC_MSG_MIN_BYTES,
+)
+from rocketc._mapped_file_queue cimport (
+    queue_add,
+    queue_flush,
+    queue_free,
+    queue_hold,
+    queue_init,
+    queue_last,
+    queue_remove,
+)
+from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
+from rocketc._status cimport RC_FILE_CUT, RC_OK, RC_OUT_OF_ORDER
+from rocketc._vm cimport rc_guard
 
-UNIT_BYTES = RC_CQ_UNIT_BYTES
-BATCH_UNIT_BYTES = RC_BCQ_UNIT_BYTES
-EXT_MIN_BYTES = RC_EXT_MIN_BYTES
-PRE_BLANK = "pre_blank"     # in place of a fault: room of a first file, before the queue begins
+cdef enum:
+    PATH_BYTES = 4096
+    NAME_BYTES = 255
+    FIRST_WINDOW_BYTES = 4 << 10
+    LAST_WINDOW_BYTES = 256 << 10
 
-# What decode_ext_units() met.
-EXT_MORE = "more"           # the buffer ends, or does within the next unit
-EXT_END = "end"             # the mark that the next file goes on
-EXT_UNUSED = "unused"       # room that was never written
+cdef uint64_t GOLDEN = 0x9E3779B97F4A7C15ULL    # 2^64 over the golden ratio: spreads neighbours
 
 
-cdef object fault_of(int64_t phy_offset, int32_t size):
-    """What is wrong with a unit that points to these bytes of the log, or None."""
-    if size <= 0:
-        return "bad_size"
-    if phy_offset < 0 or phy_offset > INT64_MAX - size:
-        return "bad_phy_offset"
-    return None
+cdef uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
+    cdef uint64_t h = <uint64_t>topic_len * GOLDEN ^ <uint32_t>queue_id, word
+    cdef int32_t i = 0
+    while i + 8 <= topic_len:
+        memcpy(&word, topic + i, 8)
+        h = (h ^ word) * GOLDEN
+        h ^= h >> 29
+        i += 8
+    word = 0
+    memcpy(&word, topic + i, <size_t>(topic_len - i))
+    h = (h ^ word) * GOLDEN
+    return <uint32_t>(h >> 32)
 
 
-def decode_units(const uint8_t[::1] data not None, int64_t first=0):
-    """Consume queue units: (number, phy_offset, size, tags_code, fault) of each that is not all zero.
+# units
 
-    first  number of the first unit in data; in a file without a hole before it, this is its queue offset
-    fault  None, PRE_BLANK, "bad_size" or "bad_phy_offset"
-    Source: RocketMQ ConsumeQueue.recover, which ends at the first unit with a fault.
+cdef int encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:
+    """Write a unit as the files have it."""
+    if unit_bytes == RC_CQ_UNIT_BYTES:
+        rc_put_i64(p + RC_CQ_PHY_OFFSET_AT, u.phy_offset)
+        rc_put_i32(p + RC_CQ_SIZE_AT, u.size)
+        rc_put_i64(p + RC_CQ_TAGS_CODE_AT, u.tags_code)
+    else:
+        rc_put_i64(p + RC_BCQ_PHY_OFFSET_AT, u.phy_offset)
+        rc_put_i32(p + RC_BCQ_SIZE_AT, u.size)
+        rc_put_i64(p + RC_BCQ_TAGS_CODE_AT, u.tags_code)
+        rc_put_i64(p + RC_BCQ_STORE_TIMESTAMP_AT, u.store_timestamp)
+        rc_put_i64(p + RC_BCQ_BASE_OFFSET_AT, u.queue_offset)
+        rc_put_i16(p + RC_BCQ_BATCH_SIZE_AT, <int16_t>u.count)
+        rc_put_i32(p + RC_BCQ_COMPACTED_OFFSET_AT, -1)
+        rc_put_i32(p + RC_BCQ_RESERVED_AT, 0)
+    return 0
+
+
+cdef void decode_unit(const uint8_t* p, int64_t number, int32_t unit_bytes, Unit* u) noexcept nogil:
+    if unit_bytes == RC_CQ_UNIT_BYTES:
+        u.phy_offset = rc_get_i64(p + RC_CQ_PHY_OFFSET_AT)
+        u.size = rc_get_i32(p + RC_CQ_SIZE_AT)
+        u.tags_code = rc_get_i64(p + RC_CQ_TAGS_CODE_AT)
+        u.store_timestamp = 0
+        u.queue_offset = number
+        u.count = 1
+    else:
+        u.phy_offset = rc_get_i64(p + RC_BCQ_PHY_OFFSET_AT)
+        u.size = rc_get_i32(p + RC_BCQ_SIZE_AT)
+        u.tags_code = rc_get_i64(p + RC_BCQ_TAGS_CODE_AT)
+        u.store_timestamp = rc_get_i64(p + RC_BCQ_STORE_TIMESTAMP_AT)
+        u.queue_offset = rc_get_i64(p + RC_BCQ_BASE_OFFSET_AT)
+        u.count = rc_get_i16(p + RC_BCQ_BATCH_SIZE_AT)
+
+
+cdef bint is_valid(const Unit* u) noexcept nogil:
+    """Whether a unit can be meant. Source: the rule by which RocketMQ's recovery ends."""
+    if u.size <= 0 or u.phy_offset < 0 or u.phy_offset > INT64_MAX - u.size:
+        return False
+    return u.count > 0 and 0 <= u.queue_offset <= INT64_MAX - u.count
+
+
+# writing: only the dispatcher does
+
+cdef int make_room(ConsumeQueue* q, FileState* f, int64_t at) noexcept nogil:
+    """Let units be written at a position of the last file, and some way behind it."""
+    cdef int64_t start = max(f.ready, at // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES)
+    cdef int64_t stop = start + q.window
+    cdef bint empty = start >= f.claimed        # behind what was there when the file was loaded
+    cdef int rc
+    if not empty:
+        stop = f.claimed
+    elif q.window < LAST_WINDOW_BYTES:
+        q.window *= 2
+    stop = min(stop, <int64_t>f.size)
+    rc = file_room(f, start, stop, empty)
+    if rc == RC_OK:
+        f.ready = stop
+    return rc
+
+
+cdef int make_folder(const char* path) noexcept nogil:
+    return RC_OK if mkdir(path, 0o777) == 0 or c_errno == EEXIST else c_errno
+
+
+cdef int make_folders(ConsumeQueue* q) noexcept nogil:
+    """Make a queue's folder, that of its topic, and the one of all topics."""
+    cdef int depth, rc
+    cdef char* slash[2]
+    cdef char* end = q.folder + strlen(q.folder)
+    for depth in range(2):
+        while end[0] != c"/":
+            end -= 1
+        slash[depth] = end
+        end -= 1
+    slash[0][0] = slash[1][0] = 0
+    rc = make_folder(q.folder)
+    slash[1][0] = c"/"
+    if rc == RC_OK:
+        rc = make_folder(q.folder)
+    slash[0][0] = c"/"
+    if rc == RC_OK:
+        rc = make_folder(q.folder)
+    return rc
+
+
+cdef int file_of(ConsumeQueue* q, int64_t pos) noexcept nogil:
+    """Let q.last be the file that covers a position; it is made if it is not there."""
+    cdef FileState* f = q.last
+    cdef int64_t end
+    cdef int rc
+    if f != NULL and f.start <= pos < f.start + q.files.file_size:
+        return RC_OK
+    rc = queue_hold(&q.files, pos, &f)
+    if rc == RC_OK:
+        file_release(f)         # it stays mapped: nobody else unmaps the last files
+        end = file_data_end(f)
+        if end < 0:
+            return <int>-end
+        f.claimed = (end + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES
+        f.ready = 0
+    elif rc == ENOENT:
+        rc = queue_add(&q.files, pos - pos % q.files.file_size, &f)
+        if rc == ENOENT:        # somebody deleted the folder
+            rc = make_folders(q)
+            if rc == RC_OK:
+                rc = queue_add(&q.files, pos - pos % q.files.file_size, &f)
+    if rc == RC_OK:
+        q.last = f
+    return rc
+
+
+cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nogil:
+    """Let unit `number` be u; nothing is written where the file says so already."""
+    cdef rc_guard guard
+    cdef uint8_t data[RC_BCQ_UNIT_BYTES]
+    cdef uint8_t* p
+    cdef FileState* f
+    cdef int64_t pos = number * q.unit_bytes, at
+    cdef int rc = file_of(q, pos)
+    cdef size_t n = <size_t>q.unit_bytes
+    if rc != RC_OK:
+        return rc
+    f = q.last
+    at = pos - f.start
+    if at + q.unit_bytes > f.ready and at + q.unit_bytes <= <int64_t>f.size:
+        rc = make_room(q, f, at if at >= f.ready else f.ready)
+        if rc != RC_OK:
+            return rc
+    encode_unit(data, u, q.unit_bytes)
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    p = f.base + at
+    if number < q.loaded:
+        if memcmp(p, data, n) != 0:
+            q.repaired += 1
+            memcpy(p, data, n)
+    else:
+        memcpy(p, data, RC_CQ_SIZE_AT)
+        memcpy(p + RC_CQ_TAGS_CODE_AT, data + RC_CQ_TAGS_CODE_AT, n - RC_CQ_TAGS_CODE_AT)
+        rc_fence_release()      # who sees a size, in another process, sees a whole unit
+        memcpy(p + RC_CQ_SIZE_AT, data + RC_CQ_SIZE_AT, 4)
+    guard_leave(&guard)
+    if f.cut != 0:
+        return RC_FILE_CUT
+    if at + q.unit_bytes > f.wrote:
+        f.wrote = at + q.unit_bytes
+    return RC_OK
+
+
+cdef int write_blanks(ConsumeQueue* q, int64_t number, int64_t stop) noexcept nogil:
+    """Let units stand for no record from `number` on; `stop` is the next one that does."""
+    cdef Unit blank
+    cdef int rc = RC_OK
+    memset(&blank, 0, sizeof(blank))
+    blank.size = RC_CQ_PRE_BLANK_SIZE
+    while number < stop and rc == RC_OK:
+        rc = write_unit(q, number, &blank)
+        number += 1
+    return rc
+
+
+cdef int begin_at(ConsumeQueue* q, int64_t number) noexcept nogil:
+    """Let a queue without files begin at a unit: its first file has blanks before it."""
+    cdef int64_t per_file = q.files.file_size // q.unit_bytes
+    cdef int rc = write_blanks(q, number - number % per_file, number)
+    if rc == RC_OK:
+        q.min_unit = number
+        q.max_offset = number
+        rc_store_i64(&q.units, number)
+        q.files.flushed = (number - number % per_file) * q.unit_bytes
+    return rc
+
+
+cdef int drop_files(ConsumeQueue* q) noexcept nogil:
+    """Delete all files of a queue whose units are not believed."""
+    cdef int rc = RC_OK
+    q.last = NULL
+    q.repaired += q.loaded
+    q.units = q.min_unit = q.max_offset = q.loaded = q.files.flushed = 0
+    q.max_phy_offset = -1
+    while q.files.count > 0 and rc == RC_OK:
+        rc = queue_remove(&q.files, q.files.count - 1)
+    return rc
+
+
+cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
+    """Write the unit of a record, unless the queue has it; the dispatcher only, in the log's order.
+
+    whole  the log is walked from its first record on: where the queue says else, the log is right
+    Returns RC_OK, an errno, RC_FILE_CUT; RC_OUT_OF_ORDER: its number can't be true, and nothing is written.
     """
-    cdef Py_ssize_t i, count = data.shape[0] // RC_CQ_UNIT_BYTES
+    cdef int64_t number = u.queue_offset
+    cdef int rc = RC_OK
+    if q.unit_bytes != RC_CQ_UNIT_BYTES:
+        if u.phy_offset < q.max_phy_offset:
+            return RC_OK                    # it is there
+        number = q.units
+    elif number != q.units:
+        if not 0 <= number < INT64_MAX // RC_CQ_UNIT_BYTES:
+            return RC_OUT_OF_ORDER
+        if number < q.units and q.confirmed:
+            return RC_OK                    # it is there
+        if not q.confirmed:
+            rc = begin_anew(q, number, whole)
+        elif number - q.units > (u.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
+            return RC_OUT_OF_ORDER          # so many records were never there
+        else:
+            rc = write_blanks(q, q.units, number)
+        if rc != RC_OK:
+            return rc
+    rc = write_unit(q, number, u)
+    if rc == RC_OK:
+        q.confirmed = True
+        q.max_phy_offset = u.phy_offset + u.size
+        q.max_offset = u.queue_offset + u.count
+        rc_store_i64(&q.units, number + 1)
+    return rc
+
+
+cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
+    """Go on at the number of the first record met, which is not the one that the queue's files lead to."""
+    cdef int64_t per_file = q.files.file_size // q.unit_bytes
+    cdef int rc = RC_OK
+    if not whole:
+        return RC_OUT_OF_ORDER              # records before it may be missing: only the whole log tells
+    if q.files.count > 0 and q.units < number < q.units + per_file:
+        return write_blanks(q, q.units, number)     # those between are gone from the log
+    if q.files.count > 0:
+        rc = drop_files(q)
+    return begin_at(q, number) if rc == RC_OK else rc
+
+
+# reading: any thread
+
+cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noexcept nogil:
+    """Read up to n units from number `unit` on, at most to the end of its file.
+
+    got  how many: 0 if there is no such unit
+    Returns RC_OK, an errno, or RC_FILE_CUT.
+    """
+    cdef rc_guard guard
+    cdef FileState* f
     cdef const uint8_t* p
-    cdef int64_t phy_offset, tags_code
-    cdef int32_t size
-    cdef list out = []
+    cdef int64_t upto = rc_load_i64(&q.units), pos = unit * q.unit_bytes, room
+    cdef int rc, i, count = n
+    got[0] = 0
+    if unit < 0 or unit >= upto:
+        return RC_OK
+    rc = queue_hold(&q.files, pos, &f)
+    if rc != RC_OK:
+        return RC_OK if rc == ENOENT else rc
+    room = (f.start + q.files.file_size - pos) // q.unit_bytes
+    count = <int>min(min(<int64_t>count, upto - unit), room)
+    guard_enter(&guard, f.base, f.size, &f.cut)
+    p = f.base + (pos - f.start)
     for i in range(count):
-        p = &data[i * RC_CQ_UNIT_BYTES]
-        phy_offset = rc_get_i64(p + RC_CQ_PHY_OFFSET_AT)
-        size = rc_get_i32(p + RC_CQ_SIZE_AT)
-        tags_code = rc_get_i64(p + RC_CQ_TAGS_CODE_AT)
-        if size == RC_CQ_PRE_BLANK_SIZE and phy_offset == 0 and tags_code == 0:
-            out.append((first + i, phy_offset, size, tags_code, PRE_BLANK))
-        elif size != 0 or phy_offset != 0 or tags_code != 0:
-            out.append((first + i, phy_offset, size, tags_code, fault_of(phy_offset, size)))
-    return out
+        decode_unit(p + i * q.unit_bytes, unit + i, q.unit_bytes, &out[i])
+    guard_leave(&guard)
+    if f.cut != 0:
+        rc = RC_FILE_CUT
+    file_release(f)
+    if rc == RC_OK:
+        got[0] = count
+    return rc
 
 
-def decode_batch_units(const uint8_t[::1] data not None, int64_t first=0):
-    """Batch consume queue units, one for each inner batch; those that are all zero are left out.
+cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexcept nogil:
+    """The number of the unit that has a message: in a batch queue, the last one that begins at or before it.
 
-    first  number of the first unit in data
-    Returns (number, phy_offset, size, tags_code, store_timestamp, base_offset, batch_size, compacted_offset, reserved,
-    fault) of each; fault is None, "bad_size", "bad_phy_offset", "bad_base_offset" or "bad_batch_size".
-    Source: RocketMQ BatchConsumeQueue.recover.
+    Returns RC_OK, an errno, or RC_FILE_CUT; unit is -1 if there is none.
     """
-    cdef Py_ssize_t i, count = data.shape[0] // RC_BCQ_UNIT_BYTES
-    cdef const uint8_t* p
-    cdef int64_t phy_offset, base
-    cdef int32_t size
-    cdef int16_t batch
-    cdef list out = []
-    for i in range(count):
-        p = &data[i * RC_BCQ_UNIT_BYTES]
-        if rc_zero_prefix(p, RC_BCQ_UNIT_BYTES) == RC_BCQ_UNIT_BYTES:
-            continue
-        phy_offset = rc_get_i64(p + RC_BCQ_PHY_OFFSET_AT)
-        size = rc_get_i32(p + RC_BCQ_SIZE_AT)
-        base = rc_get_i64(p + RC_BCQ_BASE_OFFSET_AT)
-        batch = rc_get_i16(p + RC_BCQ_BATCH_SIZE_AT)
-        fault = fault_of(phy_offset, size)
-        if fault is None and batch <= 0:
-            fault = "bad_batch_size"
-        if fault is None and (base < 0 or base > INT64_MAX - batch):
-            fault = "bad_base_offset"
-        out.append((
-            first + i, phy_offset, size, rc_get_i64(p + RC_BCQ_TAGS_CODE_AT), rc_get_i64(p + RC_BCQ_STORE_TIMESTAMP_AT),
-            base, batch, rc_get_i32(p + RC_BCQ_COMPACTED_OFFSET_AT), rc_get_i32(p + RC_BCQ_RESERVED_AT), fault,
-        ))
-    return out
+    cdef Unit u
+    cdef int64_t low = q.min_unit, high = rc_load_i64(&q.units), middle
+    cdef int rc, got = 0
+    unit[0] = -1
+    if q.unit_bytes == RC_CQ_UNIT_BYTES:
+        if low <= queue_offset < high:
+            unit[0] = queue_offset
+        return RC_OK
+    if queue_offset >= q.max_offset:
+        return RC_OK
+    while low < high:
+        middle = (low + high) // 2
+        rc = cq_read(q, middle, 1, &u, &got)
+        if rc != RC_OK:
+            return rc
+        if got == 1 and u.queue_offset <= queue_offset:
+            unit[0] = middle
+            low = middle + 1
+        else:
+            high = middle
+    return RC_OK
 
 
-def decode_ext_units(const uint8_t[::1] data not None, int64_t pos=0):
-    """Units of an ext file, up to the end of what can be read here.
+cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil:
+    """Queue offset of the first message whose record is there; -1 in a batch queue that has none."""
+    cdef Unit u
+    cdef int rc, got = 0
+    offset[0] = q.min_unit
+    if q.unit_bytes == RC_CQ_UNIT_BYTES:
+        return RC_OK
+    rc = cq_read(q, q.min_unit, 1, &u, &got)
+    offset[0] = u.queue_offset if got == 1 else -1
+    return rc
 
-    pos  position of data in its file
-    Returns the units as (pos, size, tags_code, store_timestamp, bit_map), how many bytes they have, and why it ends
-    there: EXT_MORE, EXT_END, EXT_UNUSED, or a fault behind which nothing can be found: "bad_size", "bad_bit_map_size".
-    Source: RocketMQ ConsumeQueueExt.CqExtUnit.read.
+
+cdef int next_real(ConsumeQueue* q, int64_t* number, int64_t stop, Unit* u) noexcept nogil:
+    """The first unit from *number on, before stop, that stands for a record; *number is stop if there is none."""
+    cdef Unit some[64]
+    cdef int rc, got = 0, i
+    while number[0] < stop:
+        rc = cq_read(q, number[0], 64 if got > 0 else 1, some, &got)
+        if rc != RC_OK or got == 0:
+            number[0] = stop
+            return rc
+        for i in range(got):
+            if not is_blank(&some[i]):
+                u[0] = some[i]
+                number[0] = min(number[0] + i, stop)
+                return RC_OK
+        number[0] += got
+    number[0] = stop
+    return RC_OK
+
+
+cdef int units_before(ConsumeQueue* q, int64_t phy_offset, int64_t low, int64_t* units) noexcept nogil:
+    """The number of the first unit from `low` on whose record is at phy_offset or behind; q.units if there is none.
+
+    Units that no record can have written count as behind it. Those that stand for no record go with the next that does.
     """
-    cdef Py_ssize_t at = 0, room = data.shape[0]
-    cdef const uint8_t* p
-    cdef int16_t size
-    cdef list out = []
-    while room - at >= 2:
-        p = &data[at]
-        size = rc_get_i16(p + RC_EXT_SIZE_AT)
-        if size == 0:
-            return out, at, EXT_UNUSED
-        if size == RC_EXT_END_SIZE:
-            return out, at, EXT_END
-        if size < RC_EXT_MIN_BYTES:
-            return out, at, "bad_size"
-        if size > room - at:
+    cdef Unit u
+    cdef int64_t high = rc_load_i64(&q.units), middle, real
+    cdef int rc = RC_OK
+    while low < high and rc == RC_OK:
+        real = middle = (low + high) // 2
+        rc = next_real(q, &real, high, &u)
+        if real < high and is_valid(&u) and u.phy_offset < phy_offset:
+            low = real + 1
+        else:
+            high = middle
+    units[0] = low
+    return rc
+
+
+cdef int last_of(ConsumeQueue* q, int64_t units, Unit* u) noexcept nogil:
+    """The unit before number `units`, or one of size 0 if there is none or it stands for no record."""
+    cdef int got = 0
+    cdef int rc = cq_read(q, units - 1, 1, u, &got)
+    if got == 0 or is_blank(u):
+        memset(u, 0, sizeof(u[0]))
+    return rc
+
+
+cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
+    """Let the queue begin at the first unit whose record is there. Source: correctMinOffset of RocketMQ 5."""
+    cdef Unit u
+    cdef int64_t units = rc_load_i64(&q.units), low = q.min_unit
+    cdef int rc
+    if q.files.count > 0:
+        low = max(low, q.files.files[0].start // q.unit_bytes)
+    if low >= units:
+        return RC_OK
+    rc = units_before(q, min_phy_offset, low, &low)
+    if rc == RC_OK:
+        rc = next_real(q, &low, units, &u)
+    if rc == RC_OK:
+        rc_store_i64(&q.min_unit, low)
+    return rc
+
+
+# a queue as a whole
+
+cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil:
+    """Whether a topic can be the name of a folder, and of that folder only."""
+    cdef int32_t i
+    if n <= 0 or n > NAME_BYTES or (topic[0] == c"." and (n == 1 or n == 2 and topic[1] == c".")):
+        return False
+    for i in range(n):
+        if topic[i] == 0 or topic[i] == c"/":
+            return False
+    return True
+
+
+cdef ConsumeQueue* cq_new(
+    const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
+    int kind,
+) noexcept nogil:
+    """An empty queue whose folder is above/topic/queue_id; NULL without memory. Undone by cq_free."""
+    cdef ConsumeQueue* q = <ConsumeQueue*>calloc(1, sizeof(ConsumeQueue) + <size_t>topic_len)
+    cdef char path[PATH_BYTES]
+    cdef int n = snprintf(path, PATH_BYTES, b"%s/%.*s/%d", above, topic_len, <const char*>topic, queue_id)
+    if q == NULL:
+        return NULL
+    if 0 < n < PATH_BYTES:
+        q.folder = strdup(path)
+    if q.folder == NULL or queue_init(&q.files, file_size, &q.folder, 1, kind) != RC_OK:
+        free(q.folder)
+        free(q)
+        return NULL
+    memcpy(q.topic, topic, <size_t>topic_len)
+    q.topic_len = topic_len
+    q.queue_id = queue_id
+    q.hash = cq_hash(topic, topic_len, queue_id)
+    q.key_hash = rc_jhash_from(rc_jhash(topic, <size_t>topic_len), b"#", 1)
+    q.unit_bytes = unit_bytes
+    q.max_phy_offset = -1
+    q.window = FIRST_WINDOW_BYTES
+    return q
+
+
+cdef void cq_free(ConsumeQueue* q) noexcept nogil:
+    queue_free(&q.files)
+    free(q.folder)
+    free(q)
+
+
+cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
+    """Find how many units the files hold that were just loaded; RC_OK or an errno."""
+    cdef Unit u
+    cdef FileState* f = queue_last(&q.files)
+    cdef int64_t end, units
+    cdef int rc = RC_OK, got = 0
+    if f == NULL:
+        return RC_OK
+    end = file_data_end(f)
+    if end < 0:
+        return <int>-end
+    units = (f.start + min(end + q.unit_bytes - 1, q.files.file_size)) // q.unit_bytes
+    q.units = units
+    while q.units > f.start // q.unit_bytes:
+        rc = cq_read(q, q.units - 1, 1, &u, &got)
+        if rc != RC_OK or u.size != 0 or u.phy_offset != 0:
             break
-        if rc_get_i16(p + RC_EXT_BIT_MAP_SIZE_AT) != size - RC_EXT_MIN_BYTES:
-            return out, at, "bad_bit_map_size"
-        out.append((
-            pos + at, size, rc_get_i64(p + RC_EXT_TAGS_CODE_AT), rc_get_i64(p + RC_EXT_STORE_TIMESTAMP_AT),
-            (<const char*>p)[RC_EXT_BIT_MAP_AT:size],
-        ))
-        at += size
-    return out, at, EXT_MORE
+        q.units -= 1
+    q.loaded = q.units
+    q.min_unit = q.files.files[0].start // q.unit_bytes
+    if rc == RC_OK:
+        rc = last_of(q, q.units, &u)
+        q.max_offset = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
+        q.max_phy_offset = u.phy_offset + u.size if u.size > 0 else -1
+    return rc
+
+
+cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
+    """Believe only the units of records before a physical offset; those behind are to be confirmed by cq_put."""
+    cdef Unit u
+    cdef int64_t units
+    cdef int rc
+    q.last = NULL
+    q.confirmed = False
+    if q.files.count == 0:
+        return RC_OK
+    rc = units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units)
+    if rc == RC_OK:
+        rc = last_of(q, units, &u)
+    if rc == RC_OK:
+        q.max_offset = units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
+        q.max_phy_offset = u.phy_offset + u.size if u.size > 0 else -1
+        q.files.flushed = units * q.unit_bytes
+        rc_store_i64(&q.units, units)
+    return rc
+
+
+cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
+    """Clear what the files hold behind the last unit that the log has; RC_OK or an errno."""
+    cdef FileState* f
+    cdef int64_t end = q.units * q.unit_bytes
+    cdef int rc = RC_OK
+    if q.units < q.loaded:
+        q.repaired += q.loaded - q.units
+    while rc == RC_OK and q.files.count > 1 and q.files.files[q.files.count - 1].start >= end:
+        if q.last == q.files.files[q.files.count - 1]:
+            q.last = NULL
+        rc = queue_remove(&q.files, q.files.count - 1)
+    f = queue_last(&q.files)
+    if rc == RC_OK and f != NULL and q.units < q.loaded:
+        rc = file_clear(f, min(max(end - f.start, 0), <int64_t>f.size))
+        if end - f.start < f.ready:
+            f.ready = max((end - f.start + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, 0)
+        f.claimed = min(f.claimed, f.ready)
+    q.loaded = 0
+    return rc
+
+
+cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil:
+    """Make durable what is written, if that is at least so many pages; one thread at a time."""
+    cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes
+    if q.files.count == 0 or not can_flush(upto, q.files.flushed, -1, least_pages):
+        return RC_OK
+    pthread_mutex_lock(&q.files.mutex)
+    if q.files.count > 0 and q.files.flushed < q.files.files[0].start:
+        q.files.flushed = q.files.files[0].start
+    pthread_mutex_unlock(&q.files.mutex)
+    return queue_flush(&q.files, upto, path)
+
+
+cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil:
+    """Delete the first files whose records are all gone, never the last one, nor one that is being read.
+
+    Source: RocketMQ ConsumeQueue.deleteExpiredFile.
+    """
+    cdef Unit u
+    cdef int64_t stop
+    cdef int rc = RC_OK, got = 0
+    while q.files.count > 1 and rc == RC_OK:
+        stop = (q.files.files[0].start + q.files.file_size) // q.unit_bytes
+        if stop > rc_load_i64(&q.units):
+            break
+        rc = cq_read(q, stop - 1, 1, &u, &got)
+        if rc != RC_OK or got == 0 or u.phy_offset >= min_phy_offset:
+            break
+        rc = queue_remove(&q.files, 0)
+        if rc == RC_OK:
+            deleted[0] += 1
+    if rc == EBUSY:
+        rc = RC_OK
+    return correct_min(q, min_phy_offset) if rc == RC_OK else rc

@@ -16,12 +16,19 @@ ctypedef struct FileQueue:
     int64_t flushed         # durable up to here
     int64_t group           # bytes of a flush, the mean of the last ones
     int64_t flushed_timestamp   # ms: records up to this time are durable
-    char** folders          # new files go to folders[number % folder_count]
+    char** folders          # new files go to folders[number % folder_count]; the memory is their owner's
     int folder_count
+    int kind                # a FileKind, of new files
 
+cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_count, int kind) noexcept nogil
+cdef void queue_free(FileQueue* q) noexcept nogil
 cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil
 cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil
 cdef FileState* queue_last(FileQueue* q) noexcept nogil
+cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
+cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil
+cdef int queue_remove(FileQueue* q, int i) noexcept nogil
+cdef void queue_unmap(FileQueue* q, int keep) noexcept nogil
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_commit(FileQueue* q) noexcept nogil
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil
@@ -33,7 +40,8 @@ cdef class MappedFileQueue:
         bint _ready
         list _folders           # of str: writable ones, as given
         list _read_only         # of str
-        list _encoded           # bytes that q.folders points to
+        list _encoded           # the same as bytes,
+        char** _names           # and pointers to them
         readonly list missing   # (start, stop) of files that are not there, between others
     cdef bint _is_unmade(self, str path) except -1
     cdef bint _is_read_only(self, str path) except -1

@@ -8,13 +8,15 @@ import errno
 import os
 import re
 
-from libc.errno cimport ENOENT, ENOMEM
+from libc.errno cimport EBUSY, ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove
 
 from rocketc._append_file cimport (
+    FILE_READ,
+    FILE_WHOLE,
     FileState,
     file_commit,
     file_create,
@@ -26,6 +28,8 @@ from rocketc._append_file cimport (
     file_readable,
     file_release,
     file_shutdown,
+    file_unlink,
+    file_unmap,
     view_of,
 )
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
@@ -38,6 +42,28 @@ from rocketc.errors import StoreIOError
 
 _NAME = re.compile(r"\d{1,20}")
 _DELETE_BATCH = 10              # files a run of delete_expired takes
+
+cdef enum:
+    PATH_BYTES = 4096
+
+
+cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_count, int kind) noexcept nogil:
+    """Make q (zero bytes) an empty queue; undone by queue_free. 0 or an errno."""
+    q.file_size = file_size
+    q.folders = folders
+    q.folder_count = folder_count
+    q.kind = kind
+    return pthread_mutex_init(&q.mutex, NULL)
+
+
+cdef void queue_free(FileQueue* q) noexcept nogil:
+    """Shut the files down; what views hold stays mapped until their end."""
+    cdef int i
+    for i in range(q.count):
+        file_shutdown(q.files[i])
+        file_drop(q.files[i])
+    free(q.files)
+    pthread_mutex_destroy(&q.mutex)
 
 
 cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil:
@@ -75,6 +101,72 @@ cdef FileState* queue_last(FileQueue* q) noexcept nogil:
         f = q.files[q.count - 1]
     pthread_mutex_unlock(&q.mutex)
     return f
+
+
+cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil:
+    """Take a file that is there, behind all others, into the row; whoever asks for it maps it. RC_OK or ENOMEM."""
+    cdef FileState* f = file_new(path, start, <size_t>q.file_size)
+    if f == NULL:
+        return ENOMEM
+    f.kind = q.kind
+    f.wrote = f.committed = f.flushed = wrote
+    if queue_push(q, f) != RC_OK:
+        file_drop(f)
+        return ENOMEM
+    return RC_OK
+
+
+cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil:
+    """Make and map the file that begins at start, behind the last one. Returns RC_OK or an errno."""
+    cdef char path[PATH_BYTES]
+    cdef FileState* f
+    cdef int rc = queue_path(q, start, path, sizeof(path))
+    if rc != RC_OK:
+        return rc
+    f = file_new(path, start, <size_t>q.file_size)
+    if f == NULL:
+        return ENOMEM
+    f.kind = q.kind
+    rc = file_create(f)
+    if rc == RC_OK and f.kind == FILE_WHOLE:
+        rc = queue_sync_folder(q, start)
+    if rc == RC_OK:
+        rc = queue_push(q, f)
+    if rc != RC_OK:
+        file_shutdown(f)
+        file_drop(f)
+        return rc
+    file[0] = f
+    return RC_OK
+
+
+cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
+    """Delete file i, which nobody may hold, and take it out of the row: RC_OK, EBUSY, or why it can't be deleted."""
+    cdef FileState* f = q.files[i]
+    cdef int rc
+    if not file_shutdown(f):
+        return EBUSY
+    rc = file_unlink(f)
+    if rc != RC_OK and rc != ENOENT:
+        return rc
+    pthread_mutex_lock(&q.mutex)
+    memmove(&q.files[i], &q.files[i + 1], <size_t>(q.count - 1 - i) * sizeof(FileState*))
+    q.count -= 1
+    pthread_mutex_unlock(&q.mutex)
+    file_drop(f)
+    return RC_OK
+
+
+cdef void queue_unmap(FileQueue* q, int keep) noexcept nogil:
+    """Unmap the files that nobody holds but the last `keep`; they are mapped again when they are asked for."""
+    cdef FileState* f
+    cdef int i
+    pthread_mutex_lock(&q.mutex)
+    for i in range(q.count - keep):
+        f = q.files[i]
+        if f.base != NULL and rc_load_i64(&f.holds) == 1 and f.flushed >= f.wrote:
+            file_unmap(f)
+    pthread_mutex_unlock(&q.mutex)
 
 
 cdef FileState* find(FileQueue* q, int64_t offset) noexcept nogil:
@@ -162,40 +254,35 @@ cdef class MappedFileQueue:
     folders    list of str: new files go to folder number (offset / file_size) % len(folders); made if they are missing
     file_size  bytes of each file
     read_only  list of str: folders whose files are read and never written
+    only_read  somebody else writes all of them: nothing is made, and files are mapped to be read
     load() reads the folders; until then the queue is empty.
     """
 
-    def __cinit__(self, folders, int64_t file_size, read_only=()):
+    def __cinit__(self, folders, int64_t file_size, read_only=(), *, bint only_read=False):
         cdef int i
         if not 0 < file_size <= INT32_MAX:
             raise ValueError(f"file_size={file_size}: a mapped file has 1 to {INT32_MAX} bytes")
         if not folders:
             raise ValueError("a queue needs a folder that new files can go to")
         install()
-        check(pthread_mutex_init(&self.q.mutex, NULL))
-        self._ready = True
         self._folders = sorted(map(os.fspath, folders))
         self._read_only = list(map(os.fspath, read_only))
         self._encoded = [os.fsencode(folder) for folder in self._folders]
         self.missing = []
-        self.q.file_size = file_size
-        self.q.folder_count = <int>len(self._folders)
-        self.q.folders = <char**>calloc(<size_t>len(self._folders), sizeof(char*))
-        if self.q.folders == NULL:
+        self._names = <char**>calloc(<size_t>len(self._folders), sizeof(char*))
+        if self._names == NULL:
             raise MemoryError
-        for i in range(self.q.folder_count):
-            self.q.folders[i] = <char*>(<bytes>self._encoded[i])
+        for i in range(<int>len(self._folders)):
+            self._names[i] = <char*>(<bytes>self._encoded[i])
+        check(queue_init(
+            &self.q, file_size, self._names, <int>len(self._folders), FILE_READ if only_read else FILE_WHOLE,
+        ))
+        self._ready = True
 
     def __dealloc__(self):
-        cdef int i
-        if not self._ready:
-            return
-        for i in range(self.q.count):
-            file_shutdown(self.q.files[i])
-            file_drop(self.q.files[i])
-        free(self.q.files)
-        free(self.q.folders)
-        pthread_mutex_destroy(&self.q.mutex)
+        if self._ready:
+            queue_free(&self.q)
+        free(self._names)
 
     def load(self):
         """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
@@ -205,8 +292,9 @@ cdef class MappedFileQueue:
         whose length is not file_size, whose offset is no multiple of it, or that is there twice.
         """
         cdef list found = self._list()
-        cdef FileState* f
-        if found and self._is_unmade(found[-1][1]):
+        if found and self.q.kind == FILE_READ and os.path.getsize(found[-1][1]) < self.q.file_size:
+            found.pop()
+        elif found and self._is_unmade(found[-1][1]):
             os.unlink(found[-1][1])
             check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
             found.pop()
@@ -222,12 +310,31 @@ cdef class MappedFileQueue:
             if end is not None and start > end:
                 self.missing.append((end, start))
             end = start + self.q.file_size
-            f = file_new(os.fsencode(path), start, <size_t>self.q.file_size)
-            if f == NULL or queue_push(&self.q, f) != RC_OK:
+            if queue_known(&self.q, os.fsencode(path), start, self.q.file_size) != RC_OK:
                 raise MemoryError
-            f.wrote = f.committed = f.flushed = self.q.file_size
         if end is not None:
             self.q.wrote = self.q.flushed = end
+
+    def refresh(self):
+        """Take files into the row that somebody else made behind the last one; True if there are any."""
+        cdef int count = self.q.count
+        cdef int64_t start = self.q.files[count - 1].start + self.q.file_size if count > 0 else -1
+        for at, path in self._list() if count == 0 else self._next_files(start):
+            if os.path.getsize(path) < self.q.file_size:
+                break
+            if queue_known(&self.q, os.fsencode(path), at, self.q.file_size) != RC_OK:
+                raise MemoryError
+            self.q.wrote = self.q.flushed = at + self.q.file_size
+        return self.q.count > count
+
+    def _next_files(self, int64_t start):
+        while True:
+            names = [os.path.join(folder, f"{start:020d}") for folder in [*self._folders, *self._read_only]]
+            path = next(filter(os.path.exists, names), None)
+            if path is None:
+                return
+            yield start, path
+            start += self.q.file_size
 
     def _list(self):
         """(offset, path) of each file with a number for a name, by offset."""
@@ -291,23 +398,11 @@ cdef class MappedFileQueue:
 
     def create(self, int64_t start):
         """Make and map the file that begins at start, behind the last one; room on the disk for all of it."""
-        cdef char path[4096]
         cdef FileState* f
         cdef int rc
-        check(queue_path(&self.q, start, path, sizeof(path)))
-        f = file_new(path, start, <size_t>self.q.file_size)
-        if f == NULL:
-            raise MemoryError
         with nogil:
-            rc = file_create(f)
-            if rc == RC_OK:
-                rc = queue_sync_folder(&self.q, start)
-            if rc == RC_OK:
-                rc = queue_push(&self.q, f)
-        if rc != RC_OK:
-            file_shutdown(f)
-            file_drop(f)
-            check_file(rc, os.fsdecode(path))
+            rc = queue_add(&self.q, start, &f)
+        check_file(rc, f"{self._folders[0]}, offset {start}")
 
     def select(self, int64_t offset, size=None):
         """A View of [offset, offset + size), or to the end of what its file has; None if that is not readable."""
@@ -357,24 +452,15 @@ cdef class MappedFileQueue:
 
     cdef int _remove(self, int i) except -1:
         """Delete file i, which nobody may hold, and take it out of the row."""
-        cdef FileState* f = self.q.files[i]
-        path = os.fsdecode(f.path)
+        cdef int rc
+        path = os.fsdecode(self.q.files[i].path)
         if self._is_read_only(path):
             raise StoreIOError(errno.EROFS, "it is in a read-only folder and can't be deleted", path)
-        if not file_shutdown(f):
+        rc = queue_remove(&self.q, i)
+        if rc == EBUSY:
             raise StoreIOError(errno.EBUSY, "it is still being read: release its views, then try again", path)
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise StoreIOError(error.errno, error.strerror, path) from None
+        check_file(rc, path)
         check_file(rc_sync_folder(os.fsencode(os.path.dirname(path))), path)
-        pthread_mutex_lock(&self.q.mutex)
-        memmove(&self.q.files[i], &self.q.files[i + 1], <size_t>(self.q.count - 1 - i) * sizeof(FileState*))
-        self.q.count -= 1
-        pthread_mutex_unlock(&self.q.mutex)
-        file_drop(f)
         return 0
 
     def delete_expired(self, int64_t expired_ms, int64_t now_ms, *, bint immediately=False, int batch=_DELETE_BATCH):

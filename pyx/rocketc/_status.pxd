@@ -35,6 +35,8 @@ cdef extern from "rocketc/status.h" nogil:
         RC_FAILED
         RC_PAGE_CACHE_BUSY
         RC_NO_FILE
+        RC_OUT_OF_ORDER
+        RC_UNFIT_TOPIC
 
 
 cdef int check(int rc) except -1 nogil      # 0 if rc is RC_OK, otherwise raises

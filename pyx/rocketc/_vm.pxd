@@ -19,6 +19,9 @@ cdef extern from "rocketc/vm.h" nogil:
     int rc_write_zeros(int fd, size_t start, size_t stop, size_t block) noexcept
     void rc_forget_cache(int fd, size_t start) noexcept
     int rc_allocate(int fd, size_t len) noexcept
+    int rc_allocate_range(int fd, int64_t start, int64_t stop) noexcept
+    int rc_clear_from(int fd, int64_t pos, int64_t size) noexcept
+    int64_t rc_data_end(int fd) noexcept
     int rc_new_file(const char* folder, const char* path, int* fd) noexcept
     int rc_name_file(int fd, const char* path) noexcept
     int rc_map_write(int fd, size_t len, uint8_t** base) noexcept

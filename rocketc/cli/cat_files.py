@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rocketc import _checkpoint
-from rocketc import _consume_queue as cq
+from rocketc import _queue_units as cq
 from rocketc._index_file import IndexFile
 from rocketc.blocks import BlockFile
 from rocketc.cli.arguments import Start

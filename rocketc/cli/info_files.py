@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rocketc import _consume_queue as cq
+from rocketc import _queue_units as cq
 from rocketc._index_file import UNIT_BYTES
 from rocketc.cli.cat_files import (
     not_shown,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rocketc import _consume_queue as cq
+from rocketc import _queue_units as cq
 from rocketc._index_file import IndexFile
 from rocketc.blocks import BLOCK_BYTES, BlockFile
 from rocketc.cli.place import Files

@@ -165,3 +165,44 @@ def test_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path):
 def test_sync_of_a_folder(tmp_path):
     assert native.rc_sync_folder(os.fsencode(tmp_path)) == 0
     assert native.rc_sync_folder(os.fsencode(tmp_path / "none")) == errno.ENOENT
+
+
+def test_room_for_a_part_of_a_sparse_file(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 100 * PAGE)
+    os.pwrite(fd, b"x", 20 * PAGE)
+    before = os.fstat(fd).st_blocks
+    assert native.rc_allocate_range(fd, 10 * PAGE, 30 * PAGE) == 0
+    assert os.fstat(fd).st_blocks >= before + 19 * PAGE // 512
+    assert os.pread(fd, 1, 20 * PAGE) == b"x", "what it holds stays"
+    assert os.fstat(fd).st_size == 100 * PAGE
+    assert native.rc_allocate_range(-1, 0, PAGE) == errno.EBADF
+    os.close(fd)
+
+
+def test_where_the_data_of_a_file_end(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert native.rc_data_end(fd) == 0
+    os.ftruncate(fd, 100 * PAGE)
+    assert native.rc_data_end(fd) == 0, "one hole"
+    os.pwrite(fd, b"x", 7 * PAGE + 5)
+    assert 7 * PAGE + 6 <= native.rc_data_end(fd) <= 100 * PAGE
+    os.pwrite(fd, b"x", 50 * PAGE)
+    assert native.rc_data_end(fd) > 50 * PAGE
+    assert native.rc_data_end(-1) == -errno.EBADF
+    os.close(fd)
+
+
+@pytest.mark.parametrize("pos", [0, 5, PAGE, 7 * PAGE + 100, 30 * PAGE, 100 * PAGE - 1])
+def test_the_end_of_a_file_is_cleared(tmp_path, pos):
+    path = tmp_path / "file"
+    path.write_bytes(b"\xff" * (60 * PAGE))
+    fd = os.open(path, os.O_RDWR)
+    os.ftruncate(fd, 100 * PAGE)
+    assert native.rc_clear_from(fd, pos, 100 * PAGE) == 0
+    os.close(fd)
+    kept = min(pos, 60 * PAGE)
+    assert path.read_bytes() == b"\xff" * kept + bytes(100 * PAGE - kept)
+    assert native.rc_clear_from(-1, 0, PAGE) == errno.EBADF

@@ -1,4 +1,4 @@
-"""_consume_queue against the oracle, against what RocketMQ wrote, and with bytes that nobody wrote."""
+"""_queue_units against the oracle, against what RocketMQ wrote, and with bytes that nobody wrote."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ import stores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketc import _consume_queue as cq
+from rocketc import _queue_units as cq
 
 I64, I32, I16 = (st.integers(-1 << bits, (1 << bits) - 1) for bits in (63, 31, 15))
 TOLD = json.loads((stores.FOLDER / "queues-and-index.json").read_text())

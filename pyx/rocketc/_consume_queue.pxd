@@ -1,0 +1,66 @@
+"""One consume queue: which records a topic and queue id has, in the order of their queue offsets."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rocketc._append_file cimport FileState
+from rocketc._layout cimport RC_CQ_PRE_BLANK_SIZE
+from rocketc._mapped_file_queue cimport FileQueue
+
+# One unit, decoded, or to be written.
+ctypedef struct Unit:
+    int64_t phy_offset      # of the record
+    int64_t tags_code       # as stored: a hash, a delivery time in ms, or an address in the ext files
+    int64_t queue_offset    # of its message, or of the first one of its inner batch
+    int64_t store_timestamp  # ms; only batch queues keep it, 0 in others
+    int32_t size            # bytes of the record
+    int32_t count           # messages: 1, or those of the inner batch
+
+# One queue. Only the dispatcher writes; readers take `units` first and look at nothing behind it.
+ctypedef struct ConsumeQueue:
+    ConsumeQueue* next      # of the same bucket
+    FileQueue files         # of the kind FILE_SPARSE
+    FileState* last         # the file that is written to, or NULL
+    char* folder
+    int64_t units           # end of what is written: the number of the next unit; unit n stands at byte n * unit_bytes
+    int64_t min_unit        # units before it point to records that are gone
+    int64_t max_offset      # queue offset behind the last message; stored before units
+    int64_t max_phy_offset  # physical offset behind its last record; -1: none
+    int64_t loaded          # units that the files held when they were loaded; those behind `units` are not confirmed
+    int64_t window          # bytes of the next room
+    int64_t repaired        # units that were not what the log says
+    int64_t dead            # 1 once its topic was deleted
+    bint confirmed          # a record of it was met since the store was opened
+    uint32_t hash
+    int32_t key_hash        # Java's hash of "topic#": the beginning of an index key's
+    int32_t queue_id
+    int32_t unit_bytes      # 20, or 46 in a batch queue
+    int32_t topic_len
+    uint8_t topic[1]        # topic_len bytes
+
+
+cdef inline bint is_blank(const Unit* u) noexcept nogil:
+    """Whether a unit stands for no record: before the beginning of a queue, or for a record that is lost."""
+    return u.size == RC_CQ_PRE_BLANK_SIZE and u.phy_offset == 0
+
+
+cdef ConsumeQueue* cq_new(
+    const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
+    int kind,
+) noexcept nogil
+cdef void cq_free(ConsumeQueue* q) noexcept nogil
+cdef uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
+cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil
+cdef bint is_valid(const Unit* u) noexcept nogil
+cdef int make_folders(ConsumeQueue* q) noexcept nogil
+cdef int drop_files(ConsumeQueue* q) noexcept nogil
+cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil
+cdef int cq_measure(ConsumeQueue* q) noexcept nogil
+cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil
+cdef int cq_finish(ConsumeQueue* q) noexcept nogil
+cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil
+cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil
+cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil
+cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noexcept nogil
+cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexcept nogil
+cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil
+cdef int units_before(ConsumeQueue* q, int64_t phy_offset, int64_t low, int64_t* units) noexcept nogil
+cdef int last_of(ConsumeQueue* q, int64_t units, Unit* u) noexcept nogil

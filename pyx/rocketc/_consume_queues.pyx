@@ -1,0 +1,497 @@
+# cython: language_level=3
+"""All consume queues of a store: found on the disk, made, brought up to the log, flushed.
+
+They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
+that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
+says whatever they said before. Source: RocketMQ ConsumeQueueStore.
+"""
+import os
+from collections import Counter
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp
+
+from rocketc._append_file cimport FILE_READ, FILE_SPARSE
+from rocketc._atomic cimport rc_load_i64, rc_store_i64
+from rocketc._consume_queue cimport (
+    ConsumeQueue,
+    Unit,
+    correct_min,
+    cq_begin,
+    cq_delete_expired,
+    cq_finish,
+    cq_flush,
+    cq_free,
+    cq_hash,
+    cq_measure,
+    cq_min_offset,
+    cq_new,
+    cq_read,
+    drop_files,
+    is_fit,
+    is_valid,
+    last_of,
+    make_folders,
+    units_before,
+)
+from rocketc._filter cimport KEEP, TextTable
+from rocketc._guard cimport install
+from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
+from rocketc._mapped_file_queue cimport queue_known, queue_unmap
+from rocketc._queue_offsets cimport QueueOffsets
+from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from rocketc._status cimport RC_OK, RC_UNFIT_TOPIC, check, check_file
+
+from rocketc.running import naming
+
+cdef enum:
+    FIRST_BUCKETS = 64
+
+
+cdef class ConsumeQueues:
+    """All consume queues of a store.
+
+    root             the store's folder
+    file_size        bytes of a simple queue's file; rounded up to whole units
+    batch_file_size  bytes of a batch queue's
+    batch_topics     topics whose queues are batch queues (queue.type BatchCQ)
+    read_only        somebody else writes them
+    load() finds what is there; then nothing is believed before begin() says from where the log is dispatched again.
+    """
+
+    def __cinit__(
+        self, str root not None, int64_t file_size=6_000_000, int64_t batch_file_size=13_800_000, *, batch_topics=(),
+        bint read_only=False,
+    ):
+        self._folder = os.fsencode(os.path.join(root, "consumequeue"))
+        self._batch_folder = os.fsencode(os.path.join(root, "batchconsumequeue"))
+        self._above[0] = self._folder
+        self._above[1] = self._batch_folder
+        self._file_size = -(-file_size // RC_CQ_UNIT_BYTES) * RC_CQ_UNIT_BYTES
+        self._batch_file_size = batch_file_size // RC_BCQ_UNIT_BYTES * RC_BCQ_UNIT_BYTES
+        for name, size in (("consume_queue", self._file_size), ("batch_consume_queue", self._batch_file_size)):
+            if not RC_BCQ_UNIT_BYTES <= size <= INT32_MAX:
+                raise ValueError(f"mapped_file_size_{name}: at least one unit, and at most {INT32_MAX} bytes")
+        self._read_only = read_only
+        self._batch_topics = TextTable()
+        for topic in batch_topics:
+            self.add_batch_topic(topic)
+        self.amiss = []
+        install()
+        check(pthread_mutex_init(&self._mutex, NULL))
+        self._ready = True
+        self._mask = FIRST_BUCKETS - 1
+        self._buckets = <ConsumeQueue**>calloc(FIRST_BUCKETS, sizeof(ConsumeQueue*))
+        if self._buckets == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self._count):
+            cq_free(self._all[i])
+        free(self._all)
+        free(self._buckets)
+        if self._ready:
+            pthread_mutex_destroy(&self._mutex)
+
+    # which there are
+
+    cdef ConsumeQueue* _known(self, const uint8_t* topic, int32_t n, int32_t queue_id, uint32_t h) noexcept nogil:
+        cdef ConsumeQueue* q = self._buckets[h & self._mask]
+        while q != NULL:
+            if (
+                q.hash == h and q.queue_id == queue_id and q.topic_len == n and q.dead == 0
+                and memcmp(q.topic, topic, <size_t>n) == 0
+            ):
+                return q
+            q = q.next
+        return NULL
+
+    cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
+        """The queue, or NULL. It stays in memory as long as this object."""
+        cdef ConsumeQueue* q
+        pthread_mutex_lock(&self._mutex)
+        q = self._known(topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id))
+        pthread_mutex_unlock(&self._mutex)
+        return q
+
+    cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL:
+        """The queue of a topic, or NULL; what another process has written meanwhile is taken in."""
+        cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        cdef ConsumeQueue* q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+        if self._read_only:
+            if q == NULL:
+                self._load_one(name, queue_id)
+                q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+            else:
+                self._refresh(q)
+        return q
+
+    cdef int make(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
+    ) noexcept nogil:
+        """Find a queue, or make an empty one: RC_OK, RC_UNFIT_TOPIC, or an errno. The dispatcher only.
+
+        batch  the record is an inner batch; a topic's first record decides unless its type is known
+        """
+        cdef ConsumeQueue* q = self.find(topic, topic_len, queue_id)
+        cdef int rc
+        if q == NULL:
+            if not is_fit(topic, topic_len) or queue_id < 0:
+                return RC_UNFIT_TOPIC
+            pthread_mutex_lock(&self._mutex)
+            batch = batch or self._batch_topics.get(topic, topic_len) == KEEP
+            pthread_mutex_unlock(&self._mutex)
+            q = self._new(topic, topic_len, queue_id, batch)
+            if q == NULL:
+                return ENOMEM
+            rc = make_folders(q)
+            if rc != RC_OK:
+                cq_free(q)
+                return rc
+            if not self._add(q):
+                cq_free(q)
+                return ENOMEM
+        queue[0] = q
+        return RC_OK
+
+    cdef ConsumeQueue* _new(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch,
+    ) noexcept nogil:
+        return cq_new(
+            self._above[1 if batch else 0], topic, topic_len, queue_id,
+            RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES, self._batch_file_size if batch else self._file_size,
+            FILE_READ if self._read_only else FILE_SPARSE,
+        )
+
+    cdef bint _add(self, ConsumeQueue* q) noexcept nogil:
+        """Take a queue into the table; False without memory."""
+        cdef bint fits
+        pthread_mutex_lock(&self._mutex)
+        fits = self._make_room()
+        if fits:
+            self._all[self._count] = q
+            q.next = self._buckets[q.hash & self._mask]
+            self._buckets[q.hash & self._mask] = q
+            self._count += 1
+        pthread_mutex_unlock(&self._mutex)
+        return fits
+
+    cdef bint _make_room(self) noexcept nogil:
+        """Let one more queue fit into the list and the table; the mutex is held."""
+        cdef ConsumeQueue** all
+        cdef ConsumeQueue** buckets
+        cdef int room = 2 * self._room + FIRST_BUCKETS, i
+        cdef uint32_t mask = self._mask
+        if self._count < self._room:
+            return True
+        all = <ConsumeQueue**>realloc(self._all, <size_t>room * sizeof(ConsumeQueue*))
+        if all == NULL:
+            return False
+        self._all = all
+        while mask < <uint32_t>room:
+            mask = 2 * mask + 1
+        buckets = <ConsumeQueue**>calloc(<size_t>mask + 1, sizeof(ConsumeQueue*))
+        if buckets == NULL:
+            return False
+        for i in range(self._count):
+            self._all[i].next = buckets[self._all[i].hash & mask]
+            buckets[self._all[i].hash & mask] = self._all[i]
+        free(self._buckets)
+        self._buckets = buckets
+        self._mask = mask
+        self._room = room
+        return True
+
+    def add_batch_topic(self, str topic):
+        """From now on a new queue of this topic is a batch queue."""
+        cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        pthread_mutex_lock(&self._mutex)
+        try:
+            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), KEEP)
+        finally:
+            pthread_mutex_unlock(&self._mutex)
+
+    def __len__(self):
+        return self._count
+
+    def items(self):
+        """(topic, queue id) of each queue."""
+        cdef int i
+        return [
+            (self._all[i].topic[:self._all[i].topic_len].decode("utf-8", "surrogateescape"), self._all[i].queue_id)
+            for i in range(self._count) if self._all[i].dead == 0
+        ]
+
+    # opening
+
+    def load(self):
+        """Find the queues and how many units each has. What is wrong with the files is listed in `amiss`.
+
+        A file of another size than most, or one that does not follow the one before, is deleted, and those behind it:
+        their units are in the log.
+        """
+        cdef list found = []
+        for batch, top in ((False, self._folder), (True, self._batch_folder)):
+            above = os.fsdecode(top)
+            for topic in _folders(above):
+                for queue_id in _folders(os.path.join(above, topic)):
+                    if queue_id.isdecimal() and queue_id.isascii() and int(queue_id) <= INT32_MAX:
+                        folder = os.path.join(above, topic, queue_id)
+                        found.append((os.fsencode(topic), int(queue_id), batch, folder))
+        if found:
+            self._find_sizes(found)
+        for topic, queue_id, batch, folder in found:
+            self._load_queue(topic, queue_id, batch, folder)
+
+    def _find_sizes(self, list found):
+        """Take the size that most files have, if the one that was set is not among them."""
+        cdef int32_t unit
+        for batch in (False, True):
+            unit = RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES
+            sizes = Counter()
+            for _, _, kind, folder in found[:1000]:
+                if kind == batch:
+                    sizes.update(size for _, _, size in _files(folder) if size > 0 and size % unit == 0)
+            usual = self._batch_file_size if batch else self._file_size
+            if sizes and usual not in sizes:
+                size = sizes.most_common(1)[0][0]
+                if batch:
+                    self._batch_file_size = size
+                else:
+                    self._file_size = size
+
+    cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, str folder) except -1:
+        cdef ConsumeQueue* q
+        cdef int64_t end = -1
+        if self.find(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id) != NULL:
+            self.amiss.append(f"{folder}: there is a queue of the other kind, too; this one is not used")
+            return 0
+        q = self._new(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, batch)
+        if q == NULL:
+            raise MemoryError
+        good = True
+        for start, path, size in _files(folder):
+            if good and (size != q.files.file_size or start % q.files.file_size or (end >= 0 and start != end)):
+                good = False
+                if not self._read_only:
+                    self.amiss.append(f"{path}: {size} bytes, where a file of {q.files.file_size} should be at {end}")
+            if good:
+                if queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
+                    cq_free(q)
+                    raise MemoryError
+                end = start + size
+            elif not self._read_only:
+                with naming(path):
+                    os.unlink(path)
+        if not self._add(q):
+            cq_free(q)
+            raise MemoryError
+        check_file(cq_measure(q), folder)
+        return 0
+
+    def end_before(self, int64_t phy_offset, QueueOffsets offsets=None):
+        """Physical offset behind the last record before phy_offset that a queue knows; 0 if none knows any.
+
+        offsets  raised to what the queues hold before it
+        """
+        cdef ConsumeQueue* q
+        cdef Unit u
+        cdef int64_t units, end = 0
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            if q.files.count == 0:
+                continue
+            check_file(units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units), _name(q))
+            check_file(last_of(q, units, &u), _name(q))
+            end = max(end, u.phy_offset + u.size)
+            if offsets is not None:
+                if q.unit_bytes != RC_CQ_UNIT_BYTES:
+                    units = u.queue_offset + u.count
+                if offsets.raise_to(q.topic, q.topic_len, q.queue_id, units) != RC_OK:
+                    raise MemoryError
+        return end
+
+    def begin(self, int64_t phy_offset):
+        """Believe what the queues say of records before a physical offset; the log is dispatched again from there."""
+        cdef int i
+        for i in range(self._count):
+            check_file(cq_begin(self._all[i], phy_offset), _name(self._all[i]))
+
+    def finish(self, int64_t min_phy_offset):
+        """The log was dispatched to its end: clear what the files have behind it. Returns what was mended: text."""
+        cdef ConsumeQueue* q
+        cdef list mended = []
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            check_file(cq_finish(q), _name(q))
+            if q.repaired:
+                mended.append(f"{_name(q)}: {q.repaired} units were not what the log says")
+                q.repaired = 0
+            check_file(correct_min(q, min_phy_offset), _name(q))
+        return mended
+
+    def raise_offsets(self, QueueOffsets offsets not None):
+        """Let the next message of each queue come behind the last one that is in it."""
+        cdef ConsumeQueue* q
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            if offsets.raise_to(q.topic, q.topic_len, q.queue_id, q.max_offset) != RC_OK:
+                raise MemoryError
+
+    # running
+
+    cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil:
+        """Make durable what is written in each queue, if that is at least so many pages; one thread at a time.
+
+        path  set to the file that failed
+        """
+        cdef ConsumeQueue* q
+        cdef int i = 0, rc = RC_OK
+        while rc == RC_OK:
+            pthread_mutex_lock(&self._mutex)
+            q = self._all[i] if i < self._count else NULL
+            pthread_mutex_unlock(&self._mutex)
+            if q == NULL:
+                break
+            if q.dead == 0:
+                rc = cq_flush(q, least_pages, path)
+            i += 1
+        return rc
+
+    def delete_expired(self, int64_t min_phy_offset):
+        """Delete files whose records are all gone, and let queues begin behind; returns {folder: how many}."""
+        cdef ConsumeQueue* q
+        cdef dict found = {}
+        cdef int i, deleted
+        for i in range(self._count):
+            q = self._all[i]
+            if q.dead == 0:
+                deleted = 0
+                check_file(cq_delete_expired(q, min_phy_offset, &deleted), _name(q))
+                if deleted:
+                    found[_name(q)] = deleted
+        return found
+
+    def unmap(self):
+        """Give back the maps of files that nobody reads, but the last ones."""
+        cdef int i
+        for i in range(self._count):
+            queue_unmap(&self._all[i].files, 1)
+
+    def delete(self, str topic, int32_t queue_id):
+        """Delete a queue and its files; False if there is none. The dispatcher must not run, or not know the topic."""
+        cdef ConsumeQueue* q = self.look(topic, queue_id)
+        if q == NULL:
+            return False
+        rc_store_i64(&q.dead, 1)
+        check_file(drop_files(q), _name(q))
+        try:
+            os.rmdir(_name(q))
+            os.rmdir(os.path.dirname(_name(q)))
+        except OSError:
+            pass
+        return True
+
+    # what another process writes
+
+    cdef int _load_one(self, bytes topic, int32_t queue_id) except -1:
+        """Look whether another process has made this queue."""
+        for batch, above in ((False, self._folder), (True, self._batch_folder)):
+            folder = os.path.join(os.fsdecode(above), os.fsdecode(topic), str(queue_id))
+            if is_fit(<const uint8_t*><const char*>topic, <int32_t>len(topic)) and os.path.isdir(folder):
+                self._load_queue(topic, queue_id, batch, folder)
+                break
+        return 0
+
+    cdef int _refresh(self, ConsumeQueue* q) except -1:
+        """Take in the units that another process has written since."""
+        cdef Unit u
+        cdef int got = 1, rc
+        cdef int64_t units = q.units, end
+        while True:
+            end = 0
+            if q.files.count > 0:
+                end = q.files.files[q.files.count - 1].start + q.files.file_size
+            while units * q.unit_bytes < end:
+                pthread_mutex_lock(&self._mutex)
+                rc_store_i64(&q.units, units + 1)       # so that it can be read
+                rc = cq_read(q, units, 1, &u, &got)
+                if rc == RC_OK and got == 1 and is_valid(&u):
+                    q.max_offset = u.queue_offset + u.count
+                    q.max_phy_offset = u.phy_offset + u.size
+                    units += 1
+                rc_store_i64(&q.units, units)
+                pthread_mutex_unlock(&self._mutex)
+                check_file(rc, _name(q))
+                if got == 0 or q.units != units or not is_valid(&u):
+                    return 0
+            more = False
+            for start, path, size in _files(_name(q)):
+                if start == end or (q.files.count == 0 and start % q.files.file_size == 0):
+                    if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
+                        return 0
+                    if q.files.count == 1:
+                        check_file(cq_measure(q), _name(q))
+                        units = q.units
+                    more = True
+                    break
+            if not more:
+                return 0
+
+    # for tests and tools
+
+    def units(self, str topic, int32_t queue_id=0, int64_t first=0, int count=INT32_MAX):
+        """(number, phy_offset, size, tags_code, queue_offset, messages, store_timestamp) of a queue's units."""
+        cdef ConsumeQueue* q = self.look(topic, queue_id)
+        cdef Unit u
+        cdef int got = 0
+        cdef list found = []
+        while q != NULL and len(found) < count:
+            check_file(cq_read(q, first, 1, &u, &got), _name(q))
+            if got == 0:
+                break
+            found.append((first, u.phy_offset, u.size, u.tags_code, u.queue_offset, u.count, u.store_timestamp))
+            first += 1
+        return found
+
+    def range(self, str topic, int32_t queue_id=0):
+        """(minimum, maximum) queue offset: those of the first message, and behind the last one; None: no such queue."""
+        cdef ConsumeQueue* q = self.look(topic, queue_id)
+        cdef int64_t low
+        if q == NULL:
+            return None
+        check_file(cq_min_offset(q, &low), _name(q))
+        return low, rc_load_i64(&q.max_offset)
+
+
+cdef str _name(ConsumeQueue* q):
+    """The folder of a queue."""
+    return os.fsdecode(q.folder)
+
+
+def _folders(str above):
+    """Names of the folders in a folder, sorted; none if it is not there."""
+    try:
+        with os.scandir(above) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _files(str folder):
+    """(offset, path, bytes) of each file with a number for a name, by offset."""
+    cdef list found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if len(entry.name) <= 20 and entry.name.isdecimal() and entry.name.isascii() and entry.is_file():
+                    found.append((int(entry.name), entry.path, entry.stat().st_size))
+    except FileNotFoundError:
+        pass
+    return sorted(found)
