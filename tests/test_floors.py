@@ -19,8 +19,8 @@ FLOORS = """
     4   _guard _locks _queue_offsets _record
     5   _append_file _draft _filter _mapped_file _message
     6   _rows _mapped_file_queue _checkpoint _walk
-    7   _allocator _arrow _audit _columns _consume_queue _index_file _queue_units _recover
-    8   _consume_queues _flusher _reader _tally
+    7   _allocator _arrow _audit _columns _consume_queue _index_file _index_part _queue_units _recover
+    8   _consume_queues _flusher _key_index _reader _tally
     9   _commit_log paths arrow queue_files
     10  scan recovery _bodies _put_result
     11  _puts verify export salvage rebuild tally

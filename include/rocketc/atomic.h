@@ -16,6 +16,18 @@ static inline void rc_store_i64(int64_t *p, int64_t v)
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
+/* Read a big-endian number of a map that another thread or process may write; p has an alignment of 4. Acquire. */
+static inline int32_t rc_load_be32(const uint8_t *p)
+{
+    return (int32_t)__builtin_bswap32(__atomic_load_n((const uint32_t *)(const void *)p, __ATOMIC_ACQUIRE));
+}
+
+/* Write one; whoever reads it with rc_load_be32 sees what was written before. */
+static inline void rc_store_be32(uint8_t *p, int32_t v)
+{
+    __atomic_store_n((uint32_t *)(void *)p, __builtin_bswap32((uint32_t)v), __ATOMIC_RELEASE);
+}
+
 /* *p += v; returns the new value. */
 static inline int64_t rc_add_i64(int64_t *p, int64_t v)
 {

@@ -23,6 +23,7 @@ _REASONS = {
     RC_ZEROED: "zeroed",
     RC_BAD_BLANK: "bad_blank",
     RC_FILE_CUT: "file_cut",
+    RC_BAD_CHAIN: "bad_chain",
 }
 
 _RAISES = {

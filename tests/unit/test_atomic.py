@@ -16,6 +16,13 @@ def test_load_and_store():
     assert n.value == -7
 
 
+def test_big_endian_numbers():
+    four = (ctypes.c_uint8 * 4)(0x81, 2, 3, 4)
+    assert native.rc_load_be32(four) == 0x81020304 - (1 << 32)
+    native.rc_store_be32(four, -2)
+    assert bytes(four) == b"\xff\xff\xff\xfe"
+
+
 def test_add_returns_the_new_value_and_count_adds():
     n = number(5)
     assert native.rc_add_i64(ctypes.byref(n), -2) == 3

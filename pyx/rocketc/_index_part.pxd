@@ -1,0 +1,59 @@
+"""One file of the index of a running store: units added at its end, chains walked by readers."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rocketc._layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES
+
+# What the threads of a store share of an index file: one of them adds units, any may read.
+ctypedef struct IndexPart:
+    uint8_t* base           # the whole file; NULL while not mapped
+    size_t size             # bytes of the file, by the settings
+    int64_t slots
+    int64_t units           # that it has room for; unit 0, which is never used, is one of them
+    int64_t units_at        # byte of unit 0
+    int64_t name            # its creation time, as a number of 17 digits: files are in its order
+    char* path              # owned
+    int64_t holds           # 1 for the row of files, and 1 for each reader
+    int64_t count           # number of the next unit; stored last, with release
+    int64_t begin_timestamp  # the header's numbers, as in the map
+    int64_t end_timestamp
+    int64_t begin_phy
+    int64_t end_phy
+    int64_t used_slots
+    int64_t low, high       # ms: no record that we know of is outside; at first what the header says
+    int64_t ready           # there is room on the disk, and there are pages, for what is written before this byte
+    int64_t dirty           # 1: something is not synced
+    bint writable           # how it is mapped
+    bint foreign            # another process may write to it: its header may be older than its slots
+    int fd                  # -1: not open; only the file that is written to keeps it
+    int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
+
+ctypedef struct IndexUnit:
+    int32_t key_hash
+    int64_t phy_offset
+    int32_t time_diff       # seconds behind the file's begin
+    int32_t previous
+
+cdef IndexPart* part_new(const char* path, int64_t name, int64_t slots, int64_t units) noexcept nogil
+cdef void part_free(IndexPart* p) noexcept nogil
+cdef void part_unmap(IndexPart* p) noexcept nogil
+cdef void part_seal(IndexPart* p) noexcept nogil
+cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) noexcept nogil
+cdef int part_map(IndexPart* p, bint writable) noexcept nogil
+cdef int part_read_header(IndexPart* p) noexcept nogil
+cdef int part_put(IndexPart* p, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
+cdef bint part_get(IndexPart* p, int64_t number, IndexUnit* unit) noexcept nogil
+cdef int part_search(
+    IndexPart* p, int32_t key_hash, int64_t begin, int64_t end, bint java, int64_t* out, int room, int64_t* unit,
+    int64_t* damage,
+) noexcept nogil
+cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil
+cdef int part_sync(IndexPart* p) noexcept nogil
+cdef int32_t time_diff(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil
+
+
+cdef inline bint part_is_full(const IndexPart* p) noexcept nogil:
+    return p.count >= p.units
+
+
+cdef inline uint8_t* slot_of(const IndexPart* p, int32_t key_hash) noexcept nogil:
+    return p.base + RC_INDEX_HEADER_BYTES + RC_INDEX_SLOT_BYTES * (key_hash % <int32_t>p.slots)

@@ -1,0 +1,434 @@
+# cython: language_level=3
+"""One file of the index of a running store: units added at its end, chains walked by readers.
+
+A header, a slot for each hash modulo their number, and units of 20 bytes that are chained by slot, newest first. Unit 0
+is never used. The writer lays a unit down, then makes its slot name it, then raises the header's count: whoever reads
+the slot with acquire sees a whole unit, in this process or in another. Room on the disk is there before a byte is
+written into the map: the header and the slots from the start, units in windows. Functions return 0, an errno, or a code
+of status.h. Source: RocketMQ IndexFile, IndexHeader; store.md 6.6.
+"""
+from libc.errno cimport EEXIST, ENOMEM
+from libc.errno cimport errno as c_errno
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport SEEK_END
+from libc.stdlib cimport calloc, free
+from libc.string cimport strdup
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.fcntl cimport open as open_file
+from posix.unistd cimport close as close_file
+from posix.unistd cimport ftruncate, lseek, unlink
+
+from rocketc._atomic cimport rc_load_be32, rc_load_i64, rc_store_be32, rc_store_i64
+from rocketc._bytes cimport rc_get_i32, rc_get_i64, rc_put_i32, rc_put_i64
+from rocketc._guard cimport enter, enter_writing
+from rocketc._guard cimport leave as guard_leave
+from rocketc._layout cimport (
+    RC_INDEX_BEGIN_PHY_OFFSET_AT,
+    RC_INDEX_BEGIN_TIMESTAMP_AT,
+    RC_INDEX_COUNT_AT,
+    RC_INDEX_END_PHY_OFFSET_AT,
+    RC_INDEX_END_TIMESTAMP_AT,
+    RC_INDEX_HEADER_BYTES,
+    RC_INDEX_KEY_HASH_AT,
+    RC_INDEX_PHY_OFFSET_AT,
+    RC_INDEX_PREVIOUS_AT,
+    RC_INDEX_SLOT_BYTES,
+    RC_INDEX_SLOT_COUNT_AT,
+    RC_INDEX_TIME_DIFF_AT,
+    RC_INDEX_UNIT_BYTES,
+)
+from rocketc._status cimport RC_BAD_ARGUMENT, RC_BAD_CHAIN, RC_FILE_CUT, RC_NO_ROOM, RC_OK
+from rocketc._vm cimport (
+    rc_allocate,
+    rc_guard,
+    rc_map_random,
+    rc_map_read,
+    rc_map_write,
+    rc_name_file,
+    rc_new_file,
+    rc_populate,
+    rc_sync_map,
+    rc_unmap,
+    rc_write_zeros,
+)
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CLOEXEC
+
+cdef enum:
+    BLOCK_BYTES = 64 << 10      # of zeros: the page cache keeps each as one folio
+    WINDOW_BYTES = 1 << 20      # of units that are made ready at a time, at most
+    FIRST_WINDOW_BYTES = 64 << 10
+
+
+cdef IndexPart* part_new(const char* path, int64_t name, int64_t slots, int64_t units) noexcept nogil:
+    """A file that is not opened yet, held by nobody but its owner; NULL without memory. path is copied."""
+    cdef IndexPart* p = <IndexPart*>calloc(1, sizeof(IndexPart))
+    if p == NULL:
+        return NULL
+    p.path = strdup(path)
+    if p.path == NULL:
+        free(p)
+        return NULL
+    p.name = name
+    p.slots = slots
+    p.units = units
+    p.units_at = RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES
+    p.size = <size_t>(p.units_at + units * RC_INDEX_UNIT_BYTES)
+    p.holds = p.count = 1
+    p.fd = -1
+    return p
+
+
+cdef void part_free(IndexPart* p) noexcept nogil:
+    """Unmap and close the file, which nobody holds any more."""
+    part_unmap(p)
+    free(p.path)
+    free(p)
+
+
+cdef void part_unmap(IndexPart* p) noexcept nogil:
+    """Unmap and close the file, which nobody holds; part_map() again."""
+    if p.base != NULL:
+        rc_unmap(p.base, p.size)
+        p.base = NULL
+    part_seal(p)
+
+
+cdef void part_seal(IndexPart* p) noexcept nogil:
+    """No more units come: the map stays, the descriptor need not."""
+    if p.fd >= 0:
+        close_file(p.fd)
+        p.fd = -1
+
+
+cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) noexcept nogil:
+    """Make the file, and map it; room on the disk for its header and slots.
+
+    before  the file before it, or NULL: its end is the begin of this one until the first unit comes (RocketMQ's quirk)
+    On failure no file is left behind; EEXIST if there is one of that name.
+    """
+    cdef int rc = rc_new_file(folder, p.path, &p.fd)
+    if rc != RC_OK:
+        return rc
+    rc = rc_allocate(p.fd, <size_t>p.units_at)
+    if rc == RC_OK and ftruncate(p.fd, <int64_t>p.size) != 0:
+        rc = c_errno
+    if rc == RC_OK:
+        rc = rc_map_write(p.fd, p.size, &p.base)
+    p.writable = True
+    p.ready = p.units_at
+    if rc == RC_OK and before != NULL:
+        p.begin_timestamp = p.end_timestamp = before.end_timestamp
+        p.begin_phy = p.end_phy = before.end_phy
+        write_header(p)
+        rc = RC_OK if p.cut == 0 else RC_FILE_CUT
+    if rc == RC_OK:
+        rc = rc_name_file(p.fd, p.path)
+    if rc != RC_OK:
+        if rc != EEXIST:
+            unlink(p.path)
+        part_unmap(p)
+        return rc
+    p.low = INT64_MAX
+    p.high = INT64_MIN
+    rc_map_random(p.base, p.size)
+    return RC_OK
+
+
+cdef void write_header(IndexPart* p) noexcept nogil:
+    cdef rc_guard guard
+    enter_writing(&guard, p.base, p.size, &p.cut)
+    rc_put_i64(p.base + RC_INDEX_BEGIN_TIMESTAMP_AT, p.begin_timestamp)
+    rc_put_i64(p.base + RC_INDEX_END_TIMESTAMP_AT, p.end_timestamp)
+    rc_put_i64(p.base + RC_INDEX_BEGIN_PHY_OFFSET_AT, p.begin_phy)
+    rc_put_i64(p.base + RC_INDEX_END_PHY_OFFSET_AT, p.end_phy)
+    rc_put_i32(p.base + RC_INDEX_SLOT_COUNT_AT, <int32_t>p.used_slots)
+    rc_store_be32(p.base + RC_INDEX_COUNT_AT, <int32_t>p.count)
+    guard_leave(&guard)
+
+
+cdef int part_map(IndexPart* p, bint writable) noexcept nogil:
+    """Open and map a file that is there at its full length; one thread at a time. RC_FILE_CUT if it is shorter.
+
+    writable  units will be added: the file stays open, and what lies behind its last unit is made ready anew
+    """
+    cdef int fd, rc = RC_OK
+    if p.base != NULL:
+        return RC_OK
+    fd = open_file(p.path, (O_RDWR if writable else O_RDONLY) | O_CLOEXEC)
+    if fd < 0:
+        return c_errno
+    if lseek(fd, 0, SEEK_END) < <int64_t>p.size:
+        rc = RC_FILE_CUT
+    if rc == RC_OK and writable:
+        rc = rc_allocate(fd, <size_t>p.units_at)
+    if rc == RC_OK:
+        rc = rc_map_write(fd, p.size, &p.base) if writable else rc_map_read(fd, p.size, &p.base)
+    if rc == RC_OK:
+        rc_map_random(p.base, p.size)
+        p.writable = writable
+        p.ready = unit_at(p, p.count)
+    if rc == RC_OK and writable:
+        p.fd = fd
+    else:
+        close_file(fd)
+    return rc
+
+
+cdef inline int64_t unit_at(const IndexPart* p, int64_t number) noexcept nogil:
+    return p.units_at + number * RC_INDEX_UNIT_BYTES
+
+
+cdef inline void enter_part(rc_guard* guard, IndexPart* p) noexcept nogil:
+    """A map that a writer has stays writable where a page is missing: the writer goes on in it."""
+    if p.writable:
+        enter_writing(guard, p.base, p.size, &p.cut)
+    else:
+        enter(guard, p.base, p.size, &p.cut)
+
+
+cdef int part_read_header(IndexPart* p) noexcept nogil:
+    """Take over the header of the map: what was loaded, or what another process has written meanwhile."""
+    cdef rc_guard guard
+    cdef int64_t count
+    enter_part(&guard, p)
+    count = rc_load_be32(p.base + RC_INDEX_COUNT_AT)
+    rc_store_i64(&p.begin_timestamp, rc_get_i64(p.base + RC_INDEX_BEGIN_TIMESTAMP_AT))
+    rc_store_i64(&p.end_timestamp, rc_get_i64(p.base + RC_INDEX_END_TIMESTAMP_AT))
+    rc_store_i64(&p.begin_phy, rc_get_i64(p.base + RC_INDEX_BEGIN_PHY_OFFSET_AT))
+    rc_store_i64(&p.end_phy, rc_get_i64(p.base + RC_INDEX_END_PHY_OFFSET_AT))
+    rc_store_i64(&p.used_slots, rc_get_i32(p.base + RC_INDEX_SLOT_COUNT_AT))
+    guard_leave(&guard)
+    if p.cut != 0:
+        return RC_FILE_CUT
+    rc_store_i64(&p.low, min(p.begin_timestamp, p.end_timestamp))
+    rc_store_i64(&p.high, max(p.begin_timestamp, p.end_timestamp))
+    rc_store_i64(&p.count, max(count, 1))
+    return RC_OK
+
+
+cdef int make_room(IndexPart* p, int64_t upto) noexcept nogil:
+    """Let there be room on the disk, and pages, for the units before byte `upto`, and for some behind."""
+    cdef rc_guard guard
+    cdef int64_t used = p.ready - p.units_at
+    cdef int64_t stop = p.ready + min(max(used, <int64_t>FIRST_WINDOW_BYTES), <int64_t>WINDOW_BYTES)
+    cdef int rc
+    stop = min(max(stop // BLOCK_BYTES * BLOCK_BYTES, upto), <int64_t>p.size)
+    if lseek(p.fd, 0, SEEK_END) < <int64_t>p.size:
+        p.cut = 1       # not to be made longer again: what was in it is lost
+        return RC_FILE_CUT
+    rc = rc_write_zeros(p.fd, <size_t>p.ready, <size_t>stop, BLOCK_BYTES)
+    if rc == RC_OK:
+        enter_writing(&guard, p.base, p.size, &p.cut)
+        rc = rc_populate(p.base, <size_t>p.ready, <size_t>stop)
+        guard_leave(&guard)
+    if rc == RC_OK:
+        p.ready = stop
+    return rc
+
+
+cdef int32_t time_diff(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil:
+    """Seconds from a file's begin to a record, as RocketMQ counts: 0 if the clock went back, or there is no begin."""
+    cdef int64_t diff
+    if begin_timestamp <= 0:
+        return 0
+    diff = <int64_t>(<uint64_t>store_timestamp - <uint64_t>begin_timestamp) // 1000     # wraps, as Java's does
+    return <int32_t>min(max(diff, 0), INT32_MAX)
+
+
+cdef int part_put(IndexPart* p, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
+    """Add a unit; the caller is the only writer. On failure nothing is added: RC_NO_ROOM if the file is full, an errno
+    if the disk is, RC_FILE_CUT; RC_BAD_ARGUMENT for a hash below 0."""
+    cdef rc_guard guard
+    cdef int64_t n = p.count, at = unit_at(p, n), begin = p.begin_timestamp, used = p.used_slots
+    cdef uint8_t* slot
+    cdef uint8_t* unit
+    cdef int32_t before
+    cdef int rc
+    if n >= p.units:
+        return RC_NO_ROOM
+    if key_hash < 0:
+        return RC_BAD_ARGUMENT
+    if at + RC_INDEX_UNIT_BYTES > p.ready:
+        rc = make_room(p, at + RC_INDEX_UNIT_BYTES)
+        if rc != RC_OK:
+            return rc
+    enter_writing(&guard, p.base, p.size, &p.cut)
+    slot = slot_of(p, key_hash)
+    unit = p.base + at
+    before = rc_get_i32(slot)
+    if before <= 0 or before >= n:
+        before = 0
+        used += 1
+    rc_put_i32(unit + RC_INDEX_KEY_HASH_AT, key_hash)
+    rc_put_i64(unit + RC_INDEX_PHY_OFFSET_AT, phy_offset)
+    rc_put_i32(unit + RC_INDEX_TIME_DIFF_AT, time_diff(begin, store_timestamp))
+    rc_put_i32(unit + RC_INDEX_PREVIOUS_AT, before)
+    if n == 1:
+        rc_put_i64(p.base + RC_INDEX_BEGIN_TIMESTAMP_AT, store_timestamp)
+        rc_put_i64(p.base + RC_INDEX_BEGIN_PHY_OFFSET_AT, phy_offset)
+        rc_store_i64(&p.begin_timestamp, store_timestamp)
+        rc_store_i64(&p.begin_phy, phy_offset)
+    rc_store_be32(slot, <int32_t>n)
+    rc_put_i64(p.base + RC_INDEX_END_TIMESTAMP_AT, store_timestamp)
+    rc_put_i64(p.base + RC_INDEX_END_PHY_OFFSET_AT, phy_offset)
+    rc_put_i32(p.base + RC_INDEX_SLOT_COUNT_AT, <int32_t>used)
+    rc_store_be32(p.base + RC_INDEX_COUNT_AT, <int32_t>(n + 1))
+    guard_leave(&guard)
+    if p.cut != 0:
+        return RC_FILE_CUT
+    if store_timestamp < p.low:
+        rc_store_i64(&p.low, store_timestamp)
+    if store_timestamp > p.high:
+        rc_store_i64(&p.high, store_timestamp)
+    p.used_slots = used
+    rc_store_i64(&p.end_timestamp, store_timestamp)
+    rc_store_i64(&p.end_phy, phy_offset)
+    rc_store_i64(&p.dirty, 1)
+    rc_store_i64(&p.count, n + 1)
+    return RC_OK
+
+
+cdef inline void decode_unit(const uint8_t* at, IndexUnit* unit) noexcept nogil:
+    unit.key_hash = rc_get_i32(at + RC_INDEX_KEY_HASH_AT)
+    unit.phy_offset = rc_get_i64(at + RC_INDEX_PHY_OFFSET_AT)
+    unit.time_diff = rc_get_i32(at + RC_INDEX_TIME_DIFF_AT)
+    unit.previous = rc_get_i32(at + RC_INDEX_PREVIOUS_AT)
+
+
+cdef bint part_get(IndexPart* p, int64_t number, IndexUnit* unit) noexcept nogil:
+    """Decode one unit of a file that is mapped; number is one of its room. False if the file was cut: zeros then."""
+    cdef rc_guard guard
+    enter_part(&guard, p)
+    decode_unit(p.base + unit_at(p, number), unit)
+    guard_leave(&guard)
+    return p.cut == 0
+
+
+cdef inline bint overlaps(IndexPart* p, int64_t begin, int64_t end, bint java) noexcept nogil:
+    """Whether the file may have records of [begin, end]."""
+    cdef int64_t first, last
+    if not java:
+        return rc_load_i64(&p.low) <= end and rc_load_i64(&p.high) >= begin
+    first = rc_load_i64(&p.begin_timestamp)
+    last = rc_load_i64(&p.end_timestamp)
+    return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+
+cdef int part_search(
+    IndexPart* p, int32_t key_hash, int64_t begin, int64_t end, bint java, int64_t* out, int room, int64_t* unit,
+    int64_t* damage,
+) noexcept nogil:
+    """Walk the chain of a hash, newest first; the caller holds the file, which is mapped.
+
+    begin, end  ms. A unit keeps its time in seconds behind the file's begin, 0 if the clock had gone back: java takes
+                that for the time, and stops at the first unit before begin. Otherwise no record of the interval is left
+                out, and the caller looks at the record's own time.
+    out         physical offsets, room of them
+    unit        in: where to begin, 0: at the slot. Out: where to go on, 0 at the end of the chain
+    damage      RC_BAD_CHAIN: the byte of the file that is wrong
+    Returns how many were found, RC_BAD_CHAIN or RC_FILE_CUT. The hash alone decides: the caller compares the key.
+    """
+    cdef rc_guard guard
+    cdef IndexUnit u
+    cdef int64_t n = unit[0], count, start = rc_load_i64(&p.begin_timestamp), when, least, most
+    cdef int found = 0, rc = RC_OK
+    unit[0] = 0
+    if room <= 0 or not overlaps(p, begin, end, java):
+        return 0
+    enter_part(&guard, p)
+    if n == 0:
+        n = rc_load_be32(slot_of(p, key_hash))
+        count = rc_load_i64(&p.count)
+        if n < 0 or n >= p.units or (n >= count and not p.foreign):
+            damage[0] = slot_of(p, key_hash) - p.base
+            rc = RC_BAD_CHAIN
+    while rc == RC_OK and n != 0:
+        if found == room:
+            unit[0] = n
+            break
+        decode_unit(p.base + unit_at(p, n), &u)
+        if (
+            u.key_hash < 0 or (u.key_hash != key_hash and u.key_hash % p.slots != key_hash % p.slots)
+            or u.phy_offset < 0 or u.time_diff < 0 or u.previous < 0 or u.previous >= n
+        ):
+            damage[0] = unit_at(p, n)
+            rc = RC_BAD_CHAIN
+            break
+        when = <int64_t>(<uint64_t>start + <uint64_t>u.time_diff * 1000)
+        least = when
+        most = when
+        if not java:
+            if n == 1:
+                least = most = start
+            elif u.time_diff == 0:
+                least = INT64_MIN
+            most = most + 999 if u.time_diff < INT32_MAX and most < INT64_MAX - 999 else INT64_MAX
+        if u.key_hash == key_hash and least <= end and most >= begin:
+            out[found] = u.phy_offset
+            found += 1
+        if java and when < begin:
+            break
+        n = u.previous
+    guard_leave(&guard)
+    if p.cut != 0:
+        return RC_FILE_CUT
+    return found if rc == RC_OK else rc
+
+
+cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
+    """Whether header, slots and units agree, all of them; the file is mapped, held, and nobody writes to it.
+
+    damage  RC_BAD_CHAIN: the first byte of the file that is wrong
+    Returns RC_OK, RC_BAD_CHAIN, RC_FILE_CUT, or ENOMEM: it takes 4 bytes a slot.
+    """
+    cdef rc_guard guard
+    cdef IndexUnit u
+    cdef int64_t n, slot, used = 0, last = -1
+    cdef int rc = RC_OK
+    cdef int32_t* newest = <int32_t*>calloc(<size_t>p.slots, sizeof(int32_t))
+    if newest == NULL:
+        return ENOMEM
+    enter_part(&guard, p)
+    for n in range(1, min(p.count, p.units)):
+        decode_unit(p.base + unit_at(p, n), &u)
+        slot = u.key_hash % p.slots if u.key_hash >= 0 else 0
+        if u.key_hash < 0 or u.previous != newest[slot] or u.time_diff < 0 or u.phy_offset < last:
+            damage[0] = unit_at(p, n)
+            rc = RC_BAD_CHAIN
+            break
+        used += newest[slot] == 0
+        newest[slot] = <int32_t>n
+        last = u.phy_offset
+    if rc == RC_OK:
+        for slot in range(p.slots):
+            if rc_get_i32(p.base + RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES) != newest[slot]:
+                damage[0] = RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES
+                rc = RC_BAD_CHAIN
+                break
+    guard_leave(&guard)
+    free(newest)
+    if p.cut != 0:
+        return RC_FILE_CUT
+    # Releases up to 4.7.0 count a slot anew with each unit.
+    if rc == RC_OK and p.used_slots != used and p.used_slots != p.count - 1:
+        damage[0] = RC_INDEX_SLOT_COUNT_AT
+        rc = RC_BAD_CHAIN
+    return rc
+
+
+cdef int part_sync(IndexPart* p) noexcept nogil:
+    """Make durable what was put before the call; the caller holds the file. Returns 0, an errno, or RC_FILE_CUT."""
+    cdef int64_t upto = unit_at(p, rc_load_i64(&p.count))
+    cdef int fd, rc
+    rc = rc_sync_map(p.base, 0, <size_t>upto)
+    if rc != RC_OK:
+        return rc
+    fd = open_file(p.path, O_RDONLY | O_CLOEXEC)    # a sync of pages that are gone succeeds
+    if fd < 0:
+        return c_errno
+    if lseek(fd, 0, SEEK_END) < <int64_t>p.size or p.cut != 0:
+        rc = RC_FILE_CUT
+    close_file(fd)
+    return rc
