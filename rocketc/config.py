@@ -21,6 +21,10 @@ _LEAST = {
     "sync_flush_timeout": 1,
     "spin_lock_collision_retreat_optimal_degree": 1,
     "topic_queue_lock_num": 1,
+    "default_topic_queue_nums": 1,
+    "delete_file_batch_max": 1,
+    "clean_resource_interval": 1,
+    "replicas_per_disk_partition": 1,
     "max_message_size": 10,
     "transient_store_pool_size": 1,
     "max_transfer_count_on_message_in_memory": 1,
@@ -29,6 +33,7 @@ _LEAST = {
     "flush_least_pages_when_warm_maped_file": 1,
 }
 _MOST = {"max_message_size": _LARGEST - (1 << 16)}  # a record is up to 64 KiB longer
+_HOURS = re.compile(r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?\s*", re.ASCII)
 _ALLOWED = {
     "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH"),
     "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
@@ -127,6 +132,30 @@ class StoreConfig:
     travel_cq_file_num_when_get_message = 1           consume queue files, the same
     offset_check_in_slave = False                     a SLAVE corrects offsets that its queue does not have
 
+    Cleaning; see rocketc.cleaning:
+
+    delete_when = "04"                                 hours of the day, local time, by `;`: expired log files go then
+    file_reserved_time = 72                            hours after its last change until a log file is expired
+    delete_file_batch_max = 10                         log files that a run deletes
+    clean_resource_interval = 10000                    ms between two runs; the first is after 60 s
+    delete_commit_log_files_interval = 100             ms between two log files that are deleted
+    delete_consume_queue_files_interval = 100          ms behind a consume queue that lost files
+    redelete_hanged_file_interval = 120000             ms until a file that was in use is tried again
+    destroy_maped_file_interval_forcibly = 120000      ms; a warning tells of a file that is in use for longer. RocketMQ
+                                                       takes it away from its readers then
+    clean_file_forcibly_enable = True                  files that are not expired may go when the disk is too full
+    disk_max_used_space_ratio = 75                     percent of the disk in use; above that files go at any hour
+    disk_space_clean_forcibly_ratio = 85               above that those that are not expired go, too
+    disk_space_warning_level_ratio = 90                above that no message is taken, either
+    replicas_per_disk_partition = 1                    stores that share the disk in equal parts
+    logical_disk_space_clean_forcibly_threshold = 0.8  of such a part; above that files that are not expired go
+
+    Topics:
+
+    auto_create_topic_enable = True  a put to a topic that is unknown creates it
+    default_topic_queue_nums = 8     queues of TBW102, which new topics take after: no more than that, and no more than
+                                     the 4 that a producer asks for
+
     Raises ValueError that names the field, the value and what is allowed.
 
     >>> config = StoreConfig(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=64 << 20)
@@ -179,6 +208,24 @@ class StoreConfig:
     duplication_enable: bool = False
     broker_role: str = "ASYNC_MASTER"
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
+
+    delete_when: str = "04"
+    file_reserved_time: int = 72
+    delete_file_batch_max: int = 10
+    clean_resource_interval: int = 10000
+    delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
+    redelete_hanged_file_interval: int = 120_000
+    destroy_maped_file_interval_forcibly: int = 120_000
+    clean_file_forcibly_enable: bool = True
+    disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    replicas_per_disk_partition: int = 1
+    logical_disk_space_clean_forcibly_threshold: float = 0.8
+
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: int = 8
 
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
@@ -302,6 +349,15 @@ class StoreConfig:
         """The folders of read_only_commit_log_store_paths, in order of their names."""
         return sorted(_split(self.read_only_commit_log_store_paths))
 
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of delete_when.
+
+        >>> sorted(StoreConfig(delete_when="04;16").delete_hours)
+        [4, 16]
+        """
+        return frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
+
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(StoreConfig)}
 
@@ -346,10 +402,18 @@ def _checked(name: str, value: Any, said: str) -> Any:
         return _checked_path(said, value)
     if name == "store_host":
         return _checked_host(said, value)
+    if name == "delete_when":
+        if not isinstance(value, str) or not _HOURS.fullmatch(value):
+            raise ValueError(f"{said} is {value!r}; allowed are hours from 0 to 23, as in '04;16'")
+        return value
     if isinstance(_DEFAULTS[name], bool):
         if not isinstance(value, bool):
             raise ValueError(f"{said} is {value!r}; allowed are True and False")
         return value
+    if isinstance(_DEFAULTS[name], float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ValueError(f"{said} is {value!r}; allowed are 0.0 to 1.0")
+        return float(value)
     least, most = _LEAST.get(name, 0), _MOST.get(name, _LARGEST)
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value.__index__() <= most:
         raise ValueError(f"{said} is {value!r}; allowed are {least} to {most}")
@@ -406,6 +470,11 @@ def _typed(key: str, default: object, value: str) -> object:
         return value.lower() == "true"
     if isinstance(default, int):
         return _number(key, value)
+    if isinstance(default, float):
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError(f"{key} is {value!r}, which is no number") from None
     return value or None if default is None else value
 
 

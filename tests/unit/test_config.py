@@ -56,6 +56,22 @@ ROCKETMQ = [
     ("maxFilterMessageSize", "max_filter_message_size", 16000),
     ("travelCqFileNumWhenGetMessage", "travel_cq_file_num_when_get_message", 1),
     ("offsetCheckInSlave", "offset_check_in_slave", False),
+    ("deleteWhen", "delete_when", "04"),
+    ("fileReservedTime", "file_reserved_time", 72),
+    ("deleteFileBatchMax", "delete_file_batch_max", 10),
+    ("cleanResourceInterval", "clean_resource_interval", 10000),
+    ("deleteCommitLogFilesInterval", "delete_commit_log_files_interval", 100),
+    ("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval", 100),
+    ("redeleteHangedFileInterval", "redelete_hanged_file_interval", 120000),
+    ("destroyMapedFileIntervalForcibly", "destroy_maped_file_interval_forcibly", 120000),
+    ("cleanFileForciblyEnable", "clean_file_forcibly_enable", True),
+    ("diskMaxUsedSpaceRatio", "disk_max_used_space_ratio", 75),
+    ("diskSpaceCleanForciblyRatio", "disk_space_clean_forcibly_ratio", 85),
+    ("diskSpaceWarningLevelRatio", "disk_space_warning_level_ratio", 90),
+    ("replicasPerDiskPartition", "replicas_per_disk_partition", 1),
+    ("logicalDiskSpaceCleanForciblyThreshold", "logical_disk_space_clean_forcibly_threshold", 0.8),
+    ("autoCreateTopicEnable", "auto_create_topic_enable", True),
+    ("defaultTopicQueueNums", "default_topic_queue_nums", 8),
 ]
 OURS = {
     "store_host": ("127.0.0.1", 10911),
@@ -63,6 +79,7 @@ OURS = {
     "prepare": "auto",
     "lock_files_in_memory": False,
 }
+TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when": "2;14"}
 DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS
 NUMBERS = sorted(name for name, default in DEFAULTS.items() if type(default) is int)
 SWITCHES = sorted(name for name, default in DEFAULTS.items() if type(default) is bool)
@@ -88,8 +105,10 @@ def test_every_key_of_broker_conf(key, name, default):
         text, meant = str(not default).lower(), not default
     elif isinstance(default, int):
         text, meant = "77777", 77777
+    elif isinstance(default, float):
+        text, meant = "0.25", 0.25
     else:
-        text = meant = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE"}.get(name, "/disk1/store")
+        text = meant = TEXTS.get(name, "/disk1/store")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert conf(f"{key}={text}") == StoreConfig(**{name: meant})
@@ -103,6 +122,27 @@ def test_every_key_of_broker_conf(key, name, default):
 def test_no_number(name, value):
     with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(value))}; allowed are \d+ to \d+$"):
         StoreConfig(**{name: value})
+
+
+@pytest.mark.parametrize("value", ["", "24", "4,16", "four", "-1", "4;;5", None, 4])
+def test_no_hours(value):
+    with pytest.raises(ValueError, match=re.escape(f"delete_when is {value!r}; allowed are hours from 0 to 23")):
+        StoreConfig(delete_when=value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("04", {4}), ("4;16", {4, 16}), (" 0 ; 23;", {0, 23}), ("09;9;10", {9, 10})]
+)
+def test_hours(text, hours):
+    assert StoreConfig(delete_when=text).delete_hours == hours
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", None, True])
+def test_no_share(value):
+    with pytest.raises(ValueError, match=r"^logical_disk_\w+_threshold is .*; allowed are 0.0 to 1.0$"):
+        StoreConfig(logical_disk_space_clean_forcibly_threshold=value)
+    with pytest.raises(ValueError, match="which is no number"):
+        conf("logicalDiskSpaceCleanForciblyThreshold=much")
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -301,11 +341,13 @@ def test_a_whole_broker_conf(tmp_path):
     with pytest.warns(UserWarning) as told:
         made = StoreConfig.from_properties(path)
     assert made == StoreConfig(
-        store_host=("192.168.1.10", 20911), flush_disk_type="SYNC_FLUSH", store_path_root_dir="/data/rocketmq/store"
+        store_host=("192.168.1.10", 20911),
+        flush_disk_type="SYNC_FLUSH",
+        store_path_root_dir="/data/rocketmq/store",
+        delete_when="04",
+        file_reserved_time=48,
     )
-    assert [str(one.message) for one in told] == [
-        f"{path}: not used here: brokerClusterName, deleteWhen, fileReservedTime"
-    ]
+    assert [str(one.message) for one in told] == [f"{path}: not used here: brokerClusterName"]
     assert told[0].filename == __file__
     with path.open() as file, pytest.warns(UserWarning, match=re.escape(str(path))):
         assert StoreConfig.from_properties(file) == made
