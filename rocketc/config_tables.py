@@ -11,12 +11,16 @@ import errno
 import json
 import os
 import re
+import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketc.blocks import BlockFile
 from rocketc.errors import ConfigTableError, StoreIOError
 from rocketc.running import naming, sync_folder
+
+K = TypeVar("K", str, int)
+V = TypeVar("V")
 
 DEEPEST = 100  # objects and lists within each other
 LARGEST = 64 << 20  # bytes of a file
@@ -322,9 +326,10 @@ def to_bytes(data: Any, *, compact: bool = False) -> bytes:
     return "".join(pieces).encode("utf-8", "backslashreplace")  # half of a surrogate pair: as an escape
 
 
-def in_java_order(table: dict[str, Any], buckets: int) -> dict[str, Any]:
+def in_java_order(table: dict[K, V], buckets: int) -> dict[K, V]:
     """The entries in the order in which a Java ConcurrentHashMap has them: so brokers write their tables.
 
+    table    its names are str or int
     buckets  of the empty map, a power of two: 2048 for topics and groups, 1024 for consumer offsets
     Entries of one bucket keep their order, which is that of their insertion.
 
@@ -336,12 +341,13 @@ def in_java_order(table: dict[str, Any], buckets: int) -> dict[str, Any]:
     return dict(sorted(table.items(), key=lambda entry: _bucket(entry[0], buckets)))
 
 
-def _bucket(name: str, buckets: int) -> int:
-    raw = name.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for i in range(0, len(raw), 2):
-        code = (31 * code + (raw[i] << 8 | raw[i + 1])) & 0xFFFFFFFF
-    return (code ^ code >> 16) & 0x7FFFFFFF & (buckets - 1)
+def _bucket(name: str | int, buckets: int) -> int:
+    code = name if isinstance(name, int) else 0
+    if isinstance(name, str):
+        for (unit,) in struct.iter_unpack(">H", name.encode("utf-16-be", "surrogatepass")):
+            code = 31 * code + unit
+    code &= 0xFFFFFFFF
+    return (code ^ code >> 16) & (buckets - 1)
 
 
 def _put(pieces: list[str], value: Any, depth: int, line: str) -> None:

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1]
 FLOORS = """
     0   status
     1   errors ids message config
-    2   blocks codecs running
+    2   derived_files disk_use blocks codecs running
     3   _shape _status config_tables
-    4   _guard _locks _queue_offsets _record
-    5   _append_file _draft _filter _mapped_file _message
+    4   kept_table _guard _locks _queue_offsets _record
+    5   cleaning topics groups offset_tables _append_file _draft _filter _mapped_file _message
     6   _rows _mapped_file_queue _checkpoint _walk
     7   _allocator _arrow _audit _columns _consume_queue _index_file _index_part _queue_units _recover
     8   _consume_queues _flusher _key_index _reader _tally
