@@ -1,0 +1,94 @@
+"""The files of consume queues and of the index below a store's root: their sizes, and which of them are out of date."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_OFFSET = struct.Struct(">q")
+_UNITS = {"consumequeue": 20, "batchconsumequeue": 46}  # bytes of a unit; it begins with its physical offset
+_END_AT = 24  # of an index file: the physical offset of its last key's message
+_QUEUES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+
+
+@dataclass(frozen=True)
+class DerivedFile:
+    """A file that was made from the log. `size` is its length in bytes, of which it may take fewer."""
+
+    kind: str  # the folder below the root
+    path: str
+    size: int
+
+
+def files_before(root: str | os.PathLike[str], phy_offset: int) -> Iterator[DerivedFile]:
+    """The files that tell only of what is before a physical offset, in the order in which RocketMQ deletes them.
+
+    The last file of a queue, and of the index, is none of them. Files that can't be read are none of them either. Those
+    of `consumequeue_ext` follow units, not the log, and are not looked at.
+
+    >>> import tempfile
+    >>> list(files_before(tempfile.mkdtemp(), 1 << 30))
+    []
+    """
+    root = os.fspath(root)
+    for kind, unit in _UNITS.items():
+        for folder in _queue_folders(root, kind):
+            for path, size in _files(folder)[:-1]:
+                at = _number(path, size - unit)
+                if at is None or at >= phy_offset:
+                    break
+                yield DerivedFile(kind, path, size)
+    for path, size in _files(os.path.join(root, "index"))[:-1]:
+        at = _number(path, _END_AT)
+        if at is None or at >= phy_offset:
+            break
+        yield DerivedFile("index", path, size)
+
+
+def derived_bytes(root: str | os.PathLike[str]) -> int:
+    """The length of all files of consume queues and of the index.
+
+    >>> import tempfile
+    >>> derived_bytes(tempfile.mkdtemp())
+    0
+    """
+    root = os.fspath(root)
+    folders = [folder for kind in _QUEUES for folder in _queue_folders(root, kind)]
+    return sum(size for folder in [*folders, os.path.join(root, "index")] for _, size in _files(folder))
+
+
+def _queue_folders(root: str, kind: str) -> Iterator[str]:
+    top = os.path.join(root, kind)
+    for topic in sorted(_names(top)):
+        inner = os.path.join(top, topic)
+        for queue_id in sorted(filter(str.isdecimal, _names(inner)), key=int):
+            yield os.path.join(inner, queue_id)
+
+
+def _files(folder: str) -> list[tuple[str, int]]:
+    """(path, bytes) of the files with numbers for names, by name."""
+    found = []
+    for name in sorted(filter(str.isdecimal, _names(folder))):
+        path = os.path.join(folder, name)
+        try:
+            found.append((path, os.path.getsize(path)))
+        except OSError:
+            continue
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _number(path: str, pos: int) -> int | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return int(_OFFSET.unpack(os.pread(file.fileno(), _OFFSET.size, pos))[0])
+    except (OSError, struct.error):
+        return None
