@@ -587,15 +587,12 @@ cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted
 
     Source: RocketMQ ConsumeQueue.deleteExpiredFile.
     """
-    cdef Unit u
-    cdef int64_t stop
-    cdef int rc = RC_OK, got = 0
+    cdef int64_t gone = 0
+    cdef int rc = RC_OK
+    if q.files.count > 1:
+        rc = units_before(q, min_phy_offset, q.files.files[0].start // q.unit_bytes, &gone)
     while q.files.count > 1 and rc == RC_OK:
-        stop = (q.files.files[0].start + q.files.file_size) // q.unit_bytes
-        if stop > rc_load_i64(&q.units):
-            break
-        rc = cq_read(q, stop - 1, 1, &u, &got)
-        if rc != RC_OK or got == 0 or u.phy_offset >= min_phy_offset:
+        if (q.files.files[0].start + q.files.file_size) // q.unit_bytes > gone:
             break
         rc = queue_remove(&q.files, 0)
         if rc == RC_OK:
