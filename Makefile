@@ -1,10 +1,12 @@
 # Everything a developer does, one command each: `make` lists them. Works with GNU make 3.81 and up.
 # PYTHON   the Python that .venv is made from
 # TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
+# BENCHES  what `make bench` runs: BENCHES="bench/bench_queue.py bench/bench_query.py"
 # JOBS     processes that `make test` runs tests in
 PYTHON ?= python3
 TESTS ?= tests
 JOBS ?= 2
+BENCHES ?= bench/bench_*.py bench/instructions.py
 OPTIONS ?=
 
 SHELL := /bin/sh
@@ -61,7 +63,7 @@ test-long: setup  ## the long tests, then the tests under the address and undefi
 bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run
 	@tools/setup.sh valgrind
 	@tools/setup.sh peers >&2
-	@for script in bench/bench_*.py bench/instructions.py; do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
+	@for script in $(BENCHES); do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
 
 lint: lint-python lint-cython lint-c lint-types  ## ruff, cython-lint, clang-format, stubtest, mypy
 

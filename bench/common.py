@@ -102,6 +102,7 @@ def same(got, want, who: str):
 
 # ---------------------------------------------------------------- logs of a fixed seed
 ONE_TOPIC = {"BenchTopic": 1.0}
+FOUR_TAGS = {"TagA": 0.25, "TagB": 0.25, "TagC": 0.25, "TagD": 0.25}
 MIXED_TOPICS = {"BenchTopic": 0.6, "Orders": 0.25, "PaymentEvents": 0.14, "RareTopic": 0.01}
 LOG_FORM = 1  # counted up whenever write_log writes other bytes: older logs are then made anew
 HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # all up to the body, IPv4 hosts
@@ -128,6 +129,8 @@ def write_log(
     size: int,
     file_size: int,
     topics: Mapping[str, float] = ONE_TOPIC,
+    queues: int = 4,
+    tags: Mapping[str, float] = FOUR_TAGS,
     spread: float = 0.0,
     first: int = 0,
     seed: int = 20251121,
@@ -136,7 +139,9 @@ def write_log(
 
     body       bytes of a body, text; evenly between body * (1 - spread) and body * (1 + spread)
     size       bytes of all files together; each of file_size, filled to its end with a blank record
-    topics     name -> share of the records; each has 4 queues
+    topics     name -> share of the records
+    queues     of each topic; its records take turns
+    tags       name -> share of the records
     first      physical offset of the first file
     Each message has KEYS, UNIQ_KEY, WAIT and TAGS; all text is ASCII.
     """
@@ -147,9 +152,12 @@ def write_log(
         text = b" ".join(rnd.choices(WORDS, k=length // 3 + 1))[:length]
         bodies.append((text, zlib.crc32(text) & 0x7FFFFFFF))
     names = rnd.choices(list(topics), list(topics.values()), k=65521)  # a prime: no rhythm with the bodies
-    tags = rnd.choices((b"TagA", b"TagB", b"TagC", b"TagD"), k=509)
+    if tags == FOUR_TAGS:
+        texts = rnd.choices((b"TagA", b"TagB", b"TagC", b"TagD"), k=509)
+    else:
+        texts = rnd.choices([tag.encode() for tag in tags], list(tags.values()), k=65519)  # another prime
     counts, totals = dict.fromkeys(topics, 0), dict.fromkeys(topics, 0)
-    source = zip(cycle(names), cycle(bodies), cycle(tags))
+    source = zip(cycle(names), cycle(bodies), cycle(texts))
     folder = Path(root, "commitlog")
     folder.mkdir(parents=True)
     pack, record_bytes, n, files = HEAD.pack, 0, 0, []
@@ -165,7 +173,7 @@ def write_log(
                 if length + 8 > end - at:
                     break
                 stored = 1700000000000 + n
-                queue_offset, queue_id = divmod(counts[name], 4)
+                queue_offset, queue_id = divmod(counts[name], queues)
                 # fmt: off
                 chunk.append(b"%b%b%c%b%b%b" % (
                     pack(length, V1, crc, queue_id, 0, queue_offset, at, 0, stored - 2, BORN_HOST, stored, STORE_HOST,

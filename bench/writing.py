@@ -140,12 +140,20 @@ def disk_bytes(folder) -> int:
 class Side:
     """One side of a row: work() is one round of count messages in folder, settle() ends it outside the clock.
 
-    settle flushes: no write-back of this round then disturbs the other side, and the disk bytes are all there.
+    drain    ends what work has left to other threads: the clock has stopped, CPU still counts; `dispatched_s` with it
+    settle   flushes: no write-back of this round then disturbs the other side, and the disk bytes are all there
     figures: of each round so far, by name.
     """
 
-    def __init__(self, work: Callable[[], object], count: int, folder, settle: Callable[[], object] = lambda: None):
-        self._work, self._count, self._folder, self._settle = work, count, folder, settle
+    def __init__(
+        self,
+        work: Callable[[], object],
+        count: int,
+        folder,
+        settle: Callable[[], object] = lambda: None,
+        drain: Callable[[], object] = lambda: None,
+    ):
+        self._work, self._count, self._folder, self._settle, self._drain = work, count, folder, settle, drain
         self.figures: list[dict[str, float]] = []
 
     def __call__(self) -> float:
@@ -154,13 +162,16 @@ class Side:
         disk, cpu, start = disk_bytes(self._folder), time.process_time(), clock()
         try:
             more = self._work()
+            seconds = clock() - start
+            self._drain()
         finally:
             gc.enable()
-        seconds, cpu = clock() - start, time.process_time() - cpu
+        dispatched, cpu = clock() - start, time.process_time() - cpu
         self._settle()
         self.figures.append(
             {
                 "seconds": seconds,
+                "dispatched_s": dispatched,
                 "cpu_us": cpu * 1e6 / self._count,
                 "disk_bytes": (disk_bytes(self._folder) - disk) / self._count,
                 **(more if isinstance(more, dict) else {}),
@@ -170,19 +181,28 @@ class Side:
 
 
 class JavaSide:
-    """A Java peer's rounds: its own clock, and what it says beside."""
+    """A Java peer's rounds: its own clock, and what it says beside.
 
-    def __init__(self, java, folder):
-        self._java, self._folder = java, folder
+    until    the figure that counts as the round's time: "seconds", or "dispatched_s" of a put
+    settle   what is done outside the clock after each round
+    """
+
+    def __init__(self, java, folder, until: str = "seconds", settle: Callable[[], object] = lambda: None):
+        self._java, self._folder, self._until, self._settle = java, folder, until, settle
         self.figures: list[dict[str, float]] = []
 
     def __call__(self) -> float:
         disk = disk_bytes(self._folder)
         done = self._java.round()
+        self._settle()
         self.figures.append(
-            {"seconds": done.seconds, **done.more, "disk_bytes": (disk_bytes(self._folder) - disk) / done.records}
+            {
+                "seconds": done.seconds,
+                **done.more,
+                "disk_bytes": (disk_bytes(self._folder) - disk) / max(1, done.records),
+            }
         )
-        return done.seconds
+        return self.figures[-1][self._until]
 
 
 def less_is_better(bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None):

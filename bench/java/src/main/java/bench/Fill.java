@@ -6,9 +6,9 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /**
- * One store of mib MiB, closed in good order; records: what it holds, checksum: the log's end.
+ * One store of mib MiB or of count messages, closed in good order; records: what it holds, checksum: the log's end.
  *
- * <pre>dir= body=1024 mib=1024 filemib=1024</pre>
+ * <pre>dir= body=128 mib=1024 count= filemib=1024 topics=1 queues=4</pre>
  */
 final class Fill implements Round {
     private final Args args;
@@ -20,13 +20,13 @@ final class Fill implements Round {
     @Override
     public Result run() throws Exception {
         DefaultMessageStore store = Stores.start(args);
-        int body = args.number("body", 1024);
-        Maker maker = new Maker(body, args.number("queues", 4), 0);
+        Maker maker = new Maker(args, 0);
+        int count = args.number("count", Integer.MAX_VALUE);
         long limit = ((long) args.number("mib", 1024) << 20) - 65536;
         long records = 0;
         long end = 0;
         long start = System.nanoTime();
-        while (end < limit) {
+        while (end < limit && records < count) {
             PutMessageResult result = store.putMessage(maker.make());
             Stores.demand(result);
             AppendMessageResult appended = result.getAppendMessageResult();

@@ -2,6 +2,7 @@ package bench;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
@@ -32,6 +33,10 @@ final class Load implements Round {
             throw new IllegalStateException("load failed");
         }
         double seconds = (System.nanoTime() - start) / 1e9;
-        return new Result(seconds, 1, store.getMaxPhyOffset(), new TreeMap<>());
+        Map<String, Double> more = new TreeMap<>();
+        more.put("queued", (double) Stores.queued(store));
+        long end = store.getMaxPhyOffset();
+        Stores.forget(store);
+        return new Result(seconds, 1, end, more);
     }
 }

@@ -16,6 +16,10 @@ import java.util.stream.Collectors;
  * java bench.Main put KEY=VALUE...                     DefaultMessageStore: see Put
  * java bench.Main load KEY=VALUE...                    recovery: see Load
  * java bench.Main fill KEY=VALUE...                    makes a store: see Fill
+ * java bench.Main rebuild KEY=VALUE...                 consume queues and index from the log: see Rebuild
+ * java bench.Main get KEY=VALUE...                     getMessage over a whole queue: see Get
+ * java bench.Main query KEY=VALUE...                   queryMessage, getOffsetInQueueByTime: see Query
+ * java bench.Main wake KEY=VALUE...                    from a put to the get of one who waits: see Wake
  * </pre>
  *
  * Each line "go" on standard input runs one round and prints one JSON line; the end of the input ends it.
@@ -38,7 +42,8 @@ public final class Main {
         PrintStream answers = System.out;
         System.setOut(System.err);              // whatever a library prints must not mix with the answers
         if (argv.length < 2) {
-            System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE | put|load|fill KEY=VALUE...");
+            System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE | "
+                + "put|load|fill|rebuild|get|query|wake KEY=VALUE...");
             System.exit(2);
         }
         Round round = switch (argv[0]) {
@@ -47,6 +52,10 @@ public final class Main {
             case "put" -> new Put(new Args(argv, 1));
             case "load" -> new Load(new Args(argv, 1));
             case "fill" -> new Fill(new Args(argv, 1));
+            case "rebuild" -> new Rebuild(new Args(argv, 1));
+            case "get" -> new Get(new Args(argv, 1));
+            case "query" -> new Query(new Args(argv, 1));
+            case "wake" -> new Wake(new Args(argv, 1));
             default -> throw new IllegalArgumentException(argv[0]);
         };
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));

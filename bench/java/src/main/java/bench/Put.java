@@ -13,11 +13,13 @@ import org.apache.rocketmq.store.PutMessageResult;
 
 /**
  * putMessage, count messages a round: by one thread or several, or (window > 0) asyncPutMessage with at most so many
- * that are not yet completed. The checksum is the log's end behind them.
+ * that are not yet completed, or (batch > 0) putMessages of so many a call. The checksum is the log's end behind them.
  *
- * <pre>dir= body=128 count=100000 threads=1 window=0 flush=async|sync filemib=1024 queues=4</pre>
+ * <pre>dir= body=128 count=100000 threads=1 window=0 batch=0 flush=async|sync filemib=1024
+ * topics=1 queues=4</pre>
  *
  * more: dispatched_s, until queues and index have caught up; cpu_us of the whole JVM for each message until then;
+ * queued: how many messages all queues hold together;
  * p50_us, p99_us, p999_us, max_us of a put (latency=true), roll_us: the slowest of those that began a new file.
  */
 final class Put implements Round {
@@ -28,6 +30,7 @@ final class Put implements Round {
     private final long[][] rolls;               // of each put that began a file, else 0
     private final int count;
     private final int window;
+    private final int batch;
     private final long fileBytes;
 
     Put(Args args) throws Exception {
@@ -35,12 +38,13 @@ final class Put implements Round {
         int threads = args.number("threads", 1);
         count = args.number("count", 100_000) / threads * threads;
         window = args.number("window", 0);
+        batch = args.number("batch", 0);
         fileBytes = (long) args.number("filemib", 1024) << 20;
         makers = new Maker[threads];
         nanos = new long[threads][args.flag("latency") ? count / threads : 0];
         rolls = new long[threads][1];
         for (int t = 0; t < threads; t++) {
-            makers[t] = new Maker(args.number("body", 128), args.number("queues", 4), (long) t << 32);
+            makers[t] = new Maker(args, (long) t << 32);
         }
     }
 
@@ -48,11 +52,12 @@ final class Put implements Round {
     public Result run() throws Exception {
         long cpu = SYSTEM.getProcessCpuTime();
         long start = System.nanoTime();
-        double seconds = window > 0 ? inFlight() : makers.length > 1 ? byThreads() : byOne();
+        double seconds = batch > 0 ? batches() : window > 0 ? inFlight() : makers.length > 1 ? byThreads() : byOne();
         Stores.waitDispatched(store);
         Map<String, Double> more = new TreeMap<>();
         more.put("dispatched_s", (System.nanoTime() - start) / 1e9);
         more.put("cpu_us", (SYSTEM.getProcessCpuTime() - cpu) / 1e3 / count);
+        more.put("queued", (double) Stores.queued(store));
         percentiles(more);
         store.flush();                          // so that no write-back of ours disturbs the other side's round
         return new Result(seconds, count, store.getMaxPhyOffset(), more);
@@ -61,6 +66,14 @@ final class Put implements Round {
     private double byOne() {
         long start = System.nanoTime();
         put(0, count);
+        return (System.nanoTime() - start) / 1e9;
+    }
+
+    private double batches() {
+        long start = System.nanoTime();
+        for (int i = 0; i < count; i += batch) {
+            Stores.demand(store.putMessages(makers[0].batch(batch)));
+        }
         return (System.nanoTime() - start) / 1e9;
     }
 

@@ -1,8 +1,15 @@
 package bench;
 
+import java.io.File;
+import java.io.IOException;
 import java.lang.reflect.Constructor;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.Locale;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageArrivingListener;
@@ -30,9 +37,20 @@ final class Stores {
         return c;
     }
 
+    /** BenchTopic, or as many as topics= says: BenchTopic-00000 and so on. */
+    static String[] topics(Args args) {
+        int n = args.number("topics", 1);
+        return n == 1 ? new String[] {TOPIC}
+            : IntStream.range(0, n).mapToObj(i -> String.format(Locale.ROOT, "%s-%05d", TOPIC, i)).toArray(String[]::new);
+    }
+
     /** Neither loaded nor started. */
     static DefaultMessageStore make(Args args) throws Exception {
-        MessageArrivingListener nobody = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
+        return make(args, (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { });
+    }
+
+    /** nobody: whom the dispatcher tells of each message. */
+    static DefaultMessageStore make(Args args, MessageArrivingListener nobody) throws Exception {
         BrokerStatsManager stats = new BrokerStatsManager("bench", true);
         MessageStoreConfig config = config(args);
         for (Constructor<?> k : DefaultMessageStore.class.getConstructors()) {
@@ -47,7 +65,10 @@ final class Stores {
     }
 
     static DefaultMessageStore start(Args args) throws Exception {
-        DefaultMessageStore store = make(args);
+        return start(make(args));
+    }
+
+    static DefaultMessageStore start(DefaultMessageStore store) throws Exception {
         if (!store.load()) {
             throw new IllegalStateException("load failed");
         }
@@ -63,6 +84,45 @@ final class Stores {
                 throw new IllegalStateException("dispatching takes longer than two minutes");
             }
             Thread.sleep(1);
+        }
+    }
+
+    /** How many messages all queues hold together. */
+    static long queued(DefaultMessageStore store) throws Exception {
+        long sum = 0;
+        for (var topic : store.getConsumeQueueTable().entrySet()) {
+            for (int queue : topic.getValue().keySet()) {
+                sum += store.getMaxOffsetInQueue(topic.getKey(), queue);
+            }
+        }
+        return sum;
+    }
+
+    /** Ends what a store that was loaded, but never started, runs; its maps and files go with the next collection. */
+    static void forget(DefaultMessageStore store) throws Exception {
+        store.getAllocateMappedFileService().shutdown();
+        collect();
+    }
+
+    /** Stops a store that was started, and unmaps its files. */
+    static void stop(DefaultMessageStore store) throws Exception {
+        store.shutdown();
+        collect();
+    }
+
+    private static void collect() throws InterruptedException {
+        for (int i = 0; i < 3; i++) {
+            System.gc();
+            Thread.sleep(50);                   // cleaners run in a thread of their own
+        }
+    }
+
+    static void delete(Path path) throws IOException {
+        if (!Files.exists(path)) {
+            return;
+        }
+        try (Stream<Path> all = Files.walk(path)) {
+            all.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
         }
     }
 
