@@ -31,6 +31,9 @@ _LEAST = {
     "max_transfer_count_on_message_in_disk": 1,
     "travel_cq_file_num_when_get_message": 1,
     "flush_least_pages_when_warm_maped_file": 1,
+    "max_hash_slot_num": 1,
+    "max_index_num": 2,
+    "mapped_file_size_consume_queue_ext": 64,
 }
 _MOST = {"max_message_size": _LARGEST - (1 << 16)}  # a record is up to 64 KiB longer
 _HOURS = re.compile(r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?\s*", re.ASCII)
@@ -156,6 +159,19 @@ class StoreConfig:
     default_topic_queue_nums = 8     queues of TBW102, which new topics take after: no more than that, and no more than
                                      the 4 that a producer asks for
 
+    The index, by which messages are found by key:
+
+    message_index_enable = True   write it
+    message_index_safe = False    recover from a point of the log that the index is durable up to, as well
+    max_hash_slot_num = 5000000   hash slots of a file
+    max_index_num = 20000000      keys of a file; a file has 40 + 4 * slots + 20 * keys bytes, at most 2147483647
+
+    Extensions of consume queues, which keep the store timestamp and a bit map of filters beside the tags code:
+
+    enable_consume_queue_ext = False               write them
+    mapped_file_size_consume_queue_ext = 50331648  bytes of a file
+    bit_map_length_consume_queue_ext = 64          bits of a bit map; nothing here fills one
+
     Raises ValueError that names the field, the value and what is allowed.
 
     >>> config = StoreConfig(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=64 << 20)
@@ -235,6 +251,15 @@ class StoreConfig:
     max_filter_message_size: int = 16_000
     travel_cq_file_num_when_get_message: int = 1
     offset_check_in_slave: bool = False
+
+    message_index_enable: bool = True
+    message_index_safe: bool = False
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 << 20
+    bit_map_length_consume_queue_ext: int = 64
 
     def __post_init__(self) -> None:
         for name in _DEFAULTS:

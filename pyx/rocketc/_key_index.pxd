@@ -15,8 +15,8 @@ ctypedef struct IndexCursor:
 
 cdef int32_t key_hash(int32_t java_hash) noexcept nogil     # of "topic#key", by rc_jhash -> what put and find take
 cdef int record_hashes(
-    const uint8_t* topic, int32_t topic_len, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys,
-    int32_t keys_len, int32_t* out, int room,
+    int32_t topic_hash, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys, int32_t keys_len,
+    int32_t* out, int room,
 ) noexcept nogil
 cdef void index_cursor(IndexCursor* cursor, bint java) noexcept nogil
 

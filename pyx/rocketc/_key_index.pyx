@@ -35,7 +35,7 @@ from rocketc._index_part cimport (
     slot_of,
     time_diff,
 )
-from rocketc._jhash cimport rc_jhash_from
+from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES, RC_INDEX_UNIT_BYTES
 from rocketc._service cimport (
     pthread_mutex_destroy,
@@ -89,21 +89,21 @@ cdef int32_t key_hash(int32_t java_hash) noexcept nogil:
 
 
 cdef int record_hashes(
-    const uint8_t* topic, int32_t topic_len, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys,
-    int32_t keys_len, int32_t* out, int room,
+    int32_t topic_hash, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys, int32_t keys_len,
+    int32_t* out, int room,
 ) noexcept nogil:
     """The hashes that a record is put by: its UNIQ_KEY, then each part of KEYS between single blanks that is not empty.
 
-    All texts as stored, in UTF-8; a length of 0 or less: there is none. Returns how many, or RC_NO_ROOM.
+    topic_hash  Java's hash of "topic#"
+    Texts as stored, in UTF-8; a length of 0 or less: there is none. Returns how many, or RC_NO_ROOM.
     """
-    cdef int32_t start = rc_jhash_from(rc_jhash_from(0, topic, <size_t>topic_len), b"#", 1)
     cdef const uint8_t* stop
     cdef size_t n
     cdef int count = 0
     if unique_key_len > 0:
         if count == room:
             return RC_NO_ROOM
-        out[count] = key_hash(rc_jhash_from(start, unique_key, <size_t>unique_key_len))
+        out[count] = key_hash(rc_jhash_from(topic_hash, unique_key, <size_t>unique_key_len))
         count += 1
     while keys_len > 0:
         stop = <const uint8_t*>memchr(keys, c" ", <size_t>keys_len)
@@ -111,7 +111,7 @@ cdef int record_hashes(
         if n > 0:
             if count == room:
                 return RC_NO_ROOM
-            out[count] = key_hash(rc_jhash_from(start, keys, n))
+            out[count] = key_hash(rc_jhash_from(topic_hash, keys, n))
             count += 1
         keys += n + 1
         keys_len -= <int32_t>n + 1
@@ -825,13 +825,13 @@ cdef class KeyIndex:
         Raises StoreIOError; then some of the keys may be in, and start_check(end_phy_offset) lets it be done again.
         """
         cdef int32_t hashes[1024]
-        cdef bytes topic_bytes = topic.encode("utf-8", "surrogatepass")
+        cdef bytes topic_bytes = f"{topic}#".encode("utf-8", "surrogatepass")
         cdef bytes unique_bytes = (unique_key or "").encode("utf-8", "surrogatepass")
         cdef bytes keys_bytes = (keys or "").encode("utf-8", "surrogatepass")
         cdef int i, rc, count
         self._check_open()
         count = record_hashes(
-            topic_bytes, <int32_t>len(topic_bytes), unique_bytes, <int32_t>len(unique_bytes), keys_bytes,
+            rc_jhash(topic_bytes, <size_t>len(topic_bytes)), unique_bytes, <int32_t>len(unique_bytes), keys_bytes,
             <int32_t>len(keys_bytes), hashes, 1024,
         )
         if count < 0:
@@ -854,7 +854,7 @@ cdef class KeyIndex:
         Raises CorruptRecordError where a chain is damaged, StoreIOError, ClosedError.
         """
         cdef bytes text = f"{topic}#{key}".encode("utf-8", "surrogatepass")
-        return self._find(key_hash(rc_jhash_from(0, text, <size_t>len(text))), begin, end, java)
+        return self._find(key_hash(rc_jhash(text, <size_t>len(text))), begin, end, java)
 
     def _find(self, int32_t hash, int64_t begin, int64_t end, bint java):
         cdef int64_t out[FOUND_ROOM]

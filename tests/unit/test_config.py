@@ -72,6 +72,13 @@ ROCKETMQ = [
     ("logicalDiskSpaceCleanForciblyThreshold", "logical_disk_space_clean_forcibly_threshold", 0.8),
     ("autoCreateTopicEnable", "auto_create_topic_enable", True),
     ("defaultTopicQueueNums", "default_topic_queue_nums", 8),
+    ("messageIndexEnable", "message_index_enable", True),
+    ("messageIndexSafe", "message_index_safe", False),
+    ("maxHashSlotNum", "max_hash_slot_num", 5000000),
+    ("maxIndexNum", "max_index_num", 20000000),
+    ("enableConsumeQueueExt", "enable_consume_queue_ext", False),
+    ("mappedFileSizeConsumeQueueExt", "mapped_file_size_consume_queue_ext", 50331648),
+    ("bitMapLengthConsumeQueueExt", "bit_map_length_consume_queue_ext", 64),
 ]
 OURS = {
     "store_host": ("127.0.0.1", 10911),
