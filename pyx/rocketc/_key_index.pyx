@@ -1,133 +1,46 @@
 # cython: language_level=3
 """The index of a running store: from the hash of a topic and key to the physical offsets of their records.
 
-A row of index files, each named by the time it was made. One thread puts, any may look up meanwhile; the row's mutex is
-held for a moment only. While a store opens, what there is is compared with the log (check_put): the file in doubt and
-those behind it are deleted, and built again from the log. Source: RocketMQ IndexService; store.md 6.6.
+While a store opens, what there is is compared with the log (check_put): the file in doubt and those behind it are
+deleted, and built again from the log. Source: RocketMQ IndexService; store.md 6.6.
 """
 import os
 import re
 
-from libc.errno cimport EBUSY, EEXIST, ENAMETOOLONG, ENOMEM
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
-from libc.stdio cimport snprintf
-from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memmove
+from libc.errno cimport EBUSY
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rocketc._atomic cimport rc_add_i64, rc_load_i64, rc_store_i64
-from rocketc._guard cimport install
+from rocketc._atomic cimport rc_load_i64
 from rocketc._index_part cimport (
     IndexPart,
     IndexUnit,
     part_check,
-    part_create,
     part_free,
     part_get,
     part_is_full,
     part_map,
     part_new,
-    part_put,
     part_read_header,
-    part_seal,
-    part_search,
-    part_sync,
     part_unmap,
-    slot_of,
     time_diff,
 )
-from rocketc._jhash cimport rc_jhash, rc_jhash_from
+from rocketc._index_row cimport IndexCursor, IndexRow, index_cursor, key_hash, record_hashes
+from rocketc._jhash cimport rc_jhash
 from rocketc._layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES, RC_INDEX_UNIT_BYTES
-from rocketc._service cimport (
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-    rc_clock_ms,
-)
-from rocketc._status cimport RC_BAD_CHAIN, RC_CLOSED, RC_FILE_CUT, RC_NO_ROOM, RC_OK, check, check_file, io_error
-from rocketc._vm cimport rc_sync_folder
+from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
+from rocketc._status cimport RC_BAD_CHAIN, RC_OK, check_file, io_error
 
-from rocketc._index_file import IndexFile, IndexHeader
-from rocketc.errors import ClosedError, CorruptRecordError, StoreIOError
-
-cdef extern from *:
-    """
-    #include <time.h>
-
-    /* RocketMQ's name of an index file that is made now: local time as yyyyMMddHHmmssSSS. */
-    static int64_t rc_index_name(int64_t ms)
-    {
-        time_t seconds = (time_t)(ms / 1000);
-        struct tm t;
-        if (localtime_r(&seconds, &t) == NULL)
-            return 0;
-        return ((((((int64_t)(t.tm_year + 1900) * 100 + t.tm_mon + 1) * 100 + t.tm_mday) * 100 + t.tm_hour) * 100 +
-                 t.tm_min) * 100 + t.tm_sec) * 1000 + ms % 1000;
-    }
-
-    static inline void rc_prefetch_for_writing(const void *p)
-    {
-        __builtin_prefetch(p, 1);
-    }
-    """
-    int64_t rc_index_name(int64_t ms) noexcept nogil
-    void rc_prefetch_for_writing(const void* p) noexcept nogil
+from rocketc._index_file import IndexFile
+from rocketc.errors import StoreIOError
 
 cdef enum:
-    PATH_BYTES = 4096
-    FOUND_ROOM = 64     # offsets that find() of Python asks for at a time
+    FOUND_ROOM = 64     # offsets that offsets() asks for at a time
     SEEN_ROOM = 64
-    ATTEMPTS = 1000     # names that are tried for a new file
 
 _NAME = re.compile(r"\d{1,18}")
-_ADVICE = "a byte of this file; it is built again from the log when the store is opened for writing"
 
 
-cdef int32_t key_hash(int32_t java_hash) noexcept nogil:
-    """RocketMQ's |hash|; -2**31 has none, and counts as 0."""
-    return java_hash if java_hash >= 0 else (-java_hash if java_hash > -INT32_MAX - 1 else 0)
-
-
-cdef int record_hashes(
-    int32_t topic_hash, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys, int32_t keys_len,
-    int32_t* out, int room,
-) noexcept nogil:
-    """The hashes that a record is put by: its UNIQ_KEY, then each part of KEYS between single blanks that is not empty.
-
-    topic_hash  Java's hash of "topic#"
-    Texts as stored, in UTF-8; a length of 0 or less: there is none. Returns how many, or RC_NO_ROOM.
-    """
-    cdef const uint8_t* stop
-    cdef size_t n
-    cdef int count = 0
-    if unique_key_len > 0:
-        if count == room:
-            return RC_NO_ROOM
-        out[count] = key_hash(rc_jhash_from(topic_hash, unique_key, <size_t>unique_key_len))
-        count += 1
-    while keys_len > 0:
-        stop = <const uint8_t*>memchr(keys, c" ", <size_t>keys_len)
-        n = <size_t>(stop - keys) if stop != NULL else <size_t>keys_len
-        if n > 0:
-            if count == room:
-                return RC_NO_ROOM
-            out[count] = key_hash(rc_jhash_from(topic_hash, keys, n))
-            count += 1
-        keys += n + 1
-        keys_len -= <int32_t>n + 1
-    return count
-
-
-cdef void index_cursor(IndexCursor* cursor, bint java) noexcept nogil:
-    """Begin at the newest file."""
-    cursor.file = INT64_MAX
-    cursor.unit = 0
-    cursor.java = java
-    cursor.last_timestamp = cursor.last_phy_offset = 0
-    cursor.damage = 0
-
-
-cdef class KeyIndex:
+cdef class KeyIndex(IndexRow):
     """The index of one store; load() reads what there is. Files are made when keys come.
 
     folder     str or os.PathLike
@@ -136,248 +49,10 @@ cdef class KeyIndex:
     read_only  another process writes: nothing is written or deleted here, refresh() follows it
     """
 
-    def __cinit__(self, folder, int64_t slots=5_000_000, int64_t units=20_000_000, *, bint read_only=False):
-        self.folder = os.fspath(folder)
-        if not 1 <= slots <= INT32_MAX:
-            raise ValueError(f"slots={slots}: from 1 to {INT32_MAX}")
-        if not 2 <= units <= INT32_MAX:
-            raise ValueError(f"units={units}: from 2 to {INT32_MAX}")
-        size = RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES + units * RC_INDEX_UNIT_BYTES
-        if size > INT32_MAX:
-            raise ValueError(f"slots={slots}, units={units}: a file of {size} bytes; RocketMQ maps up to {INT32_MAX}")
-        install()
-        check(pthread_mutex_init(&self._mutex, NULL))
-        self._ready = True
-        self.slots = slots
-        self.units = units
-        self.read_only = read_only
-        self.dropped = []
-        self._encoded = os.fsencode(self.folder)
-        self._folder = self._encoded
+    def __cinit__(self, *_args, **_fields):
+        self._checked_phy = -1
         self._amiss = []
-        self._clock = -1
-        self._checked_phy = self._unread = -1
-
-    def __dealloc__(self):
-        cdef int i
-        if self._ready:
-            for i in range(self._count):
-                part_free(self._parts[i])
-            free(self._parts)
-            pthread_mutex_destroy(&self._mutex)
-
-    # ------------------------------------------------------------------------------------ the row of files
-
-    cdef int _push(self, IndexPart* p) noexcept nogil:
-        """Take a file into the row, in the order of names; it belongs to the row then. RC_OK or ENOMEM."""
-        cdef IndexPart** parts
-        cdef int room, i, rc = RC_OK
-        pthread_mutex_lock(&self._mutex)
-        if self._count == self._room:
-            room = 2 * self._room + 16
-            parts = <IndexPart**>realloc(self._parts, <size_t>room * sizeof(IndexPart*))
-            if parts == NULL:
-                rc = ENOMEM
-            else:
-                self._parts = parts
-                self._room = room
-        if rc == RC_OK:
-            i = self._find_part(p.name) + 1
-            memmove(&self._parts[i + 1], &self._parts[i], <size_t>(self._count - i) * sizeof(IndexPart*))
-            self._parts[i] = p
-            self._count += 1
-        pthread_mutex_unlock(&self._mutex)
-        return rc
-
-    cdef int _find_part(self, int64_t name) noexcept nogil:
-        """The last file whose name is `name` or older, with the mutex held; -1: there is none."""
-        cdef int low = -1, high = self._count, middle
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._parts[middle].name <= name:
-                low = middle
-            else:
-                high = middle
-        return low
-
-    cdef IndexPart* _hold(self, int64_t name, bint exact, int* rc) noexcept nogil:
-        """Map and hold the last file whose name is `name`, or older unless exact; NULL: there is none, or *rc."""
-        cdef IndexPart* p = NULL
-        cdef int i
-        rc[0] = RC_OK
-        pthread_mutex_lock(&self._mutex)
-        if self._closed:
-            rc[0] = RC_CLOSED
-        else:
-            i = self._find_part(name)
-            if i >= 0 and (not exact or self._parts[i].name == name):
-                p = self._parts[i]
-                rc[0] = part_map(p, False)
-                if rc[0] == RC_OK and p.foreign:
-                    rc[0] = part_read_header(p)
-                if rc[0] == RC_OK:
-                    rc_add_i64(&p.holds, 1)
-                else:
-                    p = NULL
-        pthread_mutex_unlock(&self._mutex)
-        return p
-
-    cdef int _remove(self, int i) except -1:
-        """Delete file i and take it out of the row; 0 if somebody reads it."""
-        path = os.fsdecode(self._parts[i].path)
-        if not self._take_out(i):
-            return 0
-        self._unlink(path)
-        return 1
-
-    cdef bint _take_out(self, int i) noexcept:
-        """Take file i out of the row; False if somebody reads it."""
-        cdef IndexPart* p = self._parts[i]
-        pthread_mutex_lock(&self._mutex)
-        if rc_load_i64(&p.holds) > 1:       # no new ones without the mutex
-            pthread_mutex_unlock(&self._mutex)
-            return False
-        memmove(&self._parts[i], &self._parts[i + 1], <size_t>(self._count - 1 - i) * sizeof(IndexPart*))
-        self._count -= 1
-        pthread_mutex_unlock(&self._mutex)
-        if p == self._last:
-            self._last = NULL
-        part_free(p)
-        return True
-
-    def _unlink(self, path):
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise StoreIOError(error.errno, error.strerror, path) from None
-        check_file(rc_sync_folder(self._folder), self.folder)
-
-    cdef int _check_open(self) except -1:
-        if self._closed:
-            raise ClosedError(f"{self.folder}: the index is closed")
-        return 0
-
-    # ------------------------------------------------------------------------------------ put
-
-    cdef int put(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
-        """Add a key of a record, behind all others; one thread at a time.
-
-        key_hash  of key_hash(), 0 or more
-        Makes the next file when this one is full. Returns RC_OK, an errno (a full disk: try again), RC_FILE_CUT, or
-        RC_BAD_ARGUMENT; then nothing was added, and `error` keeps it until a put succeeds.
-        """
-        cdef int rc = RC_OK
-        if self._last == NULL or part_is_full(self._last):
-            rc = self._next_file()
-        if rc == RC_OK:
-            rc = part_put(self._last, key_hash, phy_offset, store_timestamp)
-        self.error = rc
-        return rc
-
-    cdef void prefetch(self, int32_t key_hash) noexcept nogil:
-        """Ask for the cache line of a slot that a put some records later needs. Of the thread that puts."""
-        if self._last != NULL and key_hash >= 0:
-            rc_prefetch_for_writing(slot_of(self._last, key_hash))
-
-    cdef int _next_file(self) noexcept nogil:
-        """Make the file behind the last one, named by the clock, and later than the last one's name."""
-        cdef char path[PATH_BYTES]
-        cdef IndexPart* before = NULL
-        cdef IndexPart* p
-        cdef int64_t name = rc_index_name(self._clock if self._clock >= 0 else rc_clock_ms())
-        cdef int n, _, rc = EEXIST
-        pthread_mutex_lock(&self._mutex)
-        if self._count > 0:
-            before = self._parts[self._count - 1]   # it stays: the last file is never deleted while somebody puts
-        pthread_mutex_unlock(&self._mutex)
-        if before != NULL and name <= before.name:
-            name = before.name + 1
-        for _ in range(ATTEMPTS):
-            n = snprintf(path, PATH_BYTES, b"%s/%017lld", self._folder, <long long>name)
-            if n < 0 or n >= PATH_BYTES:
-                return ENAMETOOLONG
-            p = part_new(path, name, self.slots, self.units)
-            if p == NULL:
-                return ENOMEM
-            rc = part_create(p, self._folder, before)
-            if rc == RC_OK:
-                rc = self._push(p)
-            if rc == RC_OK:
-                if before != NULL:
-                    part_seal(before)
-                self._last = p
-                rc_store_i64(&self._names, 1)
-                return RC_OK
-            part_free(p)
-            if rc != EEXIST:
-                return rc
-            name += 1
-        return rc
-
-    cdef int64_t end_phy(self) noexcept nogil:
-        """Physical offset of the last record with a key, -1: none."""
-        cdef int64_t end = -1
-        cdef IndexPart* p
-        pthread_mutex_lock(&self._mutex)
-        if self._count > 0:
-            p = self._parts[self._count - 1]
-            if rc_load_i64(&p.count) > 1 or self._count > 1:
-                end = rc_load_i64(&p.end_phy)
-        pthread_mutex_unlock(&self._mutex)
-        return end
-
-    # ------------------------------------------------------------------------------------ find
-
-    cdef int find(
-        self, int32_t key_hash, int64_t begin, int64_t end, int64_t* out, int room, IndexCursor* cursor,
-    ) noexcept nogil:
-        """Physical offsets of records whose key has this hash, newest first; from any thread, also while others put.
-
-        begin, end  ms, both included; see part_search for how exact they are
-        out         room of them
-        cursor      of index_cursor(); call again with it for more. It is at its end once it returns less than room
-        Returns how many, or a code: RC_BAD_CHAIN (cursor.file and cursor.damage say where), RC_FILE_CUT, RC_CLOSED, or
-        -errno of a file that can't be mapped.
-        """
-        cdef IndexPart* p
-        cdef int64_t name
-        cdef int found = 0, n, rc
-        cdef bint is_last
-        if key_hash < 0:
-            cursor.file = -1
-        if self._unread >= 0 and cursor.file >= 0:
-            cursor.file = self._unread
-            cursor.damage = 0
-            return RC_BAD_CHAIN
-        while found < room and cursor.file >= 0:
-            p = self._hold(cursor.file, cursor.unit != 0, &rc)
-            if p == NULL:
-                if rc != RC_OK:
-                    return -rc if rc > 0 else rc
-                if cursor.unit == 0:
-                    cursor.file = -1
-                    break
-                cursor.unit = 0     # the file was deleted meanwhile; the next older ones, too
-                cursor.file -= 1
-                continue
-            name = p.name
-            if cursor.file == INT64_MAX:
-                cursor.last_timestamp = rc_load_i64(&p.end_timestamp)
-                cursor.last_phy_offset = rc_load_i64(&p.end_phy)
-            cursor.file = name
-            n = part_search(
-                p, key_hash, begin, end, cursor.java, out + found, room - found, &cursor.unit, &cursor.damage,
-            )
-            is_last = cursor.java and rc_load_i64(&p.begin_timestamp) < begin
-            rc_add_i64(&p.holds, -1)
-            if n < 0:
-                return n
-            found += n
-            if cursor.unit == 0:
-                cursor.file = -1 if is_last else name - 1
-        return found
+        self.dropped = []
 
     # ------------------------------------------------------------------------------------ comparing with the log
 
@@ -419,7 +94,7 @@ cdef class KeyIndex:
         """Whether there are units that were not compared; else check_put() is put()."""
         return self._at != NULL
 
-    cdef int check_put(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
+    cdef int check_put(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
         """put(), unless the next unit is this one already: the log says that it has to be.
 
         Returns RC_BAD_CHAIN if that unit says something else: `doubt` tells what, repair() goes on. Else as put().
@@ -438,12 +113,12 @@ cdef class KeyIndex:
             self._seen_count = 0
             self._checked_phy = phy_offset
         if self._seen_count < SEEN_ROOM:
-            self._seen[self._seen_count] = key_hash
+            self._seen[self._seen_count] = hashed
         self._seen_count += 1
         p = self._at
         if p == NULL:
-            return self.put(key_hash, phy_offset, store_timestamp)
-        rc = self._fits(key_hash, phy_offset, store_timestamp)
+            return self.put(hashed, phy_offset, store_timestamp)
+        rc = self._fits(hashed, phy_offset, store_timestamp)
         if rc != RC_OK:
             return rc
         if store_timestamp < p.low:
@@ -478,21 +153,21 @@ cdef class KeyIndex:
         if self._at != NULL and part_map(self._at, False) != RC_OK:
             self._at.cut = 1
 
-    cdef bint _is_repeated(self, int32_t key_hash) noexcept nogil:
+    cdef bint _is_repeated(self, int32_t hashed) noexcept nogil:
         cdef int i
         for i in range(min(self._seen_count, SEEN_ROOM)):
-            if self._seen[i] == key_hash:
+            if self._seen[i] == hashed:
                 return True
         return self._seen_count > SEEN_ROOM
 
-    cdef int _fits(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
+    cdef int _fits(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
         """Compare the next unit, and at the ends of a file its header; RC_OK, or RC_BAD_CHAIN and a doubt."""
         cdef IndexUnit u
         cdef IndexPart* p = self._at
         cdef int i
         if p.base == NULL or not part_get(p, self._unit, &u):
             return self._doubt(phy_offset)
-        if u.key_hash != key_hash or u.phy_offset != phy_offset:
+        if u.key_hash != hashed or u.phy_offset != phy_offset:
             return self._doubt(phy_offset)
         if self._unit > 1:
             if u.time_diff != time_diff(p.begin_timestamp, store_timestamp):
@@ -536,6 +211,7 @@ cdef class KeyIndex:
             names.append(self._at.name)
         self._at = NULL
         self._doubted = False
+        self._unread = -1
         self._amiss.clear()
         if names:
             self._destroy_from(min(names))
@@ -596,19 +272,19 @@ cdef class KeyIndex:
             except OSError as error:
                 raise StoreIOError(error.errno, error.strerror, self.folder) from None
         for name, path in self._list():
-            what = self._take(name, path, not clean)
+            what = self._take(name, path)
             if what is not None:
-                amiss.append(f"{path}: {what}")
-                self._amiss.append(name)
+                amiss.append((name, f"{path}: {what}"))
         if not clean and not self.read_only:
-            self._drop(index_msg_timestamp)
+            amiss = self._drop(index_msg_timestamp, amiss)
+        self._amiss.extend(name for name, _ in amiss)
         if self._amiss:
             self._unread = min(self._amiss)
         elif self._count > 0:
             self._open_last()
         if self._count > 0 and clean:
             self._full_timestamp = self._end_of_full()
-        return amiss
+        return [what for _, what in amiss]
 
     cdef int64_t _end_of_full(self):
         cdef int i
@@ -617,22 +293,32 @@ cdef class KeyIndex:
                 return self._parts[i].end_timestamp
         return 0
 
-    def _drop(self, int64_t index_msg_timestamp):
-        """RocketMQ's rule after an unclean exit: what is newer than the checkpoint is not known to be whole."""
+    def _drop(self, int64_t index_msg_timestamp, list amiss):
+        """RocketMQ's rule after an unclean exit: what is newer than the checkpoint is not known to be whole.
+
+        Returns what is still amiss then.
+        """
         cdef int i
+        cdef IndexPart* p
         for i in range(self._count):
-            if self._parts[i].end_timestamp > index_msg_timestamp:
-                name = self._parts[i].name
+            p = self._parts[i]
+            if p.end_timestamp > index_msg_timestamp:
+                name = p.name
                 self.dropped = [path for number, path in self._list() if number >= name]
                 self._destroy_from(name)
-                self._amiss[:] = [number for number in self._amiss if number < name]
-                break
+                return [(number, what) for number, what in amiss if number < name]
+        if self._count > 0 and not part_is_full(self._parts[self._count - 1]):
+            # What a killed process had begun to put may be there, and not be counted.
+            what = self._check_part(self._parts[self._count - 1])
+            if what is not None:
+                amiss.append((self._parts[self._count - 1].name, what))
+        return amiss
 
-    def _take(self, int64_t name, str path, bint deep):
+    def _take(self, int64_t name, str path):
         """Take a file into the row; None, or what is amiss with it."""
         cdef IndexPart* p
         cdef IndexPart* before = self._parts[self._count - 1] if self._count > 0 else NULL
-        cdef int64_t slots = self.slots, units = self.units, size = os.path.getsize(path), damage = 0
+        cdef int64_t slots = self.slots, units = self.units, size = os.path.getsize(path)
         cdef int rc
         wanted = RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES + units * RC_INDEX_UNIT_BYTES
         if size != wanted and self.read_only:
@@ -656,9 +342,6 @@ cdef class KeyIndex:
             part_free(p)
             raise io_error(rc, path)
         what = what_is_amiss(p, before)
-        if what is None and deep and not part_is_full(p):
-            if part_check(p, &damage) != RC_OK:
-                what = f"bad_chain at byte {damage}"
         if what is not None:
             part_free(p)
             return what
@@ -683,7 +366,7 @@ cdef class KeyIndex:
         for name, path in found:
             if name not in known:
                 try:
-                    what = self._take(name, path, False)
+                    what = self._take(name, path)
                 except (OSError, ValueError):   # it is being made, or has just been deleted
                     continue
                 if what is not None:
@@ -691,47 +374,6 @@ cdef class KeyIndex:
         self._unread = min(self._amiss, default=-1)
 
     # ------------------------------------------------------------------------------------ flush, expire, close
-
-    cdef int flush_files(self, bint active, int64_t* timestamp) noexcept nogil:
-        """Make durable what was put; one thread at a time, any.
-
-        active     the file that is written to as well, not full ones only
-        timestamp  out: ms, the end of the newest full file, for the checkpoint (indexMsgTimestamp); 0: there is none
-        Returns RC_OK or an errno, and the same again from then on: a failed sync can't be made good.
-        """
-        cdef IndexPart* p
-        cdef int64_t name = -1
-        cdef int i, rc = RC_OK
-        cdef bint full
-        timestamp[0] = self._full_timestamp
-        if self._lost != RC_OK:
-            return self._lost
-        while rc == RC_OK:
-            p = NULL
-            pthread_mutex_lock(&self._mutex)
-            i = self._find_part(name) + 1
-            while i < self._count and rc_load_i64(&self._parts[i].dirty) == 0:
-                i += 1
-            if i < self._count:
-                p = self._parts[i]
-                rc_add_i64(&p.holds, 1)
-            pthread_mutex_unlock(&self._mutex)
-            if p == NULL:
-                break
-            name = p.name
-            full = rc_load_i64(&p.count) >= p.units
-            if full or active:
-                rc_store_i64(&p.dirty, 0)
-                rc = part_sync(p)
-                if rc == RC_OK and full:
-                    self._full_timestamp = rc_load_i64(&p.end_timestamp)
-            rc_add_i64(&p.holds, -1)
-        if rc == RC_OK and rc_load_i64(&self._names) != 0:
-            rc_store_i64(&self._names, 0)
-            rc = rc_sync_folder(self._folder)
-        self._lost = rc
-        timestamp[0] = self._full_timestamp
-        return rc
 
     def flush(self, bint active=True):
         """flush_files(): returns the time for the checkpoint, 0: there is none yet. Raises StoreIOError."""
@@ -776,26 +418,6 @@ cdef class KeyIndex:
         pthread_mutex_unlock(&self._mutex)
 
     # ------------------------------------------------------------------------------------ Python
-
-    @property
-    def files(self):
-        """The paths, oldest first."""
-        return [path for path, _ in self.headers()]
-
-    def headers(self):
-        """(path, IndexHeader) of each file, oldest first."""
-        cdef int i
-        cdef IndexPart* p
-        cdef list out = []
-        pthread_mutex_lock(&self._mutex)
-        for i in range(self._count):
-            p = self._parts[i]
-            out.append((
-                os.fsdecode(p.path),
-                IndexHeader(p.begin_timestamp, p.end_timestamp, p.begin_phy, p.end_phy, p.used_slots, p.count),
-            ))
-        pthread_mutex_unlock(&self._mutex)
-        return out
 
     @property
     def end_phy_offset(self):
@@ -869,49 +491,36 @@ cdef class KeyIndex:
             for i in range(n):
                 yield out[i]
 
-    cdef object failure(self, int rc, IndexCursor* cursor):
-        """The exception for a code of find()."""
-        if rc == RC_CLOSED:
-            return ClosedError(f"{self.folder}: the index is closed")
-        path = self.folder
-        for file, _ in self.headers():
-            if int(os.path.basename(file)) == cursor.file:
-                path = file
-        if rc == RC_BAD_CHAIN:
-            if cursor.file == self._unread:
-                path = os.path.join(self.folder, f"{cursor.file:017d}")
-            return CorruptRecordError(path, cursor.damage, "bad_chain", _ADVICE)
-        return io_error(rc if rc == RC_FILE_CUT else -rc, path)
-
     def check(self):
-        """Read all files, all of them: texts of what does not agree within one. Nobody may be putting."""
-        cdef int64_t damage = 0
-        cdef IndexPart* p
-        cdef int rc
-        cdef int64_t name = -1
+        """Read all of each file: texts of what does not agree within one; then repair() is due. Nobody may put."""
+        cdef int i
         cdef list out = []
         self._check_open()
-        for path, _ in self.headers():
-            name = int(os.path.basename(path))
-            p = self._hold(name, True, &rc)
-            if p == NULL:
-                raise io_error(rc, path)
-            with nogil:
-                rc = part_check(p, &damage)
-            rc_add_i64(&p.holds, -1)
-            if rc == RC_BAD_CHAIN:
-                out.append(f"{path}: bad_chain at byte {damage}")
-                self._amiss.append(name)
-            else:
-                check_file(rc, path)
+        for i in range(self._count):
+            what = self._check_part(self._parts[i])
+            if what is not None:
+                out.append(what)
+                self._amiss.append(self._parts[i].name)
         return out
+
+    cdef object _check_part(self, IndexPart* p):
+        """What does not agree within a file, a text that names it, or None."""
+        cdef int64_t damage = 0
+        cdef int rc
+        path = os.fsdecode(p.path)
+        check_file(part_map(p, False), path)
+        with nogil:
+            rc = part_check(p, &damage)
+        if rc == RC_BAD_CHAIN:
+            return f"{path}: bad_chain at byte {damage}"
+        check_file(rc, path)
+        return None
 
     def _hook(self, name, value):
         """Tests: "clock" in ms names the files that are made."""
         if name != "clock":
             raise ValueError(name)
         self._clock = value
-
 
 cdef object what_is_amiss(IndexPart* p, const IndexPart* before):
     """What is wrong with a file's header, by its first and last unit and the file before it; None: nothing."""
