@@ -3,6 +3,7 @@ package bench;
 import java.io.File;
 import java.io.IOException;
 import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Comparator;
@@ -12,6 +13,7 @@ import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MappedFileQueue;
 import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.FlushDiskType;
@@ -98,23 +100,39 @@ final class Stores {
         return sum;
     }
 
-    /** Ends what a store that was loaded, but never started, runs; its maps and files go with the next collection. */
+    /** Ends what a store that was loaded, but never started, runs; its files are unmapped. */
     static void forget(DefaultMessageStore store) throws Exception {
         store.getAllocateMappedFileService().shutdown();
-        collect();
+        unmap(store);
     }
 
-    /** Stops a store that was started, and unmaps its files. */
+    /** Stops a store that was started; its files are unmapped. */
     static void stop(DefaultMessageStore store) throws Exception {
         store.shutdown();
-        collect();
+        unmap(store);
     }
 
-    private static void collect() throws InterruptedException {
-        for (int i = 0; i < 3; i++) {
-            System.gc();
-            Thread.sleep(50);                   // cleaners run in a thread of their own
+    /** RocketMQ leaves that to the garbage collector. */
+    private static void unmap(DefaultMessageStore store) throws Exception {
+        filesOf(store.getCommitLog()).shutdown(0);
+        for (var topic : store.getConsumeQueueTable().values()) {
+            for (Object queue : topic.values()) {
+                filesOf(queue).shutdown(0);
+            }
         }
+        System.gc();
+    }
+
+    private static MappedFileQueue filesOf(Object owner) throws Exception {
+        for (Class<?> c = owner.getClass(); c != null; c = c.getSuperclass()) {
+            for (Field field : c.getDeclaredFields()) {
+                if (MappedFileQueue.class.isAssignableFrom(field.getType())) {
+                    field.setAccessible(true);
+                    return (MappedFileQueue) field.get(owner);
+                }
+            }
+        }
+        throw new IllegalStateException(owner.getClass() + " has no files");
     }
 
     static void delete(Path path) throws IOException {
