@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,12 @@ from typing import Any, Protocol
 from rocketc.config import StoreConfig
 from rocketc.derived_files import DerivedFile, derived_bytes, files_before
 from rocketc.disk_use import DiskUse, Levels, LookAt, look
+from rocketc.errors import StoreIOError
 from rocketc.kept_table import Clock, now_ms
 
 _log = logging.getLogger("rocketc.cleaning")
 
+_NAME = re.compile(r"[0-9]{20}")
 MANUAL_RUNS = 20  # so many runs does a request last
 _HOUR = 3_600_000  # ms
 
@@ -50,8 +53,47 @@ class LogFiles(Protocol):
     def delete_expired(self, expired_ms: int, now_ms: int, *, immediately: bool = False, batch: int = 10) -> int: ...
 
 
-class Expiring(Protocol):
-    """A consume queue, or the index: it deletes files that tell only of what is before a physical offset."""
+class LogOnDisk:
+    """The files of a log that nobody here has open, for a plan; those that are made ready and not written are left out.
+
+    folders  where they are
+
+    >>> import tempfile
+    >>> LogOnDisk([tempfile.mkdtemp()]).files
+    []
+    """
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        found = []
+        for folder in folders:
+            try:
+                names = os.listdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreIOError(error.errno, error.strerror, folder) from None
+            found += [os.path.join(folder, name) for name in names if _NAME.fullmatch(name)]
+        self.files = sorted(found, key=_start)
+        while len(self.files) > 1 and not _is_written(self.files[-1]):
+            self.files.pop()
+
+    def delete_expired(self, expired_ms: int, now_ms: int, *, immediately: bool = False, batch: int = 10) -> int:
+        """Nothing is deleted here."""
+        return 0
+
+
+class Queues(Protocol):
+    """The consume queues; they delete files that tell only of what is before a physical offset, ConsumeQueues as well.
+
+    pause() is called behind each queue that lost files, and ends it if it returns what is true; returns how many files
+    each queue lost.
+    """
+
+    def delete_expired(self, min_phy: int, /, pause: Callable[[], object]) -> dict[str, int]: ...
+
+
+class Index(Protocol):
+    """The key index; it deletes such files too, and returns how many. KeyIndex is one."""
 
     def delete_expired(self, min_phy: int, /) -> int: ...
 
@@ -69,18 +111,20 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file of the log that stays, and with it all behind it."""
+    """The first file of the log that stays, and with it all behind it. `files`: how many these are."""
 
     path: str
     size: int
     age: int
     why: str
+    files: int = 1
 
 
 @dataclass
 class CleanReport:
     """What a run did, or would do.
 
+    now             ms: when that was
     because         why there is something to delete at all, in words; empty: there is not
     at_once         files go whether expired or not
     deleted         the files, in the order in which they go
@@ -92,6 +136,7 @@ class CleanReport:
     dry             nothing was really deleted
     """
 
+    now: int = 0
     because: list[str] = field(default_factory=list)
     at_once: bool = False
     deleted: list[Cleaned] = field(default_factory=list)
@@ -115,6 +160,7 @@ class CleanReport:
     def to_dict(self) -> dict[str, Any]:
         """The report for JSON."""
         return {
+            "now": self.now,
             "because": self.because,
             "atOnce": self.at_once,
             "deleted": [vars(one) for one in self.deleted],
@@ -132,7 +178,7 @@ class Cleaner:
 
     log         its log files
     config      deleteWhen, fileReservedTime and the levels of disk use
-    queues      gives the consume queues, None: there are none
+    queues      its consume queues, None: there are none
     index       the key index, None: there is none
     root        the store's root
     clock       ms since 1970
@@ -156,8 +202,8 @@ class Cleaner:
         config: StoreConfig,
         *,
         root: str | os.PathLike[str],
-        queues: Callable[[], Iterable[Expiring]] | None = None,
-        index: Expiring | None = None,
+        queues: Queues | None = None,
+        index: Index | None = None,
         clock: Clock = now_ms,
         statvfs: LookAt = os.statvfs,
         pause: Callable[[float], object] = time.sleep,
@@ -202,7 +248,8 @@ class Cleaner:
         if report.because:
             report.deleted, report.kept = files
         elif files[0]:
-            report.kept = _kept(files[0][0], f"it is not {self._config.delete_when} o'clock, and the disk is not full")
+            why = f"it is not {self._config.delete_when} o'clock, and the disk is not full"
+            report.kept = _kept(files[0][0], why, len(self._log.files))
         else:
             report.kept = files[1]
         if report.kept is not None:
@@ -236,7 +283,7 @@ class Cleaner:
         if report.because:
             self._clean_log(now, report, expired_ms)
         else:
-            report.kept = _first_kept(*self._candidates(now, False, expired_ms))
+            report.kept = self._first_kept(now, expired_ms)
         self._retry(now, report)
         files = self._log.files
         report.min_phy_offset = _start(files[0]) if files else -1
@@ -281,6 +328,7 @@ class Cleaner:
         if asked or self._asked > 0:
             because.append("it was asked for")
         return CleanReport(
+            now,
             because,
             at_once=disks.at_once and self._config.clean_file_forcibly_enable,
             disks=disks.shares,
@@ -298,30 +346,37 @@ class Cleaner:
             try:
                 info = os.stat(path)
             except OSError as error:
-                return going, Kept(path, 0, 0, f"{error.strerror}")
+                return going, Kept(path, 0, 0, f"{error.strerror}", len(files) - number)
             age = now - info.st_mtime_ns // 1_000_000
             why = None
             if number == len(files) - 1:
                 why = "it is the last one"
             elif not at_once and age < limit:
-                why = f"it was changed {_time(age)} ago, and {_time(limit)} are to pass"
+                why = f"it is younger than {_time(limit)}"
             elif len(going) == self._config.delete_file_batch_max:
-                why = f"a run deletes {len(going)} files; the next one is in {self._config.clean_resource_interval} ms"
+                why = f"a run deletes {len(going)} files at most"
             if why is not None:
-                return going, Kept(path, info.st_size, age, why)
-            old = f"it was not changed for {_time(age)}"
-            going.append(Cleaned("commitlog", path, info.st_size, age, old if age >= limit else "the disk is full"))
+                return going, Kept(path, info.st_size, age, why, len(files) - number)
+            old = f"older than {_time(limit)}"
+            going.append(Cleaned("commitlog", path, info.st_size, age, old if age >= limit else "disk full"))
         return going, None
+
+    def _first_kept(self, now: int, expired_ms: int | None) -> Kept | None:
+        """The first file of the log, where there is no reason to delete any."""
+        going, kept = self._candidates(now, False, expired_ms)
+        if not going:
+            return kept
+        return _kept(going[0], "there is no reason to delete anything now", len(self._log.files))
 
     def _clean_log(self, now: int, report: CleanReport, expired_ms: int | None) -> None:
         going, report.kept = self._candidates(now, report.at_once, expired_ms)
         limit = self._config.file_reserved_time * _HOUR if expired_ms is None else expired_ms
         for number, one in enumerate(going):
             if number and self._pause(self._config.delete_commit_log_files_interval / 1000):
-                report.kept = _kept(one, "the store is being closed")
+                report.kept = _kept(one, "the store is being closed", len(self._log.files))
                 return
             if self._log.delete_expired(limit, now, immediately=report.at_once, batch=1) == 0:
-                report.kept = _kept(one, "it is in use, or in a read-only folder")
+                report.kept = _kept(one, "it is in use, or in a read-only folder", len(self._log.files))
                 if self._hanged != one.path:
                     self._hanged, self._hanged_since, self._retried = one.path, now, now
                 break
@@ -345,8 +400,8 @@ class Cleaner:
         info = os.stat(path)
         if self._log.delete_expired(0, now, immediately=True, batch=1) == 1:
             age = now - info.st_mtime_ns // 1_000_000
-            report.deleted.append(Cleaned("commitlog", path, info.st_size, age, "it is no longer in use"))
-            report.kept = _first_kept(*self._candidates(now, False, None))
+            report.deleted.append(Cleaned("commitlog", path, info.st_size, age, "no longer in use"))
+            report.kept = self._first_kept(now, None)
             self._hanged = None
             _log.info("%s deleted: it is no longer in use", path)
         elif now - self._hanged_since >= config.destroy_maped_file_interval_forcibly:
@@ -359,14 +414,18 @@ class Cleaner:
         if start <= self._cleaned_up_to:
             return
         expected = list(files_before(self._root, start)) if detailed else []
-        for queue in self._queues() if self._queues is not None else ():
-            count = queue.delete_expired(start)
-            report.derived += count
-            if count and self._pause(self._config.delete_consume_queue_files_interval / 1000):
-                return
-        if self._index is not None:
-            report.derived += self._index.delete_expired(start)
-        self._cleaned_up_to = start
+        stopped = []
+
+        def pause() -> bool:
+            stopped.append(self._pause(self._config.delete_consume_queue_files_interval / 1000))
+            return bool(stopped[-1])
+
+        if self._queues is not None:
+            report.derived += sum(self._queues.delete_expired(start, pause).values())
+        if not any(stopped):
+            if self._index is not None:
+                report.derived += self._index.delete_expired(start)
+            self._cleaned_up_to = start
         report.deleted += [_cleaned(one) for one in expected if not os.path.exists(one.path)]
 
 
@@ -407,25 +466,31 @@ def unused_topics(topics: Iterable[str], retain: Iterable[str]) -> list[str]:
     ]
 
 
+def _is_written(path: str) -> bool:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return any(file.read(8))  # the size and the magic code of its first record
+    except OSError:
+        return True
+
+
 def _start(path: str) -> int:
     return int(os.path.basename(path))
 
 
-def _kept(one: Cleaned, why: str) -> Kept:
-    return Kept(one.path, one.size, one.age, why)
-
-
-def _first_kept(going: Sequence[Cleaned], kept: Kept | None) -> Kept | None:
-    return _kept(going[0], "there is no reason to delete anything now") if going else kept
+def _kept(one: Cleaned, why: str, files: int) -> Kept:
+    return Kept(one.path, one.size, one.age, why, files)
 
 
 def _cleaned(one: DerivedFile) -> Cleaned:
-    return Cleaned(one.kind, one.path, one.size, -1, "the log no longer has what it tells of")
+    return Cleaned(one.kind, one.path, one.size, -1, "follows")
 
 
 def _time(ms: int) -> str:
+    if ms % _HOUR == 0 and ms < 7 * 24 * _HOUR:
+        return f"{ms // _HOUR} h"
     for unit, name in ((24 * _HOUR, "d"), (_HOUR, "h"), (60_000, "min"), (1000, "s")):
-        if abs(ms) >= 2 * unit:
+        if ms >= 2 * unit:
             return f"{ms // unit} {name}"
     return f"{ms} ms"
 

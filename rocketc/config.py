@@ -23,7 +23,6 @@ _LEAST = {
     "topic_queue_lock_num": 1,
     "default_topic_queue_nums": 1,
     "delete_file_batch_max": 1,
-    "clean_resource_interval": 1,
     "replicas_per_disk_partition": 1,
     "max_message_size": 10,
     "transient_store_pool_size": 1,
@@ -140,7 +139,7 @@ class StoreConfig:
     delete_when = "04"                                 hours of the day, local time, by `;`: expired log files go then
     file_reserved_time = 72                            hours after its last change until a log file is expired
     delete_file_batch_max = 10                         log files that a run deletes
-    clean_resource_interval = 10000                    ms between two runs; the first is after 60 s
+    clean_resource_interval = 10000                    ms between two runs, the first after 60 s; 0: no runs
     delete_commit_log_files_interval = 100             ms between two log files that are deleted
     delete_consume_queue_files_interval = 100          ms behind a consume queue that lost files
     redelete_hanged_file_interval = 120000             ms until a file that was in use is tried again

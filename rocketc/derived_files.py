@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _OFFSET = struct.Struct(">q")
 _UNITS = {"consumequeue": 20, "batchconsumequeue": 46}  # bytes of a unit; it begins with its physical offset
+_LOST = 0x7FFFFFFF  # with a physical offset of 0: the size in a unit that stands for none
 _END_AT = 24  # of an index file: the physical offset of its last key's message
 _QUEUES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
@@ -36,7 +37,7 @@ def files_before(root: str | os.PathLike[str], phy_offset: int) -> Iterator[Deri
     for kind, unit in _UNITS.items():
         for folder in _queue_folders(root, kind):
             for path, size in _files(folder)[:-1]:
-                at = _number(path, size - unit)
+                at = _last(path, size, unit)
                 if at is None or at >= phy_offset:
                     break
                 yield DerivedFile(kind, path, size)
@@ -84,6 +85,15 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
+
+
+def _last(path: str, size: int, unit: int) -> int | None:
+    """The physical offset of a file's last unit that stands for a record; -1 if there is none, None if it is cut."""
+    for pos in range(size - unit, -1, -unit):
+        at = _number(path, pos)
+        if at != 0 or pos == 0 or _number(path, pos + 4) != _LOST:
+            return at
+    return None if size < unit else -1
 
 
 def _number(path: str, pos: int) -> int | None:

@@ -364,8 +364,11 @@ cdef class ConsumeQueues:
             i += 1
         return rc
 
-    def delete_expired(self, int64_t min_phy_offset):
-        """Delete files whose records are all gone, and let queues begin behind; returns {folder: how many}."""
+    def delete_expired(self, int64_t min_phy_offset, pause=None):
+        """Delete files whose records are all gone, and let queues begin behind; returns {folder: how many}.
+
+        pause  called behind each queue that lost files; what it returns, if true, ends it
+        """
         cdef ConsumeQueue* q
         cdef dict found = {}
         cdef int i, deleted
@@ -376,6 +379,8 @@ cdef class ConsumeQueues:
                 check_file(cq_delete_expired(q, min_phy_offset, &deleted), _name(q))
                 if deleted:
                     found[_name(q)] = deleted
+                    if pause is not None and pause():
+                        break
         return found
 
     def unmap(self):

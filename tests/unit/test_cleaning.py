@@ -37,7 +37,7 @@ class Setting:
         self.log.load()
         self.config = StoreConfig(**{"file_reserved_time": 1, **fields})
         self.cleaner = Cleaner(
-            self.log, self.config, root=root, queues=lambda: self.queues, index=None, clock=lambda: self.now,
+            self.log, self.config, root=root, queues=self, index=None, clock=lambda: self.now,
             statvfs=self.statvfs, pause=self.pauses.append, on_full=lambda *flags: self.flags.append(flags),
         )  # fmt: skip
 
@@ -45,6 +45,16 @@ class Setting:
         for number, hours in enumerate(ages):
             changed = (NOON - int(hours * HOUR)) * 1_000_000
             os.utime(self.root / "commitlog" / f"{number * SIZE:020d}", ns=(changed, changed))
+
+    def delete_expired(self, min_phy, pause):
+        """What ConsumeQueues does."""
+        found = {}
+        for number, queue in enumerate(self.queues):
+            if count := queue.delete_expired(min_phy):
+                found[str(number)] = count
+                if pause():
+                    break
+        return found
 
     def statvfs(self, path):
         used = self.use["queues" if path.endswith("consumequeue") else "log"]
@@ -95,7 +105,7 @@ def test_at_the_hours_of_delete_when_expired_files_go(setting, when):
 def test_even_when_the_time_is_up_only_expired_files_go(setting):
     s = setting([2, 2, 0, 2, 0], delete_when="12")
     assert s.deleted() == [0, 1]  # the first one that is not ends it
-    assert s.run().kept.why == "it was changed 0 ms ago, and 60 min are to pass"
+    assert s.run().kept.why == "it is younger than 1 h"
 
 
 def test_a_file_is_expired_when_its_hours_have_passed(setting):
@@ -140,7 +150,7 @@ def test_the_most_a_run_deletes_can_be_set(setting):
     s = setting([2] * 15, delete_when="12", delete_file_batch_max=3)
     report = s.run()
     assert report.log_files == 3 and report.size == 3 * SIZE
-    assert report.kept.why == "a run deletes 3 files; the next one is in 10000 ms"
+    assert report.kept.why == "a run deletes 3 files at most"
 
 
 def test_the_last_file_never_goes(setting):
@@ -295,7 +305,7 @@ def test_a_file_that_was_in_use_is_tried_again_at_any_hour(setting, caplog):
     view.release()
     s.now += 1
     report = s.run()
-    assert [(one.path[-3:], one.why) for one in report.deleted] == [("000", "it is no longer in use")]
+    assert [(one.path[-3:], one.why) for one in report.deleted] == [("000", "no longer in use")]
     assert report.min_phy_offset == SIZE
     s.now += 10 * HOUR
     assert s.run().deleted == []  # only that file
@@ -480,3 +490,9 @@ def test_unused_topics_are_neither_retained_nor_rocketmqs_own_nor_light():
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"])
 def test_system_topics(topic):
     assert is_system_topic(topic) and not is_system_topic(f"my_{topic}")
+
+
+def test_how_long_limits_are_said(setting):
+    s = setting([0, 0])
+    for ms, said in ((HOUR, "1 h"), (72 * HOUR, "72 h"), (168 * HOUR, "7 d"), (90 * 60_000, "90 min"), (5000, "5 s")):
+        assert s.cleaner.plan(asked=True, expired_ms=ms).kept.why == f"it is younger than {said}"

@@ -206,6 +206,17 @@ def test_files_whose_records_are_gone_are_deleted(tmp_path):
     assert again.range("T") == (45, 45)
 
 
+def test_there_may_be_a_pause_behind_each_queue_that_lost_files(tmp_path):
+    for topic in ("A", "B", "C"):
+        lay(tmp_path, range(45), topic=topic)
+    lay(tmp_path, range(5), topic="short")
+    queues, _ = load(tmp_path)
+    paused = []
+    assert len(queues.delete_expired(999, lambda: paused.append(1))) == 3 == len(paused)
+    assert len(queues.delete_expired(1999, lambda: True)) == 1  # that ends it
+    assert len(queues.delete_expired(1999)) == 2
+
+
 def test_a_file_that_ends_with_a_lost_record_stays_while_others_in_it_are_there(tmp_path):
     lay(tmp_path, range(45), at9=PRE_BLANK)
     queues, _ = load(tmp_path)
