@@ -1,6 +1,8 @@
 """Index files as RocketMQ fills them: the one of the specification, and others."""
 
+import datetime
 import struct
+from pathlib import Path
 
 T0 = 1_700_000_000_123
 
@@ -28,3 +30,22 @@ def index_bytes(slots, room, entries, begin=T0):
     used = sum(chain > 0 for chain in chains)
     header = struct.pack(">qqqqii", begin, last, *ends, used, len(entries) + 1)
     return header + struct.pack(f">{slots}i", *chains) + bytes(units)
+
+
+def name_time(name):
+    """The clock that a file's name was made by, in ms."""
+    moment = datetime.datetime.strptime(str(name)[:14], "%Y%m%d%H%M%S").astimezone()
+    return int(moment.timestamp()) * 1000 + int(str(name)[14:])
+
+
+def fill(index, count, topic="t", step=100, start=0, time=T0):
+    for n in range(start, start + count):
+        index.put_keys(topic, n * step, time + n * 1000, keys=f"k{n}")
+
+
+def found(index, key, topic="t", **fields):
+    return list(index.offsets(topic, key, **fields))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}

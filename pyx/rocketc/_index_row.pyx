@@ -6,7 +6,7 @@ add one. Source: RocketMQ IndexService; store.md 6.6.
 """
 import os
 
-from libc.errno cimport EEXIST, ENAMETOOLONG, ENOMEM
+from libc.errno cimport EEXIST, ENAMETOOLONG, ENOMEM, EROFS
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
@@ -273,6 +273,8 @@ cdef class IndexRow:
         cdef IndexPart* p
         cdef int64_t name = rc_index_name(self._clock if self._clock >= 0 else rc_clock_ms())
         cdef int n, _, rc = EEXIST
+        if self.read_only:
+            return EROFS
         pthread_mutex_lock(&self._mutex)
         if self._count > 0:
             before = self._parts[self._count - 1]   # it stays: the last file is never deleted while somebody puts

@@ -7,8 +7,8 @@ deleted, and built again from the log. Source: RocketMQ IndexService; store.md 6
 import os
 import re
 
-from libc.errno cimport EBUSY
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.errno cimport EBUSY, EROFS
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from rocketc._atomic cimport rc_load_i64
 from rocketc._index_part cimport (
@@ -36,6 +36,7 @@ from rocketc.errors import StoreIOError
 cdef enum:
     FOUND_ROOM = 64     # offsets that offsets() asks for at a time
     SEEN_ROOM = 64
+    AHEAD = 16          # of the benches
 
 _NAME = re.compile(r"\d{1,18}")
 
@@ -206,7 +207,7 @@ cdef class KeyIndex(IndexRow):
         number, put_keys(..., compare=True); -1: from the log's first record.
         """
         cdef list names = list(self._amiss)
-        self._check_open()
+        self._check_writable()
         if self._doubted:
             names.append(self._at.name)
         self._at = NULL
@@ -238,6 +239,11 @@ cdef class KeyIndex(IndexRow):
             part_unmap(p)
         check_file(part_map(p, True), os.fsdecode(p.path))
         self._last = p
+
+    def _check_writable(self):
+        self._check_open()
+        if self.read_only:
+            check_file(EROFS, self.folder)
 
     # ------------------------------------------------------------------------------------ opening
 
@@ -391,14 +397,14 @@ cdef class KeyIndex(IndexRow):
         The first one that somebody reads ends it. Source: RocketMQ IndexService.deleteExpiredFile.
         """
         cdef int deleted = 0
-        self._check_open()
+        self._check_writable()
         while self._count > 1 and rc_load_i64(&self._parts[0].end_phy) < min_phy_offset and self._remove(0):
             deleted += 1
         return deleted
 
     def destroy(self):
         """Delete all files; the index is empty then. Raises StoreIOError if somebody reads one."""
-        self._check_open()
+        self._check_writable()
         self._amiss.clear()
         self._at = NULL
         self._doubted = False
@@ -521,6 +527,45 @@ cdef class KeyIndex(IndexRow):
         if name != "clock":
             raise ValueError(name)
         self._clock = value
+
+    def _put_some(self, int64_t count, uint64_t seed, int64_t phy_offset=0, int64_t store_timestamp=1):
+        """Benches: put `count` keys whose hashes follow from seed; the dispatcher's way, some ahead being asked for."""
+        cdef int32_t ahead[AHEAD]
+        cdef int64_t i
+        cdef int rc = RC_OK
+        with nogil:
+            for i in range(AHEAD):
+                ahead[i] = next_hash(&seed)
+            for i in range(count):
+                rc = self.put(ahead[i % AHEAD], phy_offset + i, store_timestamp)
+                if rc != RC_OK:
+                    break
+                ahead[i % AHEAD] = next_hash(&seed)
+                self.prefetch(ahead[i % AHEAD])
+        check_file(rc, self.folder)
+
+    def _find_some(self, int64_t count, uint64_t seed):
+        """Benches: look up the first `count` keys of _put_some; how many offsets were found, up to 4 of each."""
+        cdef IndexCursor cursor
+        cdef int64_t out[4]
+        cdef int64_t _, found = 0
+        cdef int n = 0
+        with nogil:
+            for _ in range(count):
+                index_cursor(&cursor, False)
+                n = self.find(next_hash(&seed), 0, INT64_MAX, out, 4, &cursor)
+                if n < 0:
+                    break
+                found += n
+        if n < 0:
+            raise self.failure(n, &cursor)
+        return found
+
+
+cdef inline int32_t next_hash(uint64_t* seed) noexcept nogil:
+    seed[0] = seed[0] * 6364136223846793005ULL + 1442695040888963407ULL
+    return <int32_t>(seed[0] >> 33)
+
 
 cdef object what_is_amiss(IndexPart* p, const IndexPart* before):
     """What is wrong with a file's header, by its first and last unit and the file before it; None: nothing."""

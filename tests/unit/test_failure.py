@@ -19,6 +19,7 @@ import oracle
 import pytest
 
 import rocketc
+from rocketc._key_index import KeyIndex
 from rocketc.status import PutStatus
 
 SHIM = Path(__file__).parents[1] / "failing.c"
@@ -483,3 +484,88 @@ def test_a_failed_store_wakes_the_event_loop(open_store):
             await asyncio.wait_for(waiting, 50)
 
     asyncio.run(main())
+
+
+# ------------------------------------------------------------------------------------------------ the index
+
+
+@pytest.mark.parametrize(("call", "at"), [("fallocate", 1), ("fallocate", 2), ("pwrite", 1), ("pwrite", 2)])
+def test_no_room_for_the_index(child, tmp_path, call, at):
+    """A put that fails has changed nothing: it goes on when there is room, and the files are the same as ever."""
+    script = """
+        from rocketc._key_index import KeyIndex
+
+        def fill(index):
+            for n in range(20_000):
+                while (error := error_of(index.put_keys, "t", n, 1 + n, keys=f"k{n}")) is not None:
+                    told["error"] = error
+                    told["code"] = index.last_error
+                    told["found"] = [list(index.offsets("t", f"k{m}")) for m in (0, n - 1, n)]
+                    told["n"] = n
+                    armed.unlink()
+
+        indexes = [KeyIndex(f"{root}/{name}", 1000, 15_000) for name in "ab"]
+        for index in indexes:
+            index.load()
+        armed.touch()
+        for index in indexes:
+            fill(index)
+            index.flush()
+        told["same"] = len({b"".join(open(path, "rb").read() for path in index.files) for index in indexes}) == 1
+        """
+    told = child(script, call, at, FAIL_ERRNO=str(errno.ENOSPC))
+    assert failed_calls(tmp_path) == [call]
+    assert told["error"] == ["StoreFullError", None]
+    assert told["code"] == errno.ENOSPC
+    n = told["n"]
+    assert told["found"] == [[0] if n > 0 else [], [n - 1] if n > 0 else [], []]
+    assert told["same"]
+
+
+def test_an_index_on_a_small_disk(tmp_path):
+    """The units that the disk has no room for are an errno, never a signal."""
+    root = tmp_path / "small"
+    root.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(root)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("may not mount a file system")
+    try:
+        index = KeyIndex(root / "index", 1000, 1_000_000)
+        index.load()
+        with pytest.raises(rocketc.StoreFullError):
+            for n in range(100_000):
+                index.put_keys("t", n, 1, keys=f"k{n}")
+        assert 0 < n < 20_000
+        with pytest.raises(rocketc.StoreFullError):
+            index.put_keys("t", n, 1, keys=f"k{n}")
+        assert [list(index.offsets("t", f"k{m}")) for m in (0, n - 1, n)] == [[0], [n - 1], []]
+        subprocess.run(["mount", "-o", "remount,size=8m", str(root)], check=True)
+        for m in range(n, n + 20_000):
+            index.put_keys("t", m, 1, keys=f"k{m}")
+        assert list(index.offsets("t", f"k{n}")) == [n]
+        assert index.check() == []
+        index.close()
+    finally:
+        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_the_index_when_a_sync_fails(child, tmp_path):
+    told = child(
+        """
+        from rocketc._key_index import KeyIndex
+
+        index = KeyIndex(f"{root}/index", 10, 100)
+        index.load()
+        index.put_keys("t", 1, 1, keys="k")
+        armed.touch()
+        told["flush"] = [error_of(index.flush) for _ in range(2)]
+        armed.unlink()
+        told["again"] = error_of(index.flush)
+        told["found"] = list(index.offsets("t", "k"))
+        """,
+        "msync",
+    )
+    assert told["flush"] == [["StoreIOError", None]] * 2
+    assert told["again"] == ["StoreIOError", None]
+    assert told["found"] == [1]
+    assert failed_calls(tmp_path) == ["msync"]
