@@ -17,6 +17,7 @@ from rocketc.config import StoreConfig
 from rocketc.errors import (
     ClosedError,
     CorruptRecordError,
+    CorruptUnitError,
     DamageWarning,
     IllegalMessageError,
     MissingCodecError,
@@ -41,6 +42,7 @@ __all__ = [
     "Batch",
     "ClosedError",
     "CorruptRecordError",
+    "CorruptUnitError",
     "Damage",
     "DamageWarning",
     "ExportReport",

@@ -55,6 +55,18 @@ class CorruptRecordError(RocketcError, ValueError):
         return f"{where}damage at physical offset {self.offset}: {self.reason}{more}"
 
 
+class CorruptUnitError(CorruptRecordError):
+    """A unit of a consume queue that does not name the record it should: the queue is damaged, or the log.
+
+    file    the path of the consume queue's file
+    offset  the unit's position in it
+    reason  as with CorruptRecordError; "bad_unit": a record is there, and it is another one
+    """
+
+    def __str__(self) -> str:
+        return f"{self.file}: damage at byte {self.offset}: {self.reason}; {self.advice}"
+
+
 class ConfigTableError(RocketcError, ValueError):
     """A broker's table, config/*.json, is no JSON; the message names file, line and column."""
 

@@ -34,6 +34,7 @@ enum {
     RC_BAD_BLANK = -41, /* a blank record that does not end where its file ends */
     RC_FILE_CUT = -42,  /* the file became shorter, or unreadable, while it was mapped */
     RC_BAD_CHAIN = -43, /* an index file: a slot or a unit names one that can't be the next of its chain */
+    RC_BAD_UNIT = -44,  /* a unit of a consume queue names a record that is not there, or another one */
 
     /* arguments */
     RC_NO_ROOM = -50, /* the destination is too small; nothing was written */

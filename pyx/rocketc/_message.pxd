@@ -32,12 +32,13 @@ cdef enum:
 cdef class Message:
     cdef:
         Record _r               # its pointers lead into the three bytes objects below
-        bytes _raw              # the whole record as stored
-        bytes _body             # the plain body, or the inner batch that body and properties lie in; None: in _raw
+        bytes _raw              # the whole record as stored, maybe among others
+        object _body            # None: it is in _raw; bytes: the plain body, or the inner batch that body and
+        #                         properties lie in; another buffer: the body in the map of a file
         str _file               # path, or None
+    cdef bytes _whole(self)
     cdef str _property(self, const char* name, int name_len)
     cdef const uint8_t* _behind_hosts(self) noexcept
-    cdef const uint8_t* _props_in_record(self) noexcept
     cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept
     cdef size_t _write_properties(self, uint8_t* dst, rc_pair* pairs) noexcept
 
@@ -45,3 +46,4 @@ cdef class Message:
 cdef str printable(str path)
 cdef bytes copy_of(const Record* whole)
 cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file)
+cdef Message message_in(const Record* r, bytes raw, object body, str file)

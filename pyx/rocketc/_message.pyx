@@ -78,6 +78,22 @@ cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes o
     return m
 
 
+cdef Message message_in(const Record* r, bytes raw, object body, str file):
+    """A message over memory that others share; nothing is copied.
+
+    r     the record, or an entry of an inner batch; its pointers lead into raw and body
+    raw   bytes that hold the whole record, or of a record whose body is elsewhere what is before and behind the body
+    body  what the body of r (and its properties, if it is an entry) lies in: bytes, or a buffer of the body alone that
+          keeps the map of a file; None: the record has it
+    """
+    cdef Message m = Message.__new__(Message)
+    m._raw = raw
+    m._body = body
+    m._file = file
+    m._r = r[0]
+    return m
+
+
 cdef str text(const uint8_t* p, Py_ssize_t n):
     return (<const char*>p)[:n].decode("utf-8", "replace")
 
@@ -209,15 +225,18 @@ cdef class Message:
 
     @property
     def body(self):
-        """The body; decompressed unless the scan was told not to."""
+        """The body; decompressed unless the scan was told not to. Of a get(..., views=True): a memoryview."""
+        if self._body is not None and type(self._body) is not bytes:
+            return memoryview(self._body)
         return <bytes>self._r.body[:self._r.body_len]
 
     @property
     def stored_body(self):
         """The body as the record holds it: compressed, or the whole inner batch."""
+        cdef bytes whole = self._whole()
         cdef Record r
         # The bytes were copied after they had been checked: a writer may have come between.
-        if parse_record(self._r.at, <size_t>self._r.size, &r) != RC_OK:
+        if parse_record(<const uint8_t*>PyBytes_AS_STRING(whole), <size_t>len(whole), &r) != RC_OK:
             raise CorruptRecordError(self._file, self._r.phy_offset, "bad_length", "it changed while it was read")
         return <bytes>r.body[:r.body_len]
 
@@ -290,7 +309,17 @@ cdef class Message:
     @property
     def record(self):
         """The bytes of the whole record as stored."""
-        return self._raw
+        return self._whole()
+
+    cdef bytes _whole(self):
+        cdef Py_ssize_t head, tail
+        if self._body is not None and type(self._body) is not bytes:
+            head = self._r.topic - self._r.at - (1 if self.version == 1 else 2)
+            tail = self._r.size - self._r.body_len - head
+            return b"".join([self._r.at[:head], self._body, (self._r.at + head)[:tail]])
+        if len(self._raw) == self._r.size:
+            return self._raw
+        return self._r.at[:self._r.size]
 
     cdef const uint8_t* _behind_hosts(self) noexcept:
         return self._r.tail + RC_MSG_STORE_HOST_PAST + store_host_len(self._r.sys_flag)
@@ -316,7 +345,7 @@ cdef class Message:
         for name, value in (("keys", self.keys), ("tags", self.tags)):
             if value is not None:
                 out[name] = value
-        body = self.body
+        body = bytes(self.body)
         try:
             out["body"] = body.decode()
         except UnicodeDecodeError:
@@ -346,6 +375,8 @@ cdef class Message:
         cdef bytes file = None
         cdef rc_pair* pairs = NULL
         cdef uint8_t* dst
+        if self._body is not None and type(self._body) is not bytes:
+            return json.dumps(self.to_dict(), ensure_ascii=False)
         try:
             if not rc_utf8_valid(self._r.props, <size_t>self._r.props_len):
                 raise UnicodeError         # names may become equal when they are read
@@ -432,7 +463,7 @@ cdef class Message:
         return <size_t>(out + 1 - dst)
 
     def __repr__(self):
-        body = self.body
+        body = bytes(self.body)
         shown = repr(body) if len(body) <= 40 else f"<{len(body)} bytes>"
         where = f"{self.topic}/{self.queue_id}@{self.queue_offset} phy_offset={self.phy_offset}"
         return f"<Message {where} tags={self.tags!r} body={shown}>"
@@ -442,23 +473,19 @@ cdef class Message:
         if not isinstance(other, Message):
             return NotImplemented
         m = <Message>other
-        return self._raw == m._raw and self._r.queue_offset == m._r.queue_offset and self.body == m.body
+        return self._whole() == m._whole() and self._r.queue_offset == m._r.queue_offset and self.body == m.body
 
     def __hash__(self):
         return hash((self._r.phy_offset, self._r.queue_offset))
 
     def __reduce__(self):
-        entry = None
-        if self._body is not None and self._r.props != self._props_in_record():
+        cdef uintptr_t at = <uintptr_t>self._r.at, props = <uintptr_t>self._r.props
+        entry, other = None, self._body if type(self._body) is bytes else None
+        if other is not None and not at <= props <= at + <uintptr_t>self._r.size:
             # the entry begins 20 bytes before its body and ends with its properties
-            start = self._r.body - 20 - <const uint8_t*>PyBytes_AS_STRING(self._body)
+            start = self._r.body - 20 - <const uint8_t*>PyBytes_AS_STRING(other)
             entry = (start, self._r.queue_offset)
-        return _again, (self._raw, self._body, entry, self._file)
-
-    cdef const uint8_t* _props_in_record(self) noexcept:
-        cdef Record r = self._r
-        parse_record(self._r.at, <size_t>self._r.size, &r)
-        return r.props
+        return _again, (self._whole(), other, entry, self._file)
 
 
 def _again(bytes raw not None, bytes other, entry, str file):

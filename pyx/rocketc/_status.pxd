@@ -25,6 +25,7 @@ cdef extern from "rocketc/status.h" nogil:
         RC_BAD_BLANK
         RC_FILE_CUT
         RC_BAD_CHAIN
+        RC_BAD_UNIT
         RC_NO_ROOM
         RC_BAD_ARGUMENT
         RC_PROPERTIES_TOO_LONG

@@ -24,6 +24,7 @@ _REASONS = {
     RC_BAD_BLANK: "bad_blank",
     RC_FILE_CUT: "file_cut",
     RC_BAD_CHAIN: "bad_chain",
+    RC_BAD_UNIT: "bad_unit",
 }
 
 _RAISES = {

@@ -25,6 +25,7 @@ NUMBERS = {
     "RC_BAD_BLANK": -41,
     "RC_FILE_CUT": -42,
     "RC_BAD_CHAIN": -43,
+    "RC_BAD_UNIT": -44,
     "RC_NO_ROOM": -50,
     "RC_BAD_ARGUMENT": -51,
     "RC_PROPERTIES_TOO_LONG": -52,
