@@ -385,7 +385,7 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
     """
     cdef rc_guard guard
     cdef IndexUnit u
-    cdef int64_t n, slot, used = 0, last = -1
+    cdef int64_t n, slot, used = 0
     cdef int rc = RC_OK
     cdef int32_t* newest = <int32_t*>calloc(<size_t>p.slots, sizeof(int32_t))
     if newest == NULL:
@@ -394,13 +394,12 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
     for n in range(1, min(p.count, p.units)):
         decode_unit(p.base + unit_at(p, n), &u)
         slot = u.key_hash % p.slots if u.key_hash >= 0 else 0
-        if u.key_hash < 0 or u.previous != newest[slot] or u.time_diff < 0 or u.phy_offset < last:
+        if u.key_hash < 0 or u.previous != newest[slot] or u.time_diff < 0 or u.phy_offset < 0:
             damage[0] = unit_at(p, n)
             rc = RC_BAD_CHAIN
             break
         used += newest[slot] == 0
         newest[slot] = <int32_t>n
-        last = u.phy_offset
     if rc == RC_OK:
         for slot in range(p.slots):
             if rc_get_i32(p.base + RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES) != newest[slot]:

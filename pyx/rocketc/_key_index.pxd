@@ -10,8 +10,6 @@ cdef class KeyIndex(IndexRow):
         IndexPart* _at          # next unit: _unit of this file; NULL: nothing is left to compare
         int64_t _unit
         int64_t _checked_phy    # of the last record compared or put, -1: none
-        int32_t _seen[64]       # hashes of its keys
-        int _seen_count
         bint _doubted           # _at and _unit are not what the log says
         int64_t _doubted_phy
         list _amiss             # names of files that load() did not take, or check() found damaged
@@ -22,8 +20,8 @@ cdef class KeyIndex(IndexRow):
     cdef bint is_checking(self) noexcept nogil
     cdef int stop_checking(self) noexcept nogil
     cdef int _doubt(self, int64_t phy_offset) noexcept nogil
-    cdef int _fits(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
-    cdef bint _is_repeated(self, int32_t key_hash) noexcept nogil
+    cdef bint _fits(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
+    cdef bint _is_doubled(self) noexcept nogil
     cdef void _step(self) noexcept nogil
     cdef int64_t _end_of_full(self)
     cdef object _check_part(self, IndexPart* p)

@@ -8,7 +8,7 @@ import os
 import re
 
 from libc.errno cimport EBUSY, EROFS
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 
 from rocketc._atomic cimport rc_load_i64
 from rocketc._index_part cimport (
@@ -21,6 +21,7 @@ from rocketc._index_part cimport (
     part_map,
     part_new,
     part_read_header,
+    part_search,
     part_unmap,
     time_diff,
 )
@@ -35,7 +36,7 @@ from rocketc.errors import StoreIOError
 
 cdef enum:
     FOUND_ROOM = 64     # offsets that offsets() asks for at a time
-    SEEN_ROOM = 64
+    DOUBLED_ROOM = 64
     AHEAD = 16          # of the benches
 
 _NAME = re.compile(r"\d{1,18}")
@@ -69,7 +70,6 @@ cdef class KeyIndex(IndexRow):
         self._at = NULL
         self._doubted = False
         self._checked_phy = -1
-        self._seen_count = 0
         for i in range(self._count):
             p = self._parts[i]
             if p.count <= 1 or p.end_phy < phy_offset:
@@ -98,30 +98,18 @@ cdef class KeyIndex(IndexRow):
     cdef int check_put(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
         """put(), unless the next unit is this one already: the log says that it has to be.
 
+        RocketMQ puts some records once more when it starts; units that are there twice are left as they are.
         Returns RC_BAD_CHAIN if that unit says something else: `doubt` tells what, repair() goes on. Else as put().
         """
-        cdef IndexUnit u
         cdef IndexPart* p
-        cdef int rc
-        if phy_offset != self._checked_phy:
-            while self._at != NULL and self._checked_phy >= 0:
-                # Java indexes the last record of a file that it keeps once more when it recovers.
-                if not part_get(self._at, self._unit, &u):
-                    return self._doubt(phy_offset)
-                if u.phy_offset != self._checked_phy or not self._is_repeated(u.key_hash):
-                    break
-                self._step()
-            self._seen_count = 0
-            self._checked_phy = phy_offset
-        if self._seen_count < SEEN_ROOM:
-            self._seen[self._seen_count] = hashed
-        self._seen_count += 1
+        while self._at != NULL and not self._fits(hashed, phy_offset, store_timestamp):
+            if not self._is_doubled():
+                return self._doubt(phy_offset)
+            self._step()
+        self._checked_phy = phy_offset
         p = self._at
         if p == NULL:
             return self.put(hashed, phy_offset, store_timestamp)
-        rc = self._fits(hashed, phy_offset, store_timestamp)
-        if rc != RC_OK:
-            return rc
         if store_timestamp < p.low:
             p.low = store_timestamp
         if store_timestamp > p.high:
@@ -131,12 +119,7 @@ cdef class KeyIndex(IndexRow):
 
     cdef int stop_checking(self) noexcept nogil:
         """The log is walked to its end. RC_BAD_CHAIN, and a doubt, if units are left that it has no records for."""
-        cdef IndexUnit u
-        while self._at != NULL and self._checked_phy >= 0:
-            if not part_get(self._at, self._unit, &u):
-                break
-            if u.phy_offset != self._checked_phy or not self._is_repeated(u.key_hash):
-                break
+        while self._at != NULL and self._is_doubled():
             self._step()
         return RC_OK if self._at == NULL else self._doubt(-1)
 
@@ -154,37 +137,57 @@ cdef class KeyIndex(IndexRow):
         if self._at != NULL and part_map(self._at, False) != RC_OK:
             self._at.cut = 1
 
-    cdef bint _is_repeated(self, int32_t hashed) noexcept nogil:
-        cdef int i
-        for i in range(min(self._seen_count, SEEN_ROOM)):
-            if self._seen[i] == hashed:
+    cdef bint _is_doubled(self) noexcept nogil:
+        """Whether the next unit is of a record that was compared before, and an older unit says the same."""
+        cdef IndexUnit u, older
+        cdef IndexPart* p = self._at
+        cdef int64_t out[DOUBLED_ROOM]
+        cdef int64_t n, unit = 0, damage = 0
+        cdef int i, found
+        if p.base == NULL or not part_get(p, self._unit, &u) or u.phy_offset > self._checked_phy or u.key_hash < 0:
+            return False
+        n = self._unit
+        older = u
+        while 0 < older.previous < n:
+            n = older.previous
+            if not part_get(p, n, &older):
+                return False
+            if older.key_hash == u.key_hash and older.phy_offset == u.phy_offset:
                 return True
-        return self._seen_count > SEEN_ROOM
+        for i in range(self._find_part(p.name) - 1, -1, -1):
+            unit = 0
+            found = DOUBLED_ROOM if part_map(self._parts[i], False) == RC_OK else 0
+            while found == DOUBLED_ROOM:
+                found = part_search(
+                    self._parts[i], u.key_hash, INT64_MIN, INT64_MAX, False, out, DOUBLED_ROOM, &unit, &damage,
+                )
+                for n in range(found):
+                    if out[n] == u.phy_offset:
+                        return True
+                if unit == 0:
+                    break
+        return False
 
-    cdef int _fits(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
-        """Compare the next unit, and at the ends of a file its header; RC_OK, or RC_BAD_CHAIN and a doubt."""
+    cdef bint _fits(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
+        """Whether the next unit is this one, and at the ends of a file its header says so."""
         cdef IndexUnit u
         cdef IndexPart* p = self._at
         cdef int i
         if p.base == NULL or not part_get(p, self._unit, &u):
-            return self._doubt(phy_offset)
+            return False
         if u.key_hash != hashed or u.phy_offset != phy_offset:
-            return self._doubt(phy_offset)
+            return False
         if self._unit > 1:
             if u.time_diff != time_diff(p.begin_timestamp, store_timestamp):
-                return self._doubt(phy_offset)
+                return False
         else:
             i = self._find_part(p.name)
-            if p.begin_timestamp != store_timestamp or p.begin_phy != phy_offset:
-                return self._doubt(phy_offset)
+            if p.begin_timestamp != store_timestamp or p.begin_phy != phy_offset or u.time_diff < 0:
+                return False
             # RocketMQ counts from the end of the file before; if that is gone, nobody knows.
             if i > 0 and u.time_diff != time_diff(self._parts[i - 1].end_timestamp, store_timestamp):
-                return self._doubt(phy_offset)
-            if u.time_diff < 0:
-                return self._doubt(phy_offset)
-        if self._unit == p.count - 1 and (p.end_timestamp != store_timestamp or p.end_phy != phy_offset):
-            return self._doubt(phy_offset)
-        return RC_OK
+                return False
+        return self._unit < p.count - 1 or (p.end_timestamp == store_timestamp and p.end_phy == phy_offset)
 
     cdef int _doubt(self, int64_t phy_offset) noexcept nogil:
         self._doubted = True
@@ -568,7 +571,10 @@ cdef inline int32_t next_hash(uint64_t* seed) noexcept nogil:
 
 
 cdef object what_is_amiss(IndexPart* p, const IndexPart* before):
-    """What is wrong with a file's header, by its first and last unit and the file before it; None: nothing."""
+    """What is wrong with a file's header, by its first and last unit and the file before it; None: nothing.
+
+    Nothing can be said of the order of files: records that RocketMQ put twice may fill some of them.
+    """
     cdef IndexUnit first, last
     if p.count > p.units:
         return f"its header counts {p.count - 1} units, and it has room for {p.units - 1}"
@@ -580,8 +586,6 @@ cdef object what_is_amiss(IndexPart* p, const IndexPart* before):
         return "its header counts no units, and there are some" if first.key_hash or first.phy_offset else None
     if p.begin_phy != first.phy_offset or p.end_phy != last.phy_offset:
         return "its header does not agree with its first and last unit"
-    if p.begin_phy < 0 or p.end_phy < p.begin_phy or not 0 < p.used_slots < p.count:
+    if p.begin_phy < 0 or p.end_phy < 0 or not 0 < p.used_slots < p.count:
         return "its header is none"
-    if before != NULL and p.begin_phy < before.end_phy:
-        return "it begins before the end of the file before it"
     return None

@@ -358,6 +358,25 @@ def test_the_last_record_of_a_file_may_be_there_twice(index):
     assert [Path(path).read_bytes() for path in one.files] == before
 
 
+@pytest.mark.parametrize("units", [4, 5, 6, 7, 8, 9, 100])
+def test_records_that_rocketmq_puts_again_when_it_starts(index, units):
+    """Records of no queue behind the last that has one: their units are there twice, also in two files."""
+    one = index(5, units)
+    log = [(n * 100, T0 + n * 1000, f"u{n}", "same") for n in range(8)]
+    for record in [*log[:4], *log[2:4], *log[4:6], *log[3:6], *log[6:]]:
+        one.put_keys("t", *record)
+    before = [Path(path).read_bytes() for path in one.files]
+    for start in range(8):
+        one.start_check(start * 100)
+        assert all(one.put_keys("t", *record, compare=True) for record in log[start:]), one.doubt
+        assert one.end_check()
+    assert one.check() == []
+    one.close()
+    two = index(5, units)
+    assert [Path(path).read_bytes() for path in two.files] == before
+    assert found(two, "u3") == [300] * 3
+
+
 @pytest.mark.parametrize(
     ("records", "doubt"),
     [
