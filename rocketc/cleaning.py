@@ -21,6 +21,7 @@ from rocketc.derived_files import DerivedFile, derived_bytes, files_before
 from rocketc.disk_use import DiskUse, Levels, LookAt, look
 from rocketc.errors import StoreIOError
 from rocketc.kept_table import Clock, now_ms
+from rocketc.running import naming, sync_folder
 
 _log = logging.getLogger("rocketc.cleaning")
 
@@ -54,18 +55,20 @@ class LogFiles(Protocol):
 
 
 class LogOnDisk:
-    """The files of a log that nobody here has open, for a plan; those that are made ready and not written are left out.
+    """The files of a log that nobody has open for writing; those that are made ready and not written are left out.
 
-    folders  where they are
+    folders    where they are
+    read_only  folders with files that are never deleted
 
     >>> import tempfile
     >>> LogOnDisk([tempfile.mkdtemp()]).files
     []
     """
 
-    def __init__(self, folders: Iterable[str]) -> None:
+    def __init__(self, folders: Iterable[str], read_only: Iterable[str] = ()) -> None:
+        self._read_only = list(read_only)
         found = []
-        for folder in folders:
+        for folder in [*folders, *self._read_only]:
             try:
                 names = os.listdir(folder)
             except FileNotFoundError:
@@ -78,8 +81,23 @@ class LogOnDisk:
             self.files.pop()
 
     def delete_expired(self, expired_ms: int, now_ms: int, *, immediately: bool = False, batch: int = 10) -> int:
-        """Nothing is deleted here."""
-        return 0
+        """Delete files that were not changed for expired_ms, durably, oldest first, never the last; returns how many.
+
+        The first one that is younger, or in a read-only folder, ends it. Raises StoreIOError.
+        """
+        deleted = 0
+        while len(self.files) > 1 and deleted < batch:
+            path = self.files[0]
+            with naming(path):
+                changed = os.stat(path).st_mtime_ns // 1_000_000
+                folder = os.path.dirname(path)
+                if (not immediately and changed + expired_ms > now_ms) or folder in self._read_only:
+                    break
+                os.unlink(path)
+            sync_folder(folder)
+            self.files.pop(0)
+            deleted += 1
+        return deleted
 
 
 class Queues(Protocol):
@@ -487,9 +505,11 @@ def _cleaned(one: DerivedFile) -> Cleaned:
 
 
 def _time(ms: int) -> str:
-    if ms % _HOUR == 0 and ms < 7 * 24 * _HOUR:
-        return f"{ms // _HOUR} h"
-    for unit, name in ((24 * _HOUR, "d"), (_HOUR, "h"), (60_000, "min"), (1000, "s")):
+    units = [(24 * _HOUR, "d"), (_HOUR, "h"), (60_000, "min"), (1000, "s")]
+    for unit, name in units if ms >= 7 * 24 * _HOUR else units[1:]:
+        if ms % unit == 0 and ms > 0:
+            return f"{ms // unit} {name}"
+    for unit, name in units:
         if ms >= 2 * unit:
             return f"{ms // unit} {name}"
     return f"{ms} ms"

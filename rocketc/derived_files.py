@@ -1,11 +1,16 @@
-"""The files of consume queues and of the index below a store's root: their sizes, and which of them are out of date."""
+"""The files of consume queues and of the index below a store's root: their sizes, which are out of date, and deleting
+these where nobody has the store open.
+"""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+
+from rocketc.running import naming, sync_folder
 
 _OFFSET = struct.Struct(">q")
 _UNITS = {"consumequeue": 20, "batchconsumequeue": 46}  # bytes of a unit; it begins with its physical offset
@@ -23,9 +28,12 @@ class DerivedFile:
     size: int
 
 
-def files_before(root: str | os.PathLike[str], phy_offset: int) -> Iterator[DerivedFile]:
+def files_before(
+    root: str | os.PathLike[str], phy_offset: int, kinds: tuple[str, ...] = (*_UNITS, "index")
+) -> Iterator[DerivedFile]:
     """The files that tell only of what is before a physical offset, in the order in which RocketMQ deletes them.
 
+    kinds  folders below the root that are looked at
     The last file of a queue, and of the index, is none of them. Files that can't be read are none of them either. Those
     of `consumequeue_ext` follow units, not the log, and are not looked at.
 
@@ -35,17 +43,65 @@ def files_before(root: str | os.PathLike[str], phy_offset: int) -> Iterator[Deri
     """
     root = os.fspath(root)
     for kind, unit in _UNITS.items():
-        for folder in _queue_folders(root, kind):
+        for folder in _queue_folders(root, kind) if kind in kinds else ():
             for path, size in _files(folder)[:-1]:
                 at = _last(path, size, unit)
                 if at is None or at >= phy_offset:
                     break
                 yield DerivedFile(kind, path, size)
-    for path, size in _files(os.path.join(root, "index"))[:-1]:
+    for path, size in _files(os.path.join(root, "index"))[:-1] if "index" in kinds else ():
         at = _number(path, _END_AT)
         if at is None or at >= phy_offset:
             break
         yield DerivedFile("index", path, size)
+
+
+class QueuesOnDisk:
+    """The consume queues of a store that nobody has open, for a Cleaner.
+
+    >>> import tempfile
+    >>> QueuesOnDisk(tempfile.mkdtemp()).delete_expired(1 << 30, lambda: None)
+    {}
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+
+    def delete_expired(self, min_phy: int, pause: Callable[[], object]) -> dict[str, int]:
+        """Delete, durably, the files that tell only of what is before an offset; how many, by folder. StoreIOError."""
+        found: dict[str, int] = {}
+        files = list(files_before(self._root, min_phy, tuple(_UNITS)))
+        for folder, here in groupby(files, lambda one: os.path.dirname(one.path)):
+            found[folder] = _delete(folder, [one.path for one in here])
+            if pause():
+                break
+        return found
+
+
+class IndexOnDisk:
+    """The index of a store that nobody has open, for a Cleaner.
+
+    >>> import tempfile
+    >>> IndexOnDisk(tempfile.mkdtemp()).delete_expired(1 << 30)
+    0
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+
+    def delete_expired(self, min_phy: int) -> int:
+        """Delete, durably, the files that tell only of what is before an offset; returns how many. StoreIOError."""
+        paths = [one.path for one in files_before(self._root, min_phy, ("index",))]
+        return _delete(os.path.join(self._root, "index"), paths)
+
+
+def _delete(folder: str, paths: list[str]) -> int:
+    for path in paths:
+        with naming(path):
+            os.unlink(path)
+    if paths:
+        sync_folder(folder)
+    return len(paths)
 
 
 def derived_bytes(root: str | os.PathLike[str]) -> int:
@@ -91,7 +147,7 @@ def _last(path: str, size: int, unit: int) -> int | None:
     """The physical offset of a file's last unit that stands for a record; -1 if there is none, None if it is cut."""
     for pos in range(size - unit, -1, -unit):
         at = _number(path, pos)
-        if at != 0 or pos == 0 or _number(path, pos + 4) != _LOST:
+        if at != 0 or _number(path, pos + 4) != _LOST:
             return at
     return None if size < unit else -1
 

@@ -1,6 +1,7 @@
 """Every rule of cleaning by its name: a log of real files, a clock and disks as the tests want them."""
 
 import os
+import shutil
 import struct
 import time
 from types import SimpleNamespace
@@ -8,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc.cleaning import Cleaner, expired_queues, is_system_topic, unused_topics
+from rocketc.cleaning import Cleaner, LogOnDisk, expired_queues, is_system_topic, unused_topics
 from rocketc.config import StoreConfig
-from rocketc.derived_files import derived_bytes, files_before
+from rocketc.derived_files import IndexOnDisk, QueuesOnDisk, derived_bytes, files_before
 
 SIZE = 128
 HOUR = 3_600_000
@@ -475,6 +476,47 @@ def test_files_that_tell_of_what_is_gone(tmp_path):
     assert [one.path.split("/")[-4:-1] for one in files_before(tmp_path, 6)] == [["batchconsumequeue", "batch", "3"]]
 
 
+def test_a_log_that_nobody_has_open(tmp_path):
+    s = Setting(tmp_path, [2, 2, 2, 0, 0])
+    for start in (5 * SIZE, 6 * SIZE):  # made ahead
+        (tmp_path / "commitlog" / f"{start:020d}").write_bytes(bytes(SIZE))
+    (tmp_path / "commitlog/notes.txt").write_text("x")
+    log = LogOnDisk([str(tmp_path / "commitlog"), str(tmp_path / "none")])
+    assert [os.path.basename(path) for path in log.files] == [f"{n * SIZE:020d}" for n in range(5)]
+    assert log.delete_expired(HOUR, s.now, batch=2) == 2
+    assert log.delete_expired(HOUR, s.now) == 1
+    assert log.delete_expired(HOUR, s.now, immediately=True) == 1
+    assert log.delete_expired(0, s.now, immediately=True) == 0  # the last one
+    assert log.files == LogOnDisk([str(tmp_path / "commitlog")]).files
+    assert len(log.files) == 1 and os.path.exists(log.files[0])
+
+
+def test_queues_and_index_that_nobody_has_open(tmp_path):
+    lay_derived(tmp_path, 30)
+    shutil.copytree(tmp_path / "consumequeue/orders/0", tmp_path / "consumequeue/orders/1")
+    queues, index = QueuesOnDisk(tmp_path), IndexOnDisk(tmp_path)
+    folders = [str(tmp_path / "consumequeue/orders" / queue) for queue in "01"]
+    assert queues.delete_expired(7 * SIZE, lambda: None) == dict.fromkeys(folders, 1)
+    assert queues.delete_expired(14 * SIZE, lambda: True) == {folders[0]: 1}
+    assert queues.delete_expired(14 * SIZE, lambda: True) == {folders[1]: 1}
+    assert index.delete_expired(14 * SIZE) == 2
+    assert [len(os.listdir(folder)) for folder in (*folders, tmp_path / "index")] == [3, 3, 3]
+    assert index.delete_expired(14 * SIZE) == 0
+
+
+def test_a_queue_file_that_ends_with_lost_records(tmp_path):
+    lay_derived(tmp_path, 20)
+    path = tmp_path / "consumequeue/orders/0" / f"{0:020d}"
+    raw = path.read_bytes()
+    lost = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+    for count in range(1, 8):
+        path.write_bytes(raw[: -20 * count] + lost * count)
+        last = (6 - count) * SIZE  # of the records that are left; less than 0: none are
+        assert len(list(files_before(tmp_path, last, ("consumequeue",)))) == 0
+        assert len(list(files_before(tmp_path, last + 1, ("consumequeue",)))) == (last >= 0)
+    assert len(list(files_before(tmp_path, 1, ("consumequeue",)))) == 1
+
+
 # ---------------------------------------------------------------- topics that are gone
 def test_queues_without_messages_left_are_expired():
     ends = [("a", 0, 999), ("a", 1, 1000), ("b", 0, -1), ("SCHEDULE_TOPIC_XXXX", 2, 5), ("rmq_sys_x", 0, 5)]
@@ -494,5 +536,6 @@ def test_system_topics(topic):
 
 def test_how_long_limits_are_said(setting):
     s = setting([0, 0])
-    for ms, said in ((HOUR, "1 h"), (72 * HOUR, "72 h"), (168 * HOUR, "7 d"), (90 * 60_000, "90 min"), (5000, "5 s")):
+    minutes, seconds = (90 * 60_000, "90 min"), [(1000, "1 s"), (5001, "5 s")]
+    for ms, said in [(HOUR, "1 h"), (72 * HOUR, "72 h"), (168 * HOUR, "7 d"), minutes, *seconds]:
         assert s.cleaner.plan(asked=True, expired_ms=ms).kept.why == f"it is younger than {said}"
