@@ -129,21 +129,30 @@ static inline int rc_write_zeros(int fd, size_t from, size_t to, size_t block)
 }
 
 /* Make fd len bytes long (> 0), with room on the disk for each of them: a later write into a map can't lack it.
- * What the file holds stays; the rest reads as zeros. Where the file system can't reserve room, zeros are written. */
+ * What the file holds stays; the rest reads as zeros. Where the file system can't reserve room, zeros are written.
+ * A file that was so long already keeps the time of its last change, for what is in it did not change. */
 static inline int rc_allocate(int fd, size_t len)
 {
     off_t size = lseek(fd, 0, SEEK_END);
-    if (size < 0)
-        return errno;
 #if defined(__linux__)
+    struct stat before;
+    if (size < 0 || fstat(fd, &before) != 0)
+        return errno;
     while (fallocate(fd, 0, 0, (off_t)len) != 0)
         if (errno != EINTR) {
             if (errno != EOPNOTSUPP && errno != ENOSYS)
                 return errno;
             break;
         }
+    if (size >= (off_t)len) {
+        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, before.st_mtim};
+        (void)futimens(fd, times);
+    }
     if (lseek(fd, 0, SEEK_END) >= (off_t)len)
         return 0;
+#else
+    if (size < 0)
+        return errno;
 #endif
     return (size_t)size < len ? rc_write_zeros(fd, (size_t)size, len, 4096) : 0;
 }

@@ -207,21 +207,28 @@ cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nog
     cdef int64_t pos = number * q.unit_bytes, at
     cdef int rc = file_of(q, pos)
     cdef size_t n = <size_t>q.unit_bytes
+    cdef bint differs
     if rc != RC_OK:
         return rc
     f = q.last
     at = pos - f.start
-    if at + q.unit_bytes > f.ready and at + q.unit_bytes <= <int64_t>f.size:
-        rc = make_room(q, f, at if at >= f.ready else f.ready)
+    p = f.base + at
+    encode_unit(data, u, q.unit_bytes)
+    if number < q.loaded:
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        differs = memcmp(p, data, n) != 0
+        guard_leave(&guard)
+        if not differs or f.cut != 0:   # then it is not touched: RocketMQ 4 tells time by when files changed
+            f.wrote = max(f.wrote, at + q.unit_bytes)
+            return RC_OK if f.cut == 0 else RC_FILE_CUT
+        q.repaired += 1
+    while at + q.unit_bytes > f.ready and f.ready < <int64_t>f.size:
+        rc = make_room(q, f, max(at, f.ready))
         if rc != RC_OK:
             return rc
-    encode_unit(data, u, q.unit_bytes)
     enter_writing(&guard, f.base, f.size, &f.cut)
-    p = f.base + at
     if number < q.loaded:
-        if memcmp(p, data, n) != 0:
-            q.repaired += 1
-            memcpy(p, data, n)
+        memcpy(p, data, n)
     else:
         memcpy(p, data, RC_CQ_SIZE_AT)
         memcpy(p + RC_CQ_TAGS_CODE_AT, data + RC_CQ_TAGS_CODE_AT, n - RC_CQ_TAGS_CODE_AT)

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import re
+import sys
 
 import pytest
 from native import native
@@ -86,6 +87,18 @@ def test_room_is_made_and_what_the_file_holds_stays(tmp_path):
     assert path.stat().st_blocks * 512 >= 10 * PAGE
     assert native.rc_allocate(fd, PAGE) == 0  # never shorter
     assert path.stat().st_size == 10 * PAGE
+    os.close(fd)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="zeros are written there")
+def test_room_for_a_file_at_its_full_length_is_no_change_of_it(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 10 * PAGE)
+    os.utime(path, (1000, 2000))
+    assert native.rc_allocate(fd, 10 * PAGE) == 0
+    assert path.stat().st_blocks * 512 >= 10 * PAGE
+    assert path.stat().st_mtime == 2000
     os.close(fd)
 
 
