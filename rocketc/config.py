@@ -16,6 +16,9 @@ _LARGEST = (1 << 31) - 1  # RocketMQ keeps each number in a Java int
 # The least that a number may be; 0 where it is not listed.
 _LEAST = {
     "mapped_file_size_commit_log": 128,
+    "mapped_file_size_consume_queue": 20,
+    "mapper_file_size_batch_consume_queue": 46,
+    "flush_interval_consume_queue": 1,
     "flush_interval_commit_log": 1,
     "commit_interval_commit_log": 1,
     "sync_flush_timeout": 1,
@@ -122,6 +125,18 @@ class StoreConfig:
     broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER"; a "SLAVE" takes no messages
     store_host = ("127.0.0.1", 10911)              address and port that records and message ids name: brokerIP1 and
                                                    listenPort
+
+    Consume queues, and following the log:
+
+    mapped_file_size_consume_queue = 6000000           bytes of a file; rounded up to whole units of 20 bytes
+    mapper_file_size_batch_consume_queue = 13800000    bytes of a batch queue's file; units of 46 bytes
+    flush_interval_consume_queue = 1000                ms between two flushes of queues with enough to flush,
+    flush_consume_queue_least_pages = 2                pages of 4096 bytes,
+    flush_consume_queue_thorough_interval = 60000      ms after which all is flushed, the index too
+    read_un_committed = False                          in sync mode, show messages that are not durable yet
+    message_delay_level = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  what each level means
+    enable_lmq = False                                 with enable_multi_dispatch: messages go to the light queues
+    enable_multi_dispatch = False                      (%LMQ%...) that their property INNER_MULTI_DISPATCH names, too
 
     Reading by queue. The four limits of a transfer hold only for a get() that asks for them (broker_limits=True):
 
@@ -241,6 +256,16 @@ class StoreConfig:
 
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 8
+
+    mapped_file_size_consume_queue: int = 6_000_000
+    mapper_file_size_batch_consume_queue: int = 13_800_000
+    flush_interval_consume_queue: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    read_un_committed: bool = False
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
 
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
@@ -429,6 +454,10 @@ def _checked(name: str, value: Any, said: str) -> Any:
     if name == "delete_when":
         if not isinstance(value, str) or not _HOURS.fullmatch(value):
             raise ValueError(f"{said} is {value!r}; allowed are hours from 0 to 23, as in '04;16'")
+        return value
+    if isinstance(_DEFAULTS[name], str):
+        if not isinstance(value, str):
+            raise ValueError(f"{said} is {value!r}; allowed is text")
         return value
     if isinstance(_DEFAULTS[name], bool):
         if not isinstance(value, bool):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rocketc._checkpoint import Checkpoint
+from rocketc._consume_queues import ConsumeQueues
 from rocketc._filter import Filter
 from rocketc._mapped_file import MappedFile
 from rocketc._mapped_file_queue import MappedFileQueue
@@ -23,13 +24,13 @@ from rocketc._queue_offsets import QueueOffsets
 from rocketc._recover import Pass
 from rocketc._walk import Walker
 from rocketc.paths import LogFile, resolve
-from rocketc.queue_files import cut_queues, raise_offsets
 from rocketc.running import make_folder, naming, sync_folder
 
 _log = logging.getLogger("rocketc.recovery")
 
 _HEAD_BYTES = 88  # a record's fixed fields with two IPv4 hosts: enough for its store timestamp
 _MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
+SMALL_BYTES = 128 << 20  # of a log that is looked at as a whole whenever it is opened
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
 _ALWAYS = 1 << 62  # ms; later than any time
 _CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
@@ -68,6 +69,7 @@ class Recovery:
 def recover(
     root: str,
     queue: MappedFileQueue,
+    queues: ConsumeQueues,
     *,
     clean: bool,
     checkpoint: Checkpoint,
@@ -79,6 +81,7 @@ def recover(
     """Find the end of a loaded log, cut off what is behind it, and learn the next offset of each queue.
 
     root        the store's root: what is cut goes to its folder `cut`
+    queues      loaded; what they say of records before those that are looked at is believed
     clean       there was no abort file: all that is there was made durable
     checkpoint  what it says of the log; zeros if it is lost
     crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
@@ -90,7 +93,7 @@ def recover(
     >>> root = tempfile.mkdtemp()
     >>> queue = MappedFileQueue([root + "/commitlog"], 1 << 20)
     >>> queue.load()
-    >>> recover(root, queue, clean=True, checkpoint=Checkpoint(0, 0, 0, 0, 0))[0].end
+    >>> recover(root, queue, ConsumeQueues(root), clean=True, checkpoint=Checkpoint(0, 0, 0, 0, 0))[0].end
     0
     """
     found = Recovery(clean=clean, missing=list(queue.missing))
@@ -99,12 +102,15 @@ def recover(
         _log.warning("%s: no file holds physical offsets %d to %d", root, *gap)
     first = _first_to_check(files, clean, checkpoint)
     found.start = files[first].base or 0 if files else 0
+    believed = found.start
+    if sum(file.size for file in files) <= SMALL_BYTES:
+        believed = files[0].base or 0 if files else 0
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
     damage: list[tuple[int, int, str]] = []
     stop: int | None = None
     while True:
         offsets = QueueOffsets(stripes)
-        reached = raise_offsets(root, offsets, found.start)
+        reached = queues.end_before(believed, offsets)
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
         run = Pass(offsets, _ALWAYS if clean else checkpoint.physic_msg_timestamp)
         found.damage = []
@@ -131,7 +137,6 @@ def recover(
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     _count_damaged(files, found, offsets)
     _cut_off(root, queue, files, found)
-    cut_queues(root, found.end)
     if not clean:
         for folder in sorted({os.path.dirname(path) for path in queue.files}):
             sync_folder(folder)  # a file may have been made, and its name not be durable yet
@@ -157,13 +162,17 @@ def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint) -
         return max(len(files) - _CLEAN_FILES, 0)
     limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
     for i in range(len(files) - 1, -1, -1):
-        if 0 < _first_timestamp(files[i].path) <= limit:
+        if 0 < first_timestamp(files[i].path) <= limit:
             return i
     return 0
 
 
-def _first_timestamp(path: str) -> int:
-    """Store timestamp (ms) of the record that a file begins with; 0 if it begins with none."""
+def first_timestamp(path: str) -> int:
+    """Store timestamp (ms) of the record that a file begins with; 0 if it begins with none.
+
+    >>> first_timestamp("no such file")
+    0
+    """
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         head = file.read(_HEAD_BYTES)
         if len(head) == _HEAD_BYTES and head[4:8] in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
@@ -329,4 +338,4 @@ def _can_trust(reached: int, files: list[LogFile], first: int, clean: bool, chec
     """
     if first == 0 or reached <= (files[first - 1].base or 0):
         return False
-    return clean or 0 < _first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS
+    return clean or 0 < first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS

@@ -8,15 +8,19 @@ from typing import Any
 
 from rocketc import _checkpoint
 from rocketc._commit_log import CommitLog
+from rocketc._consume_queues import ConsumeQueues
+from rocketc._dispatch import Dispatcher
+from rocketc._key_index import KeyIndex
 from rocketc._locks import LOCKS, AdaptiveLock
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._message import Message
 from rocketc._store import MessageStore
+from rocketc.catch_up import CaughtUp, catch_up
 from rocketc.config import StoreConfig
-from rocketc.errors import StoreIOError
+from rocketc.config_tables import read_table
+from rocketc.errors import RocketcError, StoreIOError
 from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
-from rocketc.queue_files import queues_end
 from rocketc.recovery import Recovery, recover
 from rocketc.running import AbortFile, StoreLock, make_folder
 
@@ -70,12 +74,12 @@ class StoreRoot:
         self._lock = StoreLock(root)
         self._abort = AbortFile(root)
         self._checkpoint_fd = -1
-        self._queues_end: int | None = None
         self.recovery: Recovery | None = None
+        self.caught_up: CaughtUp | None = None
 
     @classmethod
-    def open(cls, root: str, config: StoreConfig) -> tuple[CommitLog, StoreRoot]:
-        """Take the lock, recover the log, start its threads."""
+    def open(cls, root: str, config: StoreConfig) -> tuple[Dispatcher, StoreRoot]:
+        """Take the lock, recover the log, bring the queues and the index up to it, start the threads."""
         self = cls(root)
         try:
             return self._start(config), self
@@ -83,7 +87,7 @@ class StoreRoot:
             self._release()
             raise
 
-    def _start(self, config: StoreConfig) -> CommitLog:
+    def _start(self, config: StoreConfig) -> Dispatcher:
         queue = MappedFileQueue(
             config.commit_log_paths(self._root), config.mapped_file_size_commit_log, config.read_only_paths
         )
@@ -98,10 +102,19 @@ class StoreRoot:
                 checkpoint = checkpoint._replace(physic_msg_timestamp=timestamp)
                 _checkpoint.write(checkpoint_path, checkpoint)
 
+        clean = not self._abort.exists()
+        queues = ConsumeQueues(
+            self._root,
+            config.mapped_file_size_consume_queue,
+            config.mapper_file_size_batch_consume_queue,
+            batch_topics=_batch_topics(self._root),
+        )
+        queues.load()
         self.recovery, offsets = recover(
             self._root,
             queue,
-            clean=not self._abort.exists(),
+            queues,
+            clean=clean,
             checkpoint=checkpoint,
             crc=config.check_crc_on_recover,
             property_crc=config.force_verify_prop_crc,
@@ -110,27 +123,33 @@ class StoreRoot:
         )
         if not self.recovery.clean:
             _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
-        self._queues_end = queues_end(self._root)
+        index = _index(self._root, config)
+        amiss = [*queues.amiss, *(index.load(clean, checkpoint.index_msg_timestamp) if index is not None else ())]
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
-        if not os.path.exists(checkpoint_path):
-            _checkpoint.write(checkpoint_path, checkpoint)
-        self._checkpoint_fd = os.open(checkpoint_path, os.O_RDWR | os.O_CLOEXEC)
+        dispatcher = Dispatcher(log, queues, index, config)
+        files = list(resolve(queue.files)[0].files) if queue.files else []
+        self.caught_up = catch_up(dispatcher, files, self.recovery.end, clean=clean, checkpoint=checkpoint, amiss=amiss)
+        queues.raise_offsets(offsets)
+        self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
         self._abort.create()
         found = self.recovery
         log.start(
             self._checkpoint_fd, tuple(checkpoint), last_record_end=found.last_record_end, timestamp=found.timestamp
         )
-        return log
+        dispatcher.start()
+        return dispatcher
 
-    def close(self, flushed: bool, log: CommitLog) -> None:
-        """The end of a store whose threads have stopped. What is not flushed, or not in the consume queues, is told by
-        the abort file, which stays then: RocketMQ goes through the log at its next start (store.md 7.2)."""
+    def close(self, whole: bool) -> None:
+        """The end of a store whose threads have stopped.
+
+        whole  all of the log is durable, and in queues and index; else the abort file stays, which tells (store.md 7.2)
+        """
         try:
-            if flushed and (self._queues_end is None or log.last_record_end <= self._queues_end):
+            if whole:
                 self._abort.remove()
-            elif flushed:
-                _log.info("%s: the consume queues lag behind the log, so `abort` stays", self._root)
+            else:
+                _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)
         finally:
             self._release()
 
@@ -170,6 +189,21 @@ class ReadOnlyRoot:
 
         found = scan(self._root, start=phy_offset, stop=phy_offset + 1, errors="skip")
         return next((m for m in found if m.phy_offset == phy_offset), None)
+
+
+def _index(root: str, config: StoreConfig) -> KeyIndex | None:
+    if not config.message_index_enable:
+        return None
+    return KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num)
+
+
+def _batch_topics(root: str) -> list[str]:
+    """The topics whose queues are batch queues, as the broker's table of topics says."""
+    try:
+        table = read_table(os.path.join(root, "config", "topics.json")).data.get("topicConfigTable", {})
+        return [topic for topic, row in table.items() if row.get("attributes", {}).get("queue.type") == "BatchCQ"]
+    except (RocketcError, AttributeError):
+        return []
 
 
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:

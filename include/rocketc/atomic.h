@@ -72,6 +72,13 @@ static inline void rc_fence_release(void)
     __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
+/* What was written before is seen by others before anything behind this line is read: for two who each tell something and
+ * then look at what the other tells. */
+static inline void rc_fence_full(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 /* A read-modify-write of one byte that leaves it as it is: the page is made writable, and nobody's write is lost. */
 static inline void rc_touch_for_writing(uint8_t *p)
 {

@@ -13,4 +13,5 @@ cdef extern from "rocketc/atomic.h" nogil:
     int64_t rc_set_once_i64(int64_t* p, int64_t v) noexcept
     int rc_hold_i64(int64_t* p) noexcept
     void rc_fence_release() noexcept
+    void rc_fence_full() noexcept
     void rc_touch_for_writing(uint8_t* p) noexcept

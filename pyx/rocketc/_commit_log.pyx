@@ -52,7 +52,7 @@ from rocketc._layout cimport (
     RC_PROPERTIES_MAX_BYTES,
 )
 from rocketc._locks cimport PutMessageLock
-from rocketc._mapped_file_queue cimport MappedFileQueue, queue_commit, queue_last, queue_push
+from rocketc._mapped_file_queue cimport MappedFileQueue, queue_commit, queue_last, queue_push, queue_tell
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 from rocketc._record cimport Draft, crc32, draft_size, encode_blank, encode_record
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
@@ -331,6 +331,8 @@ cdef class CommitLog:
         elif rc == RC_OK and rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
+        if rc == RC_OK and not self.fl.sync:
+            queue_tell(self.q)
         if rc == RC_OK and self._wake_flush:
             flusher_wake(&self.fl)
         if rc == RC_OK and self._wake_commit and f.buffer != NULL:

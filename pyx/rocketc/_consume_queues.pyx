@@ -13,7 +13,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp
 
-from rocketc._append_file cimport FILE_READ, FILE_SPARSE
+from rocketc._append_file cimport FILE_READ, FILE_SPARSE, file_shutdown
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._consume_queue cimport (
     ConsumeQueue,
@@ -388,6 +388,13 @@ cdef class ConsumeQueues:
         cdef int i
         for i in range(self._count):
             queue_unmap(&self._all[i].files, 1)
+
+    def close(self):
+        """Unmap all files; what views hold stays until their end. Nothing is synced. Twice is fine."""
+        cdef int i, n
+        for i in range(self._count):
+            for n in range(self._all[i].files.count):
+                file_shutdown(self._all[i].files.files[n])
 
     def delete(self, str topic, int32_t queue_id):
         """Delete a queue and its files; False if there is none. The dispatcher must not run, or not know the topic."""

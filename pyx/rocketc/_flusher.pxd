@@ -31,7 +31,9 @@ ctypedef struct Flusher:
     int64_t commit_thorough_ns
     int64_t commit_least_pages
     int checkpoint_fd       # -1: none
-    int64_t checkpoint[5]   # its fields; the first is ours
+    pthread_mutex_t telling  # the checkpoint
+    int64_t checkpoint[5]   # its fields as they were written; the first is ours
+    int64_t noted[5]        # as others want them
     int64_t flushes         # that did something
     int64_t flushed_bytes
     int64_t commits
@@ -46,4 +48,5 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil
 cdef void flusher_wake(Flusher* fl) noexcept nogil
 cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
+cdef void flusher_note(Flusher* fl, int field, int64_t value) noexcept nogil
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil

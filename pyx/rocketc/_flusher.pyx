@@ -17,7 +17,7 @@ from rocketc._append_file cimport FileState, can_flush, file_release
 from rocketc._atomic cimport rc_count_i64, rc_load_i64, rc_set_once_i64, rc_store_i64
 from rocketc._checkpoint cimport checkpoint_write
 from rocketc._histogram cimport rc_histogram_add
-from rocketc._mapped_file_queue cimport queue_commit, queue_flush, queue_hold
+from rocketc._mapped_file_queue cimport queue_commit, queue_flush, queue_hold, queue_tell
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
@@ -54,6 +54,8 @@ cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
     if rc == RC_OK:
         rc = pthread_mutex_init(&fl.committing, NULL)
     if rc == RC_OK:
+        rc = pthread_mutex_init(&fl.telling, NULL)
+    if rc == RC_OK:
         rc = rc_cond_init(&fl.done[0])
     if rc == RC_OK:
         rc = rc_cond_init(&fl.done[1])
@@ -80,6 +82,7 @@ cdef int flusher_stop(Flusher* fl) noexcept nogil:
 cdef void flusher_destroy(Flusher* fl) noexcept nogil:
     pthread_cond_destroy(&fl.done[0])
     pthread_cond_destroy(&fl.done[1])
+    pthread_mutex_destroy(&fl.telling)
     pthread_mutex_destroy(&fl.committing)
     pthread_mutex_destroy(&fl.mutex)
     rc_service_destroy(&fl.committer)
@@ -150,6 +153,8 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     if fl.allocator != NULL:
         take_back(fl, since)
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
+    if fl.sync:
+        queue_tell(fl.q)
     rc_histogram_add(&fl.latency, <unsigned long long>(rc_clock_ns() - started))
     rc_count_i64(&fl.flushes, 1)
     rc_count_i64(&fl.flushed_bytes, upto - since)
@@ -226,13 +231,30 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
     return rc
 
 
+cdef void flusher_note(Flusher* fl, int field, int64_t value) noexcept nogil:
+    """What the next checkpoint should say in a field; it never goes back."""
+    pthread_mutex_lock(&fl.telling)
+    fl.noted[field] = max(fl.noted[field], value)
+    pthread_mutex_unlock(&fl.telling)
+
+
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
-    """Write how far the log is durable, if that has changed; a failure here loses nothing: recovery reads more."""
+    """Write how far all is durable, if that has changed; a failure here loses nothing: recovery reads more."""
     cdef int64_t timestamp = rc_load_i64(&fl.q.flushed_timestamp)
-    if fl.checkpoint_fd < 0 or timestamp <= fl.checkpoint[0]:
+    cdef bint changed = False
+    cdef int i, rc = RC_OK
+    if fl.checkpoint_fd < 0:
         return RC_OK
-    fl.checkpoint[0] = timestamp
-    return checkpoint_write(fl.checkpoint_fd, fl.checkpoint)
+    pthread_mutex_lock(&fl.telling)
+    fl.noted[0] = max(fl.noted[0], timestamp)
+    for i in range(5):
+        if fl.noted[i] > fl.checkpoint[i]:
+            fl.checkpoint[i] = fl.noted[i]
+            changed = True
+    if changed:
+        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint)
+    pthread_mutex_unlock(&fl.telling)
+    return rc
 
 
 cdef void* run_sync(void* argument) noexcept nogil:
@@ -299,5 +321,6 @@ cdef void* run_committer(void* argument) noexcept nogil:
         if rc != RC_OK:
             flusher_fail(fl, rc, NULL)
         rc_count_i64(&fl.commits, 1)
+        queue_tell(fl.q)
         flusher_wake(fl)
     return NULL

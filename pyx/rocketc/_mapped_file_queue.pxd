@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketc._append_file cimport FileState
-from rocketc._service cimport pthread_mutex_t
+from rocketc._atomic cimport rc_fence_full, rc_load_i64, rc_store_i64
+from rocketc._service cimport pthread_mutex_t, rc_service, rc_service_wake
 
 # What the threads of a store share of the row of files; they take the mutex for a moment, without the GIL or with it.
 ctypedef struct FileQueue:
@@ -19,6 +20,17 @@ ctypedef struct FileQueue:
     char** folders          # new files go to folders[number % folder_count]; the memory is their owner's
     int folder_count
     int kind                # a FileKind, of new files
+    rc_service* reader      # the thread that follows the queue, or NULL
+    int64_t reader_asleep   # 1: it wants to be woken when there is more to read
+
+
+cdef inline void queue_tell(FileQueue* q) noexcept nogil:
+    """There is more to read: wake who follows the queue, if he sleeps."""
+    rc_fence_full()
+    if rc_load_i64(&q.reader_asleep) != 0 and q.reader != NULL:
+        rc_store_i64(&q.reader_asleep, 0)
+        rc_service_wake(q.reader)
+
 
 cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_count, int kind) noexcept nogil
 cdef void queue_free(FileQueue* q) noexcept nogil

@@ -11,6 +11,7 @@ from posix.unistd cimport usleep
 
 from rocketc._append_file cimport View
 from rocketc._atomic cimport rc_load_i64
+from rocketc._dispatch cimport Dispatcher
 from rocketc._draft cimport Drafter
 from rocketc._flusher cimport flusher_flush
 from rocketc._guard cimport enter as guard_enter
@@ -52,12 +53,13 @@ cdef class MessageStore(Putting):
     """
 
     @staticmethod
-    def _make(str path, config, log, root, future, loop_waiters):
-        """For rocketc.open: a recovered log whose threads run, or None to read only; the classes of who waits."""
+    def _make(str path, config, Dispatcher dispatcher, root, future, loop_waiters):
+        """For rocketc.open: what follows a recovered log, or None to read only; the classes of who waits."""
         cdef MessageStore store = MessageStore.__new__(MessageStore)
         store.path = path
         store.config = config
-        store.log = log
+        store.dispatcher = dispatcher
+        store.log = dispatcher.log if dispatcher is not None else None
         store._root = root
         store._ended = threading.Event()
         store._future = future
@@ -66,7 +68,7 @@ cdef class MessageStore(Putting):
         store._timeout_ns = config.sync_flush_timeout * 1_000_000
         store._sync = config.flush == "sync"
         store._slave = config.broker_role == "SLAVE"
-        if log is not None:
+        if dispatcher is not None:
             _open.add(store)
         return store
 
@@ -154,13 +156,16 @@ cdef class MessageStore(Putting):
         while rc_load_i64(&self._calls) > 0:
             with nogil:
                 usleep(200)
+        with nogil:
+            rc = flusher_flush(&self.log.fl, 0)     # in sync mode the rest can be dispatched then
+        whole = self.dispatcher.stop()
         rc = self.log.stop()
         _open.discard(self)
         try:
             if self._waiters is not None:
                 self._waiters.detach()
                 self._waiters = None
-            self._root.close(rc == RC_OK, self.log)
+            self._root.close(rc == RC_OK and whole)
         finally:
             self.closed = True
             self._ended.set()
@@ -175,6 +180,7 @@ cdef class MessageStore(Putting):
     def _abandon(self):
         """In a forked child: nothing of the store is ours."""
         self.closed = True
+        self.dispatcher.forget()
         self.log.forget()
 
     # what it is doing
@@ -251,7 +257,7 @@ cdef class MessageStore(Putting):
         """
         if self.log is None:
             return {}
-        return self.log.stats()
+        return self.log.stats() | self.dispatcher.stats()
 
     # test hooks
 

@@ -57,5 +57,6 @@ def test_hold_takes_one_more_of_what_is_not_gone():
 def test_fence_and_touch_change_nothing():
     byte = ctypes.create_string_buffer(b"x", 1)
     native.rc_fence_release()
+    native.rc_fence_full()
     native.rc_touch_for_writing(byte)
     assert byte.raw == b"x"

@@ -72,6 +72,15 @@ ROCKETMQ = [
     ("logicalDiskSpaceCleanForciblyThreshold", "logical_disk_space_clean_forcibly_threshold", 0.8),
     ("autoCreateTopicEnable", "auto_create_topic_enable", True),
     ("defaultTopicQueueNums", "default_topic_queue_nums", 8),
+    ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", 6_000_000),
+    ("mapperFileSizeBatchConsumeQueue", "mapper_file_size_batch_consume_queue", 13_800_000),
+    ("flushIntervalConsumeQueue", "flush_interval_consume_queue", 1000),
+    ("flushConsumeQueueLeastPages", "flush_consume_queue_least_pages", 2),
+    ("flushConsumeQueueThoroughInterval", "flush_consume_queue_thorough_interval", 60_000),
+    ("readUnCommitted", "read_un_committed", False),
+    ("messageDelayLevel", "message_delay_level", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"),
+    ("enableLmq", "enable_lmq", False),
+    ("enableMultiDispatch", "enable_multi_dispatch", False),
     ("messageIndexEnable", "message_index_enable", True),
     ("messageIndexSafe", "message_index_safe", False),
     ("maxHashSlotNum", "max_hash_slot_num", 5000000),
@@ -102,7 +111,7 @@ def test_defaults():
 
 
 def test_every_field_is_documented_with_its_default():
-    told = dict(re.findall(r"^    (\w+) = (\(.*?\)|\S+)  ", StoreConfig.__doc__, re.M))
+    told = dict(re.findall(r'^    (\w+) = (\(.*?\)|".*?"|\S+)  ', StoreConfig.__doc__, re.M))
     assert told == {name: repr(default).replace("'", '"') for name, default in DEFAULTS.items()}
 
 

@@ -13,6 +13,7 @@ import stores
 import rocketc
 from rocketc import _checkpoint, recovery
 from rocketc._checkpoint import Checkpoint
+from rocketc._consume_queues import ConsumeQueues
 from rocketc._mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
@@ -55,9 +56,12 @@ def recover(root, **options):
     """(what recovery found, the next offset of each queue) of a store, as open() would have it."""
     queue = MappedFileQueue([root / "commitlog"], SIZE)
     queue.load()
+    queues = ConsumeQueues(str(root))
+    queues.load()
     found, offsets = recovery.recover(
         str(root),
         queue,
+        queues,
         **{
             "clean": not (root / "abort").exists(),
             "checkpoint": _checkpoint.read(str(root / "checkpoint")),

@@ -1,0 +1,123 @@
+"""Bringing consume queues and index up to the log when a store is opened.
+
+They are derived from the log, so nothing in them is believed that the log can tell: it is dispatched again from some
+point on, what is there already is compared, and what differs is written anew. A small log is dispatched from its first
+record on, so whatever happened to the derived files is mended. Of a large one the end is dispatched, after a crash from
+the checkpoint on; if what is met there does not follow from what the files say of the records before, all of it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from rocketc._checkpoint import Checkpoint
+from rocketc._dispatch import Dispatcher
+from rocketc._filter import Filter
+from rocketc._mapped_file import MappedFile
+from rocketc._walk import Walker
+from rocketc.paths import LogFile
+from rocketc.recovery import SMALL_BYTES, first_timestamp
+
+_log = logging.getLogger("rocketc.recovery")
+
+_CRC_NONE = 0
+
+
+@dataclass
+class CaughtUp:
+    """What was done.
+
+    start     physical offset from which the log was dispatched again
+    whole     that was its first record
+    mended    what was not as the log says: text
+    unqueued  records that no queue could take
+    """
+
+    start: int
+    whole: bool
+    mended: list[str] = field(default_factory=list)
+    unqueued: int = 0
+
+
+def catch_up(
+    dispatcher: Dispatcher,
+    files: list[LogFile],
+    end: int,
+    *,
+    clean: bool,
+    checkpoint: Checkpoint,
+    amiss: list[str],
+) -> CaughtUp:
+    """Dispatch the log up to its end again, as far as it is needed.
+
+    dispatcher  not started yet; its queues are loaded, and its index is
+    files       of the log, in their order
+    end         physical offset at which the log ends
+    clean       the store had been closed
+    amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
+    Raises StoreIOError, StoreFullError.
+    """
+    first = (files[0].base or 0) if files else 0
+    whole = bool(amiss) or (not clean and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
+    start = first if whole else _start(files, dispatcher, end, clean=clean, checkpoint=checkpoint)
+    found = CaughtUp(start, whole, list(amiss))
+    index = dispatcher.index
+    index_from = first
+    if index is not None and amiss:
+        index_from = max(index.repair(), first)
+    elif index is not None and not whole:
+        index_from = max(index.end_phy_offset, first)
+    while True:
+        dispatcher.start_at(start, index_from, whole=start <= first)
+        _take(dispatcher, files, start if index is None else min(start, index_from), end)
+        if dispatcher.in_doubt and start > first:
+            found.mended.append("the consume queues do not follow from the log: all of it is dispatched again")
+            start = first
+            continue
+        mended = dispatcher.finish(end, first)
+        if mended is not None:
+            break
+        found.mended.append(f"index: {index.doubt}")
+        index_from = max(index.repair(), first)
+    found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
+    found.mended += mended
+    for text in found.mended:
+        _log.warning("%s", text)
+    return found
+
+
+def _start(files: list[LogFile], dispatcher: Dispatcher, end: int, *, clean: bool, checkpoint: Checkpoint) -> int:
+    """Where a file of the log begins from which on it is dispatched again."""
+    known = dispatcher.queues.end_before(1 << 62)
+    start = min(known, end - SMALL_BYTES)
+    i = max((i for i, file in enumerate(files) if (file.base or 0) <= start), default=0)
+    while not clean and i > 0 and not 0 < first_timestamp(files[i].path) <= checkpoint.min_timestamp:
+        i -= 1
+    return files[i].base or 0
+
+
+def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) -> None:
+    for file in files:
+        base = file.base or 0
+        if base + file.limit <= start or base >= end:
+            continue
+        mapped = MappedFile(file.path)
+        try:
+            walker = Walker(
+                mapped,
+                base,
+                Filter(),
+                limit=file.limit,
+                start=start,
+                stop=end,
+                crc=_CRC_NONE,
+                errors="report",
+                last=file.last,
+                file=file.path,
+            )
+            if not dispatcher.take(walker):
+                return
+            del walker
+        finally:
+            mapped.close()
