@@ -31,6 +31,7 @@ from common import MIB, write_log
 
 import rocketc
 from rocketc import _record
+from rocketc._key_index import KeyIndex
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "instructions.json"
@@ -112,6 +113,35 @@ def writable():
     return rocketc.open(tempfile.mkdtemp(dir="."), flush="async", **quiet)
 
 
+def indexing() -> Callable[[str], int]:
+    """Keys into the index, as the dispatcher puts them."""
+    index = key_index()
+
+    def work(which: str) -> int:
+        index._put_some(20 * CALLS[which], CALLS[which])
+        return 20 * CALLS[which]
+
+    return work
+
+
+def looking_up() -> Callable[[str], int]:
+    """Keys that the index has, each once or twice, in chains of about one unit."""
+    index = key_index()
+    index._put_some(20 * CALLS[MANY], 1)
+
+    def work(which: str) -> int:
+        index._find_some(CALLS[which], 1)
+        return CALLS[which]
+
+    return work
+
+
+def key_index():
+    index = KeyIndex(tempfile.mkdtemp(dir="."), 100_000, 400_000)
+    index.load()
+    return index
+
+
 def crc32(size: int, way: str) -> Callable[[str], int]:
     library, data, out = native.load(), bytes(range(256)) * (size // 256 + 1), ctypes.c_uint32()
     number = ["table", "pclmul", "vpclmul256", "vpclmul512", "arm64"].index(way)
@@ -140,6 +170,8 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "put, 1 KiB": lambda: putting(1024),
     "put_many, 128 B": lambda: putting_many(128),
     "put_many, 1 KiB": lambda: putting_many(1024),
+    "index: put": indexing,
+    "index: look up": looking_up,
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),
     "CRC of 1 KiB": lambda: crc32(1024, CRC_WAY),
     "CRC of 1 KiB by table": lambda: crc32(1024, "table"),
