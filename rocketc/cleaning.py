@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 from rocketc.config import StoreConfig
@@ -306,6 +307,29 @@ class Cleaner:
         files = self._log.files
         report.min_phy_offset = _start(files[0]) if files else -1
         self._clean_derived(report, detailed)
+        return report
+
+    def delete_before(self, phy_offset: int) -> CleanReport:
+        """Delete the files of the log that end at a physical offset or before it, and what follows them: for who knows
+        that nobody wants them any more. Age, hour and disks do not count; the last file stays.
+
+        Raises StoreIOError if a file can't be deleted; what was deleted before that is.
+        """
+        now = self._clock()
+        why = f"nobody wants what is before {phy_offset}"
+        report = CleanReport(now, [why])
+        files = self._log.files
+        for path, following in pairwise(files):
+            if _start(following) > phy_offset:
+                break
+            info = os.stat(path)
+            if self._log.delete_expired(0, now, immediately=True, batch=1) == 0:
+                break  # in use, or in a read-only folder: the next call tries again
+            _log.info("%s deleted: %s", path, why)
+            age = now - info.st_mtime_ns // 1_000_000
+            report.deleted.append(Cleaned("commitlog", path, info.st_size, age, "consumed"))
+        report.min_phy_offset = _start(files[len(report.deleted)]) if files else -1
+        self._clean_derived(report, False)
         return report
 
     # ------------------------------------------------------------ why

@@ -141,6 +141,27 @@ def test_a_run_can_be_told_what_is_expired(setting):
 
 
 # ---------------------------------------------------------------- how many
+def test_what_nobody_wants_goes_whatever_its_age(setting):
+    s = setting([0, 0, 0, 0], delete_when="4")
+    s.use["log"] = 99
+    told = []
+    for phy_offset in (-1, 0, SIZE - 1, SIZE, SIZE, 3 * SIZE + 1, 100 * SIZE):
+        report = s.cleaner.delete_before(phy_offset)
+        told.append(
+            ([int(os.path.basename(one.path)) // SIZE for one in report.deleted], report.min_phy_offset // SIZE)
+        )
+    assert told == [([], 0), ([], 0), ([], 0), ([0], 1), ([], 1), ([1, 2], 3), ([], 3)]
+    assert not s.cleaner.disk_full and s.flags == []
+
+
+def test_what_nobody_wants_stays_while_it_is_in_use(setting):
+    s = setting([0, 0, 0, 0])
+    view = s.log.select(SIZE)
+    assert s.cleaner.delete_before(3 * SIZE).min_phy_offset == SIZE
+    view.release()
+    assert s.cleaner.delete_before(3 * SIZE).min_phy_offset == 3 * SIZE
+
+
 def test_a_run_deletes_ten_files(setting):
     s = setting([2] * 15 + [0], delete_when="12")
     assert s.deleted() == list(range(10))
