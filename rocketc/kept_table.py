@@ -146,11 +146,7 @@ class Config:
         """
         if not isinstance(found, dict):
             raise ValueError("no object")
-        said = {}
-        for field in dataclasses.fields(cls):
-            value = found.get(camel(field.name))
-            if value is not None:
-                said[field.name] = value
+        said = {name: found[key] for key, name in _keys(cls) if found.get(key) is not None}
         try:
             return cls(**said)
         except TypeError as error:
@@ -162,8 +158,8 @@ class Config:
         >>> Config().to_file()
         {}
         """
-        found = {camel(field.name): getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: found[name] for name in sorted(found) if found[name] is not None}
+        found = ((key, getattr(self, name)) for key, name in _keys(type(self)))
+        return {key: value for key, value in found if value is not None}
 
 
 class ConfigMap(KeptTable, Mapping[str, C], Generic[C]):
@@ -231,6 +227,16 @@ class ConfigMap(KeptTable, Mapping[str, C], Generic[C]):
 
     def _to_write(self) -> dict[str, Any]:
         return {**self._data, self._KEY: in_java_order(self._raw, 2048)}
+
+
+_KEYS: dict[type[Config], list[tuple[str, str]]] = {}
+
+
+def _keys(kind: type[Config]) -> list[tuple[str, str]]:
+    """(key in the file, name of the field), in the order of the file."""
+    if kind not in _KEYS:
+        _KEYS[kind] = sorted((camel(field.name), field.name) for field in dataclasses.fields(kind))
+    return _KEYS[kind]
 
 
 def camel(name: str) -> str:

@@ -19,6 +19,8 @@ _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST = 127
 _LONGEST_OF_A_GROUP = 255  # %RETRY% and %DLQ%, with a group's name behind them
 
+_NUMBERS = (("read_queue_nums", (1 << 31) - 1), ("write_queue_nums", (1 << 31) - 1), ("perm", 15))
+
 QUEUE_TYPE, MESSAGE_TYPE, CLEANUP_POLICY = "queue.type", "message.type", "cleanup.policy"
 _ALLOWED = {
     QUEUE_TYPE: ("SimpleCQ", "BatchCQ"),
@@ -69,7 +71,7 @@ class TopicConfig(Config):
     attributes: dict[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name, most in (("read_queue_nums", (1 << 31) - 1), ("write_queue_nums", (1 << 31) - 1), ("perm", 15)):
+        for name, most in _NUMBERS:
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
                 raise ValueError(f"{name} is {value!r}; allowed are 0 to {most}")
@@ -150,6 +152,7 @@ class Topics(ConfigMap[TopicConfig]):
         queue_type: str | None = None,
         message_type: str | None = None,
         attributes: dict[str, str] | None = None,
+        persist: bool = True,
     ) -> TopicConfig:
         """Create a topic, or change one that is there, in memory and on the disk.
 
@@ -160,6 +163,7 @@ class Topics(ConfigMap[TopicConfig]):
         queue_type                         "SimpleCQ" or "BatchCQ"; it never changes
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
         attributes                         others; `+name` says the same as `name`, `-name` takes it away
+        persist                            False: in memory only; of many topics the last call of persist() writes all
         Attributes that are not named stay. Raises IllegalMessageError for a name that no topic can have, ValueError for
         other values that RocketMQ has not; StoreIOError or StoreFullError, and then it is there in memory only.
 
@@ -195,7 +199,8 @@ class Topics(ConfigMap[TopicConfig]):
                     raise ValueError(f"{name}: {QUEUE_TYPE} is {there.queue_type}; that never changes")
                 made = replace(made, topic_filter_type=there.topic_filter_type, topic_sys_flag=there.topic_sys_flag)
             self._put(name, made)
-        self.persist()
+        if persist:
+            self.persist()
         return made
 
     def auto_create(self, name: str, queues: int = 4) -> TopicConfig | None:

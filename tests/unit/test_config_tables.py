@@ -11,7 +11,17 @@ import stores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketc.config_tables import DEEPEST, ConfigTable, in_java_order, parse, read_table, to_bytes, write_table
+from rocketc.config_tables import (
+    DEEPEST,
+    ConfigTable,
+    _parse_fast,
+    _Parser,
+    in_java_order,
+    parse,
+    read_table,
+    to_bytes,
+    write_table,
+)
 from rocketc.errors import ConfigTableError, StoreFullError, StoreIOError
 
 JSON = st.recursive(
@@ -182,6 +192,53 @@ def test_names_may_be_whole_numbers(value):
     assert parse(as_fastjson(value)) == value
 
 
+SAME = r"""
+    {"a":{1:2},"b":"{1:2,3:4"}
+    {"{1:":{2:3}}
+    ["{1:"]
+    {"\u0001":{1:2}}
+    {"\u00011":"\u0001"}
+    {1:"}"}
+    {"a":"[[{","b":{ -1 : [] , 2:{}}}
+    {"a":"\\"}
+    {"a\"{1:":1}
+    {1:{2:{3:[{4:5}]}}}
+    {"1":1,1:2}
+    {"a":",1:"}
+    {0:-0}
+    {"a":1e400}
+    7
+"""
+
+
+@pytest.mark.parametrize("text", SAME.split("\n")[1:-1])
+def test_the_fast_parser_reads_the_same(text):
+    slow = _Parser(text).parse()
+    assert parse(text) == slow and json.dumps(parse(text)) == json.dumps(slow)
+    try:
+        fast = _parse_fast(text)
+    except ValueError:
+        return
+    assert json.dumps(fast) == json.dumps(slow)
+
+
+@given(WITH_INT_NAMES | JSON, st.booleans())
+def test_both_parsers_read_the_same(value, pretty):
+    text = to_bytes(value, compact=not pretty).decode("utf-8")
+    assert parse(text) == _Parser(text).parse() == value
+
+
+@given(st.text(st.sampled_from('{}[]",:0123456789.-eE\\u trfalsn\n\t\1'), max_size=30))
+def test_both_parsers_refuse_the_same(text):
+    try:
+        slow = _Parser(text).parse()
+    except ValueError:
+        with pytest.raises(ValueError, match="line"):
+            parse(text)
+    else:
+        assert json.dumps(parse(text)) == json.dumps(slow)
+
+
 @given(st.text(st.sampled_from('{}[]",:0123456789.-eE\\u trfalsn\n\t'), max_size=30))
 def test_what_python_refuses_is_refused(text):
     try:
@@ -233,6 +290,8 @@ def test_depth(table):
     assert json.dumps(parse(deep)) == deep
     with pytest.raises(ValueError, match=f"line 1, column {DEEPEST + 1}: more than {DEEPEST} objects and lists"):
         parse("[" + deep + "]")
+    assert parse(f"{{1:{deep[1:-1]}}}") == {1: json.loads(deep[1:-1])}
+    assert parse('["' + deep + '[[["]') == [f"{deep}[[["]
     with pytest.raises(ConfigTableError, match="more than"):
         read_table(table('{"a":' * 1_000_000))
 

@@ -194,6 +194,14 @@ def test_attributes_change_as_rocketmqs_tools_say(tmp_path):
             topics.create("a", attributes=change)
 
 
+def test_many_topics_are_written_at_once(tmp_path):
+    topics = Topics(tmp_path)
+    for number in range(100):
+        topics.create(f"t{number}", persist=False)
+    assert topics.changed and not (tmp_path / "config").exists()
+    assert topics.persist() and len(Topics(tmp_path)) == 100
+
+
 # ---------------------------------------------------------------- created by a put
 def test_a_put_to_an_unknown_topic_makes_four_queues(tmp_path):
     topics = Topics(tmp_path)
