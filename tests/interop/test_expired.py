@@ -1,5 +1,10 @@
 """Log files expire and are deleted; queues go on counting where they were."""
 
+import json
+import os
+import time
+
+from command import rocketc as rocketc_command
 from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import SETTINGS, Turns
@@ -32,3 +37,44 @@ def test_a_queue_without_messages_keeps_its_count(peer, tmp_path):
     found = {(m["topic"], m["queueId"], m["queueOffset"]): m["physicalOffset"] for m in answer["messages"]}
     records = rocketc.scan(turns.root)
     assert found == {(m.topic, m.queue_id, m.queue_offset): m.phy_offset for m in records if m.sys_flag & 0xC in (0, 8)}
+
+
+def derived(root):
+    """The files of queues and index by their path."""
+    files = [path for kind in ("consumequeue", "index") for path in (root / kind).rglob("*") if path.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def test_rocketmq_goes_on_with_what_clean_has_left(peer, tmp_path):
+    """Its queues begin where the log does, keys of what is gone are found no more, and nothing is built again."""
+    root, settings = tmp_path / "store", {**SETTINGS, "mappedFileSizeConsumeQueue": 400, "maxIndexNum": 100}
+    peer.open(root, settings)
+    peer.put(root, [{**of_size(500), "queueId": n % 3, "properties": {"KEYS": f"n{n}"}} for n in range(600)])
+    peer.close(root)
+    logs = sorted(path for path in (root / "commitlog").iterdir() if any(path.read_bytes()[:8]))
+    assert len(logs) > 4
+    for path in logs[:3]:
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+    before = derived(root)
+    done = rocketc_command("clean", root, "--older-than", "1h", "--json")
+    assert done.returncode == 0, done.stderr
+    deleted = json.loads(done.stdout)["deleted"]
+    assert {one["kind"] for one in deleted} == {"commitlog", "consumequeue", "index"}
+    after = derived(root)
+    assert after.items() < before.items() and len(before) - len(after) == len(deleted) - 3
+
+    peer.open(root, settings)
+    answer = peer.read(root)
+    found = [peer.query(root, "a", key) for key in ("n0", "n599")]
+    peer.close(root)
+    records = list(rocketc.scan(root))
+    assert answer["min"] == int(logs[3].name) == records[0].phy_offset
+    places = {(m["topic"], m["queueId"], m["queueOffset"]): m["physicalOffset"] for m in answer["messages"]}
+    assert places == {(m.topic, m.queue_id, m.queue_offset): m.phy_offset for m in records}
+    least = {queue_id: min(m.queue_offset for m in records if m.queue_id == queue_id) for queue_id in range(3)}
+    queues = [queue for queue in answer["queues"] if queue[0] == "a"]  # 4.x has those of delayed messages, too
+    assert queues == [["a", queue_id, least[queue_id], 200] for queue_id in range(3)]
+    assert found == [[], [records[-1].phy_offset]]
+    assert {name: raw for name, raw in derived(root).items() if name.startswith("consumequeue")} == {
+        name: raw for name, raw in after.items() if name.startswith("consumequeue")
+    }
