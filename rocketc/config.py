@@ -154,7 +154,8 @@ class StoreConfig:
     delete_when = "04"                                 hours of the day, local time, by `;`: expired log files go then
     file_reserved_time = 72                            hours after its last change until a log file is expired
     delete_file_batch_max = 10                         log files that a run deletes
-    clean_resource_interval = 10000                    ms between two runs, the first after 60 s; 0: no runs
+    clean_resource_interval = 0                        ms between two runs, the first after 60 s; 0: no runs but those
+                                                       that are asked for. RocketMQ's is 10000
     delete_commit_log_files_interval = 100             ms between two log files that are deleted
     delete_consume_queue_files_interval = 100          ms behind a consume queue that lost files
     redelete_hanged_file_interval = 120000             ms until a file that was in use is tried again
@@ -242,7 +243,7 @@ class StoreConfig:
     delete_when: str = "04"
     file_reserved_time: int = 72
     delete_file_batch_max: int = 10
-    clean_resource_interval: int = 10000
+    clean_resource_interval: int = 0
     delete_commit_log_files_interval: int = 100
     delete_consume_queue_files_interval: int = 100
     redelete_hanged_file_interval: int = 120_000

@@ -59,7 +59,7 @@ ROCKETMQ = [
     ("deleteWhen", "delete_when", "04"),
     ("fileReservedTime", "file_reserved_time", 72),
     ("deleteFileBatchMax", "delete_file_batch_max", 10),
-    ("cleanResourceInterval", "clean_resource_interval", 10000),
+    ("cleanResourceInterval", "clean_resource_interval", 0),  # there: 10000
     ("deleteCommitLogFilesInterval", "delete_commit_log_files_interval", 100),
     ("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval", 100),
     ("redeleteHangedFileInterval", "redelete_hanged_file_interval", 120000),
