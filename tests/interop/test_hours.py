@@ -25,7 +25,6 @@ def test_messages_are_found(peer, turns):
     turns.rocketmq_puts(peer, [])
 
 
-@pytest.mark.xfail(reason="rocketc writes no index yet, and RocketMQ's own ends where its recovery starts")
 def test_keys_are_found(peer, turns):
     peer.open(turns.root, turns.settings)
     for (topic, key), offsets in turns.ledger.keys().items():

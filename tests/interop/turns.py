@@ -16,7 +16,7 @@ SETTINGS: dict[str, object] = {
     "mappedFileSizeCommitLog": 65536,
     "mappedFileSizeConsumeQueue": 4000,
     "maxHashSlotNum": 100,
-    "maxIndexNum": 30000,
+    "maxIndexNum": 300,
 }
 CHECKSUMS = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}  # 4.x reads it as one more property
 SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60000}  # a busy disk is no failure

@@ -1,0 +1,80 @@
+"""Queues and index of a store that was closed are taken as they are by the other side: neither builds anything anew,
+and after any number of turns the files are those that one writer would have made."""
+
+import oracle
+import pytest
+from derived import files_of, from_log, same_files, without_names
+from interop import ours
+from interop.ledger import of_size, plan
+from interop.turns import SYNC, Turns
+
+DERIVED = ("consumequeue", "index")
+
+
+def puts(seed, count, **options):
+    """The last of them is in a queue: RocketMQ dispatches half messages behind that again, and indexes them twice."""
+    return [*plan(seed, count, **options), of_size(200)]
+
+
+def state(root):
+    """All that would tell that queues or index were written to; RocketMQ writes each index file's header at its end."""
+    queues = [path for path in (root / "consumequeue").rglob("*") if path.is_file()]
+    times = {path: path.stat().st_mtime_ns for path in queues}
+    return files_of(root, "commitlog", *DERIVED), times
+
+
+def same_as_from_log(turns):
+    """The files are what RocketMQ makes of the log."""
+    records = oracle.records(oracle.walk_log(oracle.read_log(turns.root / "commitlog"), crc="body"))
+    same_files(without_names(files_of(turns.root, *DERIVED)), from_log(records, turns.settings))
+
+
+@pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
+def test_rocketmq_takes_our_closed_store_as_it_is(peer, tmp_path, settings):
+    turns = Turns(tmp_path / "store", settings)
+    for n in range(2):
+        turns.rocketc_puts(puts(n, 200, v2=peer.knows_v2))
+    assert not (turns.root / "abort").exists()
+    before = state(turns.root)
+    assert len(list((turns.root / "index").iterdir())) > 1
+    turns.rocketmq_puts(peer, [])
+    after = state(turns.root)
+    assert sorted(after[0]) == sorted(before[0])
+    assert [path for path in after[0] if after[0][path] != before[0][path]] == []
+    assert after[1] == before[1]
+    same_as_from_log(turns)
+
+
+def test_we_take_its_closed_store_as_it_is(peer, tmp_path):
+    turns = Turns(tmp_path / "store")
+    turns.rocketmq_puts(peer, puts(1, 200, v2=peer.knows_v2))
+    before, times = state(turns.root)
+    ours.open_store(turns.root, turns.settings).close()
+    assert state(turns.root) == (before, times)
+    same_as_from_log(turns)
+
+
+@pytest.mark.parametrize("log", ["small", "large"])
+def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
+    if log == "large":  # then only its end is dispatched again
+        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    turns = Turns(tmp_path / "store")
+    for n in range(4):
+        turns.rocketc_puts(puts(2 * n, 60, v2=peer.knows_v2))
+        same_as_from_log(turns)
+        turns.rocketmq_puts(peer, puts(2 * n + 1, 60, v2=peer.knows_v2))
+        same_as_from_log(turns)
+
+
+@pytest.mark.parametrize("log", ["small", "large"])
+def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monkeypatch, log):
+    if log == "large":
+        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    turns = Turns(tmp_path / "store")
+    for n in range(3):
+        turns.rocketmq_is_killed(start(peer.release), puts(2 * n, 300, v2=peer.knows_v2), 100)
+        turns.rocketc_puts([])
+        same_as_from_log(turns)
+        turns.rocketc_is_killed(puts(2 * n + 1, 300, v2=peer.knows_v2), 100)
+        turns.rocketc_puts([])
+        same_as_from_log(turns)
