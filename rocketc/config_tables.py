@@ -69,16 +69,19 @@ def read_table(path: str | os.PathLike[str]) -> ConfigTable:
         return ConfigTable(path, _read(path))
     except (ConfigTableError, StoreIOError) as error:
         first = error
-    if path.endswith(".bak"):
-        raise first
     try:
-        return ConfigTable(f"{path}.bak", _read(f"{path}.bak"), _plain(first))
-    except (ConfigTableError, StoreIOError) as second:
-        if _is_missing(second):
-            raise first from None
-        if _is_missing(first):
-            raise
-        raise ConfigTableError(f"{_plain(first)}; {_plain(second)}") from None
+        if path.endswith(".bak"):
+            raise first
+        try:
+            return ConfigTable(f"{path}.bak", _read(f"{path}.bak"), _plain(first))
+        except (ConfigTableError, StoreIOError) as second:
+            if _is_missing(second):
+                raise first from None
+            if _is_missing(first):
+                raise
+            raise ConfigTableError(f"{_plain(first)}; {_plain(second)}") from None
+    finally:
+        del first  # it knows this frame, so both would stay, with all callers, until the collector comes
 
 
 def _is_missing(error: Exception) -> bool:
