@@ -23,6 +23,7 @@ ctypedef struct IndexPart:
     int64_t ready           # there is room on the disk, and there are pages, for what is written before this byte
     int64_t dirty           # 1: something is not synced
     bint writable           # how it is mapped
+    bint allocated          # there is room on the disk for header and slots
     bint foreign            # another process may write to it: its header may be older than its slots
     int fd                  # -1: not open; only the file that is written to keeps it
     int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed

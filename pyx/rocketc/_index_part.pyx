@@ -116,7 +116,7 @@ cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) 
         rc = c_errno
     if rc == RC_OK:
         rc = rc_map_write(p.fd, p.size, &p.base)
-    p.writable = True
+    p.writable = p.allocated = True
     p.ready = p.units_at
     if rc == RC_OK and before != NULL:
         p.begin_timestamp = p.end_timestamp = before.end_timestamp
@@ -161,8 +161,6 @@ cdef int part_map(IndexPart* p, bint writable) noexcept nogil:
         return c_errno
     if lseek(fd, 0, SEEK_END) < <int64_t>p.size:
         rc = RC_FILE_CUT
-    if rc == RC_OK and writable:
-        rc = rc_allocate(fd, <size_t>p.units_at)
     if rc == RC_OK:
         rc = rc_map_write(fd, p.size, &p.base) if writable else rc_map_read(fd, p.size, &p.base)
     if rc == RC_OK:
@@ -204,6 +202,10 @@ cdef int part_read_header(IndexPart* p) noexcept nogil:
         return RC_FILE_CUT
     rc_store_i64(&p.low, min(p.begin_timestamp, p.end_timestamp))
     rc_store_i64(&p.high, max(p.begin_timestamp, p.end_timestamp))
+    if p.foreign and count < p.units:       # RocketMQ writes the header now and then only
+        rc_store_i64(&p.high, INT64_MAX)
+        if count <= 1:
+            rc_store_i64(&p.low, INT64_MIN)
     rc_store_i64(&p.count, max(count, 1))
     return RC_OK
 
@@ -218,6 +220,11 @@ cdef int make_room(IndexPart* p, int64_t upto) noexcept nogil:
     if lseek(p.fd, 0, SEEK_END) < <int64_t>p.size:
         p.cut = 1       # not to be made longer again: what was in it is lost
         return RC_FILE_CUT
+    if not p.allocated:     # not before: a file that nothing is put into keeps its times
+        rc = rc_allocate(p.fd, <size_t>p.units_at)
+        if rc != RC_OK:
+            return rc
+        p.allocated = True
     rc = rc_write_zeros(p.fd, <size_t>p.ready, <size_t>stop, BLOCK_BYTES)
     if rc == RC_OK:
         enter_writing(&guard, p.base, p.size, &p.cut)
@@ -282,7 +289,7 @@ cdef int part_put(IndexPart* p, int32_t key_hash, int64_t phy_offset, int64_t st
         rc_store_i64(&p.low, store_timestamp)
     if store_timestamp > p.high:
         rc_store_i64(&p.high, store_timestamp)
-    p.used_slots = used
+    rc_store_i64(&p.used_slots, used)
     rc_store_i64(&p.end_timestamp, store_timestamp)
     rc_store_i64(&p.end_phy, phy_offset)
     rc_store_i64(&p.dirty, 1)
@@ -334,6 +341,8 @@ cdef int part_search(
     cdef IndexUnit u
     cdef int64_t n = unit[0], count, start = rc_load_i64(&p.begin_timestamp), when, least, most
     cdef int found = 0, rc = RC_OK
+    cdef int32_t slots = <int32_t>p.slots
+    cdef bint timeless = p.foreign and rc_load_i64(&p.count) <= 1 and not java     # the begin is not written yet
     unit[0] = 0
     if room <= 0 or not overlaps(p, begin, end, java):
         return 0
@@ -350,7 +359,7 @@ cdef int part_search(
             break
         decode_unit(p.base + unit_at(p, n), &u)
         if (
-            u.key_hash < 0 or (u.key_hash != key_hash and u.key_hash % p.slots != key_hash % p.slots)
+            u.key_hash < 0 or (u.key_hash != key_hash and u.key_hash % slots != key_hash % slots)
             or u.phy_offset < 0 or u.time_diff < 0 or u.previous < 0 or u.previous >= n
         ):
             damage[0] = unit_at(p, n)
@@ -359,7 +368,10 @@ cdef int part_search(
         when = <int64_t>(<uint64_t>start + <uint64_t>u.time_diff * 1000)
         least = when
         most = when
-        if not java:
+        if timeless:
+            least = INT64_MIN
+            most = INT64_MAX
+        elif not java:
             if n == 1:
                 least = most = start
             elif u.time_diff == 0:

@@ -55,6 +55,7 @@ cdef class IndexRow:
     cdef int _push(self, IndexPart* p) noexcept nogil
     cdef int _find_part(self, int64_t name) noexcept nogil
     cdef IndexPart* _hold(self, int64_t name, bint exact, int* rc) noexcept nogil
+    cdef bint _after(self, IndexPart* copy, char* path) noexcept nogil
     cdef int _remove(self, int i) except -1
     cdef bint _take_out(self, int i) noexcept
     cdef int _check_open(self) except -1

@@ -429,15 +429,35 @@ cdef class IndexRow:
 
     def headers(self):
         """(path, IndexHeader) of each file, oldest first."""
-        cdef int i
-        cdef IndexPart* p
+        cdef char path[PATH_BYTES]
+        cdef IndexPart copy
         cdef list out = []
-        pthread_mutex_lock(&self._mutex)
-        for i in range(self._count):
-            p = self._parts[i]
+        copy.name = -1
+        while self._after(&copy, path):     # nothing of Python while the mutex is held
             out.append((
-                os.fsdecode(p.path),
-                IndexHeader(p.begin_timestamp, p.end_timestamp, p.begin_phy, p.end_phy, p.used_slots, p.count),
+                os.fsdecode(path),
+                IndexHeader(
+                    copy.begin_timestamp, copy.end_timestamp, copy.begin_phy, copy.end_phy, copy.used_slots, copy.count,
+                ),
             ))
-        pthread_mutex_unlock(&self._mutex)
         return out
+
+    cdef bint _after(self, IndexPart* copy, char* path) noexcept nogil:
+        """Copy the header of the first file behind copy.name, and its path; False if there is none."""
+        cdef IndexPart* p
+        cdef int i
+        pthread_mutex_lock(&self._mutex)
+        i = self._find_part(copy.name) + 1
+        if i < self._count:
+            p = self._parts[i]
+            copy.name = p.name
+            copy.count = rc_load_i64(&p.count)
+            copy.begin_timestamp = rc_load_i64(&p.begin_timestamp)
+            copy.end_timestamp = rc_load_i64(&p.end_timestamp)
+            copy.begin_phy = rc_load_i64(&p.begin_phy)
+            copy.end_phy = rc_load_i64(&p.end_phy)
+            copy.used_slots = rc_load_i64(&p.used_slots)
+            snprintf(path, PATH_BYTES, b"%s", p.path)
+        i = i < self._count
+        pthread_mutex_unlock(&self._mutex)
+        return i

@@ -6,6 +6,7 @@ deleted, and built again from the log. Source: RocketMQ IndexService; store.md 6
 """
 import os
 import re
+import threading
 
 from libc.errno cimport EBUSY, EROFS
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
@@ -54,6 +55,7 @@ cdef class KeyIndex(IndexRow):
     def __cinit__(self, *_args, **_fields):
         self._checked_phy = -1
         self._amiss = []
+        self._refreshing = threading.Lock()
         self.dropped = []
 
     # ------------------------------------------------------------------------------------ comparing with the log
@@ -361,10 +363,13 @@ cdef class KeyIndex(IndexRow):
 
     def refresh(self):
         """Notice what the writer, another process, has made and deleted; does nothing in the writer itself."""
-        cdef int i
         self._check_open()
-        if not self.read_only:
-            return
+        if self.read_only:
+            with self._refreshing:
+                self._refresh()
+
+    def _refresh(self):
+        cdef int i
         found = self._list()
         names = {name for name, _ in found}
         for i in range(self._count - 1, -1, -1):
@@ -578,14 +583,18 @@ cdef object what_is_amiss(IndexPart* p, const IndexPart* before):
     cdef IndexUnit first, last
     if p.count > p.units:
         return f"its header counts {p.count - 1} units, and it has room for {p.units - 1}"
-    if before != NULL and not part_is_full(before):
+    if before != NULL and not part_is_full(before) and not p.foreign:
         return "the file before it is not full"
     if not part_get(p, 1, &first) or not part_get(p, p.count - 1 if p.count > 1 else 1, &last):
         return "it became shorter, or unreadable"
+    if p.count > 1 and p.begin_phy != first.phy_offset:
+        return "its header does not agree with its first unit"
+    if p.foreign:
+        return None     # who writes it may be in the middle of it; RocketMQ writes the header now and then only
     if p.count <= 1:
         return "its header counts no units, and there are some" if first.key_hash or first.phy_offset else None
-    if p.begin_phy != first.phy_offset or p.end_phy != last.phy_offset:
-        return "its header does not agree with its first and last unit"
+    if p.end_phy != last.phy_offset:
+        return "its header does not agree with its last unit"
     if p.begin_phy < 0 or p.end_phy < 0 or not 0 < p.used_slots < p.count:
         return "its header is none"
     return None

@@ -42,6 +42,7 @@ REASONS = {
     "zeroed": "zero bytes where records should be",
     "bad_blank": "the record that closes the file has a wrong size",
     "file_cut": "the file became shorter, or its disk failed, while it was read",
+    "bad_chain": "a chain of the index leads nowhere",
 }
 
 

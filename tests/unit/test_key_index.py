@@ -247,6 +247,22 @@ def test_loaded_again_it_goes_on(index, tmp_path, count):
     assert contents(tmp_path / "index") == contents(tmp_path / "whole")
 
 
+def test_opening_changes_no_file(index, tmp_path):
+    one = index(5, 4)
+    fill(one, 7)
+    one.flush()
+    one.close()
+    for path in (tmp_path / "index").iterdir():
+        os.utime(path, (1, 1))
+    two = index(5, 4)
+    two.start_check(0)
+    assert all(two.put_keys("t", n * 100, T0 + n * 1000, keys=f"k{n}", compare=True) for n in range(7))
+    assert two.end_check()
+    two.flush()
+    two.close()
+    assert [path.stat().st_mtime for path in (tmp_path / "index").iterdir()] == [1] * 3
+
+
 # ---------------------------------------------------------------- times
 
 
@@ -496,6 +512,19 @@ def test_read_only_follows_the_writer(index, tmp_path):
         with pytest.raises(StoreIOError, match="Read-only"):
             call()
     assert reader.files == one.files
+
+
+def test_a_reader_of_what_rocketmq_writes(index):
+    """RocketMQ writes a file's header now and then only: slots lead to units that it does not count yet."""
+    one = index(5, 8)
+    fill(one, 10)
+    told = Path(one.files[1]).read_bytes()[:36]
+    for header in (bytes(40), told + b"\0\0\0\2"):
+        with open(one.files[1], "r+b") as file:
+            file.write(header)
+        reader = index(5, 8, read_only=True)
+        assert [found(reader, f"k{n}") for n in range(10)] == [[n * 100] for n in range(10)]
+        assert found(reader, "k9", begin=T0 + 9000, end=T0 + 9000) == [900]
 
 
 def test_arguments(tmp_path):
