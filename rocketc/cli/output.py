@@ -43,6 +43,7 @@ REASONS = {
     "bad_blank": "the record that closes the file has a wrong size",
     "file_cut": "the file became shorter, or its disk failed, while it was read",
     "bad_chain": "a chain of the index leads nowhere",
+    "bad_unit": "a unit of a consume queue leads to no record",
 }
 
 
