@@ -1,5 +1,5 @@
 """Killed at each system call: of a writer that opens a store, puts over two rolls, flushes and closes; of a recovery;
-of the writer of a table.
+of the writer of a table; of a cleaning.
 
 strace kills the process when one of its threads enters a call for the n-th time, before the call has done anything.
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import stores
 from crash import remains
 from crash.zygote import COUNT, body
 from native import ROOT
@@ -269,3 +270,38 @@ def test_a_table_killed_at_every_call(zygote, memory_path, before):
         shutil.rmtree(path.parent)
     assert deaths > 8
     assert NEW in found and len({json.dumps(one) for one in found}) == 2
+
+
+# ---------------------------------------------------------------- cleaning
+def test_cleaning_killed_at_every_call(zygote, memory_path):
+    """What is left is a log without a gap, with all that its queues and its index need; the next run ends it."""
+    stores.unpack("v533-broker", memory_path)
+    options = {"options": ["--older-than", "0s", "--json"]}
+    made = memory_path / "v533-broker"
+
+    def lay(name: str) -> Path:
+        return shutil.copytree(made, memory_path / name, copy_function=shutil.copy2)
+
+    root = lay("whole")
+    counts = zygote.counted(lambda: zygote.run("clean", root, options), memory_path / "trace")
+    assert {"unlink", "fsync"} < counts.keys()
+    wanted = remains.take(root)
+    before = remains.take(made)
+    gone = before.keys() - wanted.keys()
+    assert {name.split("/")[0] for name in gone} == {"commitlog", "index"}
+    deaths, states = 0, set()
+    for name, number in every({call: counts[call] for call in ("unlink", "fsync", "fcntl", "pwrite64")}):
+        root = lay(f"{name}-{number}")
+        with zygote.killed_at(name, number):
+            killed, _ = zygote.run("clean", root, options)
+        deaths += killed
+        left = remains.take(root)
+        lost = sorted(before.keys() - left.keys())
+        log = [base for base, _ in remains.log(left)]
+        assert log == list(range(log[0], log[-1] + 1, log[-1] - log[-2] if len(log) > 1 else 1)), (name, number)
+        assert not [one for one in lost if one.startswith("index")] or log[0] == max(log), (name, number)
+        states.add(tuple(lost))
+        zygote.run("clean", root, options)
+        assert remains.take(root) == wanted, (name, number)
+        shutil.rmtree(root)
+    assert deaths > 5 and len(states) == len(gone) + 1

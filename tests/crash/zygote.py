@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rocketc
+from rocketc.cli.main import main as main_of_commands
 from rocketc.config_tables import write_table
 
 COUNT = 9  # messages of the job `write`: three files of 4 KiB
@@ -50,7 +51,20 @@ def table(root: str, fields: dict[str, Any]) -> None:
     tell("written")
 
 
-JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {"write": write, "recover": recover, "table": table}
+def clean(root: str, fields: dict[str, Any]) -> None:
+    try:
+        main_of_commands(["clean", root, *fields["options"]])
+    except SystemExit as end:
+        assert not end.code
+    tell("cleaned")
+
+
+JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
+    "write": write,
+    "recover": recover,
+    "table": table,
+    "clean": clean,
+}
 
 
 def main() -> None:
