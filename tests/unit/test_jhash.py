@@ -38,6 +38,15 @@ def test_a_hash_goes_on(first, second):
     assert native.rc_jhash_from(h, second.encode(), len(second.encode())) == oracle.java_hash(first + second)
 
 
+@given(
+    st.lists(st.sampled_from(["order-", "12345678", "0123456789ABCDEF", "a", "é", "€", "𝄞"]), max_size=9),
+    st.binary(max_size=9),
+)
+def test_runs_of_ascii_between_others(pieces, end):
+    raw = "".join(pieces).encode() + end
+    assert native.rc_jhash(raw, len(raw)) == oracle.java_hash(raw.decode("utf-8", "replace"))
+
+
 def test_every_code_point():
     for start in range(0, 0x110000, 0x1000):
         text = "".join(map(chr, range(start, start + 0x1000)))
