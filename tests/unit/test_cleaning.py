@@ -8,6 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import rocketc
+from rocketc._consume_queues import ConsumeQueues
+from rocketc._key_index import KeyIndex
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.cleaning import Cleaner, LogOnDisk, expired_queues, is_system_topic, unused_topics
 from rocketc.config import StoreConfig
@@ -467,6 +470,41 @@ def test_clean_files_above_the_force_level_ten_a_run_while_there_are_ten(clean_f
     for run in range(1, 6):
         assert s.deleted() == list(range(10 * run - 10, 10 * run))
         assert derived(s) == (8 - 10 * run // 7, 8 - 10 * run // 7)
+
+
+def test_clean_files_with_the_queues_and_the_index_of_a_store(tmp_path):
+    """The same by what a store has: its own log files, queues and index, all in one."""
+    size = 320  # a message in each
+    fields = {"mapped_file_size_consume_queue": 140, "max_index_num": 8, "max_hash_slot_num": 10}
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=size, **fields) as store:
+        for number in range(55):
+            store.put("orders", bytes(100), keys=f"k{number}")
+    for path in sorted((tmp_path / "commitlog").iterdir())[55:]:  # made ahead
+        path.unlink()
+    log = MappedFileQueue([tmp_path / "commitlog"], size)
+    log.load()
+    queues = ConsumeQueues(str(tmp_path), 140)
+    queues.load()
+    queues.begin(1 << 62)
+    queues.finish(0)
+    index = KeyIndex(tmp_path / "index", 10, 8)
+    index.load()
+    assert (len(log.files), queues.range("orders"), len(index.files)) == (55, (0, 55), 8)
+    now = int(time.time() * 1000)
+    for path in log.files[:15]:
+        os.utime(path, (now / 1000 - 7200, now / 1000 - 7200))
+    config = StoreConfig(file_reserved_time=1, clean_file_forcibly_enable=False)
+    cleaner = Cleaner(log, config, root=tmp_path, queues=queues, index=index, clock=lambda: now, pause=lambda _: False)
+    for deleted in (10, 15, 15):
+        plan = cleaner.plan(asked=True)
+        report = cleaner.run(asked=True, detailed=True)
+        assert [one.path for one in plan.deleted] == [one.path for one in report.deleted]
+        assert (len(log.files), report.min_phy_offset) == (55 - deleted, deleted * size)
+        assert derived(SimpleNamespace(root=tmp_path)) == (8 - deleted // 7, 8 - deleted // 7)
+        assert queues.range("orders") == (deleted, 55)
+        assert len(index.files) == 8 - deleted // 7
+        assert list(index.offsets("orders", "k6")) == ([] if deleted >= 7 else [6 * size])
+        assert list(index.offsets("orders", "k54")) == [54 * size]
 
 
 def test_the_report_names_the_files_that_followed(clean_files_test):
