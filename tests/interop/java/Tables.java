@@ -1,0 +1,42 @@
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
+
+/**
+ * Reads tables as a broker does, and writes them as it does: Tables FROM TO, both folders. What it does not know the
+ * name of is left out. Started from its source, once for a test.
+ */
+public final class Tables {
+    private static final String[] PACKAGES = {
+        "org.apache.rocketmq.remoting.protocol.body.", "org.apache.rocketmq.common.protocol.body.",
+        "org.apache.rocketmq.store.schedule."
+    };
+    private static final String[][] KINDS = {
+        {"topics.json", "TopicConfigSerializeWrapper"}, {"subscriptionGroup.json", "SubscriptionGroupWrapper"},
+        {"consumerOffset.json", "ConsumerOffsetSerializeWrapper"}, {"delayOffset.json", "DelayOffsetSerializeWrapper"}
+    };
+
+    public static void main(String[] args) throws Exception {
+        for (String[] kind : KINDS) {
+            Class<?> type = find(kind[1]);
+            Path from = Path.of(args[0], kind[0]);
+            if (type != null && Files.exists(from)) {
+                Object table = RemotingSerializable.fromJson(Files.readString(from), type);
+                byte[] json = RemotingSerializable.toJson(table, true).getBytes(StandardCharsets.UTF_8);
+                Files.write(Path.of(args[1], kind[0]), json);
+            }
+        }
+    }
+
+    private static Class<?> find(String name) {
+        for (String one : PACKAGES) {
+            try {
+                return Class.forName(one + name);
+            } catch (ClassNotFoundException e) {
+                continue;
+            }
+        }
+        return null;
+    }
+}
