@@ -18,7 +18,7 @@ FLOORS = """
     3   derived_files _shape _status config_tables
     4   kept_table _guard _locks _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message
-    6   _rows _mapped_file_queue _checkpoint _walk
+    6   _rows _mapped_file_queue _checkpoint _walk _ledger
     7   _allocator _answers _arrow _audit _columns _consume_queue _consume_queue_ext _index_file _queue_units _recover
     8   _consume_queues _flusher _index_row _reader _tally
     9   _commit_log _key_index _reads paths arrow
