@@ -61,8 +61,10 @@ def catch_up(
     first = (files[0].base or 0) if files else 0
     whole = bool(amiss) or (not clean and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
     start = first if whole else _start(files, dispatcher, end, clean=clean, checkpoint=checkpoint)
-    found = CaughtUp(start, whole, list(amiss))
     index = dispatcher.index
+    if whole and index is not None:
+        amiss = [*amiss, *index.check()]  # slots and chains, too: comparing its units with the log does not touch them
+    found = CaughtUp(start, whole, list(amiss))
     index_from = first
     if index is not None and amiss:
         index_from = max(index.repair(), first)
@@ -76,12 +78,12 @@ def catch_up(
             start = first
             continue
         mended = dispatcher.finish(end, first)
-        if mended is not None:
+        if mended is not None or index is None:
             break
         found.mended.append(f"index: {index.doubt}")
         index_from = max(index.repair(), first)
     found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
-    found.mended += mended
+    found.mended += mended or []
     for text in found.mended:
         _log.warning("%s", text)
     return found
@@ -103,6 +105,7 @@ def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) ->
         if base + file.limit <= start or base >= end:
             continue
         mapped = MappedFile(file.path)
+        walker: Walker | None = None
         try:
             walker = Walker(
                 mapped,
@@ -116,8 +119,9 @@ def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) ->
                 last=file.last,
                 file=file.path,
             )
-            if not dispatcher.take(walker):
-                return
-            del walker
+            taken = dispatcher.take(walker)
         finally:
+            walker = None  # it uses the map
             mapped.close()
+        if not taken:
+            return
