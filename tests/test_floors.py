@@ -21,8 +21,8 @@ FLOORS = """
     6   _rows _mapped_file_queue _checkpoint _walk _ledger
     7   _allocator _answers _arrow _audit _columns _consume_queue _consume_queue_ext _index_file _queue_units _recover
     8   _consume_queues _flusher _index_row _reader _tally
-    9   _commit_log _key_index _reads paths arrow
-    10  _dispatch scan recovery _bodies _put_result
+    9   _commit_log _key_index _reads _times paths arrow
+    10  _dispatch _lookups scan recovery _bodies _put_result
     11  catch_up _puts verify export salvage rebuild tally
     12  _store
     13  futures

@@ -42,3 +42,6 @@ cdef class Filter:
     cdef int verdict(self, const Record* r) noexcept nogil
     cdef int verdict_of_content(self, const Record* r) noexcept nogil
     cdef int judge(self, const Record* r) except -1
+
+
+cdef int64_t ms_of(str what, object when, int64_t default) except? -1   # int or aware datetime -> ms; None: default

@@ -1,0 +1,41 @@
+"""Look-ups: by key, by id, by time."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rocketc._answers cimport Answer, Cursor, Haul
+from rocketc._consume_queue cimport ConsumeQueue, Unit
+from rocketc._key_index cimport KeyIndex
+from rocketc._queue_offsets cimport QueueOffsets
+from rocketc._reads cimport QueueReader
+from rocketc._record cimport Record
+
+# What query() was asked.
+ctypedef struct Wanted:
+    const uint8_t* topic
+    const uint8_t* key
+    int32_t topic_len
+    int32_t key_len
+    int32_t hash
+    int64_t max_count
+    int64_t begin               # ms, both included
+    int64_t end
+    int how
+    bint unique                 # the key is a UNIQ_KEY
+    int64_t last_timestamp      # of the index: set if it knows the hash
+    int64_t last_phy_offset
+    int64_t damaged             # physical offset that the index names, of a record that is not whole
+
+cdef class QueryResult(Answer):
+    cdef readonly:
+        long long index_last_update_timestamp
+        long long index_last_update_phy_offset
+
+cdef class Lookups:
+    cdef readonly:
+        QueueReader reader
+        KeyIndex index          # None: the store has none
+        QueueOffsets offsets    # None: the store is not written here
+    cdef int _collect(self, Wanted* w, Haul* h, Cursor* c) except? -1 nogil
+    cdef int _look(self, Wanted* w, int64_t phy_offset, Haul* h, Cursor* c) noexcept nogil
+    cdef QueryResult _query(self, str topic, str key, Wanted* w)
+    cdef object _one(self, int64_t phy_offset, int how)
+    cdef ConsumeQueue* _unit(self, str topic, object queue_id, object offset, Unit* u) except? NULL

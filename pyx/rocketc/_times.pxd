@@ -1,0 +1,16 @@
+"""Queue offsets by time: which message of a queue was stored when."""
+from libc.stdint cimport int64_t
+
+from rocketc._answers cimport Cursor
+from rocketc._consume_queue cimport ConsumeQueue, Unit
+
+cdef enum Boundary:
+    LOWER = 0                   # the first message of a time or later
+    UPPER = 1                   # the last one of a time or earlier
+    NEAREST = 2                 # whichever is closer: RocketMQ 4
+
+cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil
+cdef int file_by_time(ConsumeQueue* q, int64_t when, int boundary, Cursor* c, int64_t* file) noexcept nogil
+cdef int by_time(
+    ConsumeQueue* q, int64_t when, int boundary, int64_t file, Cursor* c, int64_t* found,
+) noexcept nogil

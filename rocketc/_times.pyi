@@ -1,0 +1,1 @@
+"""Queue offsets by time: which message of a queue was stored when."""
