@@ -108,6 +108,7 @@ class StoreRoot:
             config.mapped_file_size_consume_queue,
             config.mapper_file_size_batch_consume_queue,
             batch_topics=_batch_topics(self._root),
+            ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
         )
         queues.load()
         self.recovery, offsets = recover(

@@ -19,11 +19,11 @@ FLOORS = """
     4   kept_table _guard _locks _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message
     6   _rows _mapped_file_queue _checkpoint _walk _ledger
-    7   _allocator _answers _arrow _audit _columns _consume_queue _consume_queue_ext _index_file _queue_units _recover
-    8   _consume_queues _flusher _index_row _reader _tally
-    9   _commit_log _key_index _reads _times paths arrow
-    10  _dispatch _lookups scan recovery _bodies _put_result
-    11  catch_up _puts verify export salvage rebuild tally
+    7   _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
+    8   _consume_queue _flusher _index_row _reader _tally
+    9   _commit_log _consume_queues _key_index paths arrow
+    10  _dispatch _reads _times scan recovery _bodies _put_result
+    11  catch_up _lookups _puts verify export salvage rebuild tally
     12  _store
     13  futures
     14  store

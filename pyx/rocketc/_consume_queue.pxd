@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rocketc._append_file cimport FileState
+from rocketc._consume_queue_ext cimport ExtQueue
 from rocketc._layout cimport RC_CQ_PRE_BLANK_SIZE
 from rocketc._mapped_file_queue cimport FileQueue
 
@@ -19,6 +20,10 @@ ctypedef struct ConsumeQueue:
     ConsumeQueue* next      # of the same bucket
     FileQueue files         # of the kind FILE_SPARSE
     FileState* last         # the file that is written to, or NULL
+    ExtQueue* ext           # its extension, which keeps the tags codes; NULL: it has none
+    bint extends            # units that are put get one of it
+    int64_t ext_phy_offset  # the record whose unit of the extension was put last,
+    int64_t ext_address     # ... and where
     char* folder
     int64_t units           # end of what is written: the number of the next unit; unit n stands at byte n * unit_bytes
     int64_t min_unit        # units before it point to records that are gone
@@ -46,6 +51,7 @@ cdef ConsumeQueue* cq_new(
     const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
     int kind,
 ) noexcept nogil
+cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexcept nogil
 cdef void cq_free(ConsumeQueue* q) noexcept nogil
 cdef uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
 cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil

@@ -27,6 +27,18 @@ from rocketc._append_file cimport (
 )
 from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
 from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
+from rocketc._consume_queue_ext cimport (
+    ExtUnit,
+    ext_begin,
+    ext_clear,
+    ext_finish,
+    ext_flush,
+    ext_free,
+    ext_get,
+    ext_put,
+    ext_truncate_by_min,
+    is_ext_address,
+)
 from rocketc._guard cimport enter as guard_enter
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
@@ -58,7 +70,7 @@ from rocketc._mapped_file_queue cimport (
     queue_remove,
 )
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_FILE_CUT, RC_OK, RC_OUT_OF_ORDER
+from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
 from rocketc._vm cimport rc_guard
 
 cdef enum:
@@ -275,6 +287,8 @@ cdef int drop_files(ConsumeQueue* q) noexcept nogil:
     q.max_phy_offset = -1
     while q.files.count > 0 and rc == RC_OK:
         rc = queue_remove(&q.files, q.files.count - 1)
+    if rc == RC_OK and q.ext != NULL:
+        rc = ext_clear(q.ext)
     return rc
 
 
@@ -284,6 +298,7 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
     whole  the log is walked from its first record on: where the queue says else, the log is right
     Returns RC_OK, an errno, RC_FILE_CUT; RC_OUT_OF_ORDER: its number can't be true, and nothing is written.
     """
+    cdef Unit unit
     cdef int64_t number = u.queue_offset
     cdef int rc = RC_OK
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
@@ -303,13 +318,31 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
             rc = write_blanks(q, q.units, number)
         if rc != RC_OK:
             return rc
-    rc = write_unit(q, number, u)
+    if q.extends:
+        unit = u[0]
+        rc = extend(q, &unit)
+        if rc == RC_OK:
+            rc = write_unit(q, number, &unit)
+    else:
+        rc = write_unit(q, number, u)
     if rc == RC_OK:
         q.confirmed = True
         q.max_phy_offset = u.phy_offset + u.size
         q.max_offset = u.queue_offset + u.count
         rc_store_i64(&q.units, number + 1)
     return rc
+
+
+cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
+    """Let a unit have an address in the extension, where its tags code is, unless there is no room for it there."""
+    cdef int rc = RC_OK
+    if u.phy_offset != q.ext_phy_offset:        # else the queue had no room for it just now
+        rc = ext_put(q.ext, u.tags_code, u.store_timestamp, NULL, 0, &q.ext_address)
+        if rc == RC_OK:
+            q.ext_phy_offset = u.phy_offset
+    if rc == RC_OK:
+        u.tags_code = q.ext_address
+    return RC_OK if rc == RC_NO_ROOM else rc
 
 
 cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
@@ -356,6 +389,21 @@ cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noex
     file_release(f)
     if rc == RC_OK:
         got[0] = count
+    return rc
+
+
+cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexcept nogil:
+    """The tags code of a unit, from the extension if it is there.
+
+    Returns RC_OK, RC_END if the extension does not have it, an errno, or RC_FILE_CUT.
+    """
+    cdef ExtUnit extended
+    cdef int rc = RC_OK
+    tags_code[0] = u.tags_code
+    if is_ext_address(u.tags_code) and q.unit_bytes == RC_CQ_UNIT_BYTES:
+        rc = RC_END if q.ext == NULL else ext_get(q.ext, u.tags_code, &extended, NULL, 0)
+        if rc == RC_OK:
+            tags_code[0] = extended.tags_code
     return rc
 
 
@@ -450,7 +498,7 @@ cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
     """Let the queue begin at the first unit whose record is there. Source: correctMinOffset of RocketMQ 5."""
     cdef Unit u
     cdef int64_t units = rc_load_i64(&q.units), low = q.min_unit
-    cdef int rc
+    cdef int rc, deleted = 0
     if q.files.count > 0:
         low = max(low, q.files.files[0].start // q.unit_bytes)
     if low >= units:
@@ -460,6 +508,8 @@ cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
         rc = next_real(q, &low, units, &u)
     if rc == RC_OK:
         rc_store_i64(&q.min_unit, low)
+        if q.ext != NULL and low < units and is_ext_address(u.tags_code):
+            rc = ext_truncate_by_min(q.ext, u.tags_code, &deleted)
     return rc
 
 
@@ -498,13 +548,15 @@ cdef ConsumeQueue* cq_new(
     q.hash = cq_hash(topic, topic_len, queue_id)
     q.key_hash = rc_jhash_from(rc_jhash(topic, <size_t>topic_len), b"#", 1)
     q.unit_bytes = unit_bytes
-    q.max_phy_offset = -1
+    q.max_phy_offset = q.ext_phy_offset = -1
     q.window = FIRST_WINDOW_BYTES
     return q
 
 
 cdef void cq_free(ConsumeQueue* q) noexcept nogil:
     queue_free(&q.files)
+    if q.ext != NULL:
+        ext_free(q.ext)
     free(q.folder)
     free(q)
 
@@ -536,6 +588,20 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
     return rc
 
 
+cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
+    """Let the extension begin again at what it has of unit number `units`."""
+    cdef Unit u
+    cdef int64_t following, last = 0, first = q.files.files[0].start // q.unit_bytes
+    cdef int rc, got = 0
+    rc = cq_read(q, units, 1, &u, &got)
+    following = u.tags_code if rc == RC_OK and got == 1 else 0
+    while rc == RC_OK and units > first and not is_ext_address(last):
+        units -= 1
+        rc = cq_read(q, units, 1, &u, &got)
+        last = u.tags_code if rc == RC_OK and got == 1 else 0
+    return ext_begin(q.ext, last if is_ext_address(last) else 0, following) if rc == RC_OK else rc
+
+
 cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     """Believe only the units of records before a physical offset; those behind are to be confirmed by cq_put."""
     cdef Unit u
@@ -543,9 +609,12 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     cdef int rc
     q.last = NULL
     q.confirmed = False
+    q.ext_phy_offset = -1
     if q.files.count == 0:
-        return RC_OK
+        return ext_begin(q.ext, 0, 0) if q.extends else RC_OK
     rc = units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units)
+    if rc == RC_OK and q.extends:
+        rc = begin_extension(q, units)
     if rc == RC_OK:
         rc = last_of(q, units, &u)
     if rc == RC_OK:
@@ -574,19 +643,26 @@ cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
             f.ready = max((end - f.start + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, 0)
         f.claimed = min(f.claimed, f.ready)
     q.loaded = 0
+    if rc == RC_OK and q.extends:
+        rc = ext_finish(q.ext)
+        q.repaired += q.ext.repaired
+        q.ext.repaired = 0
     return rc
 
 
 cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil:
     """Make durable what is written, if that is at least so many pages; one thread at a time."""
     cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes
+    cdef int rc = RC_OK
     if q.files.count == 0 or not can_flush(upto, q.files.flushed, -1, least_pages):
         return RC_OK
     pthread_mutex_lock(&q.files.mutex)
     if q.files.count > 0 and q.files.flushed < q.files.files[0].start:
         q.files.flushed = q.files.files[0].start
     pthread_mutex_unlock(&q.files.mutex)
-    return queue_flush(&q.files, upto, path)
+    if q.extends:
+        rc = ext_flush(q.ext, path)
+    return queue_flush(&q.files, upto, path) if rc == RC_OK else rc
 
 
 cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil:

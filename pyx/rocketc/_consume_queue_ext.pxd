@@ -16,6 +16,8 @@ ctypedef struct ExtQueue:
     FileState* last         # the file that is written to, or NULL
     char* folder
     int64_t end             # offset behind the last unit, the ends of files counted
+    int64_t loaded          # end of what the files held when it went back; 0 otherwise
+    int64_t repaired        # units that were not what was put once more
     int64_t window          # bytes of the next room
 
 
@@ -38,5 +40,7 @@ cdef int ext_get(
 ) noexcept nogil
 cdef int ext_truncate_by_max(ExtQueue* x, int64_t address) noexcept nogil
 cdef int ext_truncate_by_min(ExtQueue* x, int64_t address, int* deleted) noexcept nogil
+cdef int ext_begin(ExtQueue* x, int64_t last, int64_t following) noexcept nogil
+cdef int ext_finish(ExtQueue* x) noexcept nogil
 cdef int ext_clear(ExtQueue* x) noexcept nogil
 cdef int ext_flush(ExtQueue* x, const char** path) noexcept nogil

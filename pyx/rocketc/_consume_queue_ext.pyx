@@ -14,7 +14,7 @@ from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, strdup, strlen
+from libc.string cimport memcmp, memcpy, strdup, strlen
 from posix.stat cimport mkdir, stat, struct_stat
 
 from rocketc._append_file cimport (
@@ -28,7 +28,7 @@ from rocketc._append_file cimport (
     file_room,
 )
 from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
-from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64
+from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_zero_prefix
 from rocketc._guard cimport enter as guard_enter
 from rocketc._guard cimport enter_writing, install
 from rocketc._guard cimport leave as guard_leave
@@ -280,54 +280,135 @@ cdef int ext_put(
     ExtQueue* x, int64_t tags_code, int64_t store_timestamp, const uint8_t* bit_map, int16_t bit_map_size,
     int64_t* address,
 ) noexcept nogil:
-    """Write a unit behind the last one; the dispatcher only.
+    """Write a unit behind the last one, unless it is there already; the dispatcher only.
 
     bit_map  bit_map_size bytes, 0: there is none
     address  what the queue's unit gets instead of the tags code
     Returns RC_OK, an errno (a full disk: try again), RC_FILE_CUT; RC_NO_ROOM if no file has room for such a unit: the
     queue keeps the tags code then.
     """
-    cdef rc_guard guard
-    cdef FileState* f = x.last
-    cdef uint8_t* p
+    cdef uint8_t head[RC_EXT_MIN_BYTES]
     cdef int64_t at, size = RC_EXT_MIN_BYTES + bit_map_size
     cdef int rc = RC_OK
     if bit_map_size < 0 or size > INT16_MAX or size > x.files.file_size - FREE_BYTES:
         return RC_NO_ROOM
     while True:
-        if f == NULL or not f.start <= x.end < f.start + x.files.file_size:
+        if x.last == NULL or not x.last.start <= x.end < x.last.start + x.files.file_size:
             rc = next_file(x)
             if rc != RC_OK:
                 return rc
-            f = x.last
-        at = x.end - f.start
-        if min(at + size, <int64_t>f.size) > f.ready:
-            rc = make_room(x, f, at, at + size)
-            if rc != RC_OK:
-                return rc
-        if size <= <int64_t>f.size - at - FREE_BYTES:
+        at = x.end - x.last.start
+        if size <= x.files.file_size - at - FREE_BYTES:
             break
-        enter_writing(&guard, f.base, f.size, &f.cut)
-        rc_put_i16(f.base + at + RC_EXT_SIZE_AT, RC_EXT_END_SIZE)
+        rc_put_i16(head, RC_EXT_END_SIZE)
+        rc = write(x, at, head, 2, NULL, 0)
+        if rc == RC_OK:
+            rc = clear_from(x.last, at + 2)
+        if rc != RC_OK:
+            return rc
+        x.last.wrote = x.files.file_size
+        rc_store_i64(&x.end, x.last.start + x.files.file_size)
+    rc_put_i16(head + RC_EXT_SIZE_AT, <int16_t>size)
+    rc_put_i64(head + RC_EXT_TAGS_CODE_AT, tags_code)
+    rc_put_i64(head + RC_EXT_STORE_TIMESTAMP_AT, store_timestamp)
+    rc_put_i16(head + RC_EXT_BIT_MAP_SIZE_AT, bit_map_size)
+    rc = write(x, at, head, RC_EXT_MIN_BYTES, bit_map, <size_t>bit_map_size)
+    if rc != RC_OK:
+        return rc
+    address[0] = address_of(x.end)
+    x.last.wrote = at + size
+    rc_store_i64(&x.end, x.end + size)
+    return RC_OK
+
+
+cdef int write(
+    ExtQueue* x, int64_t at, const uint8_t* head, size_t n, const uint8_t* bit_map, size_t bit_map_size,
+) noexcept nogil:
+    """Let these bytes stand at a position of the last file, the first two last; nothing is written if they do."""
+    cdef rc_guard guard
+    cdef FileState* f = x.last
+    cdef uint8_t* p = f.base + at
+    cdef int64_t stop = at + <int64_t>(n + bit_map_size)
+    cdef bint same
+    cdef int rc
+    if f.start + stop <= x.loaded:
+        guard_enter(&guard, f.base, f.size, &f.cut)
+        same = memcmp(p, head, n) == 0 and (bit_map_size == 0 or memcmp(p + n, bit_map, bit_map_size) == 0)
         guard_leave(&guard)
-        f.wrote = <int64_t>f.size
-        rc_store_i64(&x.end, f.start + x.files.file_size)
-    p = f.base + at
+        if f.cut != 0:
+            return RC_FILE_CUT
+        if same:
+            return RC_OK
+        x.repaired += 1
+    if stop > f.ready:
+        rc = make_room(x, f, at, stop)
+        if rc != RC_OK:
+            return rc
     enter_writing(&guard, f.base, f.size, &f.cut)
-    rc_put_i64(p + RC_EXT_TAGS_CODE_AT, tags_code)
-    rc_put_i64(p + RC_EXT_STORE_TIMESTAMP_AT, store_timestamp)
-    rc_put_i16(p + RC_EXT_BIT_MAP_SIZE_AT, bit_map_size)
+    memcpy(p + 2, head + 2, n - 2)
     if bit_map_size > 0:
-        memcpy(p + RC_EXT_BIT_MAP_AT, bit_map, <size_t>bit_map_size)
-    rc_fence_release()
-    rc_put_i16(p + RC_EXT_SIZE_AT, <int16_t>size)
+        memcpy(p + n, bit_map, bit_map_size)
+    rc_fence_release()      # who sees a size, in another process, sees a whole unit
+    memcpy(p, head, 2)
+    guard_leave(&guard)
+    return RC_OK if f.cut == 0 else RC_FILE_CUT
+
+
+cdef int ext_begin(ExtQueue* x, int64_t last, int64_t following) noexcept nogil:
+    """Go back to units of the queue that are written once more, to the same addresses if they can be.
+
+    last       what the last unit of the queue that is kept has for a tags code; 0: none is kept
+    following  the same of the unit behind it; 0: there is none
+    ext_put() leaves alone what is there already, ext_finish() clears what is left. Returns RC_OK or an errno.
+    """
+    cdef ExtUnit unit
+    cdef int64_t end = x.files.files[0].start if x.files.count > 0 else 0
+    cdef int rc
+    x.loaded = max(x.loaded, x.end)
+    x.end = x.loaded        # so that the units can be read
+    if is_ext_address(last):
+        rc = ext_get(x, last, &unit, NULL, 0)
+        if rc == RC_OK:
+            end = offset_of(last) + RC_EXT_MIN_BYTES + unit.bit_map_size
+        elif rc != RC_END:
+            return rc
+    if is_ext_address(following) and end <= offset_of(following) <= x.loaded:
+        end = offset_of(following)
+    x.last = NULL
+    x.files.flushed = min(x.files.flushed, end)
+    rc_store_i64(&x.end, end)
+    return RC_OK
+
+
+cdef int ext_finish(ExtQueue* x) noexcept nogil:
+    """Clear what the files hold behind the last unit that was written once more; RC_OK or an errno."""
+    cdef FileState* f
+    cdef int64_t loaded = x.loaded
+    cdef int rc = RC_OK
+    x.loaded = 0
+    if x.end < loaded:
+        return cut_at(x, x.end)
+    if x.files.count > 0 and queue_hold(&x.files, x.end, &f) == RC_OK:
+        rc = clear_from(f, x.end - f.start)
+        file_release(f)
+    return rc
+
+
+cdef int clear_from(FileState* f, int64_t pos) noexcept nogil:
+    """Let nothing but zeros stand from a position to the end of a file that is mapped; it is not changed if they do."""
+    cdef rc_guard guard
+    cdef int64_t end = file_data_end(f)
+    cdef bint clean
+    if end < 0:
+        return <int>-end
+    if end <= pos:
+        return RC_OK
+    guard_enter(&guard, f.base, f.size, &f.cut)
+    clean = rc_zero_prefix(f.base + pos, <size_t>(end - pos)) == <size_t>(end - pos)
     guard_leave(&guard)
     if f.cut != 0:
         return RC_FILE_CUT
-    address[0] = address_of(x.end)
-    f.wrote = at + size
-    rc_store_i64(&x.end, f.start + at + size)
-    return RC_OK
+    return RC_OK if clean else file_clear(f, pos)
 
 
 cdef int cut_at(ExtQueue* x, int64_t offset) noexcept nogil:
@@ -367,7 +448,7 @@ cdef int ext_clear(ExtQueue* x) noexcept nogil:
     x.last = NULL
     while x.files.count > 0 and rc == RC_OK:
         rc = queue_remove(&x.files, x.files.count - 1)
-    x.files.flushed = 0
+    x.files.flushed = x.loaded = 0
     rc_store_i64(&x.end, 0)
     return rc
 
@@ -500,6 +581,16 @@ cdef class ConsumeQueueExt:
         cdef int deleted = 0
         check_file(ext_truncate_by_min(self._x, address, &deleted), self.folder)
         return deleted
+
+    def begin(self, int64_t last=0, int64_t following=0):
+        """Go back behind the unit at address `last`, or to `following`, the next one: what is put is compared then."""
+        check_file(ext_begin(self._x, last, following), self.folder)
+
+    def finish(self):
+        """Clear what is left behind the last unit; how many were not what was put."""
+        check_file(ext_finish(self._x), self.folder)
+        repaired, self._x.repaired = self._x.repaired, 0
+        return repaired
 
     def clear(self):
         """Delete all files."""

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rocketc._consume_queue cimport ConsumeQueue
+from rocketc._consume_queue_ext cimport ExtQueue
 from rocketc._filter cimport TextTable
 from rocketc._service cimport pthread_mutex_t
 
@@ -17,6 +18,11 @@ cdef class ConsumeQueues:
         bytes _folder           # of simple queues,
         bytes _batch_folder     # of batch queues,
         const char* _above[2]   # and pointers to both
+        bytes _ext_folder       # of extensions, and a pointer to it
+        const char* _ext_above
+        bint _extends           # simple queues that are made get one
+        bint _extended          # there are some
+        int64_t _ext_file_size
         TextTable _batch_topics  # topics whose queues are batch queues
         int64_t _file_size
         int64_t _batch_file_size
@@ -32,6 +38,8 @@ cdef class ConsumeQueues:
     cdef ConsumeQueue* _new(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch,
     ) noexcept nogil
+    cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
+    cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1
     cdef bint _add(self, ConsumeQueue* q) noexcept nogil
     cdef bint _make_room(self) noexcept nogil
     cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, str folder) except -1

@@ -29,6 +29,7 @@ from rocketc._consume_queue cimport (
     cq_min_offset,
     cq_new,
     cq_read,
+    cq_tags_code,
     drop_files,
     is_fit,
     is_valid,
@@ -36,13 +37,14 @@ from rocketc._consume_queue cimport (
     make_folders,
     units_before,
 )
+from rocketc._consume_queue_ext cimport ExtQueue, ext_clear, ext_load, ext_new
 from rocketc._filter cimport KEEP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_unmap
 from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_OK, RC_UNFIT_TOPIC, check, check_file
+from rocketc._status cimport RC_END, RC_OK, RC_UNFIT_TOPIC, check, check_file
 
 from rocketc.running import naming
 
@@ -57,13 +59,14 @@ cdef class ConsumeQueues:
     file_size        bytes of a simple queue's file; rounded up to whole units
     batch_file_size  bytes of a batch queue's
     batch_topics     topics whose queues are batch queues (queue.type BatchCQ)
+    ext_file_size    bytes of a file of the extensions (enableConsumeQueueExt); 0: none are written
     read_only        somebody else writes them
     load() finds what is there; then nothing is believed before begin() says from where the log is dispatched again.
     """
 
     def __cinit__(
         self, str root not None, int64_t file_size=6_000_000, int64_t batch_file_size=13_800_000, *, batch_topics=(),
-        bint read_only=False,
+        int64_t ext_file_size=0, bint read_only=False,
     ):
         self._folder = os.fsencode(os.path.join(root, "consumequeue"))
         self._batch_folder = os.fsencode(os.path.join(root, "batchconsumequeue"))
@@ -74,6 +77,11 @@ cdef class ConsumeQueues:
         for name, size in (("consume_queue", self._file_size), ("batch_consume_queue", self._batch_file_size)):
             if not RC_BCQ_UNIT_BYTES <= size <= INT32_MAX:
                 raise ValueError(f"mapped_file_size_{name}: at least one unit, and at most {INT32_MAX} bytes")
+        self._ext_folder = os.fsencode(os.path.join(root, "consumequeue_ext"))
+        self._ext_above = self._ext_folder
+        self._ext_file_size = ext_file_size
+        self._extends = ext_file_size > 0 and not read_only
+        self._extended = self._extends
         self._read_only = read_only
         self._batch_topics = TextTable()
         for topic in batch_topics:
@@ -148,6 +156,10 @@ cdef class ConsumeQueues:
             if q == NULL:
                 return ENOMEM
             rc = make_folders(q)
+            if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
+                q.ext = self._new_ext(topic, topic_len, queue_id)
+                q.extends = True
+                rc = RC_OK if q.ext != NULL else ENOMEM
             if rc != RC_OK:
                 cq_free(q)
                 return rc
@@ -165,6 +177,10 @@ cdef class ConsumeQueues:
             RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES, self._batch_file_size if batch else self._file_size,
             FILE_READ if self._read_only else FILE_SPARSE,
         )
+
+    cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
+        cdef int kind = FILE_READ if self._read_only else FILE_SPARSE
+        return ext_new(self._ext_above, topic, topic_len, queue_id, self._ext_file_size, kind)
 
     cdef bint _add(self, ConsumeQueue* q) noexcept nogil:
         """Take a queue into the table; False without memory."""
@@ -241,6 +257,8 @@ cdef class ConsumeQueues:
                     if queue_id.isdecimal() and queue_id.isascii() and int(queue_id) <= INT32_MAX:
                         folder = os.path.join(above, topic, queue_id)
                         found.append((os.fsencode(topic), int(queue_id), batch, folder))
+        if os.path.isdir(os.fsdecode(self._ext_folder)):
+            self._extended = True
         if found:
             self._find_sizes(found)
         for topic, queue_id, batch, folder in found:
@@ -290,6 +308,29 @@ cdef class ConsumeQueues:
             cq_free(q)
             raise MemoryError
         check_file(cq_measure(q), folder)
+        if self._extended and not batch and not is_light(q.topic, q.topic_len):
+            self._load_ext(q, os.path.join(os.fsdecode(self._ext_folder), os.fsdecode(topic), str(queue_id)))
+        return 0
+
+    cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1:
+        """Find the extension of a queue that was just loaded; it gets one if new ones do."""
+        cdef int amiss = 0
+        sizes = [size for _, _, size in _files(folder) if size > 0]
+        if not sizes and not self._extends:
+            return 0
+        if self._ext_file_size == 0:
+            self._ext_file_size = sizes[0]
+        q.ext = self._new_ext(q.topic, q.topic_len, q.queue_id)
+        if q.ext == NULL:
+            raise MemoryError
+        check_file(ext_load(q.ext, &amiss), folder)
+        q.extends = self._extends
+        if amiss and self._extends:
+            self.amiss.append(f"{folder}: {amiss} files are no extension with these settings; it is made anew")
+            check_file(ext_clear(q.ext), folder)
+            for _, path, _ in _files(folder):
+                with naming(path):
+                    os.unlink(path)
         return 0
 
     def end_before(self, int64_t phy_offset, QueueOffsets offsets=None):
@@ -388,6 +429,8 @@ cdef class ConsumeQueues:
         cdef int i
         for i in range(self._count):
             queue_unmap(&self._all[i].files, 1)
+            if self._all[i].ext != NULL:
+                queue_unmap(&self._all[i].ext.files, 1)
 
     def close(self):
         """Unmap all files; what views hold stays until their end. Nothing is synced. Twice is fine."""
@@ -395,6 +438,8 @@ cdef class ConsumeQueues:
         for i in range(self._count):
             for n in range(self._all[i].files.count):
                 file_shutdown(self._all[i].files.files[n])
+            for n in range(self._all[i].ext.files.count if self._all[i].ext != NULL else 0):
+                file_shutdown(self._all[i].ext.files.files[n])
 
     def delete(self, str topic, int32_t queue_id):
         """Delete a queue and its files; False if there is none. The dispatcher must not run, or not know the topic."""
@@ -414,6 +459,7 @@ cdef class ConsumeQueues:
 
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1:
         """Look whether another process has made this queue."""
+        self._extended = os.path.isdir(os.fsdecode(self._ext_folder))
         for batch, above in ((False, self._folder), (True, self._batch_folder)):
             folder = os.path.join(os.fsdecode(above), os.fsdecode(topic), str(queue_id))
             if is_fit(<const uint8_t*><const char*>topic, <int32_t>len(topic)) and os.path.isdir(folder):
@@ -424,8 +470,11 @@ cdef class ConsumeQueues:
     cdef int _refresh(self, ConsumeQueue* q) except -1:
         """Take in the units that another process has written since."""
         cdef Unit u
+        cdef int amiss = 0
         cdef int got = 1, rc
         cdef int64_t units = q.units, end
+        if q.ext != NULL:
+            check_file(ext_load(q.ext, &amiss), _name(q))
         while True:
             end = 0
             if q.files.count > 0:
@@ -459,7 +508,7 @@ cdef class ConsumeQueues:
     # for tests and tools
 
     def units(self, str topic, int32_t queue_id=0, int64_t first=0, int count=INT32_MAX):
-        """(number, phy_offset, size, tags_code, queue_offset, messages, store_timestamp) of a queue's units."""
+        """(number, phy_offset, size, tags_code, queue_offset, messages, store_timestamp) of units, as stored."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         cdef Unit u
         cdef int got = 0
@@ -472,6 +521,23 @@ cdef class ConsumeQueues:
             first += 1
         return found
 
+    def tags_code(self, str topic, int32_t queue_id, int64_t number):
+        """The tags code of a unit, from the extension if it is there; None if there is none."""
+        cdef ConsumeQueue* q = self.look(topic, queue_id)
+        cdef Unit u
+        cdef int64_t code
+        cdef int rc, got = 0
+        if q == NULL:
+            return None
+        check_file(cq_read(q, number, 1, &u, &got), _name(q))
+        if got == 0:
+            return None
+        rc = cq_tags_code(q, &u, &code)
+        if rc == RC_END:
+            return None
+        check_file(rc, _name(q))
+        return code
+
     def range(self, str topic, int32_t queue_id=0):
         """(minimum, maximum) queue offset: those of the first message, and behind the last one; None: no such queue."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
@@ -480,6 +546,11 @@ cdef class ConsumeQueues:
             return None
         check_file(cq_min_offset(q, &low), _name(q))
         return low, rc_load_i64(&q.max_offset)
+
+
+cdef bint is_light(const uint8_t* topic, int32_t n) noexcept nogil:
+    """Whether it is the name of a light queue: those have no extension."""
+    return n > 5 and memcmp(topic, b"%LMQ%", 5) == 0
 
 
 cdef str _name(ConsumeQueue* q):

@@ -40,7 +40,16 @@ from rocketc._answers cimport (
 )
 from rocketc._append_file cimport file_readable
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_min_offset, cq_read, cq_unit_of, is_blank, is_valid
+from rocketc._consume_queue cimport (
+    ConsumeQueue,
+    Unit,
+    cq_min_offset,
+    cq_read,
+    cq_tags_code,
+    cq_unit_of,
+    is_blank,
+    is_valid,
+)
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport MappedFileQueue
@@ -49,6 +58,7 @@ from rocketc._status cimport (
     RC_BAD_BODY_CRC,
     RC_BAD_PROPERTY_CRC,
     RC_BAD_UNIT,
+    RC_END,
     RC_FILE_CUT,
     RC_MORE,
     RC_OK,
@@ -357,6 +367,10 @@ cdef class QueueReader:
                         a.status = MESSAGE_WAS_REMOVING
                     continue
                 claim(&a.wrong, u.phy_offset, u.size, u.queue_offset, unit + i, u.count)
+                if code and q.ext != NULL:
+                    rc = cq_tags_code(q, u, &u.tags_code)
+                    if rc != RC_OK and rc != RC_END:    # what the extension does not have, the record tells
+                        return rc
                 rc = self._look(a, u, tags, code, text, h, c, &removed)
                 if rc != RC_OK:
                     a.wrong.size = u.size if u.size != 0 else 1

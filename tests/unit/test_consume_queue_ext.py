@@ -152,6 +152,48 @@ def test_clear(ext):
     assert one.put(1, 2) == FIRST
 
 
+@pytest.mark.parametrize("keep", range(10))
+@pytest.mark.parametrize("damage", [None, 5, 62, 70, 140])
+def test_written_once_more(ext, keep, damage):
+    """From some unit on: nothing changes but what was damaged, and addresses stay."""
+    one = ext(64)
+    addresses = fill(one, 9)
+    one.flush()
+    before = contents(one)
+    for path in Path(one.folder).iterdir():
+        if damage is not None and int(path.name) <= damage < int(path.name) + 64:
+            data = bytearray(path.read_bytes())
+            data[damage - int(path.name)] ^= 1
+            path.write_bytes(bytes(data))
+        os.utime(path, (1, 1))
+    del one
+    one = ext(64)
+    last = addresses[keep - 1] if keep else 0
+    one.begin(last, addresses[keep] if keep < 9 else 0)
+    assert [one.put(n * 7, 1000 + n) for n in range(keep, 9)] == addresses[keep:]
+    changed = one.finish()
+    at = {5: 0, 62: 2, 70: 3, 140: 6}.get(damage, 9)  # the unit that is damaged, or whose file's end is
+    assert changed == (at >= keep and damage not in (None, 62))
+    if at >= keep:
+        assert contents(one) == before
+    if damage is None:
+        assert {path.stat().st_mtime for path in Path(one.folder).iterdir()} == {1}
+
+
+def test_written_once_more_there_is_less(ext):
+    one = ext(64)
+    addresses = fill(one, 9)
+    one.begin(addresses[1], addresses[2])
+    assert one.put(1, 2) == addresses[2]
+    assert one.finish() == 1
+    assert one.max_address == addresses[2] + 20
+    assert list(contents(one)) == [f"{0:020}"]
+    one.begin()
+    assert one.put(3, 4) == FIRST
+    assert one.finish() == 1
+    assert contents(one) == {f"{0:020}": encoded(3, 4).ljust(64, b"\0")}
+
+
 def test_other_files_are_left_alone(ext):
     one = ext(64)
     fill(one, 4)
