@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import warnings
@@ -84,6 +85,7 @@ def clean(
     if dry_run:
         report = cleaner.plan(**how)
     else:
+        logging.getLogger("rocketc.cleaning").addHandler(logging.NullHandler())  # the table says it all
         lock = StoreLock(root)
         try:
             report = cleaner.run(detailed=True, **how)

@@ -5,10 +5,13 @@ import os
 import re
 import shutil
 import struct
+import subprocess
+import sys
 import time
 
 import pytest
 import stores
+from command import environment
 
 import rocketc as library
 from rocketc.cli.main import main
@@ -120,12 +123,10 @@ def test_a_brokers_store(call, golden, name):
     assert code == 0 and f"would go  {count - 1} files of the log, and" in out and "index" in out
 
 
-def test_as_a_broker_would(call, store, tmp_path, monkeypatch):
+def test_as_a_broker_would(call, store, tmp_path):
     """Its hours, its disk, ten files in a run."""
     store(*[100] * 15)
     (tmp_path / "broker.conf").write_text(f"deleteWhen={time.localtime().tm_hour}\nbrokerName=b\n")
-    disk = os.statvfs(tmp_path)
-    monkeypatch.setattr(os, "statvfs", lambda path: disk)
     code, out, err = call("s", "-n", "--as-broker", "--conf", "broker.conf")
     assert (code, err) == (0, "")
     assert "would go  10 files of the log" in out and "a run deletes 10 files" in " ".join(out.split())
@@ -220,6 +221,24 @@ def test_the_newest_file_stays_however_old(call, store):
     root = store(500, 500)
     code, out, _ = call("s", "--older-than", "1h")
     assert code == 0 and files(root)[0] == f"{SIZE:020d}" and "it is the last one" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("options", [(), ("--as-broker",)])
+def test_a_full_disk(tmp_path, store, options):
+    """It is told in the table alone; what is younger stays, unless it goes by the rules of a broker."""
+    root = store(100, 2, 1)
+    code = (
+        "import os, sys, types\n"
+        "from rocketc.cli.main import main\n"
+        "disk = types.SimpleNamespace(f_frsize=4096, f_blocks=100, f_bfree=5, f_bavail=5)\n"
+        "os.statvfs = lambda path: disk\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", code, "clean", str(root), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(COLUMNS="100"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "commitlog 95 %" in done.stdout
+    assert len(files(root)) == (1 if options else 2)
 
 
 # ---------------------------------------------------------------- what is refused
