@@ -19,7 +19,6 @@ ctypedef struct IndexPart:
     int64_t begin_phy
     int64_t end_phy
     int64_t used_slots
-    int64_t low, high       # ms: no record that we know of is outside; at first what the header says
     int64_t ready           # there is room on the disk, and there are pages, for what is written before this byte
     int64_t dirty           # 1: something is not synced
     bint writable           # how it is mapped

@@ -130,8 +130,6 @@ cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) 
             unlink(p.path)
         part_unmap(p)
         return rc
-    p.low = INT64_MAX
-    p.high = INT64_MIN
     rc_map_random(p.base, p.size)
     return RC_OK
 
@@ -200,12 +198,6 @@ cdef int part_read_header(IndexPart* p) noexcept nogil:
     guard_leave(&guard)
     if p.cut != 0:
         return RC_FILE_CUT
-    rc_store_i64(&p.low, min(p.begin_timestamp, p.end_timestamp))
-    rc_store_i64(&p.high, max(p.begin_timestamp, p.end_timestamp))
-    if p.foreign and count < p.units:       # RocketMQ writes the header now and then only
-        rc_store_i64(&p.high, INT64_MAX)
-        if count <= 1:
-            rc_store_i64(&p.low, INT64_MIN)
     rc_store_i64(&p.count, max(count, 1))
     return RC_OK
 
@@ -285,10 +277,6 @@ cdef int part_put(IndexPart* p, int32_t key_hash, int64_t phy_offset, int64_t st
     guard_leave(&guard)
     if p.cut != 0:
         return RC_FILE_CUT
-    if store_timestamp < p.low:
-        rc_store_i64(&p.low, store_timestamp)
-    if store_timestamp > p.high:
-        rc_store_i64(&p.high, store_timestamp)
     rc_store_i64(&p.used_slots, used)
     rc_store_i64(&p.end_timestamp, store_timestamp)
     rc_store_i64(&p.end_phy, phy_offset)

@@ -103,19 +103,13 @@ cdef class KeyIndex(IndexRow):
         RocketMQ puts some records once more when it starts; units that are there twice are left as they are.
         Returns RC_BAD_CHAIN if that unit says something else: `doubt` tells what, repair() goes on. Else as put().
         """
-        cdef IndexPart* p
         while self._at != NULL and not self._fits(hashed, phy_offset, store_timestamp):
             if not self._is_doubled():
                 return self._doubt(phy_offset)
             self._step()
         self._checked_phy = phy_offset
-        p = self._at
-        if p == NULL:
+        if self._at == NULL:
             return self.put(hashed, phy_offset, store_timestamp)
-        if store_timestamp < p.low:
-            p.low = store_timestamp
-        if store_timestamp > p.high:
-            p.high = store_timestamp
         self._step()
         return RC_OK
 
