@@ -134,8 +134,8 @@ cdef class Lookups:
         c.guarded = False
         if phy_offset < 0:
             return None
-        if phy_offset >= rc_load_i64(&c.log.wrote) and self.index is not None and self.index.read_only:
-            self.reader.log.refresh()
+        if phy_offset >= rc_load_i64(&c.log.wrote) and self.reader.queues._read_only:
+            self.reader.log.refresh()   # another process writes it
         try:
             with nogil:
                 rc = record_size(&c, phy_offset, h)
@@ -170,10 +170,9 @@ cdef class Lookups:
             if topic is None:
                 raise
         else:
-            if 0 <= phy_offset < rc_load_i64(&self.reader.log.q.wrote):
-                m = self._one(phy_offset, HOW_BODY_CRC | HOW_WHOLE)
-                if m is not None and m.msg_id == msg_id.upper():
-                    return m
+            m = self._one(phy_offset, HOW_BODY_CRC | HOW_WHOLE)
+            if m is not None and m.msg_id == msg_id.upper():
+                return m
         if topic is None:
             return None
         w.unique = True

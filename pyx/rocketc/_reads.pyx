@@ -356,16 +356,18 @@ cdef class QueueReader:
                 return RC_OK
             for i in range(got):
                 u = &units[i]
-                if scanned >= limit or self._is_full(a, h, u) or a.next >= a.max:
+                if scanned >= limit or a.next >= a.max:
                     return RC_OK
                 if u.queue_offset + u.count <= a.offset:
                     continue                            # of a batch queue with a gap
-                if is_blank(u):
+                if is_blank(u):                         # what it says of its size does not count
                     scanned += q.unit_bytes
                     a.next = u.queue_offset + u.count
                     if h.count == 0:
                         a.status = MESSAGE_WAS_REMOVING
                     continue
+                if self._is_full(a, h, u):
+                    return RC_OK
                 claim(&a.wrong, u.phy_offset, u.size, u.queue_offset, unit + i, u.count)
                 if code and q.ext != NULL:
                     rc = cq_tags_code(q, u, &u.tags_code)
