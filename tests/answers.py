@@ -1,8 +1,9 @@
 """Questions to a store in the words of the golden stores' `queries.json`, rocketc's answers to them, and RocketMQ's
 answers as rocketc's have to be.
 
-RocketMQ returns messages of other keys whose hash is the same, and a message as often as it has keys of that hash;
-rocketc does not. For all else the answers are equal.
+RocketMQ answers a query by key with messages of other keys whose hash is the same, and with a message as often as it
+has keys of that hash, and it counts whole seconds. rocketc does so only if it is asked to; what it says by itself is
+checked against the messages.
 """
 
 import random
@@ -12,7 +13,7 @@ from typing import Any
 Told = dict[str, Any]
 Question = Mapping[str, Any]
 
-MOST = 64  # of RocketMQ's answer to a query by key
+INNER, ROLLBACK = 0x80, 0xC  # of sysFlag
 FOREVER = (1 << 63) - 1
 
 
@@ -28,6 +29,11 @@ class Known:
         """messages: dicts with topic, properties, sysFlag and physicalOffset or phyOffset; release: RocketMQ's."""
         self.five = release >= "5"
         self.messages = {m["physicalOffset" if "physicalOffset" in m else "phyOffset"]: m for m in messages}
+        self._keyed: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for phy_offset, m in sorted(self.messages.items()):
+            if m["sysFlag"] & ROLLBACK != ROLLBACK:
+                for key in keys_of(m["properties"]):
+                    self._keyed.setdefault((m["topic"], key), []).append((phy_offset, m["storeTimestamp"]))
 
     def differences(self, store: Any, questions: Sequence[Question], answers: Iterable[Question]) -> list[Any]:
         """(question, what rocketc says, what it has to say) where these differ."""
@@ -46,6 +52,7 @@ class Known:
             question["maxMsgNums"],
             tags=question["tags"],
             exact_tags=False,
+            broker_limits=True,
         )
         found = {
             "status": got.status.name,
@@ -62,26 +69,36 @@ class Known:
         found = {"offset": store.offset_by_time(*where, "lower" if self.five else "nearest")}
         if self.five:
             found["upper"] = store.offset_by_time(*where, "upper")
+        batches = self._batches_at(question)
+        if batches == 0:
+            del found["upper"]
+        elif batches > 1:
+            found.clear()
         return found, {name: answer[name] for name in found}
+
+    def _batches_at(self, question: Question) -> int:
+        """How many inner batches a queue has of that time, -1 if it is no queue of those. RocketMQ's bisection for the
+        upper bound ends anywhere if there is none, at 0 or behind the batch that it should have found; and if there are
+        several it tells any of them."""
+        where = question["topic"], question["queueId"]
+        own = [m for m in self.messages.values() if (m["topic"], m["queueId"]) == where]
+        if not any(m["sysFlag"] & INNER for m in own):
+            return -1
+        return sum(m["storeTimestamp"] == question["timestamp"] for m in own)
 
     def queryMessage(self, store: Any, question: Question, answer: Question) -> tuple[Told, Told]:
         topic, key, most = question["topic"], question["key"], question["maxNum"]
-        got = store.query(topic, key, max_count=most, begin=question["begin"], end=question["end"])
-        offsets = [message.phy_offset for message in got]
-        told = answer["phyOffsets"]
-        wanted = [n for n in dict.fromkeys(told) if self._has(n, topic, key)]
-        if len(told) >= min(most, MOST):  # RocketMQ stopped there, and had counted those that are not meant
-            assert len(offsets) >= len(wanted)
-            offsets = offsets[len(offsets) - len(wanted) :]
-        last = got.index_last_update_timestamp, got.index_last_update_phy_offset
-        theirs = answer["indexLastUpdateTimestamp"], answer["indexLastUpdatePhyoffset"]
-        if told and not wanted:  # only messages that are not meant: whether that is nothing is not said
-            last = theirs
-        return {"phyOffsets": offsets, "last": last}, {"phyOffsets": wanted, "last": theirs}
-
-    def _has(self, phy_offset: int, topic: str, key: str) -> bool:
-        message = self.messages[phy_offset]
-        return message["topic"] == topic and key in keys_of(message["properties"])
+        begin, end = question["begin"], question["end"]
+        got = store.query(topic, key, max_count=most, begin=begin, end=end, exact_keys=False)
+        found = {
+            "phyOffsets": got.phy_offsets,
+            "indexLastUpdateTimestamp": got.index_last_update_timestamp,
+            "indexLastUpdatePhyoffset": got.index_last_update_phy_offset,
+        }
+        wanted = {name: answer[name] for name in found}
+        found["exact"] = store.query(topic, key, max_count=most, begin=begin, end=end).phy_offsets
+        wanted["exact"] = [n for n, time in self._keyed.get((topic, key), []) if begin <= time <= end][-most:]
+        return found, wanted
 
     def questions(self, bounds: Callable[[str, int], tuple[int, int]], seed: int = 0, each: int = 8) -> list[Told]:
         """Some of each kind, about every queue and key. bounds(topic, queue id): the least and the next offset."""
