@@ -18,7 +18,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from rocketc._append_file cimport FileState, View, file_release, view_of
 from rocketc._bytes cimport rc_get_i32
 from rocketc._filter cimport KEEP, TextTable
-from rocketc._guard cimport enter as guard_enter
+from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._jhash cimport rc_jhash
 from rocketc._layout cimport (
@@ -179,7 +179,7 @@ cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil:
 cdef void cursor_enter(Cursor* c) noexcept nogil:
     """From here on the map of c.file may be touched, until it is left or another one is sought."""
     if not c.guarded:
-        guard_enter(&c.guard, c.file.base, c.file.size, &c.file.cut)
+        enter_writing(&c.guard, c.file.base, c.file.size, &c.file.cut)
         c.guarded = True
 
 

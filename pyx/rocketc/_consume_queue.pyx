@@ -39,7 +39,6 @@ from rocketc._consume_queue_ext cimport (
     ext_truncate_by_min,
     is_ext_address,
 )
-from rocketc._guard cimport enter as guard_enter
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
@@ -379,7 +378,7 @@ cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noex
         return RC_OK if rc == ENOENT else rc
     room = (f.start + q.files.file_size - pos) // q.unit_bytes
     count = <int>min(min(<int64_t>count, upto - unit), room)
-    guard_enter(&guard, f.base, f.size, &f.cut)
+    enter_writing(&guard, f.base, f.size, &f.cut)
     p = f.base + (pos - f.start)
     for i in range(count):
         decode_unit(p + i * q.unit_bytes, unit + i, q.unit_bytes, &out[i])

@@ -29,7 +29,6 @@ from rocketc._append_file cimport (
 )
 from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
 from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_zero_prefix
-from rocketc._guard cimport enter as guard_enter
 from rocketc._guard cimport enter_writing, install
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport (
@@ -200,7 +199,7 @@ cdef int find_end(ExtQueue* x) noexcept nogil:
     rc = queue_hold(&x.files, f.start, &f)
     if rc != RC_OK:
         return rc
-    guard_enter(&guard, f.base, f.size, &f.cut)
+    enter_writing(&guard, f.base, f.size, &f.cut)
     while pos + RC_EXT_MIN_BYTES <= <int64_t>f.size - FREE_BYTES:
         size = rc_get_i16(f.base + pos + RC_EXT_SIZE_AT)
         if size < RC_EXT_MIN_BYTES or size > <int64_t>f.size - FREE_BYTES - pos:
@@ -332,7 +331,7 @@ cdef int write(
     cdef bint same
     cdef int rc
     if f.start + stop <= x.loaded:
-        guard_enter(&guard, f.base, f.size, &f.cut)
+        enter_writing(&guard, f.base, f.size, &f.cut)
         same = memcmp(p, head, n) == 0 and (bit_map_size == 0 or memcmp(p + n, bit_map, bit_map_size) == 0)
         guard_leave(&guard)
         if f.cut != 0:
@@ -403,7 +402,7 @@ cdef int clear_from(FileState* f, int64_t pos) noexcept nogil:
         return <int>-end
     if end <= pos:
         return RC_OK
-    guard_enter(&guard, f.base, f.size, &f.cut)
+    enter_writing(&guard, f.base, f.size, &f.cut)
     clean = rc_zero_prefix(f.base + pos, <size_t>(end - pos)) == <size_t>(end - pos)
     guard_leave(&guard)
     if f.cut != 0:
@@ -491,7 +490,7 @@ cdef int ext_get(ExtQueue* x, int64_t address, ExtUnit* unit, uint8_t* bit_map, 
         return RC_END if rc == ENOENT else rc
     at = offset - f.start
     p = f.base + at
-    guard_enter(&guard, f.base, f.size, &f.cut)
+    enter_writing(&guard, f.base, f.size, &f.cut)
     size = rc_get_i16(p + RC_EXT_SIZE_AT) if at + RC_EXT_MIN_BYTES <= <int64_t>f.size else 0
     if size < RC_EXT_MIN_BYTES or size > <int64_t>f.size - at:
         rc = RC_END

@@ -23,8 +23,7 @@ from rocketc._commit_log cimport CommitLog
 from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_hash, cq_put
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._flusher cimport flusher_checkpoint, flusher_note
-from rocketc._guard cimport enter as guard_enter
-from rocketc._guard cimport install
+from rocketc._guard cimport enter_writing, install
 from rocketc._guard cimport leave as guard_leave
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._index_row cimport record_hashes
@@ -491,7 +490,7 @@ cdef class Dispatcher:
             return self._skip(at) if rc == ENOENT else rc
         pos = at - f.start
         stop = min(file_readable(f), limit - f.start)
-        guard_enter(&guard, f.base, f.size, &f.cut)
+        enter_writing(&guard, f.base, f.size, &f.cut)
         while pos < stop and rc == RC_OK and found == RC_OK:
             while pos < stop and self.row_count < ROWS and self.hash_count <= HASHES - MOST_HASHES:
                 found = parse_record(f.base + pos, <size_t>(stop - pos), &r)

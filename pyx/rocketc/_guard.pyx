@@ -104,7 +104,8 @@ cdef void enter(rc_guard* guard, const uint8_t* base, size_t len, int* cut) noex
 
 
 cdef void enter_writing(rc_guard* guard, const uint8_t* base, size_t len, int* cut) noexcept nogil:
-    """enter() for a map that is written to: what is written into missing pages is lost, and *cut tells of it."""
+    """enter() for a map that this or another thread writes to: what is written into missing pages is lost, and *cut
+    tells of it. Readers of such a map need it as well: behind enter() the next write would end the process."""
     rc_guard_enter(guard, base, len, cut, 1)
 
 

@@ -14,7 +14,7 @@ from rocketc._atomic cimport rc_load_i64
 from rocketc._dispatch cimport Dispatcher
 from rocketc._draft cimport Drafter
 from rocketc._flusher cimport flusher_flush
-from rocketc._guard cimport enter as guard_enter
+from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._message cimport message_of
 from rocketc._put_result cimport failure
@@ -232,7 +232,7 @@ cdef class MessageStore(Putting):
             view = self.log.queue.select(phy_offset) if phy_offset >= 0 else None
             if view is None:
                 return None
-            guard_enter(&guard, view._file.base, view._file.size, &cut)
+            enter_writing(&guard, view._file.base, view._file.size, &cut)
             try:
                 rc = parse_record(view._at, <size_t>view._size, &r)
                 if rc != RC_OK or r.phy_offset != phy_offset:
