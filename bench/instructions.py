@@ -85,32 +85,94 @@ def messages(body: int) -> Callable[[str], int]:
 
 
 def putting(body: int) -> Callable[[str], int]:
-    """put without waiting for the disk: one call a message."""
-    text, put = b"x" * body, writable().put
+    """put without waiting for the disk: one call a message; its unit in the queue and its key in the index, too."""
+    text, store = b"x" * body, writable()
+    put = store.put
 
     def work(which: str) -> int:
         for n in range(CALLS[which]):
             put("BenchTopic", text, tags="TagA", keys="order-4711", queue_id=n % 4)
+        store.wait_dispatched()
         return CALLS[which]
 
     return work
 
 
 def putting_many(body: int) -> Callable[[str], int]:
-    bodies, put_many = [b"x" * body] * 100, writable().put_many
+    bodies, store = [b"x" * body] * 100, writable()
+    put_many = store.put_many
 
     def work(which: str) -> int:
         for n in range(CALLS[which] // 25):
             put_many("BenchTopic", bodies, tags="TagA", queue_id=n % 4)
+        store.wait_dispatched()
         return CALLS[which] * 4
 
     return work
 
 
+# Background threads then have little to do while we count: they are counted too.
+QUIET = {"flush_interval_commit_log": 60_000, "flush_interval_consume_queue": 60_000}
+
+
 def writable():
-    """A store whose background threads have little to do while we count: they are counted too."""
-    quiet = {"flush_interval_commit_log": 60_000, "mapped_file_size_commit_log": 64 * MIB}
-    return rocketc.open(tempfile.mkdtemp(dir="."), flush="async", **quiet)
+    return rocketc.open(tempfile.mkdtemp(dir="."), flush="async", mapped_file_size_commit_log=64 * MIB, **QUIET)
+
+
+def store_of(body: int, which: str):
+    """A store that has a log of write_log and nothing else yet: to open it is to make queues and index."""
+    root = tempfile.mkdtemp(dir=".")
+    shutil.copytree(f"{body}/{which}/commitlog", f"{root}/commitlog")
+    return rocketc.open(root, mapped_file_size_commit_log=LOG_BYTES[which], **QUIET)
+
+
+def rebuilding(body: int) -> Callable[[str], int]:
+    """open() of such a store: recovered, dispatched, closed."""
+
+    def work(which: str) -> int:
+        with store_of(body, which) as store:
+            store.wait_dispatched()
+        return records(body, which)
+
+    return work
+
+
+def getting(take: Callable, **options) -> Callable[[str], int]:
+    """get of 32, over and over the first part of a queue of 2,000; instructions of each message walked over."""
+    store = store_of(256, MANY)
+    store.wait_dispatched()
+    get = store.get
+
+    def work(which: str) -> int:
+        offset = walked = 0
+        for _ in range(CALLS[which] // 25):
+            got = get("BenchTopic", 1, offset, 32, **options)
+            take(got)
+            walked += got.next_offset - offset
+            offset = got.next_offset if got.next_offset < 1000 else 0
+        return walked
+
+    return work
+
+
+def bodies(got):
+    for m in got:
+        m.body  # noqa: B018
+
+
+def finding(key: str) -> Callable[[str], int]:
+    """query by key, each call another key."""
+    store = store_of(256, MANY)
+    store.wait_dispatched()
+    query = store.query
+
+    def work(which: str) -> int:
+        for n in range(CALLS[which]):
+            for m in query("BenchTopic", key.format(n * 7 % 3000), max_count=32):
+                m.phy_offset  # noqa: B018
+        return CALLS[which]
+
+    return work
 
 
 def indexing() -> Callable[[str], int]:
@@ -172,6 +234,12 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "put_many, 1 KiB": lambda: putting_many(1024),
     "index: put": indexing,
     "index: look up": looking_up,
+    "open, queues and index from the log, 256 B": lambda: rebuilding(256),
+    "get 32, as Message, body read, 256 B": lambda: getting(bodies),
+    "get 32, as one buffer, 256 B": lambda: getting(lambda got: got.buffer),
+    "get 32, no message has the tag": lambda: getting(lambda got: None, tags="None"),
+    "query by key": lambda: finding("order-{}"),
+    "query, there is none": lambda: finding("nobody-{}"),
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),
     "CRC of 1 KiB": lambda: crc32(1024, CRC_WAY),
     "CRC of 1 KiB by table": lambda: crc32(1024, "table"),
@@ -331,7 +399,8 @@ def main() -> int:
             )
             print(json.dumps(line) if args.json else text, flush=True)
     if args.update:
-        table = {case: round(counts.get(case, kept["instructions"].get(case, 0)), 1) for case in CASES}
+        known = {**kept["instructions"], **counts}
+        table = {case: round(known[case], 1) for case in CASES if case in known}
         KEPT.write_text(json.dumps({"made_with": made_with(), "instructions": table}, indent=2) + "\n")
     elif args.check and not comparable:
         print(f"instructions: kept with {kept['made_with']}, here {made_with()}: not comparable", file=sys.stderr)

@@ -25,6 +25,9 @@ CACHE = HERE.parent / "build" / "bench-java"
 HEAP = "1g"  # that of a mid-size broker
 LOGGING = SOURCES / "src" / "main" / "resources" / "quiet-logback.xml"
 QUIET = [f"-D{name}={LOGGING}" for name in ("rmq.logback.configurationFile", "logback.configurationFile")]
+NEVER_FULL = [  # a broker refuses messages, and deletes files, when the disk is used to 90 or 85 %
+    f"-Drocketmq.broker.diskSpace{name}Ratio=0.99" for name in ("WarningLevel", "CleanForcibly")
+]
 OPENED = "java.lang java.nio java.util sun.nio.ch jdk.internal.ref jdk.internal.misc".split()  # noqa: SIM905
 OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]  # RocketMQ's mapped files need them
 GET_JAVA = "on Debian: apt-get install openjdk-17-jdk-headless maven"
@@ -94,7 +97,15 @@ def start(*command, release=RELEASE, warm=3.0, heap=HEAP, **options) -> JavaPeer
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"bench: the rows against Java are left out: {error}", file=sys.stderr)
         return None
-    flags = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+AlwaysPreTouch", f"-Duser.home={CACHE / 'home'}", *QUIET, *OPENS]
+    flags = [
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        "-XX:+AlwaysPreTouch",
+        f"-Duser.home={CACHE / 'home'}",
+        *QUIET,
+        *NEVER_FULL,
+        *OPENS,
+    ]
     words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()]
     return JavaPeer(["java", *flags, "-cp", class_path, "bench.Main", *map(str, command), *words], warm)
 

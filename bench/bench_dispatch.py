@@ -1,0 +1,454 @@
+"""How fast do queues and index follow the log, and how soon does a put wake who waits?"""
+
+import asyncio
+import filecmp
+import random
+import resource
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+
+import java_peer
+from common import same
+from reading import Pair, copy_store, remove_derived, stores, unique_key
+from writing import (
+    BATCH,
+    TAG,
+    TOPIC,
+    Bench,
+    JavaSide,
+    OurStore,
+    Side,
+    Steady,
+    clock,
+    details,
+    figures,
+    less_is_better,
+    peer,
+    percentiles,
+    scratch,
+    text,
+)
+
+import rocketc
+
+bench = Bench("dispatch", __doc__)
+bench.rounds = 5 if bench.quick else 7
+PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # a round
+SIZES = {"128 B": 128} if bench.quick else {"128 B": 128, "1 KiB": 1024}
+RELEASES = java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES
+GOALS = {"4.9.7": 2, "5.3.3": 5}  # 4.9 dispatches as fast as it puts, 5.3 at half the rate
+QUEUES = {100: (25, 4)} if bench.quick else {1: (1, 1), 100: (25, 4), 2000: (500, 4)}  # in topics of so many queues
+OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # Java keeps one of each queue open
+MANY = 2000 if bench.quick else min(20_000, (OPEN_FILES - 1000) // 4 * 4)
+WAKES = 200 if bench.quick else 1000  # a round
+WAKE_GOAL = 1000.0  # us
+
+
+# ---------------------------------------------------------------- our side
+class Ours(OurStore):
+    """A store that is put into by a user's loop, into many queues; topics and queues as Java's Maker names them."""
+
+    def __init__(self, folder: Path, body: int, topics: int = 1, queues: int = 4, **options):
+        super().__init__(folder, body, flush="async", **options)
+        names = [TOPIC] if topics == 1 else [f"{TOPIC}-{n:05d}" for n in range(topics)]
+        self._places = [(name, queue) for name in names for queue in range(queues)]
+        self.tagged = 0  # messages that have no key
+
+    def put(self, times: int):
+        """A key of its own for each message, one tag, queue by queue."""
+        put, body, first, places, n_places = self.store.put, self.body, self.put_so_far, self._places, len(self._places)
+        for n in range(first, first + times):
+            topic, queue = places[n % n_places]
+            put(topic, body, tags=TAG, keys=f"order-{n}", queue_id=queue)
+        self.put_so_far += times
+
+    def queued(self) -> int:
+        """How many messages all queues hold together."""
+        return sum(self.store.max_offset(*place) for place in self.store.queues())
+
+    def side(self, work: Callable[[], object], count: int) -> Side:
+        return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
+
+    def check(self):
+        """Each message stands in its queue, with its tag, and is found by its key; the log holds the bodies."""
+        self.store.wait_dispatched()
+        same(self.queued(), self.put_so_far, "rocketc (messages in queues)")
+        for n in random.Random(3).sample(range(self.put_so_far), 50):
+            topic, queue = self._places[n % len(self._places)]
+            got = self.store.get(topic, queue, n // len(self._places), 1, tags=TAG).messages[0]
+            same((got.keys, got.body, got.tags), (f"order-{n}", self.body, TAG), "rocketc (message by queue offset)")
+            same([m.phy_offset for m in self.store.query(topic, f"order-{n}")], [got.phy_offset], "rocketc (by key)")
+        self.store.flush()
+        self.check_bodies()
+
+
+class Dispatched:
+    """A side whose round ends when all is dispatched."""
+
+    def __init__(self, side: Side):
+        self._side, self.figures = side, side.figures
+
+    def __call__(self) -> float:
+        self._side()
+        return self.figures[-1]["dispatched_s"]
+
+
+# ---------------------------------------------------------------- while putting
+def putting(name: str, body: int, steady: Steady, places: str = "4 queues", topics: int = 1, queues: int = 4):
+    """Until all that was put is in queues and index; then the puts alone, as a second row."""
+    case = f"put, {name}, tags and keys, {places}, until dispatched"
+    for release in RELEASES if places == "4 queues" else RELEASES[:1]:
+        against = f"Java {release} putMessage"
+        if not bench.wanted(case, against):
+            continue
+        steady.warm()
+        with scratch(bench) as folder:
+            java = java_peer.start(
+                "put", dir=folder / "java", body=body, count=PUTS[body], topics=topics, queues=queues, release=release
+            )
+            if not java:
+                return
+            with java, Ours(folder, body, topics, queues) as mine:
+
+                def check(mine=mine, java=java, release=release):
+                    mine.put(4000)
+                    mine.check()
+                    before = java.round().more["queued"]
+                    same(java.round().more["queued"] - before, PUTS[body], f"Java {release} (messages in queues)")
+
+                ours, theirs = (
+                    mine.side(partial(mine.put, PUTS[body]), PUTS[body]),
+                    JavaSide(java, folder, "dispatched_s"),
+                )
+                rounds = bench.row(
+                    case,
+                    against=against,
+                    goal=GOALS[release],
+                    work=PUTS[body] / 1e6,
+                    unit="M/s",
+                    check=check,
+                    ours=Dispatched(ours),
+                    theirs=theirs,
+                )
+                details(bench, rounds, case, against, ours, theirs)
+                if rounds:
+                    while_putting(f"put, {name}, tags and keys, {places}", against, rounds, PUTS[body], ours, theirs)
+                    same(mine.queued(), mine.put_so_far, "rocketc (messages in queues)")
+
+
+def while_putting(case: str, against: str, rounds: int, count: int, ours, theirs):
+    """The same rounds, until put has come back for the last time: the goal of put with a dispatcher beside it."""
+    mine, yours = figures(ours, "seconds")[-rounds:], figures(theirs, "seconds")[-rounds:]
+    ratio = sorted(b / a for a, b in zip(mine, yours, strict=True))[rounds // 2]
+    bench.show(case, against, ratio, 2, *([count / 1e6 / s for s in side] for side in (mine, yours)), "M/s")
+
+
+def against_rocksdict(steady: Steady):
+    case, against = "put, 128 B, tags and keys, 4 queues, until dispatched", "rocksdict with log"
+    if not bench.wanted(case, against):
+        return
+    steady.warm()
+    count = PUTS[128]
+    with scratch(bench) as folder:
+        other = peer(bench, "rocksdict", folder, text(128), False)
+        if other is None:
+            return
+        with Ours(folder, 128) as mine:
+
+            def check():
+                mine.put(2000)
+                mine.check()
+                other.put(20)
+                other.check(20)
+
+            ours = mine.side(partial(mine.put, count), count)
+            theirs = Side(partial(other.put, count // 4), count // 4, folder, other.flush)
+            rounds = bench.row(
+                case,
+                against=against,
+                goal=4,
+                work=count / 1e6,
+                their_work=count / 4 / 1e6,
+                unit="M/s",
+                check=check,
+                ours=Dispatched(ours),
+                theirs=theirs,
+            )
+            details(bench, rounds, case, against, ours, theirs, "cpu_us")
+        other.close()
+
+
+def batches(steady: Steady):
+    """Puts far ahead of the dispatcher: what it does a second when it has to catch up. A tag, but no key."""
+    case = f"put_many, 128 B, {BATCH} a call, tags, until dispatched"
+    for release in RELEASES:
+        against = f"Java {release} putMessages, {BATCH} a call"
+        if not bench.wanted(case, against):
+            continue
+        steady.warm()
+        with scratch(bench) as folder:
+            count = PUTS[128]
+            java = java_peer.start("put", dir=folder / "java", count=count, batch=BATCH, release=release)
+            if not java:
+                return
+            with java, Ours(folder, 128) as mine:
+
+                def check(mine=mine, java=java, release=release):
+                    mine.put_many(20)
+                    mine.store.wait_dispatched()
+                    same(mine.queued(), mine.put_so_far, "rocketc (messages in queues)")
+                    before = java.round().more["queued"]
+                    same(java.round().more["queued"] - before, PUTS[128], f"Java {release} (messages in queues)")
+
+                ours = mine.side(partial(mine.put_many, count // BATCH), count)
+                theirs = JavaSide(java, folder, "dispatched_s")
+                rounds = bench.row(
+                    case,
+                    against=against,
+                    goal=5,
+                    work=count / 1e6,
+                    unit="M/s",
+                    check=check,
+                    ours=Dispatched(ours),
+                    theirs=theirs,
+                )
+                details(bench, rounds, case, against, ours, theirs, "cpu_us")
+
+
+def many_queues(steady: Steady):
+    """No Java here: its files of queues are sparse, and a first touch of a page may take a file system milliseconds."""
+    case, against = f"put, 128 B, tags and keys, {MANY:,} queues, until dispatched", "rocketc with 4 queues"
+    if not bench.wanted(case, against):
+        return
+    steady.warm()
+    count = PUTS[128]
+    with scratch(bench) as folder, Ours(folder / "many", 128, MANY // 4) as many, Ours(folder / "few", 128) as few:
+
+        def check():
+            many.put(2 * MANY)
+            few.put(2000)
+            many.check()
+            few.check()
+
+        sides = [mine.side(partial(mine.put, count), count) for mine in (many, few)]
+        rounds = bench.row(
+            case,
+            against=against,
+            goal=0.5,
+            work=count / 1e6,
+            unit="M/s",
+            check=check,
+            ours=Dispatched(sides[0]),
+            theirs=Dispatched(sides[1]),
+        )
+        details(bench, rounds, case, against, *sides, "cpu_us")
+
+
+# ---------------------------------------------------------------- catching up
+class Rebuilding:
+    """open() of a store that has a log and nothing else, until queues and index hold all of it."""
+
+    def __init__(self, pair: Pair):
+        self._pair, self.figures = pair, []
+
+    def __call__(self) -> float:
+        remove_derived(self._pair.ours)
+        cpu, start = time.process_time(), clock()
+        with self._pair.open() as store:
+            store.wait_dispatched()
+            seconds, cpu = clock() - start, time.process_time() - cpu
+            self.figures.append({"cpu_us": cpu * 1e6 / self._pair.log.sum.records})
+        return seconds
+
+
+def rebuilding(name: str, body: int):
+    case = f"open, queues and index from the log, {name}"
+    for release in RELEASES:
+        against = f"Java {release} load() and start()"
+        if not bench.wanted(case, against):
+            continue
+        with stores(bench, body=body) as pair:
+            mib, warm = pair.file_size >> 20, 3 if bench.quick else 6
+            java = java_peer.start("rebuild", dir=pair.java, filemib=mib, release=release, warm=warm)
+            if not java:
+                return
+            with java:
+                records = pair.log.sum.records
+
+                def check(pair=pair, java=java, records=records, release=release):
+                    same(java.round().records, records, f"Java {release} (messages in queues)")
+                    Rebuilding(pair)()
+                    with pair.open() as store:
+                        queued = sum(store.max_offset(*place) for place in store.queues())
+                        same(queued, records, "rocketc (messages in queues)")
+                        for n in range(0, records, records // 50):
+                            found = [m.keys for m in store.query(TOPIC, unique_key(n))]
+                            same(found, [f"order-{n}"], "rocketc (message by unique key)")
+                    same_files(pair.ours, pair.java)
+
+                ours, theirs = Rebuilding(pair), JavaSide(java, pair.java)
+                rounds = bench.row(
+                    case,
+                    against=against,
+                    goal=4,
+                    work=records / 1e6,
+                    unit="M/s",
+                    check=check,
+                    ours=ours,
+                    theirs=theirs,
+                )
+                details(bench, rounds, case, against, ours, theirs, "cpu_us")
+
+
+def same_files(ours: Path, theirs: Path):
+    """Java's queues and ours are the same bytes; so are the index files, whose names are their times of birth."""
+    for folder in ("consumequeue", "index"):
+        mine, yours = (sorted(f for f in (root / folder).rglob("*") if f.is_file()) for root in (ours, theirs))
+        same(len(mine), len(yours), f"rocketc (files in {folder})")
+        for a, b in zip(mine, yours, strict=True):
+            if folder == "consumequeue":
+                same(a.relative_to(ours), b.relative_to(theirs), "rocketc")
+            same(filecmp.cmp(a, b, shallow=False), True, f"rocketc ({a.relative_to(ours)} as Java's)")
+
+
+# ---------------------------------------------------------------- from put to get
+def pauses(count: int) -> list[float]:
+    """Seconds between two puts: 1 to 3 ms, so that they fall anywhere into the sleep of a thread that looks each ms."""
+    rnd = random.Random(17)
+    return [rnd.uniform(0.001, 0.003) for _ in range(count)]
+
+
+def wake_by_get(store, count: int) -> dict[str, float]:
+    """One thread waits in get(), another puts; from before the put until get has come back with the message."""
+    first, got = store.max_offset(TOPIC, 0), []
+
+    def wait():
+        while len(got) < count:
+            found = store.get(TOPIC, 0, first + len(got), wait=1.0)
+            now = perf_counter_ns()
+            got.extend([now] * len(found))
+
+    reader = threading.Thread(target=wait)
+    reader.start()
+    began = put_slowly(store, count)
+    reader.join()
+    return percentiles([b - a for a, b in zip(began, got, strict=True)])
+
+
+def put_slowly(store, count: int) -> list[int]:
+    body, began = text(128), []
+    for n, pause in enumerate(pauses(count)):
+        time.sleep(pause)
+        began.append(perf_counter_ns())
+        store.put(TOPIC, body, tags=TAG, keys=f"order-{n}")
+    return began
+
+
+def wake_by_follow(store, count: int) -> dict[str, float]:
+    """The same through `async for m in store.follow(...)`."""
+    first, got = store.max_offset(TOPIC, 0), []
+
+    async def wait():
+        async for _ in store.follow(TOPIC, 0, first):
+            got.append(perf_counter_ns())
+            if len(got) == count:
+                break
+
+    reader = threading.Thread(target=lambda: asyncio.run(wait()))
+    reader.start()
+    began = put_slowly(store, count)
+    reader.join()
+    return percentiles([b - a for a, b in zip(began, got, strict=True)])
+
+
+def waking():
+    release = RELEASES[0]
+    against = f"Java {release} MessageArrivingListener"
+    cases = {"put to get(wait=)": wake_by_get, "put to follow()": wake_by_follow}
+    if bench.quick:
+        del cases["put to follow()"]
+    for case, work in cases.items():
+        if not bench.wanted(case, against):
+            continue
+        with scratch(bench) as folder, rocketc.open(folder / "rocketc") as store:
+            java = java_peer.start("wake", dir=folder / "java", queues=1, count=WAKES, release=release)
+            theirs = JavaSide(java, folder) if java else None
+            ours = Side(partial(work, store, WAKES), WAKES, folder)
+            rounds = 3 if bench.quick else 5
+            for _ in range(rounds + 1):
+                ours(), theirs and theirs()
+            same(store.max_offset(TOPIC, 0), WAKES * (rounds + 1), "rocketc (messages in the queue)")
+            limit = [WAKE_GOAL] * rounds
+            less_is_better(bench, rounds, f"{case}: p99", "1 ms", figures(ours, "p99_us"), limit, "us", goal=1)
+            for name in ("p50_us", "p99_us", "max_us") if theirs else ():
+                pair = figures(ours, name), figures(theirs, name)
+                less_is_better(bench, rounds, f"{case}: {name.removesuffix('_us')}", against, *pair, "us")
+            if java:
+                java.close()
+
+
+# ---------------------------------------------------------------- opening
+def opening(steady: Steady):
+    """A store with many queues, closed in good order; Java opens a copy of ours."""
+    case, release = f"open, {MANY:,} queues, closed in good order", RELEASES[0]
+    against = f"Java {release} load()"
+    if not bench.wanted(case, against):
+        return
+    steady.warm()
+    with scratch(bench) as folder:
+        with Ours(folder, 128, MANY // 4) as mine:
+            mine.put(10 * MANY)
+            mine.check()
+            count, end = mine.put_so_far, mine.store.max_phy_offset
+        copy_store(mine.path, folder / "java")
+        java = java_peer.start("load", dir=folder / "java", release=release, warm=3 if bench.quick else 8)
+        if not java:
+            return
+
+        def check():
+            done = java.round()
+            same((done.checksum, done.more["queued"]), (end, count), f"Java {release}")
+            with rocketc.open(mine.path) as store:
+                same(sum(store.max_offset(*place) for place in store.queues()), count, "rocketc (messages in queues)")
+
+        def ours() -> float:
+            start = clock()
+            store = rocketc.open(mine.path)
+            seconds = clock() - start
+            store.close()
+            return seconds
+
+        with java:
+            bench.row(
+                case,
+                against=against,
+                goal=1,
+                work=MANY / 1e3,
+                unit="k queues/s",
+                check=check,
+                ours=ours,
+                theirs=JavaSide(java, folder),
+            )
+
+
+def main():
+    steady = Steady(bench)
+    for name, body in SIZES.items():
+        putting(name, body, steady)
+    against_rocksdict(steady)
+    batches(steady)
+    for count, (topics, queues) in QUEUES.items():
+        putting("128 B", 128, steady, f"{count:,} queue{'s' * (count > 1)}", topics, queues)
+    for name, body in SIZES.items():
+        rebuilding(name, body)
+    waking()
+    opening(steady)
+    many_queues(steady)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""How fast are messages found: by key, by unique key, by time, and those that are not there?"""
+
+from collections.abc import Callable
+from functools import partial
+
+import java_peer
+from common import same
+from reading import FIRST_TIME, Pair, numbers, stores, unique_key
+from writing import TOPIC, Bench, JavaSide, Side, details
+
+bench = Bench("query", __doc__)
+bench.rounds = 5 if bench.quick else 9
+COUNT = 20_000 if bench.quick else 100_000  # look-ups a round
+KEYS: dict[str, Callable[[int], str]] = {
+    "key": "order-{}".format,
+    "unique": unique_key,
+    "miss": "nobody-{}".format,
+}
+NAMES = {
+    "key": "query by key",
+    "unique": "query by unique key",
+    "miss": "query, there is none",
+    "lower": "offset_by_time",
+    "nearest": "offset_by_time, nearest (the rule of 4.9)",
+}
+GOALS = {"key": 1, "unique": 1, "miss": 1}
+
+
+class Ours:
+    """Look-ups in one store, each round of others; what they found is their number and the sum of the offsets."""
+
+    def __init__(self, store, total: int):
+        self._store, self._total, self._next = store, total, 0
+
+    def ask(self, what: str, first: int, count: int) -> tuple[int, int]:
+        asked = numbers(first, count, self._total)
+        return self._offsets(what, asked) if what in ("lower", "nearest") else self._messages(KEYS[what], asked)
+
+    def _messages(self, key: Callable[[int], str], asked) -> tuple[int, int]:
+        query, found, total = self._store.query, 0, 0
+        for n in asked:
+            for m in query(TOPIC, key(n), max_count=32):
+                found += 1
+                total += m.phy_offset
+        return found, total
+
+    def _offsets(self, boundary: str, asked) -> tuple[int, int]:
+        look, found, total = self._store.offset_by_time, 0, 0
+        for n in asked:
+            found += 1
+            total += look(TOPIC, 0, FIRST_TIME + n, boundary)
+        return found, total
+
+    def round(self, what: str):
+        self.ask(what, self._next, COUNT)
+        self._next += COUNT
+
+
+def against_java(pair: Pair, mine: Ours, what: str, release: str):
+    against = f"Java {release} {'getOffsetInQueueByTime' if what in ('lower', 'nearest') else 'queryMessage'}"
+    if not bench.wanted(NAMES[what], against):
+        return
+    total = pair.log.sum.records
+    java = java_peer.start(
+        "query",
+        dir=pair.java,
+        what=what if what in KEYS else "time",
+        total=total,
+        count=COUNT,
+        filemib=pair.file_size >> 20,
+        release=release,
+    )
+    if not java:
+        return
+
+    def check():
+        theirs = java.round()
+        found = mine.ask(what, int(theirs.more["first"]), COUNT)
+        same((theirs.records, theirs.checksum), found, f"Java {release}")
+        same(found[0], 0 if what == "miss" else COUNT, "rocketc (found)")
+
+    with java:
+        ours, theirs = Side(partial(mine.round, what), COUNT, pair.ours), JavaSide(java, pair.java)
+        rounds = bench.row(
+            NAMES[what],
+            against=against,
+            goal=GOALS.get(what),
+            work=COUNT / 1e6,
+            unit="M/s",
+            check=check,
+            ours=ours,
+            theirs=theirs,
+        )
+        details(bench, rounds, NAMES[what], against, ours, theirs, "cpu_us")
+
+
+def main():
+    with stores(bench, body=128) as pair, pair.open() as store:
+        store.wait_dispatched()
+        mine = Ours(store, pair.log.sum.records)
+        for what in KEYS:
+            for release in java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES:
+                against_java(pair, mine, what, release)
+        against_java(pair, mine, "lower", "5.3.3")
+        against_java(pair, mine, "nearest", "4.9.7")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What the benches that read a store share: the same log on both sides, look-ups all over it, a cold page cache.
+
+with stores(bench, body=128, queues=1) as pair: ...     pair.ours, pair.java: two folders that hold the same log
+numbers(first, count, total)                            which messages are asked for; Query.java asks for the same ones
+drop(folder)                                            its files leave the page cache
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from common import FOUR_TAGS, MIB, Bench, Log
+from writing import TOPIC, scratch
+
+import rocketc
+
+STEP = 2654435761  # Knuth's: look-ups jump all over the log
+FIRST_TIME = 1_700_000_000_000  # the store timestamp of message 0, in ms; each later one comes 1 ms after
+MIXED_TAGS = {"TagA": 0.899, "Tenth": 0.1, "Rare": 0.001}
+
+
+class Pair(NamedTuple):
+    log: Log
+    file_size: int  # of the commit log, in bytes
+    ours: Path
+    java: Path
+
+    def open(self, **options):
+        """Our store."""
+        return rocketc.open(self.ours, mapped_file_size_commit_log=self.file_size, **options)
+
+
+@contextlib.contextmanager
+def stores(
+    bench: Bench, *, body: int, queues: int = 4, tags: Mapping[str, float] = FOUR_TAGS, files: int = 1, size: int = 0
+) -> Iterator[Pair]:
+    """Two folders with the same log and nothing else: what each side makes of it is its own work. Gone at the end.
+
+    files   that the log consists of
+    size    its bytes; 0: 1 GiB, or 128 MiB if quick
+    """
+    size = size or (128 if bench.quick else 1024) * MIB
+    log = bench.log(body=body, queues=queues, tags=tags, size=size, file_size=size // files)
+    with scratch(bench) as folder:
+        pair = Pair(log, size // files, folder / "rocketc", folder / "java")
+        for root in (pair.ours, pair.java):
+            (root / "commitlog").mkdir(parents=True)
+            for file in log.files:
+                copy_sparse(Path(file), root / "commitlog" / Path(file).name)
+        os.sync()  # no write-back while somebody measures
+        yield pair
+
+
+def copy_sparse(source: Path, target: Path):
+    """A file's bytes; where it has none on the disk, the copy has none either."""
+    with open(source, "rb") as f, open(target, "wb") as t:
+        end, at = os.fstat(f.fileno()).st_size, 0
+        t.truncate(end)
+        while at < end:
+            try:
+                at = os.lseek(f.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                return  # only a hole is left
+            hole = os.lseek(f.fileno(), at, os.SEEK_HOLE)
+            while at < hole:
+                at += os.pwrite(t.fileno(), os.pread(f.fileno(), min(hole - at, 4 * MIB), at), at)
+
+
+def copy_store(source: Path, target: Path):
+    """All files of a store, holes left out."""
+    for file in source.rglob("*"):
+        if file.is_file():
+            (target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+            copy_sparse(file, target / file.relative_to(source))
+
+
+def numbers(first: int, count: int, total: int) -> Iterator[int]:
+    return (n * STEP % total for n in range(first, first + count))
+
+
+def unique_key(n: int) -> str:
+    """That of message n."""
+    return f"7F000001AB12CD34EF56{n:012X}"
+
+
+def walk(store, to: int, *, tags: str | None = None) -> Iterator:
+    """Each answer of get over queue 0, 32 messages at most, from its first message to the one before offset `to`."""
+    get, offset = store.get, store.min_offset(TOPIC, 0)
+    while offset < to:
+        got = get(TOPIC, 0, offset, min(32, to - offset), tags=tags)
+        yield got
+        offset = got.next_offset
+
+
+# ---------------------------------------------------------------- a cold page cache
+def files_of(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file()]
+
+
+def drop(folder: Path):
+    """Take all files below out of the page cache. They must not be mapped by anybody: the kernel keeps such pages."""
+    for file in files_of(folder):
+        with open(file, "rb") as f:
+            os.fdatasync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def resident(folder: Path) -> float:
+    """Which share of the commit log's pages below is in the page cache."""
+    mincore, page, pages, there = ctypes.CDLL(None).mincore, mmap.PAGESIZE, 0, 0
+    for file in files_of(folder / "commitlog"):
+        with open(file, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY) as m:
+            flags = (ctypes.c_ubyte * (len(m) // page))()
+            place = ctypes.c_char.from_buffer(m)
+            if mincore(ctypes.c_void_p(ctypes.addressof(place)), ctypes.c_size_t(len(flags) * page), flags):
+                raise OSError("mincore fails")
+            del place
+            pages, there = pages + len(flags), there + sum(flag & 1 for flag in flags)
+    return there / max(1, pages)
+
+
+def make_cold(bench: Bench, folder: Path):
+    """drop(), and a note if the kernel keeps more than 5 % all the same."""
+    drop(folder)
+    if (share := resident(folder)) > 0.05:
+        note = f"{share:.0%} of the log are in the page cache still: that round is not cold"
+        print(f"{bench.name}: {note}", file=sys.stderr)
+
+
+def remove_derived(root: Path):
+    """Leave nothing of a store but its log."""
+    for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    for name in ("checkpoint", "abort"):
+        (root / name).unlink(missing_ok=True)
