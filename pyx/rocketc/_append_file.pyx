@@ -104,7 +104,7 @@ cdef int file_create(FileState* f) noexcept nogil:
             unlink(f.path)
         file_unmap(f)
         return rc
-    rc_map_random(f.base, f.size)       # nobody reads it front to back: only pages that are asked for come in
+    rc_map_random(f.base, f.size)       # while it is written, only pages that are asked for come in
     return RC_OK
 
 
@@ -157,10 +157,9 @@ cdef int file_map(FileState* f) noexcept nogil:
     if rc != RC_OK or f.kind != FILE_WHOLE:
         close_file(f.fd)
         f.fd = -1
-    if rc != RC_OK:
-        return rc
-    rc_map_random(f.base, f.size)
-    return RC_OK
+    if rc == RC_OK and <int64_t>info.st_blocks * 512 < <int64_t>f.size // 2:
+        rc_map_random(f.base, f.size)   # mostly a hole: to read ahead in it would fill memory with zeros
+    return rc
 
 
 cdef bint file_hold(FileState* f) noexcept nogil:
