@@ -9,6 +9,7 @@ from interop.ledger import of_size, plan
 from interop.turns import SYNC, Turns
 
 DERIVED = ("consumequeue", "index")
+EXT = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 1000}
 
 
 def puts(seed, count, **options):
@@ -78,3 +79,18 @@ def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monke
         turns.rocketc_is_killed(puts(2 * n + 1, 300, v2=peer.knows_v2), 100)
         turns.rocketc_puts([])
         same_as_from_log(turns)
+
+
+def test_extension_files(peer, tmp_path):
+    """consumequeue_ext: units that a queue points to instead of telling the hash of the tags."""
+    turns = Turns(tmp_path / "store", EXT)
+    for n in range(3):
+        turns.rocketc_puts(puts(2 * n, 100))
+        before = state(turns.root), files_of(turns.root, "consumequeue_ext")
+        turns.rocketmq_puts(peer, [])
+        assert (state(turns.root), files_of(turns.root, "consumequeue_ext")) == before
+        turns.rocketmq_puts(peer, puts(2 * n + 1, 100))
+        before = state(turns.root), files_of(turns.root, "consumequeue_ext")
+        turns.rocketc_puts([])
+        assert (state(turns.root), files_of(turns.root, "consumequeue_ext")) == before
+    assert len(list((turns.root / "consumequeue_ext").rglob("0*0"))) > 3
