@@ -426,7 +426,7 @@ def opening(steady: Steady):
             bench.row(
                 case,
                 against=against,
-                goal=1,
+                goal=None,
                 work=MANY / 1e3,
                 unit="k queues/s",
                 check=check,
