@@ -57,6 +57,15 @@ def catch_up(
     clean       the store had been closed
     amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
     Raises StoreIOError, StoreFullError.
+
+    >>> import os, rocketc, shutil, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with rocketc.open(folder, mapped_file_size_commit_log=1 << 20) as store:
+    ...     r = store.put("orders", b"hello")
+    >>> shutil.rmtree(os.path.join(folder, "consumequeue"))
+    >>> with rocketc.open(folder) as store:  # catches up
+    ...     store.max_offset("orders")
+    1
     """
     first = (files[0].base or 0) if files else 0
     whole = bool(amiss) or (not clean and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
@@ -67,7 +76,7 @@ def catch_up(
     found = CaughtUp(start, whole, list(amiss))
     index_from = first
     if index is not None and amiss:
-        index_from = max(index.repair(), first)
+        index.repair()
     elif index is not None and not whole:
         index_from = max(index.end_phy_offset, first)
     while True:

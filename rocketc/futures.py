@@ -140,7 +140,7 @@ class LoopWaiters:
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[tuple[int, int, asyncio.Future[PutResult], PutResult]] = deque()
-        self._read, self._write = _descriptors()
+        self._read, self._write = descriptors()
 
     def attach(self) -> None:
         """Serve the running loop. Raises RuntimeError if another one waits for messages."""
@@ -216,8 +216,16 @@ class LoopWaiters:
                 future.set_result(put)
 
 
-def _descriptors() -> tuple[int, int]:
-    """(to read, to write): an eventfd where there is one, else a pipe."""
+def descriptors() -> tuple[int, int]:
+    """(to read, to write): an eventfd where there is one, else a pipe. The caller closes them.
+
+    >>> read, write = descriptors()
+    >>> _ = os.write(write, (1).to_bytes(8, "little"))
+    >>> len(os.read(read, 8))
+    8
+    >>> for fd in {read, write}:
+    ...     os.close(fd)
+    """
     if hasattr(os, "eventfd"):
         fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         return fd, fd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import Any
 
 from rocketc import _checkpoint
@@ -12,17 +13,21 @@ from rocketc._consume_queues import ConsumeQueues
 from rocketc._dispatch import Dispatcher
 from rocketc._key_index import KeyIndex
 from rocketc._locks import LOCKS, AdaptiveLock
+from rocketc._lookups import Lookups
 from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc._message import Message
+from rocketc._reads import QueueReader
 from rocketc._store import MessageStore
+from rocketc.caretaker import Caretaker
 from rocketc.catch_up import CaughtUp, catch_up
 from rocketc.config import StoreConfig
 from rocketc.config_tables import read_table
 from rocketc.errors import RocketcError, StoreIOError
+from rocketc.following import Followers
 from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
 from rocketc.recovery import Recovery, recover
 from rocketc.running import AbortFile, StoreLock, make_folder
+from rocketc.topics import Topics
 
 _log = logging.getLogger("rocketc.store")
 
@@ -60,10 +65,34 @@ def open(
         settings = _with_size_found(root, settings)
     if settings.duplication_enable:
         raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
+    waiters = (PutFuture, LoopWaiters, Followers)
     if read_only:
-        return MessageStore._make(root, settings, None, ReadOnlyRoot(root), PutFuture, LoopWaiters)
+        return MessageStore._make(root, settings, ReadOnlyRoot(root), *_readers(root, settings), None, waiters)
     make_folder(root)
-    return MessageStore._make(root, settings, *StoreRoot.open(root, settings), PutFuture, LoopWaiters)
+    dispatcher, owner = StoreRoot.open(root, settings)
+    reader = QueueReader(dispatcher.log.queue, dispatcher.queues, settings)
+    lookups = Lookups(reader, dispatcher.index, dispatcher.log.offsets)
+    caretaker = partial(Caretaker, root, settings, dispatcher.log.queue, dispatcher.queues, dispatcher.index)
+    return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)
+
+
+def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
+    """What reads the files that another process may be writing."""
+    log = MappedFileQueue(
+        config.commit_log_paths(root), config.mapped_file_size_commit_log, config.read_only_paths, only_read=True
+    )
+    log.load()
+    queues = ConsumeQueues(
+        root, config.mapped_file_size_consume_queue, config.mapper_file_size_batch_consume_queue, read_only=True
+    )
+    queues.load()
+    reader = QueueReader(log, queues, config)
+    index = None
+    if config.message_index_enable:
+        folder = os.path.join(root, "index")
+        index = KeyIndex(folder, config.max_hash_slot_num, config.max_index_num, read_only=True)
+        index.load()
+    return reader, Lookups(reader, index)
 
 
 class StoreRoot:
@@ -168,6 +197,9 @@ class ReadOnlyRoot:
         self._root = root
         resolve(root)  # there is a log
 
+    def topics(self) -> Topics:
+        return Topics(self._root)
+
     @property
     def min_phy_offset(self) -> int:
         return min((file.base or 0 for log in resolve(self._root) for file in log.files), default=0)
@@ -184,12 +216,6 @@ class ReadOnlyRoot:
         for message in found:
             last = message.phy_offset + message.store_size
         return last
-
-    def message(self, phy_offset: int) -> Message | None:
-        from rocketc.scan import scan
-
-        found = scan(self._root, start=phy_offset, stop=phy_offset + 1, errors="skip")
-        return next((m for m in found if m.phy_offset == phy_offset), None)
 
 
 def _index(root: str, config: StoreConfig) -> KeyIndex | None:

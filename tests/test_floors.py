@@ -22,13 +22,15 @@ FLOORS = """
     7   _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
     8   _consume_queue _flusher _index_row _reader _tally
     9   _commit_log _consume_queues _key_index paths arrow
-    10  _dispatch _reads _times scan recovery _bodies _put_result
+    10  caretaker _dispatch _reads _times scan recovery _bodies _put_result
     11  catch_up _lookups _puts verify export salvage rebuild tally
-    12  _store
-    13  futures
-    14  store
-    15  spark cli __init__
-    16  __main__
+    12  _gets
+    13  _store
+    14  futures
+    15  following
+    16  store
+    17  spark cli __init__
+    18  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

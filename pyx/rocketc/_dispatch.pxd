@@ -78,6 +78,7 @@ cdef class Dispatcher:
         int64_t least_pages
         bint _ready
         bint _running
+        bint _ending            # nobody may wait any more
     cdef readonly:
         CommitLog log
         ConsumeQueues queues

@@ -568,8 +568,8 @@ cdef class Dispatcher:
             if q != NULL and rc_load_i64(&q.max_offset) > offset and rc_load_i64(&q.units) > 0:
                 break
             now = rc_clock_ns()
-            if now >= until_ns or now >= slice_end or not self._running:
-                rc = RC_MORE if now < until_ns and self._running else RC_FLUSH_TIMEOUT
+            if now >= until_ns or now >= slice_end or self._ending:
+                rc = RC_MORE if now < until_ns and not self._ending else RC_FLUSH_TIMEOUT
                 break
             rc_cond_wait(&bell.cond, &bell.mutex, min(until_ns, slice_end) - now)
         rc_add_i64(&bell.waiting, -1)
@@ -590,14 +590,26 @@ cdef class Dispatcher:
             if rc_load_i64(&self.error) != 0:
                 rc = <int>self.error
                 break
-            if now >= until_ns or now >= slice_end or not self._running:
-                rc = RC_MORE if now < until_ns and self._running else RC_FLUSH_TIMEOUT
+            if now >= until_ns or now >= slice_end or self._ending:
+                rc = RC_MORE if now < until_ns and not self._ending else RC_FLUSH_TIMEOUT
                 break
             rc_cond_wait(&self.progress.cond, &self.progress.mutex, min(until_ns, slice_end) - now)
         rc_add_i64(&self.progress.waiting, -1)
         pthread_mutex_unlock(&self.progress.mutex)
         rc_add_i64(&self.waiting, -1)
         return rc
+
+    def end_waits(self):
+        """The store is being closed: whoever waits is let go, and nobody waits from here on."""
+        cdef int i
+        self._ending = True
+        for i in range(BELLS):
+            pthread_mutex_lock(&self.bells[i].mutex)
+            pthread_cond_broadcast(&self.bells[i].cond)
+            pthread_mutex_unlock(&self.bells[i].mutex)
+        pthread_mutex_lock(&self.progress.mutex)
+        pthread_cond_broadcast(&self.progress.cond)
+        pthread_mutex_unlock(&self.progress.mutex)
 
     def notify(self, int fd):
         """Write to fd, an eventfd, when there are new messages, once for each arm(); -1: no more."""

@@ -202,6 +202,16 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
     return rc
 
 
+cdef int64_t behind_deleted(FileQueue* q, int64_t offset) noexcept nogil:
+    """Where the queue goes on behind an offset whose file was deleted; the offset itself if none follows."""
+    cdef int64_t start = offset
+    pthread_mutex_lock(&q.mutex)
+    if q.count > 0 and q.files[0].start > offset:
+        start = q.files[0].start
+    pthread_mutex_unlock(&q.mutex)
+    return start
+
+
 cdef int queue_commit(FileQueue* q) noexcept nogil:
     """Move into the files what their buffers have; one thread at a time. RC_OK or an errno."""
     cdef FileState* f
@@ -209,6 +219,9 @@ cdef int queue_commit(FileQueue* q) noexcept nogil:
     cdef int64_t offset = rc_load_i64(&q.flushed), upto = rc_load_i64(&q.wrote)
     while offset < upto:
         rc = queue_hold(q, offset, &f)
+        if rc == ENOENT and behind_deleted(q, offset) > offset:
+            offset = behind_deleted(q, offset)
+            continue
         if rc != RC_OK:
             return rc
         rc = file_commit(f)
@@ -230,6 +243,9 @@ cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nog
     cdef int64_t offset = rc_load_i64(&q.flushed), stop
     while offset < upto:
         rc = queue_hold(q, offset, &f)
+        if rc == ENOENT and behind_deleted(q, offset) > offset:
+            offset = behind_deleted(q, offset)
+            continue
         if rc != RC_OK:
             return rc
         stop = min(upto - f.start, q.file_size)

@@ -13,6 +13,7 @@ cdef class PutResult:
         readonly long long end
 
 cdef object closed(str text)                        # a ClosedError with its PutStatus
+cdef object disk_full(str path)                     # the exception while the cleaner says that a disk is too full
 cdef object failure(CommitLog log, str path)        # the exception for a store that has failed
 cdef object refusal(                                # the exception for records that were not taken
     int rc, const Appended* out, CommitLog log, str path, config, str topic, const Entry* entries, int n,

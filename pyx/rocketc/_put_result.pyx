@@ -1,5 +1,6 @@
 # cython: language_level=3
 """What a put comes to: a PutResult, or the exception that says why nothing is stored."""
+import errno
 import os
 
 cimport cython
@@ -21,7 +22,7 @@ from rocketc._status cimport (
 )
 from rocketc._text cimport rc_hex
 
-from rocketc.errors import ClosedError, PageCacheBusyError, RocketcError, StoreFailedError
+from rocketc.errors import ClosedError, PageCacheBusyError, RocketcError, StoreFailedError, StoreFullError
 from rocketc.status import PutStatus
 
 FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
@@ -64,6 +65,14 @@ cdef class PutResult:
 cdef object closed(str text):
     """The exception for a call that comes to a store that takes none."""
     error = ClosedError(text)
+    error.status = PutStatus.SERVICE_NOT_AVAILABLE
+    return error
+
+
+cdef object disk_full(str path):
+    """The exception while a disk is used beyond disk_space_warning_level_ratio."""
+    text = "the disk is nearly full (disk_space_warning_level_ratio); messages are taken again once there is room"
+    error = StoreFullError(errno.ENOSPC, text, path)
     error.status = PutStatus.SERVICE_NOT_AVAILABLE
     return error
 

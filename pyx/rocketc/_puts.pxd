@@ -20,12 +20,17 @@ cdef class Putting:
         bint _sync
         bint _slave         # it takes what its master sends, nobody else's
         bint _closing
+        bint _full          # a disk is too full, says the cleaner
+        object _caretaker   # None if read-only
+        set _known          # topics that were met; None: there is no table of them
         readonly str path
         readonly object config
         readonly bint closed
     cdef public object _finisher    # of put_async, made when somebody wants to be called back
     cdef bint _is_ours(self) noexcept
+    cdef int _meet(self, str topic) except -1
     cdef int _enter(self) except -1
+    cdef int _enter_reading(self) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,

@@ -19,7 +19,7 @@ from rocketc._draft cimport Call, illegal, number_of, property_of
 from rocketc._flusher cimport flusher_wait, flusher_wake
 from rocketc._histogram cimport rc_histogram_add
 from rocketc._layout cimport RC_FLAG_TRANSACTION_MASK
-from rocketc._put_result cimport PutResult, closed, failure, refusal
+from rocketc._put_result cimport PutResult, closed, disk_full, failure, refusal
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 
@@ -309,8 +309,12 @@ cdef class Putting:
         cdef CommitLog log
         if self._slave:
             raise closed(f"{self.path}: the store is a slave's (broker_role): it takes no messages of its own")
+        if self._known is not None and topic not in self._known:
+            self._meet(topic)
         self._enter()
         try:
+            if self._full:
+                raise disk_full(self.path)
             log = self.log
             self._puts += 1
             if self._puts % SAMPLE == 0:
@@ -362,14 +366,30 @@ cdef class Putting:
         """Was it opened in this process? If not, it was forked since."""
         return self._generation == generation
 
+    cdef int _meet(self, str topic) except -1:
+        """The first message of a topic: its table takes the topic, or it is refused."""
+        if not self._caretaker.meet(topic):
+            raise illegal(
+                f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: "
+                "create_topic() makes it"
+            )
+        self._known.add(topic)
+        return 0
+
     cdef int _enter(self) except -1:
-        """Begin a call that needs the log: close() waits for its end."""
+        """Begin a call that needs the log to be written: close() waits for its end."""
+        self._enter_reading()
+        if self.log is None:
+            self._leave()
+            raise closed(f"{self.path}: the store is open for reading only")
+        return 0
+
+    cdef int _enter_reading(self) except -1:
+        """Begin a call that reads: close() waits for its end."""
         if self._closing or self.closed or self._generation != generation:
             if self._generation != generation:
                 raise closed(f"{self.path}: the store was opened before this process was forked; open it here")
             raise closed(f"{self.path}: the store is closed")
-        if self.log is None:
-            raise closed(f"{self.path}: the store is open for reading only")
         rc_add_i64(&self._calls, 1)
         return 0
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""MessageStore: a store that is open. How it takes messages is in _puts; flushing, closing and reading are here."""
+"""MessageStore: a store that is open. How it takes messages is in _puts, how it hands them out in _gets."""
 import atexit
 import os
 import threading
@@ -9,20 +9,16 @@ import weakref
 from libc.stdint cimport INT64_MAX, int64_t
 from posix.unistd cimport usleep
 
-from rocketc._append_file cimport View
 from rocketc._atomic cimport rc_load_i64
 from rocketc._dispatch cimport Dispatcher
 from rocketc._draft cimport Drafter
 from rocketc._flusher cimport flusher_flush
-from rocketc._guard cimport enter_writing
-from rocketc._guard cimport leave as guard_leave
-from rocketc._message cimport message_of
+from rocketc._gets cimport Getting
+from rocketc._lookups cimport Lookups
 from rocketc._put_result cimport failure
-from rocketc._puts cimport Putting
-from rocketc._record cimport Record, parse_record
+from rocketc._reads cimport QueueReader
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_OK
-from rocketc._vm cimport rc_guard
 
 from rocketc.errors import ClosedError
 from rocketc.status import PutStatus
@@ -46,15 +42,18 @@ os.register_at_fork(after_in_child=_forked)
 atexit.register(_close_all)
 
 
-cdef class MessageStore(Putting):
+cdef class MessageStore(Getting):
     """A store that is open: rocketc.open() makes it, close() or `with` ends it.
 
     Any number of threads may use it. It belongs to the process that opened it: a forked child can't write.
     """
 
     @staticmethod
-    def _make(str path, config, Dispatcher dispatcher, root, future, loop_waiters):
-        """For rocketc.open: what follows a recovered log, or None to read only; the classes of who waits."""
+    def _make(
+        str path, config, root, QueueReader reader not None, Lookups lookups not None, Dispatcher dispatcher, waiters,
+        caretaker=None,
+    ):
+        """For rocketc.open: what reads, and what follows a recovered log (None to read only); the classes of who waits."""
         cdef MessageStore store = MessageStore.__new__(MessageStore)
         store.path = path
         store.config = config
@@ -62,13 +61,17 @@ cdef class MessageStore(Putting):
         store.log = dispatcher.log if dispatcher is not None else None
         store._root = root
         store._ended = threading.Event()
-        store._future = future
-        store._loop_waiters = loop_waiters
+        store.reader = reader
+        store.lookups = lookups
+        store._future, store._loop_waiters, store._followers_class = waiters
         store._drafter = Drafter(config)
         store._timeout_ns = config.sync_flush_timeout * 1_000_000
         store._sync = config.flush == "sync"
         store._slave = config.broker_role == "SLAVE"
         if dispatcher is not None:
+            me = weakref.ref(store)
+            store._caretaker = caretaker(lambda full: me() is None or me()._set_full(full))
+            store._known = set() if store._caretaker.keeps_topics else None
             _open.add(store)
         return store
 
@@ -146,16 +149,22 @@ cdef class MessageStore(Putting):
         cdef int rc
         if self.closed:
             return
-        if not self._is_ours() or self.log is None:
+        if not self._is_ours():
             self.closed = True
             return
         if self._closing:
             self._ended.wait()
             return
         self._closing = True
+        if self.dispatcher is not None:
+            self.dispatcher.end_waits()
         while rc_load_i64(&self._calls) > 0:
             with nogil:
                 usleep(200)
+        if self.log is None:
+            self._end_reading()
+            return
+        self._caretaker.stop()
         with nogil:
             rc = flusher_flush(&self.log.fl, 0)     # in sync mode the rest can be dispatched then
         whole = self.dispatcher.stop()
@@ -167,10 +176,24 @@ cdef class MessageStore(Putting):
                 self._waiters = None
             self._root.close(rc == RC_OK and whole)
         finally:
-            self.closed = True
-            self._ended.set()
+            self._end_reading()
         if rc != RC_OK:
             raise failure(self.log, self.path)
+
+    def _end_reading(self):
+        self.closed = True
+        self._ended.set()
+        if self._followers is not None:
+            self._followers.detach()
+            self._followers = None
+        if self.dispatcher is None:
+            self.reader.queues.close()
+            if self.lookups.index is not None:
+                self.lookups.index.close()
+
+    def _set_full(self, bint full):
+        """From the cleaner: whether a disk is too full for more messages."""
+        self._full = full
 
     def _wait_closed(self, timeout):
         """Until the close() under way in another thread has ended, or for so many seconds."""
@@ -211,35 +234,80 @@ cdef class MessageStore(Putting):
         """All records before it are durable."""
         return self.max_phy_offset if self.log is None else rc_load_i64(&self.log.q.flushed)
 
-    def message(self, int64_t phy_offset):
-        """The message whose record begins at a physical offset, or None if none does.
+    # topics, and what is too old
+
+    def topics(self):
+        """The table of topics, config/topics.json: {name: TopicConfig}. Topics without an entry are not in it.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
-        ...     store.message(store.put("orders", b"hello").phy_offset).body
-        b'hello'
+        ...     store.create_topic("orders", queues=2).perm, store.topics()["orders"].read_queue_nums
+        (6, 2)
         """
-        cdef View view
-        cdef rc_guard guard
-        cdef Record r
-        cdef int cut = 0, rc
-        if self.closed:
-            raise ClosedError(f"{self.path}: the store is closed")
-        if self.log is None:
-            return self._root.message(phy_offset)
+        self._enter_reading()
+        try:
+            if self._caretaker is None:
+                return dict(self._root.topics())
+            return dict(self._caretaker.topics)
+        finally:
+            self._leave()
+
+    def create_topic(self, str name not None, **fields):
+        """Make a topic, or change one that is there; return its TopicConfig. It is on the disk then.
+
+        queues                             of both kinds, where the next two do not say; 4
+        read_queue_nums, write_queue_nums  queues that consumers read, and that producers write to
+        perm                               bits: 4 read, 2 write, 1 inherit
+        order                              its messages are ordered
+        queue_type                         "SimpleCQ" or "BatchCQ"; it never changes
+        message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
+        attributes                         others; `+name` says the same as `name`, `-name` takes it away
+        From the first one on the store keeps its table of topics: a put to another topic makes it, too, or is refused
+        if auto_create_topic_enable is off. Raises IllegalMessageError for a name that no topic can have, ValueError for
+        other values that RocketMQ has not; StoreIOError, StoreFullError.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.create_topic("orders", message_type="FIFO").message_type
+        'FIFO'
+        """
         self._enter()
         try:
-            view = self.log.queue.select(phy_offset) if phy_offset >= 0 else None
-            if view is None:
-                return None
-            enter_writing(&guard, view._file.base, view._file.size, &cut)
-            try:
-                rc = parse_record(view._at, <size_t>view._size, &r)
-                if rc != RC_OK or r.phy_offset != phy_offset:
-                    return None
-                return message_of(&r, &r, None, None, os.fsdecode(view._file.path))
-            finally:
-                guard_leave(&guard)
+            topic = self._caretaker.create(name, **fields)
+            if self._known is None:
+                self._known = set()
+            return topic
+        finally:
+            self._leave()
+
+    def clean(self, *, asked=True, expired_ms=None, now=None):
+        """Delete log files that are too old, and what of queues and index tells of nothing else; return a CleanReport.
+
+        asked       at any hour of the day; False: only at those of delete_when, or where the disk is too full
+        expired_ms  a file that was not changed for so long goes; None: file_reserved_time hours
+        now         ms since the epoch; None: the clock's
+        The last file always stays, and so does one that a view holds, with those behind it. delete_file_batch_max files
+        go in one call. A store does it by itself every clean_resource_interval ms, if that is not 0.
+        Raises StoreIOError; what was deleted before that is.
+        Source: RocketMQ CleanCommitLogService.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 12) as store:
+        ...     r = store.put_many("orders", [bytes(1000)] * 10)
+        ...     store.wait_dispatched(), store.clean(expired_ms=-1).log_files > 0, store.min_offset("orders") > 0
+        (True, True, True)
+        """
+        self._enter()
+        try:
+            return self._caretaker.clean(asked=asked, expired_ms=expired_ms, now=now)
+        finally:
+            self._leave()
+
+    def _delete_before(self, int64_t phy_offset):
+        """For Queue: delete the log files that end before a physical offset, whatever their age."""
+        self._enter()
+        try:
+            return self._caretaker.delete_before(phy_offset)
         finally:
             self._leave()
 

@@ -1,0 +1,17 @@
+"""Getting: the side of a store that hands messages out."""
+from libc.stdint cimport int64_t
+
+from rocketc._dispatch cimport Dispatcher
+from rocketc._lookups cimport Lookups
+from rocketc._puts cimport Putting
+from rocketc._reads cimport QueueReader
+
+cdef class Getting(Putting):
+    cdef:
+        Dispatcher dispatcher   # None if read-only
+        QueueReader reader
+        Lookups lookups
+        object _followers       # of follow(), made when it is called first
+        object _followers_class
+    cdef int _look_around(self) except -1
+    cdef bint _wait_for_more(self, str topic, int queue_id, int64_t offset, int64_t until) except -1

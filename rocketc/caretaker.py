@@ -1,0 +1,138 @@
+"""What a store does beside its messages: its table of topics, and the deletion of what is too old.
+
+A store that has a table of topics (config/topics.json), a broker's or one that create_topic() made, keeps it: a put to
+a topic that is not in it creates the topic, or is refused if auto_create_topic_enable is off. One that has none takes
+messages of any topic, as RocketMQ's store without its broker does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rocketc._consume_queues import ConsumeQueues
+from rocketc._key_index import KeyIndex
+from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc.cleaning import Cleaner, CleanReport
+from rocketc.config import StoreConfig
+from rocketc.errors import RocketcError
+from rocketc.topics import TopicConfig, Topics
+
+_log = logging.getLogger("rocketc.store")
+
+_FIRST_CLEANING_SECONDS = 60.0
+_PERSIST_SECONDS = 1.0
+
+
+class Caretaker:
+    """Keeps config/topics.json, and runs the cleaner; its thread begins when there is something to do.
+
+    on_full  called with True when a disk is too full for more messages, with False when it is not any more
+    keeps_topics  there is a table of topics
+
+    >>> import tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> log = MappedFileQueue([root + "/commitlog"], 4096)
+    >>> caretaker = Caretaker(root, StoreConfig(), log, ConsumeQueues(root), None, print)
+    >>> caretaker.keeps_topics, caretaker.create("orders").write_queue_nums, caretaker.keeps_topics
+    (False, 4, True)
+    >>> caretaker.meet("audit"), list(caretaker.topics)
+    (True, ['orders', 'audit'])
+    >>> caretaker.stop()
+    """
+
+    def __init__(
+        self,
+        root: str,
+        config: StoreConfig,
+        log: MappedFileQueue,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        on_full: Callable[[bool], object],
+    ) -> None:
+        self.topics = Topics(
+            root,
+            auto_create_topic_enable=config.auto_create_topic_enable,
+            default_topic_queue_nums=config.default_topic_queue_nums,
+        )
+        self.keeps_topics = os.path.exists(self.topics.path)
+        self._queues = queues
+        self._stop = threading.Event()
+        self._cleaning = threading.Lock()
+        self._interval = config.clean_resource_interval / 1000
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._cleaner = Cleaner(
+            log,
+            config,
+            root=root,
+            queues=queues,
+            index=index,
+            pause=self._stop.wait,
+            on_full=lambda disk, logic: on_full(disk or logic),
+        )
+        if self._interval:
+            self._start()
+
+    def meet(self, topic: str) -> bool:
+        """A message came for a topic that was not met yet; False if it may not be created by that.
+
+        A name that no topic of a broker can have is no hindrance: the store takes it, the table does not.
+        """
+        if self.topics.auto_create(topic) is None:
+            return self.topics.auto_create_topic_enable
+        self._start()
+        return True
+
+    def create(self, name: str, **fields: Any) -> TopicConfig:
+        """Topics.create(), and new queues of the topic are of its type."""
+        topic = self.topics.create(name, **fields)
+        self.keeps_topics = True
+        if topic.queue_type == "BatchCQ":
+            self._queues.add_batch_topic(name)
+        return topic
+
+    def clean(self, *, asked: bool = True, expired_ms: int | None = None, now: int | None = None) -> CleanReport:
+        """Cleaner.run(), one at a time."""
+        with self._cleaning:
+            return self._cleaner.run(now, asked=asked, expired_ms=expired_ms, detailed=True)
+
+    def delete_before(self, phy_offset: int) -> CleanReport:
+        """Cleaner.delete_before(), one at a time."""
+        with self._cleaning:
+            return self._cleaner.delete_before(phy_offset)
+
+    def stop(self) -> None:
+        """End the thread, and write the table of topics if it has changed."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._persist()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rocketc-caretaker", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        left = _FIRST_CLEANING_SECONDS
+        step = min(_PERSIST_SECONDS, self._interval or _PERSIST_SECONDS)
+        while not self._stop.wait(step):
+            self._persist()
+            left -= step
+            if self._interval and left <= 0:
+                left = self._interval
+                try:
+                    self.clean(asked=False)
+                except (RocketcError, OSError) as error:
+                    _log.warning("cleaning: %s", error)
+
+    def _persist(self) -> None:
+        try:
+            self.topics.persist()
+        except (RocketcError, OSError) as error:
+            _log.warning("topics: %s", error)
