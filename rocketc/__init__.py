@@ -9,11 +9,13 @@ except ImportError as error:
     ) from error
 
 from rocketc._arrow import COLUMN_NAMES, Batch
+from rocketc._ledger import Item
 from rocketc._put_result import PutResult
 from rocketc._record import decode_batch, encode, encode_batch
 from rocketc._record import encode_blank_record as encode_blank
 from rocketc._store import MessageStore
 from rocketc.config import StoreConfig
+from rocketc.consumer import Consumer
 from rocketc.errors import (
     ClosedError,
     CorruptRecordError,
@@ -30,6 +32,7 @@ from rocketc.errors import (
 )
 from rocketc.export import ExportReport, export
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
+from rocketc.queue import Queue
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.status import GetStatus, PutStatus
 from rocketc.store import open
@@ -41,6 +44,7 @@ __all__ = [
     "COLUMN_NAMES",
     "Batch",
     "ClosedError",
+    "Consumer",
     "CorruptRecordError",
     "CorruptUnitError",
     "Damage",
@@ -49,6 +53,7 @@ __all__ = [
     "FileReport",
     "GetStatus",
     "IllegalMessageError",
+    "Item",
     "Message",
     "MessageStore",
     "MissingCodecError",
@@ -56,6 +61,7 @@ __all__ = [
     "PageCacheBusyError",
     "PutResult",
     "PutStatus",
+    "Queue",
     "QueueRange",
     "RocketcError",
     "Scan",

@@ -26,11 +26,12 @@ FLOORS = """
     11  catch_up _lookups _puts verify export salvage rebuild tally
     12  _gets
     13  _store
-    14  futures
-    15  following
+    14  futures positions
+    15  following consumer
     16  store
-    17  spark cli __init__
-    18  __main__
+    17  queue
+    18  spark cli __init__
+    19  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -1,0 +1,80 @@
+"""A process that puts into a queue and takes from it is killed again and again: nothing is lost.
+
+ROCKETC_SEED=n runs the lives of seed n; a failure names its seed.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from native import ROOT
+
+import rocketc
+
+SEED = int(os.environ.get("ROCKETC_SEED", "1"))
+
+
+def live(root: Path, life: int, flush: str, lines: int, pause: float) -> list[tuple[str, str]]:
+    """Let a worker run until it has written so many lines, and a little longer; what it says it has done."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])}
+    command = [sys.executable, "-X", "faulthandler", "-m", "crash.queue_worker", str(root), str(life), flush]
+    errors = root.with_suffix(".errors")
+    said = []
+    with (
+        open(errors, "wb") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=env) as child,
+    ):
+        assert child.stdout is not None
+        for raw in child.stdout:
+            said.append(raw)
+            if len(said) == lines:
+                break
+        time.sleep(pause)
+        child.kill()
+        said += [raw for raw in child.stdout if raw.endswith(b"\n")]
+        child.wait()
+    assert errors.read_text() == ""
+    return [(words[0], words[-1]) for words in (raw.decode().split() for raw in said)]
+
+
+def run_lives(folder: Path, flush: str, lives: int, seed: int) -> None:
+    print(f"seed {seed}, {flush}: run it again with ROCKETC_SEED={seed}")
+    chance = random.Random(f"{seed}/{flush}")
+    root = folder / "jobs"
+    put: list[str] = []  # whose put() returned
+    got: set[str] = set()
+    twice = 0
+    for life in range(lives):
+        told = live(root, life, flush, chance.choice([1, chance.randrange(1, 60), 2000]), chance.random() * 0.02)
+        put += [name for what, name in told if what == "put"]
+        here = [name for what, name in told if what == "got"]
+        assert len(here) == len(set(here)), "twice in one life, and nobody gave it back"
+        twice += len(got & set(here))
+        got |= set(here)
+    with rocketc.Queue(root, flush=flush) as queue:
+        left = [item.decode() for item in queue.items(timeout=0)]
+        assert queue.position == queue.store.max_offset("queue", 0)
+    assert len(left) == len(set(left))
+    missing = set(put) - got - set(left)
+    assert not missing, "put, and never taken"
+    of_each = [[int(name.partition(".")[2]) for name in left if name.startswith(f"{life}.")] for life in range(lives)]
+    assert all(numbers == list(range(numbers[0], numbers[-1] + 1)) for numbers in of_each if numbers)
+    print(f"{len(put)} put, {len(got)} taken, {twice} of them more than once, {len(left)} left")
+    with rocketc.Queue(root, flush=flush) as queue:
+        assert queue.empty()
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_four_lives(tmp_path, flush):
+    run_lives(tmp_path, flush, 4, SEED)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_thirty_lives(tmp_path, flush):
+    seed = SEED if "ROCKETC_SEED" in os.environ else random.SystemRandom().randrange(1 << 32)
+    run_lives(tmp_path, flush, 30, seed)
