@@ -22,13 +22,13 @@ from rocketc.config import StoreConfig
 Told = dict[str, Any]
 
 
-def open_store(root: Path, settings: Mapping[str, object]) -> rocketc.MessageStore:
+def open_store(root: Path, settings: Mapping[str, object], *, read_only: bool = False) -> rocketc.MessageStore:
     """The store, with the same settings as RocketMQ's, those that rocketc knows."""
     text = "".join(f"{name}={value}\n" for name, value in settings.items())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = StoreConfig.from_properties(io.StringIO(text))
-    return rocketc.open(root, config=config)
+    return rocketc.open(root, config=config, read_only=read_only)
 
 
 def put(store: rocketc.MessageStore, planned: Iterable[Told]) -> Iterator[Told]:
@@ -70,7 +70,7 @@ def put(store: rocketc.MessageStore, planned: Iterable[Told]) -> Iterator[Told]:
         }
 
 
-def scan(root: Path) -> list[Told]:
+def scan(root: Path, *, unwrap: bool = True) -> list[Told]:
     """Every message of a store in log order, read by rocketc, in the words of Peer.java. What a killed process left
     unfinished behind the last one is passed over: RocketMQ does not wipe it out."""
     return [
@@ -80,7 +80,7 @@ def scan(root: Path) -> list[Told]:
             "storeHost": oracle.java_host(message.store_host),
             "body": message.stored_body,
         }
-        for message in rocketc.scan(root, crc="full", errors="skip")
+        for message in rocketc.scan(root, crc="full", errors="skip", unwrap=unwrap)
     ]
 
 

@@ -39,6 +39,7 @@ def test_rocketmq_takes_our_closed_store_as_it_is(peer, tmp_path, settings):
     before = state(turns.root)
     assert len(list((turns.root / "index").iterdir())) > 1
     turns.rocketmq_puts(peer, [])
+    turns.both_answer(peer)
     after = state(turns.root)
     assert sorted(after[0]) == sorted(before[0])
     assert [path for path in after[0] if after[0][path] != before[0][path]] == []
@@ -53,6 +54,7 @@ def test_we_take_its_closed_store_as_it_is(peer, tmp_path):
     ours.open_store(turns.root, turns.settings).close()
     assert state(turns.root) == (before, times)
     same_as_from_log(turns)
+    turns.both_answer(peer)
 
 
 @pytest.mark.parametrize("log", ["small", "large"])
@@ -79,6 +81,7 @@ def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monke
         turns.rocketc_is_killed(puts(2 * n + 1, 300, v2=peer.knows_v2), 100)
         turns.rocketc_puts([])
         same_as_from_log(turns)
+    turns.both_answer(peer)
 
 
 def test_extension_files(peer, tmp_path):
@@ -93,4 +96,5 @@ def test_extension_files(peer, tmp_path):
         before = state(turns.root), files_of(turns.root, "consumequeue_ext")
         turns.rocketc_puts([])
         assert (state(turns.root), files_of(turns.root, "consumequeue_ext")) == before
+        turns.both_answer(peer, n)
     assert len(list((turns.root / "consumequeue_ext").rglob("0*0"))) > 3

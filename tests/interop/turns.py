@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from answers import Known
 from interop import ours
 from interop.ledger import Ledger, Told, read
 from interop.peer import Peer, to_json
@@ -71,8 +72,33 @@ class Turns:
         self.ledger.check(read(peer, self.root))
         self._take_over(planned, peer.pour(self.root, planned, count))
 
+    def both_answer(self, peer: Peer, seed: int = 0) -> None:
+        both_answer(peer, self.root, self.settings, seed)
+
     def _take_over(self, planned: list[Told], answers: list[Told]) -> None:
         """What a killed process put and did not acknowledge any more is in the log now, and has to stay."""
         known = len(answers)
         self.ledger.add(planned[:known], answers)
         self.ledger.adopt(planned[known:], ours.scan(self.root))
+
+
+def both_answer(peer: Peer, root: Path, settings: Mapping[str, object], seed: int = 0) -> None:
+    """Questions about every queue and key are answered alike by RocketMQ, and by rocketc writing or only reading."""
+    known = Known(ours.scan(root, unwrap=False), peer.release)
+    peer.open(root, settings)
+    told = peer.read(root)["queues"]
+    bounds = {(topic, queue): (low, high) for topic, queue, low, high in told if high}
+    questions = known.questions(lambda *where: bounds.get(where, (0, 0)), seed)
+    for (topic, queue), (low, high) in sorted(bounds.items()):
+        for offset in range(low - 1, high + 2, 3):
+            where = {"topic": topic, "queueId": queue, "offset": offset}
+            questions.append({"kind": "getMessage", **where, "maxMsgNums": 3, "tags": None})
+    theirs = peer.answers(root, questions)
+    peer.close(root)
+    for read_only in (True, False):
+        with ours.open_store(root, settings, read_only=read_only) as store:
+            found = {where: (store.min_offset(*where), store.max_offset(*where)) for where in store.queues()}
+            differing = {where: ends for where, ends in found.items() if ends != bounds.get(where, (0, 0))}
+            assert not differing and {*bounds} <= {*found}, f"{differing}, where RocketMQ says {bounds}"
+            wrong = known.differences(store, questions, theirs)
+            assert wrong == [], wrong[:3]
