@@ -33,6 +33,7 @@ from rocketc.errors import (
 from rocketc.export import ExportReport, export
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.queue import Queue
+from rocketc.rebuild import RebuildReport, rebuild
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.status import GetStatus, PutStatus
 from rocketc.store import open
@@ -63,6 +64,7 @@ __all__ = [
     "PutStatus",
     "Queue",
     "QueueRange",
+    "RebuildReport",
     "RocketcError",
     "Scan",
     "ScanReport",
@@ -82,6 +84,7 @@ __all__ = [
     "encode_blank",
     "export",
     "open",
+    "rebuild",
     "scan",
     "verify",
 ]

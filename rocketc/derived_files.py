@@ -16,7 +16,7 @@ _OFFSET = struct.Struct(">q")
 _UNITS = {"consumequeue": 20, "batchconsumequeue": 46}  # bytes of a unit; it begins with its physical offset
 _LOST = 0x7FFFFFFF  # with a physical offset of 0: the size in a unit that stands for none
 _END_AT = 24  # of an index file: the physical offset of its last key's message
-_QUEUES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,22 @@ def derived_bytes(root: str | os.PathLike[str]) -> int:
     >>> derived_bytes(tempfile.mkdtemp())
     0
     """
+    return sum(size for _, size in files_below(root))
+
+
+def files_below(root: str | os.PathLike[str], *kinds: str) -> Iterator[tuple[str, int]]:
+    """(path, bytes) of all files of queues and of the index, or of some kinds of them.
+
+    kinds  folders below the root
+
+    >>> import tempfile
+    >>> list(files_below(tempfile.mkdtemp()))
+    []
+    """
     root = os.fspath(root)
-    folders = [folder for kind in _QUEUES for folder in _queue_folders(root, kind)]
-    return sum(size for folder in [*folders, os.path.join(root, "index")] for _, size in _files(folder))
+    for kind in kinds or (*QUEUE_FOLDERS, "index"):
+        for folder in [os.path.join(root, kind)] if kind == "index" else _queue_folders(root, kind):
+            yield from _files(folder)
 
 
 def _queue_folders(root: str, kind: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
 from rocketc.scan import Damage
+from rocketc.verify_derived import DerivedReport, verify_derived
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -127,6 +128,8 @@ class VerifyReport:
     duplicate_offsets   queue offsets that more than one record has: a broker counted wrong, or a topic was deleted and
                         made again
     incomplete          there was so much wrong that not all queue offsets were looked at
+    derived             what was found in the consume queues, the index and the checkpoint; None: no store's root was
+                        named, or its log has no records
     """
 
     files: list[FileReport] = field(default_factory=list)
@@ -135,6 +138,7 @@ class VerifyReport:
     missing_offsets: list[QueueRange] = field(default_factory=list)
     duplicate_offsets: list[QueueRange] = field(default_factory=list)
     incomplete: bool = False
+    derived: DerivedReport | None = None
 
     @property
     def records(self) -> int:
@@ -161,6 +165,11 @@ class VerifyReport:
     @property
     def is_whole(self) -> bool:
         """Nothing is lost and nothing is damaged. A clock that was set back and holes without damage are no loss."""
+        return self.is_log_whole and (self.derived is None or self.derived.is_whole)
+
+    @property
+    def is_log_whole(self) -> bool:
+        """The same, of the log alone: what is wrong with queues and index costs no message."""
         lost = self.missing or self.missing_offsets or self.duplicate_offsets or self.incomplete
         return not (lost or any(file.damage or file.error is not None for file in self.files))
 
@@ -181,15 +190,18 @@ class VerifyReport:
             "missingQueueOffsets": [each.to_dict() for each in self.missing_offsets],
             "duplicateQueueOffsets": [each.to_dict() for each in self.duplicate_offsets],
             "incomplete": self.incomplete,
+            "derived": self.derived.to_dict() if self.derived is not None else None,
         }
 
 
 def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] | None = None) -> VerifyReport:
     """Check every record of a commit log: lengths, CRC of body and properties, place, queue offset, order in time.
 
+    Of a store it compares every unit of the consume queues and of the index with the records, too, and the checkpoint.
+
     path  store root, commit log folder, file, glob, or a list of them
     jobs  files that are read at the same time; None: as many as there are processors
-    tell  is called with the bytes read so far, some times a second
+    tell  is called with the bytes read so far, some times a second; those of a store's log count twice
     Bodies are not decompressed: their CRC says whether they are what was stored.
     Raises StoreIOError if there is nothing at all. What can't be read is in the report.
 
@@ -221,7 +233,25 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
             for check in every:
                 check.stop = True
     _tell(tell, every)
+    root = root_of(path)
+    if root is not None and len(logs) == 1 and report.records:
+        walked = sum(check.walked for check in every)
+        last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
+        report.derived = verify_derived(
+            root, logs[0].files, last, None if tell is None else lambda done: tell(walked + done)
+        )
     return report
+
+
+def root_of(path: Paths) -> str | None:
+    """The store's root that a path is, or None if it is something else.
+
+    >>> root_of("store/commitlog/00000000000000000000") is None
+    True
+    """
+    items = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    root = os.fspath(items[0]) if len(items) == 1 else ""
+    return root if root and os.path.isdir(os.path.join(root, "commitlog")) else None
 
 
 def _processors() -> int:

@@ -23,13 +23,13 @@ FLOORS = """
     8   _consume_queue _flusher _index_row _reader _tally
     9   _commit_log _consume_queues _key_index paths arrow
     10  caretaker _dispatch _reads _times scan recovery _bodies _put_result
-    11  catch_up _lookups _puts verify export salvage rebuild tally
-    12  _gets
-    13  _store
+    11  catch_up _derived_audit _lookups _puts export salvage tally
+    12  _gets verify_derived
+    13  _store verify
     14  futures positions
     15  following consumer
     16  store
-    17  queue
+    17  queue rebuild
     18  spark cli __init__
     19  __main__
 """

@@ -54,7 +54,21 @@ FOR_ONE = {
     cat NAME/config/consumerOffset.json --json
     """,
 }
-HELP = ["", "cat", "info", "stats", "export", "put", "clean", "bench", "get", "decode-id", "verify", "completion"]
+HELP = [
+    "",
+    "cat",
+    "info",
+    "stats",
+    "export",
+    "put",
+    "clean",
+    "bench",
+    "get",
+    "decode-id",
+    "verify",
+    "rebuild",
+    "completion",
+]
 IDS = "decode-id --month 2026-11 AC110002000078BF00000000000D1C5F 7F0000010B8F18B4AAC27D1C43620001 nonsense"
 
 

@@ -102,16 +102,7 @@ def clean(
 
 
 def _config(conf: str | None, as_broker: bool) -> StoreConfig:
-    config = StoreConfig()
-    if conf is not None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                config = StoreConfig.from_properties(conf)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from None
-        except OSError as error:
-            raise StoreIOError(error.errno, error.strerror, error.filename) from None
+    config = StoreConfig() if conf is None else read_conf(conf)
     if as_broker:
         return config
     # All that is old enough, and nothing else, however full the disk is.
@@ -119,6 +110,18 @@ def _config(conf: str | None, as_broker: bool) -> StoreConfig:
         clean_file_forcibly_enable=False, delete_file_batch_max=_NO_LIMIT, delete_commit_log_files_interval=0,
         delete_consume_queue_files_interval=0,
     )  # fmt: skip
+
+
+def read_conf(path: str) -> StoreConfig:
+    """The settings of a broker.conf that are known here. Raises click.UsageError, StoreIOError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return StoreConfig.from_properties(path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, error.filename) from None
 
 
 def draw(store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool) -> str:

@@ -17,6 +17,7 @@ COMMANDS = {
     "verify": "Check every record, and whether any is missing.",
     "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
     "put": "Put lines, files or JSON lines into a store.",
+    "rebuild": "Make queues and index anew from the log.",
     "clean": "Delete what is too old, or say what would be deleted.",
     "bench": "Measure a store beside this machine's memory and disk.",
     "decode-id": "Say what a message id says.",
@@ -63,7 +64,7 @@ Examples:
   rocketc cat /data/store -t orders --from -15m --json | jq .keys
   rocketc export /data/store -o lake/ --partition-by topic,date
 
-Only put and clean write to a store. Results go to stdout, all else to stderr.
+Only put, rebuild and clean write to a store. Results go to stdout, all else to stderr.
 Exit code: 0 fine, 1 damage or nothing to read, 2 wrong usage.""",
 )
 @click.version_option(package_name="rocketc", prog_name="rocketc", message="%(prog)s %(version)s")

@@ -16,8 +16,9 @@ from rocketc.cli.tables import columns, facts, many, render, section, show_size,
 from rocketc.cli.times import show_span, show_time
 from rocketc.paths import resolve
 from rocketc.scan import Damage
-from rocketc.verify import FileReport, QueueRange, VerifyReport
+from rocketc.verify import FileReport, QueueRange, VerifyReport, root_of
 from rocketc.verify import verify as check
+from rocketc.verify_derived import DerivedReport, Finding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,12 +50,13 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     """Check every record of a store, a commit log folder, or files, and what the records say together.
 
     Lengths, CRC of the body and of the properties (where there is one), place in the log; missing files; in each queue,
-    queue offsets that are missing or come twice; a clock that was set back. Bodies are not decompressed.
+    queue offsets that are missing or come twice; a clock that was set back. Bodies are not decompressed. Of a store
+    every unit of its consume queues and its index, and the checkpoint, too: do they say what the log says?
 
-    The exit code is 1 if anything is damaged or missing, or if there is nothing to read. A torn tail, the last record
-    of a broker that was killed, is damage too: RocketMQ cuts it off at its next start.
+    The exit code is 1 if anything is damaged, missing or does not agree, or if there is nothing to read. A torn tail,
+    the last record of a broker that was killed, is damage too: RocketMQ cuts it off at its next start.
     """
-    total = sum(file.size for log in resolve(path) for file in log.files)
+    total = sum(file.size for log in resolve(path) for file in log.files) * (1 if root_of(path) is None else 2)
     with progress("checking", total) as tell:
         report = check(path, jobs=jobs, tell=tell)
     with Out() as out:
@@ -99,12 +101,56 @@ def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[t
     twice = (_tell_range(each, "more than once") for each in some(report.duplicate_offsets, every))
     cut = ["too much is wrong: not all queue offsets were looked at"] if report.incomplete else []
     yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
+    if report.derived is not None:
+        yield from _derived_lines(report.derived, every)
+        if not report.derived.is_whole:
+            yield "advice", f"`rocketc rebuild {path[0]}` makes queues and index anew from the log", "yellow"
     backwards = [file for file in report.files if file.backwards]
     for i, each in enumerate(some(backwards, every)):
         yield "clock" if i == 0 else "", each if isinstance(each, str) else _tell_clock(each), "yellow"
     holes = [(file, hole) for file in report.files for hole in file.holes]
     for i, one in enumerate(some(holes, every)):
         yield "holes" if i == 0 else "", one if isinstance(one, str) else _tell_hole(*one), "yellow"
+
+
+def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """What is said of the files that are derived from the log."""
+    for is_index, name in ((False, "units"), (True, "index")):
+        there = report.keys if is_index else report.queues
+        findings = [one for one in report.findings if one.what.startswith("key_") == is_index]
+        told = (one if isinstance(one, str) else _tell_finding(one) for one in some(findings, every))
+        if there is None:
+            yield name, f"the store has no {'index' if is_index else 'consume queues'}", "dim"
+        elif is_index:
+            yield from section(name, told, f"{many(there, 'key')} as the log says")
+        else:
+            yield from section(name, told, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
+    if report.amiss:
+        yield from section("derived", some(report.amiss, every), "")
+    if report.behind:
+        text = f"{many(report.behind, 'record')} at the end not there yet: the store runs, or was not closed"
+        yield "", text, "yellow"
+
+
+_FINDINGS = {
+    "lacks": "missing, from byte {} of the log on",
+    "elsewhere": "lead elsewhere than to byte {} of the log",
+    "bad_size": "say another size than the record at byte {} of the log",
+    "bad_tags_code": "say other tags than the record at byte {} of the log",
+    "no_record": "lead to byte {} of the log, where no record of them is",
+    "key_no_record": "lead to byte {} of the log, where no record has that key",
+    "key_bad_time": "have another time than the record at byte {} of the log",
+}
+
+
+def _tell_finding(one: Finding) -> str:
+    if one.what == "no_queue":
+        return f"{many(one.count, 'record')} of queues that are not there, bytes {one.first} to {one.last} of the log"
+    if one.what == "key_lacks":
+        return f"{many(one.count, 'key')} missing, of records at bytes {one.first} to {one.last} of the log"
+    numbers = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+    where = f"{one.topic}/{one.queue_id}: " if one.file is None else f"{_name(one.file)}: unit{'s' * (one.count > 1)} "
+    return where + numbers + " " + _FINDINGS[one.what].format(one.phy_offset)
 
 
 def _tell_damage(damage: Damage | str, torn: set[int]) -> str:

@@ -65,12 +65,14 @@ def test_the_table_of_a_damaged_store(golden, verify):
     path = golden("v533-bitrot").path
     _, text, _ = verify(path)
     assert line(text, "log").replace(" ", "") == str(path)
-    assert text[text.index("checked") :].splitlines()[:9] == [
+    assert text[text.index("checked") :].splitlines()[:11] == [
         "checked  1499 records of 6 queues, in 10 files",
         "times    2026-11-21T08:14:43.118Z to 2026-11-21T08:14:53.059Z",
         "damage   361670 to 361996 in 00000000000000327680: bad_body_crc (the body is not",
         "         what its CRC says)",
         "queues   CrashB/0: 133 missing, before byte 362596 of the log",
+        "units    1500 units of 6 queues as the log says",
+        "index    2000 keys as the log says",
         "",
         "file                      size  records  state",
         "00000000000000000000  64.0 KiB      149  whole",

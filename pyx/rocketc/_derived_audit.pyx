@@ -1,0 +1,372 @@
+# cython: language_level=3
+"""Consume queues and index, compared with the log record by record; nothing is written.
+
+Queues and index are in the log's order, so one walk over the log goes over all of them: each queue has a place up to
+which it was compared, and so has the index. What is wrong is kept as runs of numbers, a bounded number of them.
+"""
+import os
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memset
+
+from rocketc._atomic cimport rc_load_i64
+from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_hash, cq_read, cq_tags_code, is_blank, is_fit
+from rocketc._dispatch cimport BELLS, Dispatcher, Row
+from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_map, time_diff
+from rocketc._layout cimport RC_CQ_UNIT_BYTES
+from rocketc._status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC, check_file
+
+cdef enum:
+    FINDINGS_MAX = 10000
+    NEAR = 64                   # findings among which one is looked for that a new one makes longer
+    LOOK_AHEAD = 64             # units of the index
+    SOME = 64                   # units that are read at a time
+
+cdef enum What:
+    LACKS = 0                   # numbers are queue offsets ...
+    ELSEWHERE = 1
+    BAD_SIZE = 2
+    BAD_TAGS = 3
+    NO_RECORD = 4
+    NO_QUEUE = 5                # ... physical offsets ...
+    KEY_LACKS = 6
+    KEY_NO_RECORD = 7           # ... units of an index file
+    KEY_BAD_TIME = 8
+    KINDS = 9
+
+# In the order of What.
+WHAT = (
+    "lacks", "elsewhere", "bad_size", "bad_tags_code", "no_record", "no_queue", "key_lacks", "key_no_record",
+    "key_bad_time",
+)
+
+cdef char* SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+
+ctypedef struct Finding:
+    int what
+    ConsumeQueue* q             # NULL: it is about the index, or a queue that is not there
+    IndexPart* part
+    int64_t first               # numbers, both included
+    int64_t last
+    int64_t count               # fewer than numbers, where these are physical offsets
+    int64_t phy_offset          # of the first one
+
+
+cdef class DerivedAudit(Dispatcher):
+    """Compares what it is told to take with what is there. Arguments of a Dispatcher; queues and index are read-only.
+
+    begin() first, then take() for each file of the log, then end().
+    """
+
+    cdef:
+        Finding _room[FINDINGS_MAX]
+        int _count
+        int _part               # of the index: its number, and the next unit in it
+        int64_t _unit
+        int64_t _log_start
+        int64_t _log_stop
+        int64_t _told[KINDS]
+        int64_t _last_phy       # of the last record, whose further rows are no other record
+    cdef readonly:
+        int64_t records
+        int64_t units           # of queues, that are as the log says
+        int64_t keys            # units of the index, the same
+        int64_t queue_tail      # physical offset of the first record behind what queues know; -1: they know the last
+        int64_t key_tail        # the same for the index
+
+    def begin(self, int64_t start, int64_t stop, *, bint queues, bint index):
+        """Say what is compared, and from where to where the log reaches."""
+        cdef int i
+        cdef ConsumeQueue* q
+        self._log_start = start
+        self._log_stop = stop
+        self.queues_from = start if queues else INT64_MAX
+        self.index_from = start if index else INT64_MAX
+        self.whole = True
+        self.checking = False
+        self._last_phy = self.queue_tail = self.key_tail = -1
+        self._part = 0
+        self._unit = 1
+        memset(self.recent, 0, sizeof(self.recent))
+        for i in range(self.queues._count):
+            q = self.queues._all[i]
+            q.repaired = q.min_unit     # nobody repairs here: the number of the next unit to compare
+
+    cdef ConsumeQueue* _queue_of(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,
+    ) noexcept nogil:
+        cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
+        cdef ConsumeQueue* q = self.recent[h % BELLS]
+        cdef int64_t phy = self.rows[self.row_count].unit.phy_offset
+        rc[0] = RC_OK
+        if (
+            q != NULL and q.hash == h and q.queue_id == queue_id and q.topic_len == topic_len
+            and memcmp(q.topic, topic, <size_t>topic_len) == 0
+        ):
+            return q
+        q = self.queues.find(topic, topic_len, queue_id)
+        if q != NULL:
+            self.recent[h % BELLS] = q
+        elif not is_fit(topic, topic_len) or queue_id < 0:
+            rc[0] = RC_UNFIT_TOPIC
+        else:
+            self._find(NO_QUEUE, NULL, NULL, phy, phy)
+            if self.queue_tail < 0:
+                self.queue_tail = phy
+        return q
+
+    cdef int _put_rows(self) noexcept nogil:
+        cdef Row* row
+        cdef int i, rc = RC_OK
+        for i in range(self.row_count):
+            row = &self.rows[i]
+            if row.unit.phy_offset != self._last_phy:
+                self.records += 1
+                self._last_phy = row.unit.phy_offset
+            if row.q != NULL:
+                rc = self._compare_batch(row) if row.q.unit_bytes != RC_CQ_UNIT_BYTES else self._compare_unit(row)
+                if rc != RC_OK:
+                    self.error_path = row.q.folder
+            if rc == RC_OK and row.hash_count > 0:
+                rc = self._compare_keys(row)
+            if rc != RC_OK:
+                break
+        self.row_count = self.hash_count = 0
+        return rc
+
+    cdef void _find(
+        self, int what, ConsumeQueue* q, IndexPart* part, int64_t number, int64_t phy_offset,
+    ) noexcept nogil:
+        """Note what is wrong with a number: it makes the run longer that ends before it, if that is a late one."""
+        cdef Finding* f
+        cdef int i = self._count - 1
+        self._told[what] += 1
+        while i >= 0 and i >= self._count - NEAR:
+            f = &self._room[i]
+            if f.what == what and f.q == q and f.part == part:
+                if f.last + 1 == number or what == NO_QUEUE or what == KEY_LACKS:
+                    f.last = number
+                    f.count += 1
+                    return
+                break
+            i -= 1
+        if self._count == FINDINGS_MAX:
+            return
+        f = &self._room[self._count]
+        self._count += 1
+        f.what = what
+        f.q = q
+        f.part = part
+        f.first = f.last = number
+        f.count = 1
+        f.phy_offset = phy_offset
+
+    # queues
+
+    cdef int _extra(self, ConsumeQueue* q, int64_t stop) noexcept nogil:
+        """No record has the units from the queue's place up to `stop`; of those before the log it is gone."""
+        cdef Unit some[SOME]
+        cdef int got = 0, i, rc
+        stop = min(stop, rc_load_i64(&q.units))
+        while q.repaired < stop:
+            rc = cq_read(q, q.repaired, <int>min(<int64_t>SOME, stop - q.repaired), some, &got)
+            if rc != RC_OK:
+                return rc
+            if got == 0:
+                break
+            for i in range(got):
+                if not is_blank(&some[i]) and not 0 <= some[i].phy_offset < self._log_start:
+                    self._find(
+                        NO_RECORD, q, NULL,
+                        some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.repaired + i,
+                        some[i].phy_offset,
+                    )
+            q.repaired += got
+        q.repaired = max(q.repaired, stop)
+        return RC_OK
+
+    cdef int _compare_unit(self, Row* row) noexcept nogil:
+        cdef ConsumeQueue* q = row.q
+        cdef Unit u
+        cdef int64_t number = row.unit.queue_offset, code
+        cdef int got = 0, rc = RC_OK
+        if q.repaired < number < rc_load_i64(&q.units):
+            rc = self._extra(q, number)
+        if rc == RC_OK:
+            rc = cq_read(q, number, 1, &u, &got)
+        if rc != RC_OK:
+            return rc
+        if got == 0 or is_blank(&u):
+            self._lacks(row)
+            return RC_OK
+        if number == q.repaired:
+            q.repaired = number + 1
+        if u.phy_offset != row.unit.phy_offset:
+            self._find(ELSEWHERE, q, NULL, number, row.unit.phy_offset)
+            return RC_OK
+        self.queue_tail = -1
+        if u.size != row.unit.size:
+            self._find(BAD_SIZE, q, NULL, number, row.unit.phy_offset)
+            return RC_OK
+        rc = cq_tags_code(q, &u, &code)
+        if rc != RC_OK and rc != RC_END:
+            return rc
+        if (rc == RC_END or code != row.unit.tags_code) and not is_schedule(q):
+            self._find(BAD_TAGS, q, NULL, number, row.unit.phy_offset)
+        else:
+            self.units += 1
+        return RC_OK
+
+    cdef int _compare_batch(self, Row* row) noexcept nogil:
+        """As _compare_unit(); a unit's number tells nothing here, its place in the log does."""
+        cdef ConsumeQueue* q = row.q
+        cdef Unit u
+        cdef int got = 1, rc
+        while True:
+            rc = cq_read(q, q.repaired, 1, &u, &got)
+            if rc != RC_OK:
+                return rc
+            if got == 0 or self._log_stop > u.phy_offset > row.unit.phy_offset:
+                self._lacks(row)
+                return RC_OK
+            if u.phy_offset == row.unit.phy_offset:
+                break
+            rc = self._extra(q, q.repaired + 1)
+            if rc != RC_OK:
+                return rc
+        q.repaired += 1
+        self.queue_tail = -1
+        if u.size != row.unit.size:
+            self._find(BAD_SIZE, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        elif u.queue_offset != row.unit.queue_offset or u.count != row.unit.count:
+            self._find(ELSEWHERE, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        elif u.tags_code != row.unit.tags_code:
+            self._find(BAD_TAGS, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        else:
+            self.units += 1
+        return RC_OK
+
+    cdef void _lacks(self, Row* row) noexcept nogil:
+        self._find(LACKS, row.q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        if self.queue_tail < 0:
+            self.queue_tail = row.unit.phy_offset
+
+    # the index
+
+    cdef int _peek(self, IndexUnit* u, IndexPart** part) noexcept nogil:
+        """The next unit of the index; part is NULL behind the last one."""
+        cdef IndexPart* p
+        cdef int rc
+        part[0] = NULL
+        while self._part < self.index._count:
+            p = self.index._parts[self._part]
+            if self._unit < min(p.count, p.units):
+                rc = part_map(p, False)
+                if rc != RC_OK:
+                    self.error_path = p.path
+                    return rc
+                if not part_get(p, self._unit, u):
+                    self.error_path = p.path
+                    return RC_FILE_CUT
+                part[0] = p
+                return RC_OK
+            self._part += 1
+            self._unit = 1
+        return RC_OK
+
+    cdef int64_t _ahead(self, IndexPart* p, int32_t hashed, int64_t phy_offset) noexcept nogil:
+        """How many units ahead a key of a record is; 0 if it is not near."""
+        cdef IndexUnit u
+        cdef int64_t n
+        for n in range(self._unit + 1, min(min(p.count, p.units), self._unit + LOOK_AHEAD)):
+            if part_get(p, n, &u) and u.key_hash == hashed and u.phy_offset == phy_offset:
+                return n - self._unit
+        return 0
+
+    cdef void _extra_key(self, IndexPart* p, const IndexUnit* u) noexcept nogil:
+        """No record has the next unit of the index, unless it is gone, or RocketMQ put it twice."""
+        self.index._at = p
+        self.index._unit = self._unit
+        self.index._checked_phy = INT64_MAX - 1
+        if not 0 <= u.phy_offset < self._log_start and not self.index._is_doubled():
+            self._find(KEY_NO_RECORD, NULL, p, self._unit, u.phy_offset)
+        self.index._at = NULL
+        self._unit += 1
+
+    cdef int _compare_keys(self, Row* row) noexcept nogil:
+        cdef IndexPart* p = NULL
+        cdef IndexUnit u
+        cdef int64_t phy = row.unit.phy_offset
+        cdef int32_t hashed
+        cdef int i, rc
+        for i in range(row.hash_count):
+            hashed = self.hashes[row.first_hash + i]
+            while True:
+                rc = self._peek(&u, &p)
+                if rc != RC_OK:
+                    return rc
+                if p == NULL:
+                    break
+                if u.phy_offset == phy and u.key_hash == hashed:
+                    break
+                if phy < u.phy_offset < self._log_stop and self._ahead(p, hashed, phy) == 0:
+                    p = NULL
+                    break
+                self._extra_key(p, &u)
+            if p == NULL:
+                self._find(KEY_LACKS, NULL, NULL, phy, phy)
+                if self.key_tail < 0:
+                    self.key_tail = phy
+                continue
+            self.key_tail = -1
+            # RocketMQ counts the first unit's time from the end of the file before, which may be gone.
+            if self._unit > 1 and u.time_diff != time_diff(p.begin_timestamp, row.unit.store_timestamp):
+                self._find(KEY_BAD_TIME, NULL, p, self._unit, phy)
+            else:
+                self.keys += 1
+            self._unit += 1
+        return RC_OK
+
+    def end(self):
+        """The log is walked to its end: what is left over belongs to no record."""
+        cdef ConsumeQueue* q
+        cdef IndexPart* p = NULL
+        cdef IndexUnit u
+        cdef int i, rc
+        if self.queues_from < INT64_MAX:
+            for i in range(self.queues._count):
+                q = self.queues._all[i]
+                check_file(self._extra(q, INT64_MAX), os.fsdecode(q.folder))
+        while self.index is not None and self.index_from < INT64_MAX:
+            rc = self._peek(&u, &p)
+            if rc != RC_OK:
+                raise self._failure(rc)
+            if p == NULL:
+                break
+            self._extra_key(p, &u)
+
+    def counts(self):
+        """How often each of WHAT was found; findings() has the first ones only."""
+        cdef int i
+        return {WHAT[i]: self._told[i] for i in range(<int>KINDS) if self._told[i]}
+
+    def findings(self):
+        """(what, topic, queue id, index file, first, last, count, physical offset) of each run that was found."""
+        cdef Finding* f
+        cdef int i
+        cdef list out = []
+        for i in range(self._count):
+            f = &self._room[i]
+            topic = queue_id = file = None
+            if f.q != NULL:
+                topic = f.q.topic[:f.q.topic_len].decode("utf-8", "replace")
+                queue_id = f.q.queue_id
+            if f.part != NULL:
+                file = os.fsdecode(f.part.path)
+            out.append((WHAT[f.what], topic, queue_id, file, f.first, f.last, f.count, f.phy_offset))
+        return out
+
+
+cdef bint is_schedule(const ConsumeQueue* q) noexcept nogil:
+    """Its codes are times, which follow from a setting of the broker."""
+    return q.topic_len == 19 and memcmp(q.topic, SCHEDULE_TOPIC, 19) == 0

@@ -1,0 +1,285 @@
+"""Make the consume queues and the index of a store anew from its log, where nobody has it open.
+
+They are built in a folder of their own, `rebuild` in the store's root, and take the place of the old ones when they are
+whole and durable: a rebuild that is killed has changed nothing, or all that opening the store needs to end it. The log
+is only read: what is damaged in it is stepped over. One thread does it: it writes each queue in the log's order, which
+is what makes the files RocketMQ's own byte for byte, and it is faster than a disk gives the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rocketc import _checkpoint
+from rocketc._commit_log import CommitLog
+from rocketc._consume_queues import ConsumeQueues
+from rocketc._dispatch import Dispatcher
+from rocketc._filter import Filter
+from rocketc._key_index import KeyIndex
+from rocketc._locks import SpinLock
+from rocketc._mapped_file import MappedFile
+from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc._queue_offsets import QueueOffsets
+from rocketc._walk import Walker
+from rocketc.config import StoreConfig
+from rocketc.derived_files import QUEUE_FOLDERS, files_below
+from rocketc.errors import StoreIOError
+from rocketc.paths import LogFile, StrPath, resolve
+from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_folder
+from rocketc.scan import Damage
+from rocketc.store import _batch_topics, _with_size_found
+from rocketc.verify_derived import sizes_found
+
+FOLDER = "rebuild"  # below the root, while it is done
+
+_CRC_NONE = 0
+_TELL_EVERY = 0.1  # seconds
+
+
+@dataclass
+class RebuildReport:
+    """What rebuild() made.
+
+    start, stop  physical offsets: the first byte of the log, and the end of its last record
+    bytes        of the log that were read
+    queues       how many there are now
+    messages     that queues have; prepared and rolled back ones have no place in any
+    keys         of messages, in the index
+    files        made: path below the root -> bytes
+    unqueued     records that no queue could take: a topic that is no name of a folder, a number that can't be true
+    damage       of the log; what lies there is in no queue
+    missing      ranges of physical offsets between files for which there is no file
+    seconds      that it took
+    """
+
+    start: int = 0
+    stop: int = 0
+    bytes: int = 0
+    queues: int = 0
+    messages: int = 0
+    keys: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    unqueued: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """The log has no damage, and each of its messages has its place."""
+        return not (self.damage or self.missing or self.unqueued)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> RebuildReport(stop=4096, queues=2).to_dict()["queues"]
+        2
+        """
+        return {
+            "isWhole": self.is_whole, "start": self.start, "stop": self.stop, "bytes": self.bytes,
+            "queues": self.queues, "messages": self.messages, "keys": self.keys,
+            "files": [{"path": path, "size": size} for path, size in self.files.items()], "unqueued": self.unqueued,
+            "damage": [{"start": d.start, "stop": d.stop, "reason": d.reason} for d in self.damage],
+            "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
+            "seconds": round(self.seconds, 3),
+        }  # fmt: skip
+
+
+def rebuild(
+    path: StrPath,
+    only: Literal["cq", "index"] | None = None,
+    *,
+    config: StoreConfig | None = None,
+    tell: Callable[[int], None] | None = None,
+) -> RebuildReport:
+    """Make the consume queues and the index of a store anew from its log.
+
+    path    the store's root folder; nobody may have it open
+    only    "cq": the queues; "index": the index; None: both
+    config  the settings of the broker, as far as they shape these files; None: sizes as the files there have them, and
+            RocketMQ's defaults
+    tell    is called with the bytes of the log read so far, some times a second
+    The old files stay until the new ones are whole; so there must be room for both. Killed at any time, the store is as
+    before, or the next opening ends it. Raises StoreLockedError, StoreIOError (no log there, a disk that fails) and
+    StoreFullError; nothing is changed then.
+
+    >>> import os, rocketc, shutil, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with rocketc.open(folder, mapped_file_size_commit_log=1 << 20, max_index_num=100) as store:
+    ...     r = store.put("orders", b"hello", keys="k1")
+    >>> shutil.rmtree(os.path.join(folder, "consumequeue"))
+    >>> report = rocketc.rebuild(folder)
+    >>> report.queues, report.messages, report.keys
+    (1, 1, 1)
+    """
+    if only not in (None, "cq", "index"):
+        raise ValueError(f"only={only!r}: cq, index, or None")
+    begun = time.monotonic()
+    root = os.path.abspath(os.fspath(path))
+    settings = _with_size_found(root, config if config is not None else sizes_found(root, StoreConfig()))
+    log = MappedFileQueue(
+        settings.commit_log_paths(root), settings.mapped_file_size_commit_log, settings.read_only_paths, only_read=True
+    )
+    log.load()
+    files = list(resolve(log.files)[0].files) if log.files else []
+    if not files:
+        raise StoreIOError(errno.ENOENT, "no commit log to rebuild from", os.fspath(path))
+    lock = StoreLock(root)
+    try:
+        work = os.path.join(root, FOLDER)
+        _remove(work)
+        try:
+            run = _Run(root, work, settings, log, only)
+            run.read(files, tell)
+            _replace(root, work, run.kinds, run.index_timestamp)
+        finally:
+            _remove(work)
+    finally:
+        lock.release()
+    run.report.missing = log.missing
+    run.report.seconds = time.monotonic() - begun
+    return run.report
+
+
+class _Run:
+    """New queues and a new index below a folder, from a log."""
+
+    def __init__(self, root: str, work: str, config: StoreConfig, log: MappedFileQueue, only: str | None) -> None:
+        self.kinds = {"cq": QUEUE_FOLDERS, "index": ("index",), None: (*QUEUE_FOLDERS, "index")}[only]
+        self.report = RebuildReport()
+        self.index_timestamp: int | None = None
+        self._work = work
+        self._only = only
+        make_folder(work)
+        queues = ConsumeQueues(
+            work,
+            config.mapped_file_size_consume_queue,
+            config.mapper_file_size_batch_consume_queue,
+            batch_topics=_batch_topics(root),
+            ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        )
+        index = None
+        if only == "index" or (only is None and config.message_index_enable):
+            index = KeyIndex(os.path.join(work, "index"), config.max_hash_slot_num, config.max_index_num)
+            index.load()
+        offsets = QueueOffsets(config.topic_queue_lock_num)
+        self._dispatcher = Dispatcher(CommitLog(log, offsets, SpinLock(), config), queues, index, config)
+
+    def read(self, files: list[LogFile], tell: Callable[[int], None] | None) -> None:
+        """Dispatch all of the log, and make durable what comes of it."""
+        report, dispatcher = self.report, self._dispatcher
+        queues, index = dispatcher.queues, dispatcher.index
+        first = files[0].base or 0
+        report.start = report.stop = first
+        dispatcher.start_at(first if self._only != "index" else 1 << 62, first, whole=True)
+        with _telling(tell) as read:
+            for file in files:
+                self._read_file(file, read)
+        dispatcher.finish(report.stop, first)
+        report.unqueued = dispatcher.unqueued
+        ranges = [queues.range(*queue) or (0, 0) for queue in queues.items()]
+        report.queues = len(ranges)
+        report.messages = sum(high - max(low, 0) for low, high in ranges)
+        if index is not None:
+            self.index_timestamp = index.flush()
+            report.keys = sum(max(header.index_count - 1, 0) for _, header in index.headers())
+            index.close()
+        queues.close()
+        report.files = {os.path.relpath(path, self._work): size for path, size in files_below(self._work)}
+        _make_durable(self._work)
+
+    def _read_file(self, file: LogFile, read: list[Any]) -> None:
+        report = self.report
+        walker = Walker(
+            MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report",
+            last=file.last, file=file.path,
+        )  # fmt: skip
+        read[1:] = [walker]
+        self._dispatcher.take(walker)
+        report.bytes += walker.walked
+        report.stop = max(report.stop, walker.position)
+        report.damage += [Damage(file.path, *entry) for entry in walker.damage]
+        read[:] = [report.bytes]
+
+
+@contextlib.contextmanager
+def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
+    """While entered, a thread tells how far it is: bytes of the files that are done, and of the walker at work."""
+    read: list[Any] = [0]
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_TELL_EVERY):
+            if tell is not None:
+                tell(read[0] + sum(walker.walked for walker in read[1:]))
+
+    thread = threading.Thread(target=run, name="rocketc-rebuild", daemon=True)
+    if tell is not None:
+        thread.start()
+    try:
+        yield read
+    finally:
+        ended.set()
+        if tell is not None:
+            thread.join()
+            tell(read[0])
+
+
+def _make_durable(folder: str) -> None:
+    for above, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(above, name)
+            with naming(path):
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        sync_folder(above)
+
+
+def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int | None) -> None:
+    """Let the new folders take the place of the old ones.
+
+    Meanwhile the store counts as not closed, and its checkpoint says that nothing of these files is durable: whoever
+    opens it then takes all of the log.
+    """
+    abort = AbortFile(root)
+    path = os.path.join(root, "checkpoint")
+    checkpoint = _checkpoint.read(path)
+    marked = not abort.exists() and checkpoint.physic_msg_timestamp > 0
+    if checkpoint.physic_msg_timestamp > 0:
+        _checkpoint.write(path, checkpoint._replace(logics_msg_timestamp=0, index_msg_timestamp=0))
+    if marked:
+        abort.create()
+    for kind in kinds:
+        old, new = os.path.join(root, kind), os.path.join(work, kind)
+        with naming(old):
+            if os.path.lexists(old):
+                os.rename(old, os.path.join(work, "old " + kind))
+            if os.path.lexists(new):
+                os.rename(new, old)
+    sync_folder(root)
+    if checkpoint.physic_msg_timestamp > 0:
+        if kinds != ("index",):  # all that is durable of the log is in the queues
+            checkpoint = checkpoint._replace(
+                logics_msg_timestamp=max(checkpoint.logics_msg_timestamp, checkpoint.physic_msg_timestamp)
+            )
+        if index_timestamp is not None:
+            checkpoint = checkpoint._replace(index_msg_timestamp=index_timestamp)
+        _checkpoint.write(path, checkpoint)
+    if marked:
+        abort.remove()
+
+
+def _remove(folder: str) -> None:
+    with naming(folder), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)

@@ -1,0 +1,270 @@
+"""Do the consume queues, the index and the checkpoint of a store say what its log says? Nothing is written.
+
+Both are in the log's order, so one walk over the log goes through all of them at the same time: what is kept in memory
+is a place in each queue, and the first ten thousand runs of what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketc import _checkpoint
+from rocketc._commit_log import CommitLog
+from rocketc._consume_queues import ConsumeQueues
+from rocketc._derived_audit import DerivedAudit
+from rocketc._filter import Filter
+from rocketc._index_file import IndexFile
+from rocketc._key_index import KeyIndex
+from rocketc._locks import SpinLock
+from rocketc._mapped_file import MappedFile
+from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc._queue_offsets import QueueOffsets
+from rocketc._walk import Walker
+from rocketc.config import StoreConfig
+from rocketc.derived_files import QUEUE_FOLDERS, files_below
+from rocketc.errors import RocketcError
+from rocketc.paths import LogFile
+from rocketc.running import AbortFile
+
+_CRC_NONE = 0
+_UNITS = {"consumequeue": 20, "batchconsumequeue": 46}
+_LACKING = ("lacks", "no_queue", "key_lacks")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A run of units that are not as the log says, or of records that have none.
+
+    what         "lacks": the queue has no unit for these queue offsets; "elsewhere": its units lead to another place,
+                 or say another number; "bad_size", "bad_tags_code": they say else of the record; "no_record": the log
+                 has no such record; "no_queue": records whose queue is not there, by physical offset; "key_lacks":
+                 records with keys that the index does not have, by physical offset; "key_no_record": units of an index
+                 file that no record has; "key_bad_time": their time is not the record's
+    first, last  both included: queue offsets, physical offsets, or units of an index file
+    count        how many
+    phy_offset   that the first unit says, or of the first record
+    """
+
+    what: str
+    topic: str | None
+    queue_id: int | None
+    file: str | None
+    first: int
+    last: int
+    count: int
+    phy_offset: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what there is not is left out.
+
+        >>> Finding("lacks", "orders", 0, None, 3, 4, 2, 4096).to_dict()["queueId"]
+        0
+        """
+        out = {
+            "what": self.what, "topic": self.topic, "queueId": self.queue_id, "file": self.file, "first": self.first,
+            "last": self.last, "count": self.count, "physicalOffset": self.phy_offset,
+        }  # fmt: skip
+        return {name: value for name, value in out.items() if value is not None}
+
+
+@dataclass
+class DerivedReport:
+    """What was found in the files that are derived from a log.
+
+    queues       how many there are; None: the store has no consume queues
+    units        of queues, that are as the log says
+    keys         units of the index that are; None: the store has no index
+    findings     what is not
+    counts       how many of each kind, if there are more than findings tell
+    behind       records at the end of the log that queues or index do not have yet: the store runs, or was not closed
+    amiss        files that can't be read, or are not what they should be, and times of the checkpoint that lie behind
+                 the log: text
+    """
+
+    queues: int | None = None
+    units: int = 0
+    keys: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    behind: int = 0
+    amiss: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """All of it is as the log says, as far as it goes."""
+        return not (self.findings or self.amiss)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> DerivedReport(queues=1, units=5).to_dict()["isWhole"]
+        True
+        """
+        return {
+            "isWhole": self.is_whole, "queues": self.queues, "units": self.units, "keys": self.keys,
+            "findings": [finding.to_dict() for finding in self.findings], "counts": self.counts,
+            "behind": self.behind, "amiss": self.amiss,
+        }  # fmt: skip
+
+
+def verify_derived(
+    root: str, files: Sequence[LogFile], last_timestamp: int, tell: Callable[[int], None] | None = None
+) -> DerivedReport:
+    """Compare the derived files of a store with its log.
+
+    root            the store's
+    files           of its log, in order
+    last_timestamp  ms: the latest store time of a record
+    tell            is called with the bytes of the log read so far
+    What can't be read is in the report.
+
+    >>> import tempfile
+    >>> verify_derived(tempfile.mkdtemp(), [], 0).is_whole
+    True
+    """
+    report = DerivedReport()
+    _check_checkpoint(root, last_timestamp, report)
+    has_queues = any(True for _ in files_below(root, *QUEUE_FOLDERS))
+    has_index = any(True for _ in files_below(root, "index"))
+    if not files or not (has_queues or has_index):
+        return report
+    config = sizes_found(root, StoreConfig())
+    try:
+        _compare(root, files, config, has_queues, has_index, report, tell)
+    except RocketcError as error:
+        report.amiss.append(str(error))
+    return report
+
+
+def _compare(
+    root: str,
+    files: Sequence[LogFile],
+    config: StoreConfig,
+    has_queues: bool,
+    has_index: bool,
+    report: DerivedReport,
+    tell: Callable[[int], None] | None,
+) -> None:
+    queues = ConsumeQueues(
+        root,
+        config.mapped_file_size_consume_queue,
+        config.mapper_file_size_batch_consume_queue,
+        ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        read_only=True,
+    )
+    queues.load()
+    report.amiss += queues.amiss
+    index = None
+    if has_index:
+        index = KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num, read_only=True)
+        report.amiss += index.load()
+        report.amiss += index.check()
+    log = MappedFileQueue([os.path.join(root, "commitlog")], config.mapped_file_size_commit_log, only_read=True)
+    audit = DerivedAudit(CommitLog(log, QueueOffsets(), SpinLock(), config), queues, index, config)
+    start, stop = files[0].base or 0, (files[-1].base or 0) + max(files[-1].limit, files[-1].size)
+    audit.begin(start, stop, queues=has_queues, index=has_index)
+    done = 0
+    for file in files:
+        done += _take(audit, file)
+        if tell is not None:
+            tell(done)
+    audit.end()
+    report.queues = len(queues) if has_queues else None
+    report.units = audit.units
+    report.keys = audit.keys if has_index else None
+    report.counts = audit.counts()
+    report.findings = [Finding(*one) for one in audit.findings()]
+    if AbortFile(root).exists():
+        _leave_out_tail(audit, report)
+    queues.close()
+    if index is not None:
+        index.close()
+
+
+def _take(audit: DerivedAudit, file: LogFile) -> int:
+    mapped = MappedFile(file.path)
+    walker: Walker | None = Walker(
+        mapped, file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last, file=file.path
+    )
+    try:
+        assert walker is not None
+        audit.take(walker)
+        return walker.walked
+    finally:
+        walker = None  # it uses the map
+        mapped.close()
+
+
+def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
+    """Records behind all that queues or index have are not in them yet: the next opening sees to that."""
+    kept = []
+    for finding in report.findings:
+        tail = audit.key_tail if finding.what == "key_lacks" else audit.queue_tail
+        if finding.what in _LACKING and 0 <= tail <= finding.phy_offset:
+            report.counts[finding.what] -= finding.count
+            if finding.what != "key_lacks" or audit.queue_tail < 0:
+                report.behind += finding.count
+        else:
+            kept.append(finding)
+    report.findings = kept
+    report.counts = {what: count for what, count in report.counts.items() if count > 0}
+
+
+def _check_checkpoint(root: str, last_timestamp: int, report: DerivedReport) -> None:
+    path = os.path.join(root, "checkpoint")
+    with suppress(RocketcError):
+        checkpoint = _checkpoint.read(path)
+        for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
+            at = getattr(checkpoint, name)
+            if at > last_timestamp:
+                report.amiss.append(f"{path}: {name} is {at}, and the last record's store time {last_timestamp}")
+
+
+def sizes_found(root: str, config: StoreConfig) -> StoreConfig:
+    """The settings with the sizes that most files of queues and index have; where there are none, they stay.
+
+    >>> import tempfile
+    >>> sizes_found(tempfile.mkdtemp(), StoreConfig()).max_index_num
+    20000000
+    """
+    found: dict[str, Counter[int]] = {kind: Counter() for kind in QUEUE_FOLDERS}
+    for kind, sizes in found.items():
+        unit = _UNITS.get(kind, 1)
+        sizes.update(size for _, size in files_below(root, kind) if size > 0 and size % unit == 0)
+    queue, ext, batch = (
+        _most_common(found[kind]) for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+    )
+    if queue:
+        config = config.replace(mapped_file_size_consume_queue=queue)
+    if batch:
+        config = config.replace(mapper_file_size_batch_consume_queue=batch)
+    if ext:
+        config = config.replace(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=ext)
+    if any(name.startswith("%LMQ%") for name in _names(os.path.join(root, "consumequeue"))):
+        config = config.replace(enable_lmq=True, enable_multi_dispatch=True)
+    shapes: Counter[tuple[int, int]] = Counter()
+    for path, _ in files_below(root, "index"):
+        with suppress(RocketcError), IndexFile(path) as file:
+            if file.slots and file.capacity:
+                shapes[file.slots, file.capacity + 1] += 1  # unit 0, which is never used
+    if shapes:
+        (slots, units), _ = shapes.most_common(1)[0]
+        config = config.replace(max_hash_slot_num=slots, max_index_num=units)
+    return config
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _most_common(sizes: Counter[int]) -> int:
+    """The size that most have; 0: there is none."""
+    return sizes.most_common(1)[0][0] if sizes else 0

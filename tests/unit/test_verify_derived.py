@@ -1,0 +1,229 @@
+"""verify: units of queues and index that are not what the log says; and that a sound store has none."""
+
+import json
+import os
+import shutil
+import struct
+
+import pytest
+import stores
+
+import rocketc
+from rocketc import _checkpoint
+from rocketc.cli.main import main
+
+SMALL = {
+    "mapped_file_size_commit_log": 8 << 10,
+    "mapped_file_size_consume_queue": 2000,
+    "max_hash_slot_num": 20,
+    "max_index_num": 1000,
+}
+UNITS_AT = 40 + 4 * SMALL["max_hash_slot_num"]
+
+
+@pytest.fixture
+def root(open_store, tmp_path):
+    """A store of 300 messages in 6 queues with 600 keys, closed."""
+    store = open_store(**SMALL)
+    for n in range(300):
+        store.put(f"T{n % 3}", bytes(n), queue_id=n % 2, tags=f"t{n}", keys=f"k{n % 50} l{n}")
+    store.close()
+    return tmp_path
+
+
+def derived(path):
+    return rocketc.verify(path).derived
+
+
+def queue(root, topic="T0", queue_id=0):
+    return next((root / "consumequeue" / topic / str(queue_id)).iterdir())
+
+
+def index(root):
+    return next((root / "index").iterdir())
+
+
+def change(path, at, data):
+    old = bytearray(path.read_bytes())
+    old[at : at + len(data)] = data
+    path.write_bytes(old)
+
+
+def only(report):
+    """The one finding: its kind, first and last number."""
+    (found,) = report.findings
+    assert report.counts == {found.what: found.count} and not report.is_whole
+    return found.what, found.first, found.last
+
+
+# ---------------------------------------------------------------- sound
+@pytest.mark.parametrize("name", [name for name in stores.NAMES if "torn" not in name])
+def test_a_brokers_store_is_whole(golden, name):
+    report = derived(golden(name).path)
+    assert report.is_whole and report.units > 0 and report.keys > 0 and report.behind == 0
+    assert report.queues == sum(1 for _ in golden(name).path.glob("*consumequeue/*/*"))
+
+
+def test_a_store_of_ours(root):
+    report = derived(root)
+    assert report.is_whole and (report.queues, report.units, report.keys) == (6, 300, 600)
+
+
+def test_without_derived_files(root):
+    for name in ("consumequeue", "index", "checkpoint"):
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    report = rocketc.verify(root)
+    assert report.is_whole and (report.derived.queues, report.derived.keys) == (None, None)
+
+
+def test_only_a_stores_root_has_them(root):
+    assert rocketc.verify(root / "commitlog").derived is None
+    assert rocketc.verify([root, root]).derived is None
+
+
+def test_files_that_a_cleaned_store_has_left(root):
+    """Units before the first record that is there are of records that are gone."""
+    for path in sorted((root / "commitlog").iterdir())[:3]:
+        path.unlink()
+    report = derived(root)
+    assert report.is_whole and 0 < report.units < 300
+
+
+# ---------------------------------------------------------------- queues
+def test_units_that_lead_elsewhere(root):
+    change(queue(root), 5 * 20, struct.pack(">q", 1234))
+    assert only(derived(root)) == ("elsewhere", 5, 5)
+
+
+def test_units_of_another_queue(root):
+    shutil.copy(queue(root, "T1", 1), queue(root))
+    what, first, last = only(derived(root))
+    assert (what, first, last) == ("elsewhere", 0, 49)
+
+
+def test_a_wrong_size(root):
+    change(queue(root), 7 * 20 + 8, struct.pack(">i", 77))
+    assert only(derived(root)) == ("bad_size", 7, 7)
+
+
+def test_wrong_tags(root):
+    change(queue(root), 3 * 20 + 12, struct.pack(">qqiq", 1, *struct.unpack_from(">qiq", queue(root).read_bytes(), 80)))
+    assert only(derived(root)) == ("bad_tags_code", 3, 3)
+
+
+def test_units_that_stand_for_no_record(root):
+    change(queue(root), 10 * 20, struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * 4)
+    assert only(derived(root)) == ("lacks", 10, 13)
+
+
+def test_units_behind_the_last_record(root):
+    change(queue(root), 50 * 20, struct.pack(">qiq", 100, 200, 0) * 2)
+    assert only(derived(root)) == ("no_record", 50, 51)
+
+
+def test_a_queue_that_is_gone(root):
+    shutil.rmtree(root / "consumequeue" / "T2" / "0")
+    report = derived(root)
+    assert only(report)[0] == "no_queue" and report.findings[0].count == 50
+
+
+def test_queue_offsets_moved_by_one(root):
+    data = queue(root).read_bytes()
+    queue(root).write_bytes(data[20 : 50 * 20] + bytes(20) + data[50 * 20 :])
+    report = derived(root)
+    assert report.counts == {"elsewhere": 49, "lacks": 1}
+
+
+@pytest.mark.parametrize(("field", "value"), [(">i", 8), (">q", 24), (">i", 32)])
+def test_batch_queues(tmp_path, field, value):
+    """Their units' size, base offset and place."""
+    store = stores.unpack("v533-broker", tmp_path)
+    path = next(
+        path for path in sorted(store.path.glob("batchconsumequeue/*/*/*")) if path.read_bytes()[8:12] != bytes(4)
+    )
+    at = value
+    change(path, at, struct.pack(field, 3))
+    report = derived(store.path)
+    assert not report.is_whole and sum(report.counts.values()) <= 2, report.counts
+
+
+# ---------------------------------------------------------------- index
+def test_a_key_of_no_record(root):
+    change(index(root), UNITS_AT + 10 * 20, struct.pack(">i", 99))
+    report = derived(root)
+    assert report.counts == {"key_no_record": 1, "key_lacks": 1}
+    assert any("bad_chain" in text for text in report.amiss)
+
+
+def test_units_that_lead_nowhere(root):
+    change(index(root), UNITS_AT + 10 * 20 + 4, struct.pack(">q", 1 << 40))
+    report = derived(root)
+    assert report.counts == {"key_no_record": 1, "key_lacks": 1}
+    assert [(one.first, one.last) for one in report.findings if one.what == "key_no_record"] == [(10, 10)]
+
+
+def test_a_wrong_time(root):
+    change(index(root), UNITS_AT + 20 * 20 + 12, struct.pack(">i", 5000))
+    assert only(derived(root)) == ("key_bad_time", 20, 20)
+
+
+def test_keys_that_are_not_there(open_store, tmp_path):
+    store = open_store(**SMALL | {"max_index_num": 41})
+    for n in range(100):
+        store.put("T", b"x", keys=f"k{n}")
+    store.close()
+    paths = sorted((tmp_path / "index").iterdir())
+    paths[1].unlink()
+    report = derived(tmp_path)
+    assert (len(paths), report.counts, report.keys) == (3, {"key_lacks": 40}, 60)
+    assert report.findings[0].count == 40
+
+
+def test_an_index_file_that_is_cut(root):
+    os.truncate(index(root), 100)
+    assert not derived(root).is_whole
+
+
+# ---------------------------------------------------------------- a store that was not closed; the checkpoint
+def test_what_is_not_dispatched_yet_is_told_and_fine(root):
+    """With `abort` the end may be missing; without it, it must not."""
+    for topic in ("T0", "T1", "T2"):
+        for n in (0, 1):
+            change(queue(root, topic, n), 45 * 20, bytes(5 * 20))
+    assert derived(root).counts == {"lacks": 30}
+    (root / "abort").write_bytes(b"")
+    report = derived(root)
+    assert report.is_whole and report.behind == 30
+
+
+def test_times_behind_the_log(root):
+    path = root / "checkpoint"
+    _checkpoint.write(path, _checkpoint.read(path)._replace(logics_msg_timestamp=1 << 42))
+    report = derived(root)
+    assert not report.is_whole and "logics_msg_timestamp is 4398046511104" in report.amiss[0]
+
+
+# ---------------------------------------------------------------- the command
+def test_the_command(root, capsys):
+    def call(*args):
+        with pytest.raises(SystemExit) as done:
+            main(["verify", str(root), *args])
+        return done.value.code, *capsys.readouterr()
+
+    code, out, err = call()
+    assert (
+        (code, err) == (0, "") and "300 units of 6 queues as the log says" in out and "600 keys as the log says" in out
+    )
+    change(queue(root), 5 * 20, struct.pack(">q", 1234))
+    change(index(root), UNITS_AT + 20 * 20 + 12, struct.pack(">i", 5000))
+    code, out, err = call()
+    assert code == 1 and "T0/0: 5 lead elsewhere than to byte" in " ".join(out.split())
+    assert "unit 20 have another time" in " ".join(out.split()) and err == ""
+    assert f"`rocketcrebuild{root}`" in "".join(out.split())
+    code, out, err = call("--json")
+    told = json.loads(out)
+    assert code == 1 and not told["isWhole"] and not told["derived"]["isWhole"]
+    assert told["derived"]["counts"] == {"elsewhere": 1, "key_bad_time": 1}
+    rocketc.rebuild(root)
+    assert call()[0] == 0
