@@ -14,6 +14,7 @@ from rocketc.cli.formats import BODY_FORMS, TOKENS, choose_printer, line_printer
 from rocketc.cli.output import DamageNotes, Out, ends_quietly
 from rocketc.cli.place import find, takes_kind
 from rocketc.cli.selection import Selection, selects
+from rocketc.cli.shortcuts import place_of
 from rocketc.paths import resolve
 from rocketc.scan import ScanReport
 
@@ -73,6 +74,8 @@ def cat(
     A line is: time (UTC), topic/queue@offset, tags, keys, body. Damage is stepped over and told on stderr; the exit
     code is 1 then.
 
+    With one topic, one queue and -o OFFSET a store's consume queue says where to begin: damage before that is not told.
+
     Of a store's other files it prints the units (consumequeue, batchconsumequeue, consumequeue_ext, index) or the
     content (checkpoint, config/*.json), with -c and --json; of queues also with -o.
     """
@@ -90,13 +93,28 @@ def cat(
     return selection.conclude(run.report, complete=not follow)
 
 
+def _placed(selection: Selection, offset: Start | None) -> Selection:
+    """The selection, from the place on that a consume queue tells, if it is about one queue from one offset on."""
+    topics, queues = selection.options["topics"], selection.options["queues"]
+    if offset is None or offset.kind != "offset" or len(topics or ()) != 1 or len(queues or ()) != 1:
+        return selection
+    if (
+        not isinstance(topics[0], str) or offset.number == 0
+    ):  # prepared messages have offset 0, too, and are in no queue
+        return selection
+    at = place_of(selection.paths, topics[0], queues[0], offset.number)
+    if at is None:
+        return selection
+    return Selection(selection.paths, selection.options | {"start": max(at, selection.options["start"] or 0)})
+
+
 class _Run:
     """The passes over a log that a command line needs: one, or one up to the end and one that follows from there."""
 
     def __init__(self, selection: Selection, offset: Start | None) -> None:
-        self._selection = selection
+        self._selection = _placed(selection, offset)
         self._offset = offset
-        self._scans = [selection.scan()]
+        self._scans = [self._selection.scan()]
 
     @property
     def report(self) -> ScanReport:

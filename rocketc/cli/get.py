@@ -18,6 +18,7 @@ from rocketc.cli.lookup import NotThere, at_offset
 from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, visible
 from rocketc.cli.progress import progress
 from rocketc.cli.selection import Selection
+from rocketc.cli.shortcuts import ByKey
 from rocketc.cli.tables import many, show_size
 from rocketc.cli.times import show_time
 from rocketc.ids import OffsetId, decode_offset_id, decode_unique_id
@@ -51,7 +52,12 @@ Examples:
     help="The message with this offset id (msgId), which says where it is; or those with this unique id that a client "
     "gave, which are searched for.",
 )
-@click.option("--key", metavar="KEY", help="The messages with this key, or unique id; they are searched for.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="The messages with this key, or unique id. With -t the store's index is used, if it has one; else the log is "
+    "searched.",
+)
 @click.option(
     "-t",
     "--topic",
@@ -168,9 +174,26 @@ class _Search:
         }  # fmt: skip
         self._selection = Selection(tuple(path), options)
         self._count = count
+        self._by_key = None
+        if len(topics) == 1 and isinstance(topics[0], str):
+            self._by_key = ByKey(self._selection, topics[0], texts)
         self._what = f"no message{' of these topics' if topics else ''} has the {what} {text!r}"
 
     def run(self, show: Printer, out: Out) -> int:
+        found = self._by_key.find() if self._by_key is not None else None
+        if self._by_key is None or found is None:
+            return self._scan(show, out)
+        _print(found[: self._count], show, out)
+        report = ScanReport.total(scan.report for scan in self._by_key.scans)
+        code = self._selection.conclude(report, complete=False)
+        if not found:
+            note(
+                f"{self._what}: the index has none, and {show_size(report.bytes)} that it does not cover were searched"
+            )
+            return 1
+        return code
+
+    def _scan(self, show: Printer, out: Out) -> int:
         scan = self._selection.scan()
         parts = scan.by_file()
         number = 0
