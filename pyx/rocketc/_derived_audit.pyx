@@ -13,7 +13,7 @@ from rocketc._atomic cimport rc_load_i64
 from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_hash, cq_read, cq_tags_code, is_blank, is_fit
 from rocketc._dispatch cimport BELLS, Dispatcher, Row
 from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_map, time_diff
-from rocketc._layout cimport RC_CQ_UNIT_BYTES
+from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC, check_file
 
 cdef enum:
@@ -196,6 +196,9 @@ cdef class DerivedAudit(Dispatcher):
             rc = cq_read(q, number, 1, &u, &got)
         if rc != RC_OK:
             return rc
+        if got == 0 and (number < 0 or number - q.units > (self._log_stop - self._log_start) // RC_MSG_MIN_BYTES):
+            self.unqueued_count += 1        # there were never so many records: no queue takes it
+            return RC_OK
         if got == 0 or is_blank(&u):
             self._lacks(row)
             return RC_OK
