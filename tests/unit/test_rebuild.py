@@ -231,3 +231,19 @@ def test_killed_anywhere(root, tmp_path_factory, monkeypatch, then, broken):
         shutil.rmtree(copy)
         number += 9 if number < 60 else 1  # the first ones are files that are made durable
     assert number > 60
+
+
+def test_queues_with_extension_files(open_store, tmp_path):
+    fields = SMALL | {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 400}
+    store = open_store(**fields)
+    for n in range(100):
+        store.put("T", bytes(n), queue_id=n % 2, tags=f"t{n}")
+    store.close()
+    kinds = ("consumequeue", "consumequeue_ext")
+    before = files_of(tmp_path, *kinds)
+    assert any(path.startswith("consumequeue_ext") for path in before)
+    assert rocketc.verify(tmp_path).derived.is_whole
+    rocketc.rebuild(tmp_path)
+    assert files_of(tmp_path, *kinds) == before
+    shutil.rmtree(tmp_path / "consumequeue_ext")
+    assert rocketc.verify(tmp_path).derived.counts == {"bad_tags_code": 100}
