@@ -448,14 +448,14 @@ cdef class Dispatcher:
             while rc == RC_OK and rc_load_i64(&self.position) < self._limit():
                 rc = self._step()
             self._ring()
-            if rc == RC_OK:
+            if rc == RC_MORE:
+                rc = RC_OK
+            if rc == RC_OK and rc_load_i64(&self.log.fl.failed) == 0:   # else the next opening builds them anew
                 rc = self.flush(0)
         self._running = False
         self.queues.close()
         if self.index is not None:
             self.index.close()
-        if rc == RC_MORE:
-            rc = RC_OK
         self.error = rc
         return rc == RC_OK and self.position >= self.log.last_record_end
 

@@ -97,6 +97,8 @@ def run(store: Any, plan: Plan, thread: int, tell: Callable[[str], None]) -> Non
 
 
 def main() -> None:
+    from crash.small import SMALL
+
     import rocketc
 
     logging.getLogger("rocketc").addHandler(logging.NullHandler())  # standard error is for what must not be
@@ -106,7 +108,7 @@ def main() -> None:
         os.write(1, line.encode() + b"\n")  # one write: lines of several threads do not mix
 
     tell("opening")
-    store = rocketc.open(sys.argv[1], **plan.fields)
+    store = rocketc.open(sys.argv[1], **{**SMALL, **plan.fields})
     tell("open")
     threads = [threading.Thread(target=run, args=(store, plan, i, tell)) for i in range(1, plan.threads)]
     for thread in threads:

@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from crash.small import SMALL
+
 import rocketc
 from rocketc.cli.main import main as main_of_commands
 from rocketc.config_tables import write_table
@@ -30,7 +32,7 @@ def tell(line: str) -> None:
 
 
 def write(root: str, fields: dict[str, Any]) -> None:
-    store = rocketc.open(root, **fields)
+    store = rocketc.open(root, **{**SMALL, **fields})
     for number in range(COUNT):
         result = store.put("orders", body(number), tags="A")
         if store.config.transient_store_pool_enable:
@@ -42,7 +44,7 @@ def write(root: str, fields: dict[str, Any]) -> None:
 
 
 def recover(root: str, fields: dict[str, Any]) -> None:
-    rocketc.open(root, **fields).close()
+    rocketc.open(root, **{**SMALL, **fields}).close()
     tell("closed")
 
 
