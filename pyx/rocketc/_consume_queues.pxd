@@ -27,6 +27,7 @@ cdef class ConsumeQueues:
         int64_t _file_size
         int64_t _batch_file_size
         bint _read_only
+        int64_t min_phy_offset  # of the log; kept only where another process writes
         readonly list amiss     # what was wrong with the files: text
     cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL

@@ -135,6 +135,8 @@ cdef class ConsumeQueues:
                 q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
             else:
                 self._refresh(q)
+            if q != NULL:
+                check_file(correct_min(q, self.min_phy_offset), _name(q))
         return q
 
     cdef int make(

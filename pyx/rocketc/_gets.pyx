@@ -37,6 +37,7 @@ cdef class Getting(Putting):
         """Take in the files that another process has made since."""
         if self.dispatcher is None:
             self.reader.log.refresh()
+            self.reader.queues.min_phy_offset = max(self.reader.log.min_offset, 0)
             if self.lookups.index is not None:
                 self.lookups.index.refresh()
         return 0
@@ -235,6 +236,7 @@ cdef class Getting(Putting):
         """
         self._enter_reading()
         try:
+            self._look_around()
             return self.lookups.offset_by_time(topic, queue_id, timestamp, boundary)
         finally:
             self._leave()
@@ -249,6 +251,7 @@ cdef class Getting(Putting):
         """
         self._enter_reading()
         try:
+            self._look_around()
             return self.lookups.min_offset(topic, queue_id)
         finally:
             self._leave()
@@ -266,6 +269,7 @@ cdef class Getting(Putting):
         """
         self._enter_reading()
         try:
+            self._look_around()
             return self.lookups.max_offset(topic, queue_id, committed=committed)
         finally:
             self._leave()
@@ -280,6 +284,7 @@ cdef class Getting(Putting):
         """
         self._enter_reading()
         try:
+            self._look_around()
             return self.lookups.phy_offset_of(topic, queue_id, offset)
         finally:
             self._leave()
@@ -294,6 +299,7 @@ cdef class Getting(Putting):
         """
         self._enter_reading()
         try:
+            self._look_around()
             return self.lookups.store_time(topic, queue_id, offset)
         finally:
             self._leave()

@@ -332,8 +332,15 @@ cdef class MappedFileQueue:
             self.q.wrote = self.q.flushed = end
 
     def refresh(self):
-        """Take files into the row that somebody else made behind the last one; True if there are any."""
-        cdef int count = self.q.count
+        """Take files into the row that somebody else made behind the last one, and out those that he deleted.
+
+        Returns whether there are new ones.
+        """
+        cdef int count
+        while self.q.count > 1 and not os.path.exists(os.fsdecode(self.q.files[0].path)):
+            if queue_remove(&self.q, 0) != RC_OK:
+                break               # a view holds it
+        count = self.q.count
         cdef int64_t start = self.q.files[count - 1].start + self.q.file_size if count > 0 else -1
         for at, path in self._list() if count == 0 else self._next_files(start):
             if os.path.getsize(path) < self.q.file_size:

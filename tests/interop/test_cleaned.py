@@ -1,0 +1,47 @@
+"""A store whose oldest files are gone: both sides begin at the same messages."""
+
+import os
+
+from interop import ours
+from interop.ledger import of_size, plan
+from interop.turns import Turns, both_answer
+
+HOUR = 3600  # seconds
+
+
+def gone(peer):
+    """A message, the only one of its queue, that will be gone. 4.9 lets the queue begin where it was, and hands out
+    what stands in its place."""
+    return [of_size(200, "Gone")] if peer.release >= "5" else []
+
+
+def test_rocketc_cleans_and_rocketmq_goes_on(peer, tmp_path):
+    turns = Turns(tmp_path / "store", {"deleteWhen": "0;" + ";".join(map(str, range(24)))})
+    turns.rocketc_puts([*gone(peer), *plan(0, 400)])
+    log = sorted((turns.root / "commitlog").iterdir())
+    for path in log[:4]:
+        os.utime(path, (path.stat().st_mtime - 100 * HOUR,) * 2)
+    with ours.open_store(turns.root, turns.settings) as store:
+        report = store.clean()
+        assert report.log_files == 4
+        assert report.derived > 0
+        assert store.min_phy_offset == int(log[4].name)
+        list(ours.put(store, plan(1, 100)))
+    assert sorted((turns.root / "commitlog").iterdir())[0] == log[4]
+    both_answer(peer, turns.root, turns.settings)
+    peer.open(turns.root, turns.settings)
+    peer.put(turns.root, [*gone(peer), *plan(2, 100)])
+    peer.close(turns.root)
+    both_answer(peer, turns.root, turns.settings)
+
+
+def test_log_files_that_somebody_deleted(peer, tmp_path):
+    turns = Turns(tmp_path / "store")
+    turns.rocketmq_puts(peer, [*gone(peer), *plan(0, 400)])
+    for path in sorted((turns.root / "commitlog").iterdir())[:4]:
+        path.unlink()
+    both_answer(peer, turns.root, turns.settings)
+    with ours.open_store(turns.root, turns.settings) as store:
+        assert [answer["queueOffset"] for answer in ours.put(store, gone(peer))] == [1] * len(gone(peer))
+        list(ours.put(store, plan(1, 100)))
+    both_answer(peer, turns.root, turns.settings)
