@@ -11,6 +11,7 @@ from rocketc import _checkpoint
 from rocketc._commit_log import CommitLog
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._dispatch import Dispatcher
+from rocketc._index_file import IndexFile
 from rocketc._key_index import KeyIndex
 from rocketc._locks import LOCKS, AdaptiveLock
 from rocketc._lookups import Lookups
@@ -63,6 +64,8 @@ def open(
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
     if config is None and "mapped_file_size_commit_log" not in fields:
         settings = _with_size_found(root, settings)
+    if config is None and not fields.keys() & {"max_hash_slot_num", "max_index_num"}:
+        settings = _with_index_found(root, settings)
     if settings.duplication_enable:
         raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
     waiters = (PutFuture, LoopWaiters, Followers)
@@ -231,6 +234,20 @@ def _batch_topics(root: str) -> list[str]:
         return [topic for topic, row in table.items() if row.get("attributes", {}).get("queue.type") == "BatchCQ"]
     except (RocketcError, AttributeError):
         return []
+
+
+def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
+    """The settings with the slots and units that the files of an existing index have."""
+    folder = os.path.join(root, "index")
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isdecimal() and name.isascii())
+        for name in names:
+            with IndexFile(os.path.join(folder, name)) as file:
+                if file.fault is None and file.slots and file.capacity and file.count:
+                    return config.replace(max_hash_slot_num=file.slots, max_index_num=file.capacity + 1)
+    except (OSError, ValueError):
+        pass  # whoever loads the index tells what is wrong with it
+    return config
 
 
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:

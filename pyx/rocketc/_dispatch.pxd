@@ -59,7 +59,7 @@ cdef class Dispatcher:
         int64_t notify_fd       # an eventfd, told of new messages once it is armed; -1: none
         int64_t armed
         int64_t dispatched      # records
-        int64_t unqueued_count  # records that no queue could take: a topic that is no folder's name, a number that is a lie
+        int64_t unqueued_count  # records that no queue could take: a topic that is no name, a number that is a lie
         int64_t error           # why it stands still: an errno or a code; 0: it does not
         const char* error_path
         int lost                # the first failure to make queues or index durable

@@ -436,7 +436,7 @@ cdef class Dispatcher:
         check(rc_service_start(&self.keeper, run_keeper, <void*>self))
 
     def stop(self):
-        """Dispatch what is left, end the threads, make queues and index durable, and close them; False if that failed."""
+        """Dispatch what is left, end the threads, make all durable, close queues and index; False if that failed."""
         cdef int rc
         if not self._running:
             return True
@@ -683,7 +683,6 @@ cdef class Dispatcher:
         stop = rc_service_wait(&self.service, IDLE_NS if rc_load_i64(&self.position) >= self._limit() else 0)
         rc_store_i64(&self.log.q.reader_asleep, 0)
         return stop
-
 
     cdef void _run(self) noexcept nogil:
         """Follow the log until the service is stopped and nothing is left."""

@@ -9,11 +9,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from posix.unistd cimport usleep
 
 from rocketc._answers cimport HOW_BROKER, HOW_LOOSE, HOW_VIEWS, how_of
-from rocketc._dispatch cimport Dispatcher
-from rocketc._lookups cimport Lookups
 from rocketc._put_result cimport closed
 from rocketc._puts cimport Putting
-from rocketc._reads cimport GetResult, QueueReader
+from rocketc._reads cimport GetResult
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 

@@ -20,7 +20,6 @@ from rocketc._reads cimport QueueReader
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_OK
 
-from rocketc.errors import ClosedError
 from rocketc.status import PutStatus
 
 _open = weakref.WeakSet()
@@ -53,7 +52,7 @@ cdef class MessageStore(Getting):
         str path, config, root, QueueReader reader not None, Lookups lookups not None, Dispatcher dispatcher, waiters,
         caretaker=None,
     ):
-        """For rocketc.open: what reads, and what follows a recovered log (None to read only); the classes of who waits."""
+        """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits."""
         cdef MessageStore store = MessageStore.__new__(MessageStore)
         store.path = path
         store.config = config
