@@ -575,10 +575,12 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
     q.units = units
     while q.units > f.start // q.unit_bytes:
         rc = cq_read(q, q.units - 1, 1, &u, &got)
+        if q.loaded == 0 and (u.tags_code != 0 or (q.unit_bytes != RC_CQ_UNIT_BYTES and u.queue_offset != 0)):
+            q.loaded = q.units              # it says something, if no record is meant
         if rc != RC_OK or u.size != 0 or u.phy_offset != 0:
             break
         q.units -= 1
-    q.loaded = q.units
+    q.loaded = max(q.loaded, q.units)
     q.min_unit = q.files.files[0].start // q.unit_bytes
     if rc == RC_OK:
         rc = last_of(q, q.units, &u)
@@ -627,7 +629,7 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
 cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
     """Clear what the files hold behind the last unit that the log has; RC_OK or an errno."""
     cdef FileState* f
-    cdef int64_t end = q.units * q.unit_bytes
+    cdef int64_t end = q.units * q.unit_bytes, room
     cdef int rc = RC_OK
     if q.units < q.loaded:
         q.repaired += q.loaded - q.units
@@ -638,9 +640,9 @@ cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
     f = queue_last(&q.files)
     if rc == RC_OK and f != NULL and q.units < q.loaded:
         rc = file_clear(f, min(max(end - f.start, 0), <int64_t>f.size))
-        if end - f.start < f.ready:
-            f.ready = max((end - f.start + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, 0)
-        f.claimed = min(f.claimed, f.ready)
+        room = max((end - f.start + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, 0)
+        f.ready = min(f.ready, room)
+        f.claimed = min(f.claimed, room)    # the page of the last unit is not empty
     q.loaded = 0
     if rc == RC_OK and q.extends:
         rc = ext_finish(q.ext)

@@ -293,7 +293,13 @@ cdef class ConsumeQueues:
         if q == NULL:
             raise MemoryError
         good = True
-        for start, path, size in _files(folder):
+        odd = []
+        files = _files(folder, odd)
+        for path in odd if not self._read_only else ():
+            self.amiss.append(f"{path}: no file; set aside")
+            with naming(path):
+                os.rename(path, f"{path}.odd")
+        for start, path, size in files:
             if good and (size != q.files.file_size or start % q.files.file_size or (end >= 0 and start != end)):
                 good = False
                 if not self._read_only:
@@ -569,14 +575,20 @@ def _folders(str above):
         return []
 
 
-def _files(str folder):
-    """(offset, path, bytes) of each file with a number for a name, by offset."""
+def _files(str folder, list odd=None):
+    """(offset, path, bytes) of each file with a number for a name, by offset.
+
+    odd  gets the paths of what has such a name and is no file
+    """
     cdef list found = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if len(entry.name) <= 20 and entry.name.isdecimal() and entry.name.isascii() and entry.is_file():
-                    found.append((int(entry.name), entry.path, entry.stat().st_size))
+                if len(entry.name) <= 20 and entry.name.isdecimal() and entry.name.isascii():
+                    if entry.is_file():
+                        found.append((int(entry.name), entry.path, entry.stat().st_size))
+                    elif odd is not None:
+                        odd.append(entry.path)
     except FileNotFoundError:
         pass
     return sorted(found)

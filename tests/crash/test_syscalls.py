@@ -22,6 +22,7 @@ import stores
 from crash import remains
 from crash.zygote import COUNT, body
 from native import ROOT
+from reopened import assert_answers, assert_files, opened, records_of
 
 import rocketc
 from rocketc.config_tables import read_table
@@ -39,7 +40,12 @@ MIXES = {
     "async": {"flush": "async", "lock": "spin"},
     "pool": {"flush": "async", "transient_store_pool_enable": True, "lock": "adaptive"},
 }
-SETTINGS = {"mapped_file_size_commit_log": FILE_SIZE}
+SETTINGS = {  # queues and index go over several files too
+    "mapped_file_size_commit_log": FILE_SIZE,
+    "mapped_file_size_consume_queue": 60,
+    "max_hash_slot_num": 4,
+    "max_index_num": 8,
+}
 
 
 class Zygote:
@@ -132,8 +138,11 @@ def assert_written(root: Path, fields: dict[str, object], lines: list[str], says
     if closed:
         lines = lines[:-1]
         assert not (root / "abort").exists(), says
-    with rocketc.open(root, **fields) as store:
-        end = store.max_phy_offset
+    with opened(root, **fields) as one:
+        assert one.told == [] or not closed, (says, one.told)
+        assert_answers(one, records_of(root), says)
+        end = one.store.max_phy_offset
+    assert_files(root, fields)
     found = remains.messages(remains.take(root))
     assert len(lines) <= len(found) <= (COUNT if closed else min(len(lines) + 1, COUNT)), says
     assert [m["storedBody"] for m in found] == [body(n) for n in range(len(found))], says
@@ -144,6 +153,7 @@ def assert_written(root: Path, fields: dict[str, object], lines: list[str], says
         result = store.put("orders", b"next")
         assert (result.phy_offset >= end, result.queue_offset) == (True, len(found)), says
     assert [m["storedBody"] for m in remains.messages(remains.take(root))][len(found) :] == [b"next"], says
+    assert_files(root, fields)
 
 
 @pytest.mark.parametrize("mix", MIXES)

@@ -34,7 +34,7 @@ def tell(line: str) -> None:
 def write(root: str, fields: dict[str, Any]) -> None:
     store = rocketc.open(root, **{**SMALL, **fields})
     for number in range(COUNT):
-        result = store.put("orders", body(number), tags="A")
+        result = store.put("orders", body(number), tags="A", keys=f"k{number % 3} l{number}")
         if store.config.transient_store_pool_enable:
             store.flush()
         tell(f"{number} {result.phy_offset} {result.queue_offset}")
