@@ -8,10 +8,14 @@ the checkpoint on; if what is met there does not follow from what the files say 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import struct
 from dataclasses import dataclass, field
 
-from rocketc._checkpoint import Checkpoint
+from rocketc._checkpoint import FILE_BYTES, Checkpoint
+from rocketc._consume_queues import ConsumeQueues
 from rocketc._dispatch import Dispatcher
 from rocketc._filter import Filter
 from rocketc._mapped_file import MappedFile
@@ -22,6 +26,10 @@ from rocketc.recovery import SMALL_BYTES, first_timestamp
 _log = logging.getLogger("rocketc.recovery")
 
 _CRC_NONE = 0
+# At the end of the checkpoint file, where RocketMQ has nothing: mark, begin and end of the log, ConsumeQueues.summed().
+_SUMS = struct.Struct(">8sqqqqq")
+_SUMS_AT = FILE_BYTES - _SUMS.size
+_MARK = b"rcqueues"
 
 
 @dataclass
@@ -104,6 +112,33 @@ def catch_up(
     for text in found.mended:
         _log.warning("%s", text)
     return found
+
+
+def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
+    """The store is being closed: note in the checkpoint file how many queues there are, and where they are."""
+    os.pwrite(fd, _SUMS.pack(_MARK, begin, end, *queues.summed()), _SUMS_AT)
+    os.fdatasync(fd)
+
+
+def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *, clean: bool) -> list[str]:
+    """Whether queues are gone since the store was last closed: text, or nothing. They may have no record in what is
+    dispatched again.
+
+    checkpoint  the file's path
+    queues      loaded
+    begin, end  of the log
+    """
+    data = b""
+    with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), _SUMS.size, _SUMS_AT)
+    if len(data) != _SUMS.size or not data.startswith(_MARK):
+        return []
+    _, noted_begin, noted_end, *noted = _SUMS.unpack(data)
+    count, starts, ends = queues.summed()
+    same = count >= noted[0]
+    if clean and end == noted_end:
+        same = (count, ends) == (noted[0], noted[2]) and (starts == noted[1] or begin != noted_begin)
+    return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
 
 
 def _ends(dispatcher: Dispatcher) -> dict[tuple[str, int], int]:

@@ -19,7 +19,7 @@ from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._reads import QueueReader
 from rocketc._store import MessageStore
 from rocketc.caretaker import Caretaker
-from rocketc.catch_up import CaughtUp, catch_up
+from rocketc.catch_up import CaughtUp, catch_up, lost_queues, note_queues
 from rocketc.config import StoreConfig
 from rocketc.config_tables import read_table
 from rocketc.errors import RocketcError, StoreIOError
@@ -106,6 +106,8 @@ class StoreRoot:
         self._lock = StoreLock(root)
         self._abort = AbortFile(root)
         self._checkpoint_fd = -1
+        self._log: CommitLog | None = None
+        self._queues: ConsumeQueues | None = None
         self.recovery: Recovery | None = None
         self.caught_up: CaughtUp | None = None
 
@@ -158,6 +160,7 @@ class StoreRoot:
             _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
         index = _index(self._root, config)
         amiss = [*queues.amiss, *(index.load(clean, checkpoint.index_msg_timestamp) if index is not None else ())]
+        amiss += lost_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
         dispatcher = Dispatcher(log, queues, index, config)
@@ -171,6 +174,7 @@ class StoreRoot:
             self._checkpoint_fd, tuple(checkpoint), last_record_end=found.last_record_end, timestamp=found.timestamp
         )
         dispatcher.start()
+        self._log, self._queues = log, queues
         return dispatcher
 
     def close(self, whole: bool) -> None:
@@ -180,6 +184,9 @@ class StoreRoot:
         """
         try:
             if whole:
+                if self._log is not None and self._queues is not None:
+                    log = self._log.queue
+                    note_queues(self._checkpoint_fd, self._queues, log.min_offset, log.wrote)
                 self._abort.remove()
             else:
                 _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)

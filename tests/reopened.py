@@ -4,56 +4,39 @@ import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import derived
 import oracle
 
 import rocketc
-import rocketc.catch_up
-from rocketc._lookups import Lookups
-from rocketc._reads import QueueReader
 
 Queue = tuple[str, int]
 
 
 @dataclass
 class Opened:
-    """A store that is open, what finds messages in it, and what was told of its opening."""
+    """A store that is open, and what was told of its opening."""
 
     store: Any
-    lookups: Lookups
-    told: list[str] = field(default_factory=list)
-
-    def range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        return self.lookups.reader.queues.range(topic, queue_id)
+    told: list[str]
 
 
 @contextmanager
 def opened(root: Path, **fields: Any) -> Iterator[Opened]:
-    made = []
     told: list[str] = []
-    catch_up = rocketc.catch_up.catch_up
-
-    def noted(dispatcher: Any, *arguments: Any, **options: Any) -> Any:
-        made.append(dispatcher)
-        return catch_up(dispatcher, *arguments, **options)
-
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("rocketc.recovery")
     logger.addHandler(handler)
     try:
-        with mock.patch("rocketc.store.catch_up", noted):
-            store = rocketc.open(root, **fields)
+        store = rocketc.open(root, **fields)
     finally:
         logger.removeHandler(handler)
     with store:
-        log, queues, index = made[0].log, made[0].queues, made[0].index
-        yield Opened(store, Lookups(QueueReader(log.queue, queues, store.config), index, log.offsets), told)
+        yield Opened(store, told)
 
 
 def records_of(root: Path) -> list[oracle.Record]:
@@ -67,7 +50,7 @@ def by_queue(records: list[oracle.Record]) -> dict[Queue, list[oracle.Record]]:
     return queues
 
 
-def assert_answers(one: Opened, records: list[oracle.Record], says: object = None) -> None:
+def assert_answers(store: Any, records: list[oracle.Record], says: object = None) -> None:
     """Every range, every message by queue, tag, key and time is what the log's records say."""
     keys: dict[tuple[str, str], list[int]] = {}
     for record in records:
@@ -75,30 +58,30 @@ def assert_answers(one: Opened, records: list[oracle.Record], says: object = Non
         for key in {properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")} - {""}:
             keys.setdefault((record["topic"], key), []).append(record["physicalOffset"])
     for (topic, key), phy_offsets in keys.items():
-        assert one.lookups.query(topic, key, max_count=1 << 20).phy_offsets == phy_offsets, (says, topic, key)
+        assert store.query(topic, key, max_count=1 << 20).phy_offsets == phy_offsets, (says, topic, key)
     for (topic, queue_id), queue in by_queue(records).items():
         what = (says, topic, queue_id)
         offsets = [record["queueOffset"] for record in queue]
         low, high = offsets[0], offsets[-1] + 1
-        assert one.range(topic, queue_id) == (low, high), what
-        assert one.lookups.max_offset(topic, queue_id, committed=False) == high, what
-        assert read_all(one, topic, queue_id, low) == [record["physicalOffset"] for record in queue], what
+        assert (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) == (low, high), what
+        assert store.max_offset(topic, queue_id, committed=False) == high, what
+        assert read_all(store, topic, queue_id, low) == [record["physicalOffset"] for record in queue], what
         tag = queue[len(queue) // 2]["properties"].get("TAGS")
         tagged = [record["physicalOffset"] for record in queue if record["properties"].get("TAGS") == tag]
         if tag:
-            assert read_all(one, topic, queue_id, low, tags=tag) == tagged, what
+            assert read_all(store, topic, queue_id, low, tags=tag) == tagged, what
         stamps = [record["storeTimestamp"] for record in queue]
         if stamps == sorted(stamps) and offsets == list(range(low, high)):
             for when in {stamps[0], stamps[len(stamps) // 2], stamps[-1]}:
                 wanted = low + bisect_left(stamps, when)
-                assert one.lookups.offset_by_time(topic, queue_id, when) == wanted, (what, when)
+                assert store.offset_by_time(topic, queue_id, when) == wanted, (what, when)
 
 
-def read_all(one: Opened, topic: str, queue_id: int, offset: int, **how: Any) -> list[int]:
+def read_all(store: Any, topic: str, queue_id: int, offset: int, **how: Any) -> list[int]:
     """Physical offsets of a queue's messages, read from an offset to its end as a consumer does."""
     found: list[int] = []
     while True:
-        got = one.lookups.reader.get(topic, queue_id, offset, 1000, **how)
+        got = store.get(topic, queue_id, offset, 1000, **how)
         found += got.phy_offsets
         if got.next_offset <= offset:
             return found

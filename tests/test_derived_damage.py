@@ -24,18 +24,13 @@ COUNT = 100
 ENDS = ["closed", "killed"]
 
 
-def fill(store: Any, seed: int, count: int) -> None:
+def fill(store: Any, seed: int, count: int, first: int = 0) -> None:
     chance = random.Random(seed)
-    for n in range(count):
+    for n in range(first, first + count):
         store._set_clock(1_700_000_000_000 + 350 * n)
         topic, queue_id = QUEUES[chance.choice([0, 0, 0, 1, 2, 3])]
         keys = chance.choice([None, f"k{n % 7}", f"k{n % 5} Aa", "BB"])
         store.put(topic, b"%d." % n * 12, queue_id=queue_id, tags=chance.choice(["Aa", "BB", None]), keys=keys)
-
-
-def wait_dispatched(store: Any) -> None:
-    while store.stats()["dispatch_behind_bytes"]:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +42,7 @@ def made() -> dict[str, remains.Files]:
             root = Path(folder, name)
             with rocketc.open(root, **FIELDS) as store:
                 fill(store, seed, COUNT)
-                wait_dispatched(store)
+                assert store.wait_dispatched(30)
                 if name == "closed":
                     found["killed"] = remains.take(root)
             found[name] = remains.take(root)
@@ -78,13 +73,13 @@ def assert_mended(root: Path, says: object, *, told: bool | None = None, folder:
             assert bool(one.told) == told, (says, one.told)
         if folder:
             assert any(folder in text for text in one.told), (says, one.told)
-        assert_answers(one, records, says)
+        assert_answers(one.store, records, says)
         for topic, queue_id in QUEUES:
             known = queues.get((topic, queue_id))
             number = one.store.put(topic, b"next", queue_id=queue_id, keys="next").queue_offset
             assert number == (known[-1]["queueOffset"] + 1 if known else 0), (says, topic, queue_id)
-        wait_dispatched(one.store)
-        assert_answers(one, records_of(root), says)
+        assert one.store.wait_dispatched(30)
+        assert_answers(one.store, records_of(root), says)
     assert_files(root, FIELDS)
     with opened(root, **FIELDS) as one:
         assert one.told == [], says
@@ -129,7 +124,7 @@ def test_a_file_is_cut(made, root, end):
         remains.lay({**made[end], name: made[end][name][:size]}, root)
         with opened(root, **FIELDS) as one:
             assert one.told or end == "killed", (name, size)
-            assert_answers(one, records_of(root), (name, size)) if size % 20 == 1 else None
+            assert_answers(one.store, records_of(root), (name, size)) if size % 20 == 1 else None
         assert_files(root, FIELDS)
 
 
@@ -208,8 +203,8 @@ def test_queues_that_the_log_does_not_know(made, root, end):
             files[name.replace("orders", "old")] = made["other"][name]
     remains.lay(files, root)
     with opened(root, **FIELDS) as one:
-        assert_answers(one, records_of(root))
-        got = one.lookups.reader.get("old", 0, 0)
+        assert_answers(one.store, records_of(root))
+        got = one.store.get("old", 0, 0)
         assert got.phy_offsets == []
     with opened(root, **FIELDS) as one:
         assert one.told == []
@@ -236,12 +231,12 @@ def test_other_things_in_the_folders(made, root, end):
         (root / odd).parent.mkdir(parents=True, exist_ok=True)
         (root / odd).write_bytes(b"odd")
     with opened(root, **FIELDS) as one:
-        assert_answers(one, records_of(root))
+        assert_answers(one.store, records_of(root))
 
 
 def assert_files_mended(root: Path, name: str) -> None:
     with opened(root, **FIELDS) as one:
-        assert_answers(one, records_of(root), name)
+        assert_answers(one.store, records_of(root), name)
 
 
 # ---------------------------------------------------------------- the log itself
@@ -287,7 +282,7 @@ def test_all_of_the_log_is_gone(made, root, end):
     remains.lay({name: data for name, data in made[end].items() if not name.startswith("commitlog/")}, root)
     with opened(root, **FIELDS) as one:
         for topic, queue_id in QUEUES:
-            assert one.lookups.reader.get(topic, queue_id, 0).phy_offsets == []
+            assert one.store.get(topic, queue_id, 0).phy_offsets == []
             offset = one.store.put(topic, b"next", queue_id=queue_id).queue_offset
             assert offset in (0, lengths[topic, queue_id])
 
@@ -299,12 +294,12 @@ def records_of_files(files: remains.Files) -> list[oracle.Record]:
 def assert_numbered(root: Path, says: object) -> None:
     """What is left has its offsets and answers rightly, and so does what comes next, now and at the next opening."""
     with opened(root, **FIELDS) as one:
-        assert_answers(one, records_of(root), says)
+        assert_answers(one.store, records_of(root), says)
         for (topic, queue_id), known in by_queue(records_of(root)).items():
             number = one.store.put(topic, b"next", queue_id=queue_id, keys="next").queue_offset
             assert number == known[-1]["queueOffset"] + 1, (says, topic, queue_id)
-        wait_dispatched(one.store)
-        assert_answers(one, records_of(root), says)
+        assert one.store.wait_dispatched(30)
+        assert_answers(one.store, records_of(root), says)
     with opened(root, **FIELDS) as one:
         assert one.told == [] or all("physical offsets" in text for text in one.told), (says, one.told)
-        assert_answers(one, records_of(root), says)
+        assert_answers(one.store, records_of(root), says)

@@ -393,6 +393,20 @@ cdef class ConsumeQueues:
             if offsets.raise_to(q.topic, q.topic_len, q.queue_id, q.max_offset) != RC_OK:
                 raise MemoryError
 
+    def summed(self):
+        """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""
+        cdef ConsumeQueue* q
+        cdef int64_t count = 0, starts = 0, ends = 0
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            if q.dead == 0:
+                count += 1
+                ends += q.max_offset
+                if q.files.count > 0:
+                    starts += q.files.files[0].start // q.unit_bytes
+        return count, starts, ends
+
     # running
 
     cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil:

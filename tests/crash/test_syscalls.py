@@ -140,7 +140,7 @@ def assert_written(root: Path, fields: dict[str, object], lines: list[str], says
         assert not (root / "abort").exists(), says
     with opened(root, **fields) as one:
         assert one.told == [] or not closed, (says, one.told)
-        assert_answers(one, records_of(root), says)
+        assert_answers(one.store, records_of(root), says)
         end = one.store.max_phy_offset
     assert_files(root, fields)
     found = remains.messages(remains.take(root))
