@@ -115,7 +115,14 @@ def catch_up(
 
 
 def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
-    """The store is being closed: note in the checkpoint file how many queues there are, and where they are."""
+    """The store is being closed: note in the checkpoint file how many queues there are, and where they are.
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> note_queues(file.fileno(), queues, 0, 100)
+    >>> lost_queues(file.name, queues, 0, 100, clean=True)
+    []
+    """
     os.pwrite(fd, _SUMS.pack(_MARK, begin, end, *queues.summed()), _SUMS_AT)
     os.fdatasync(fd)
 
@@ -127,6 +134,12 @@ def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *,
     checkpoint  the file's path
     queues      loaded
     begin, end  of the log
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> note_queues(file.fileno(), queues, 0, 100)
+    >>> lost_queues(file.name, queues, 0, 100, clean=True)
+    []
     """
     data = b""
     with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:

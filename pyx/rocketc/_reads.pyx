@@ -398,10 +398,10 @@ cdef class QueueReader:
         cdef Record r
         cdef int64_t at, size = self.log.q.file_size
         cdef int rc
-        if u.phy_offset < removed[0]:
-            return RC_OK
         if not is_valid(u):
             return RC_BAD_UNIT
+        if u.phy_offset < removed[0]:
+            return RC_OK
         if code and not tags.fits(u.tags_code):
             a.filtered += u.count
             if h.count == 0:
