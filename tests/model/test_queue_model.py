@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from crash import remains
+from crash.small import SMALL
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -68,7 +69,9 @@ class QueueModel(RuleBasedStateMachine):
         self.memory.cleanup()
 
     def open(self) -> None:
-        self.queue = Queue(self.root, mapped_file_size_commit_log=65536, visibility_timeout=None, **self.options)
+        self.queue = Queue(
+            self.root, mapped_file_size_commit_log=65536, visibility_timeout=None, **SMALL, **self.options
+        )
         for name in GROUPS:
             self.queue.consumer(name)
 

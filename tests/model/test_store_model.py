@@ -9,6 +9,7 @@ from typing import Any
 import oracle
 import pytest
 from crash import remains
+from crash.small import SMALL
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -69,7 +70,8 @@ class StoreModel(RuleBasedStateMachine):
     def start(self, mix: dict[str, Any]) -> None:
         # No flush or commit but those that the model knows of.
         never = {"flush_interval_commit_log": 1 << 30, "commit_interval_commit_log": 1 << 30}
-        self.fields = {**mix, **never, "mapped_file_size_commit_log": FILE_SIZE, "wake_commit_when_put_message": False}
+        self.fields = {**SMALL, **mix, **never, "mapped_file_size_commit_log": FILE_SIZE}
+        self.fields["wake_commit_when_put_message"] = False
         self.fields["transient_store_pool_size"] = BUFFERS
         self.sync = mix["flush"] == "sync"
         self.pool = mix["transient_store_pool_enable"]

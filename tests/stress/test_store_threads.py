@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from crash import remains
+from crash.small import SMALL
 from native import in_child
 
 import rocketc
@@ -50,7 +51,7 @@ class Crowd:
 
     def __init__(self, root: Path, lock: str, flush: str, memory: str) -> None:
         self.root = root
-        self.fields = {"mapped_file_size_commit_log": FILE_SIZE, "lock": lock, "flush": flush}
+        self.fields = {**SMALL, "mapped_file_size_commit_log": FILE_SIZE, "lock": lock, "flush": flush}
         self.fields |= {"flush_interval_commit_log": 5, "commit_interval_commit_log": 5}
         self.fields |= {"transient_store_pool_enable": memory == "pool"}
         self.pool = memory == "pool"
