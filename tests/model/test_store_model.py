@@ -54,7 +54,8 @@ def as_put(message: oracle.Record) -> Put:
 
 
 class StoreModel(RuleBasedStateMachine):
-    """`puts` is what the store must hold, `durable` how many of them a power loss must spare."""
+    """`puts` is what the store must hold, `durable` how many of them a power loss must spare; the first `gone` of them
+    were cleaned away."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +63,7 @@ class StoreModel(RuleBasedStateMachine):
         self.root = Path(self.memory.name, "store")
         self.puts: list[Put] = []
         self.durable = 0
+        self.gone = 0
         self.clock = 1_700_000_000_000
         self.store: Any = None
         self.disk: remains.Files = {}
@@ -118,9 +120,9 @@ class StoreModel(RuleBasedStateMachine):
         remains.lay(files, self.root)
         self.open()
         found = [as_put(m) for m in remains.messages(remains.take(self.root))]
-        assert found == self.puts[: len(found)]
-        assert least <= len(found) <= most
-        self.puts = found
+        assert found == self.puts[self.gone :][: len(found)]
+        assert least <= self.gone + len(found) <= most
+        self.puts = [*self.puts[: self.gone], *found]
         self.flushed()  # recovery has made it durable
 
     # what a user does
@@ -205,9 +207,9 @@ class StoreModel(RuleBasedStateMachine):
         if self.store is None:
             return
         found = [as_put(_record(m)) for m in rocketc.scan(self.root)]
-        assert found == self.puts[: len(found)]
-        assert len(found) == len(self.puts) or self.pool
-        assert len(found) >= self.durable
+        assert found == self.puts[self.gone :][: len(found)]
+        assert self.gone + len(found) == len(self.puts) or self.pool
+        assert self.gone + len(found) >= self.durable
 
     @invariant()
     def queues_have_no_gaps(self) -> None:

@@ -1,0 +1,65 @@
+"""The store against lists and dictionaries once more: what queues, tags, keys and times find, whatever happened."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from model.test_store_model import StoreModel, bodies, queues, topics
+from reopened import assert_answers, assert_files, records_of
+
+TINY = {"mapped_file_size_consume_queue": 100, "max_hash_slot_num": 4, "max_index_num": 8}
+tags = st.sampled_from([None, "Aa", "BB", "C"])  # two have one hash
+keys = st.sampled_from([None, "Aa", "BB", "Aa k", "k l m"])
+
+
+class QueuesModel(StoreModel):
+    """All that the store answers is what the records of its log say; nothing is numbered anew."""
+
+    def open(self) -> None:
+        self.fields.update(TINY)
+        super().open()
+        self.answers()
+
+    @rule(topic=topics, queue_id=queues, body=bodies, tag=tags, key=keys, back=st.sampled_from([0, 0, 0, 7]))
+    def put_with_keys(self, topic: str, queue_id: int, body: bytes, tag: Any, key: Any, back: int) -> None:
+        self.store._set_clock(self.clock - back)
+        result = self.store.put(topic, body, queue_id=queue_id, tags=tag, keys=key)
+        self.store._set_clock(self.clock)
+        pairs = {name: text for name, text in (("KEYS", key), ("TAGS", tag)) if text}
+        self.note(result, topic, queue_id, [(body, pairs)])
+
+    @rule()
+    def answers(self) -> None:
+        self.store.flush()
+        self.flushed()
+        assert self.store.wait_dispatched(30)
+        assert_answers(self.store, records_of(self.root))
+
+    @rule()
+    def files_follow_from_the_log(self) -> None:
+        self.store.close()
+        if self.gone == 0:
+            assert_files(self.root, TINY)
+        self.open()
+
+    @rule(part=st.integers(0, 100))
+    def clean(self, part: int) -> None:
+        """Whole files of the log go, and what is derived from them."""
+        self.flush()
+        assert self.store.wait_dispatched(30)
+        at = self.store.min_phy_offset + part * (self.store.max_phy_offset - self.store.min_phy_offset) // 100
+        self.store._delete_before(at)
+        self.gone = len(self.puts) - len(records_of(self.root))
+        self.flushed()
+        self.answers()
+
+
+TestQueuesModel = QueuesModel.TestCase
+TestQueuesModel.settings = settings(max_examples=20, stateful_step_count=20)
+
+
+@pytest.mark.long
+class TestQueuesModelForLong(QueuesModel.TestCase):
+    settings = settings(max_examples=1000, stateful_step_count=50)
