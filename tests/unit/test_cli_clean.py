@@ -229,15 +229,15 @@ def test_a_full_disk(tmp_path, store, options):
     root = store(100, 2, 1)
     code = (
         "import os, sys, types\n"
-        "from rocketc.cli.main import main\n"
         "disk = types.SimpleNamespace(f_frsize=4096, f_blocks=100, f_bfree=5, f_bavail=5)\n"
         "os.statvfs = lambda path: disk\n"
+        "from rocketc.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )
     command = [sys.executable, "-c", code, "clean", str(root), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(COLUMNS="100"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "commitlog 95 %" in done.stdout
+    assert "commitlog 95 %" in " ".join(done.stdout.split())
     assert len(files(root)) == (1 if options else 2)
 
 

@@ -369,11 +369,13 @@ def test_a_topic_that_is_too_long(call):
 
 # ---------------------------------------------------------------- broker.conf, places
 def test_broker_conf(call, tmp_path):
-    conf = "flushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=65536\nbrokerIP1=10.1.2.3\nlistenPort=99\ndeleteWhen=04\n"
+    conf = (
+        "flushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=65536\nbrokerIP1=10.1.2.3\nlistenPort=99\nhaListenPort=9\n"
+    )
     (tmp_path / "broker.conf").write_text(conf + "enabledAppendPropCRC=true\n")
     code, _, err = call("s", "-t", "t", "--conf", "broker.conf", stdin=b"x\n")
     assert code == 0
-    assert err.splitlines()[0] == "rocketc: broker.conf: not used here: deleteWhen"
+    assert err.splitlines()[0] == "rocketc: broker.conf: not used here: haListenPort"
     [message] = messages("s")
     assert message.store_host == "10.1.2.3:99" and "__CRC32#" in message.properties
     assert os.path.getsize(f"s/commitlog/{0:020d}") == 65536

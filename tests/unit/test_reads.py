@@ -197,7 +197,6 @@ def test_a_missing_queue_file_is_stepped_over(read, tmp_path):
 
 def read_without_second_file(root: Path) -> Any:
     again = reader(root)
-    again.queues.range("orders", 1)
     (root / "consumequeue/orders/1" / f"{QUEUE_FILE:020}").unlink()
     return again.get("orders", 1, 150)
 
