@@ -11,6 +11,7 @@ from typing import Any
 import hypothesis
 import pytest
 import stores
+from crash import remains
 
 ROOT = Path(__file__).parents[1]
 
@@ -90,3 +91,10 @@ def open_store(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for store in opened:
         with contextlib.suppress(rocketc.StoreFailedError):  # a test that let it fail has looked at that
             store.close()
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """A folder without a disk below it: syncing costs nothing there, and it is not nearly full, as a disk may be."""
+    with remains.memory() as folder:
+        yield Path(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import warnings
@@ -108,7 +109,7 @@ def put(
     that is no message: then the exit code is 1 or 130, and the next run may go on behind it. After a kill -9 the next
     start of a broker, or of this command, recovers what is there.
 
-    A broker knows only the topics of its config/topics.json, and builds its queues when it starts.
+    A broker knows only the topics of its config/topics.json.
     """
     if queue is not None and queues is not None:
         raise click.UsageError("--queue and --queues exclude each other")
@@ -192,6 +193,8 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
 
     done = _Done()
     stop = Stop()
+    warnings_of_library = _Notes(logging.WARNING)
+    logging.getLogger("rocketc").addHandler(warnings_of_library)
     total = total_bytes(inputs)
     bar: AbstractContextManager[Callable[[int], None]] = progress("putting", total) if total else nullcontext(_no_bar)
     started = time.perf_counter()
@@ -224,8 +227,17 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
         note(_plainly(error))
         note(_DOUBT)
         done.code = 1
+    finally:
+        logging.getLogger("rocketc").removeHandler(warnings_of_library)
     done.seconds = time.perf_counter() - started
     return done
+
+
+class _Notes(logging.Handler):
+    """What the library warns of, a line each on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 def _no_bar(read: int) -> None:

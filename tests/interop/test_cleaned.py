@@ -15,8 +15,8 @@ def gone(peer):
     return [of_size(200, "Gone")] if peer.release >= "5" else []
 
 
-def test_rocketc_cleans_and_rocketmq_goes_on(peer, tmp_path):
-    turns = Turns(tmp_path / "store", {"deleteWhen": "0;" + ";".join(map(str, range(24)))})
+def test_rocketc_cleans_and_rocketmq_goes_on(peer, memory_path):
+    turns = Turns(memory_path / "store", {"deleteWhen": "0;" + ";".join(map(str, range(24)))})
     turns.rocketc_puts([*gone(peer), *plan(0, 400)])
     log = sorted((turns.root / "commitlog").iterdir())
     for path in log[:4]:

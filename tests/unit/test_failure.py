@@ -120,7 +120,12 @@ FAIL = """
 )
 def test_the_first_failure_is_for_good(child, tmp_path, call, pool):
     """Only one call fails, the disk is fine again after it; the store is not."""
-    told = child(f"fields = dict(transient_store_pool_enable={pool})" + textwrap.dedent(FAIL), call, FAIL_COUNT="1")
+    told = child(
+        f"fields = dict(transient_store_pool_enable={pool})" + textwrap.dedent(FAIL),
+        call,
+        FAIL_COUNT="1",
+        FAIL_PATH="/commitlog/",
+    )
     refused = ["StoreFailedError", "SERVICE_NOT_AVAILABLE"]
     assert failed_calls(tmp_path) == [call]
     assert told["waiters"] == [refused] * 8

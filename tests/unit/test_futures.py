@@ -213,13 +213,10 @@ def test_threads_put_async(sync_store):
 # ------------------------------------------------------------------------------------------------ aput
 
 
-def uvloop_run(main):
-    return pytest.importorskip("uvloop").run(main)
-
-
-@pytest.mark.parametrize("runner", [asyncio.run, uvloop_run])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_aput(open_store, flush, runner):
+def test_aput(open_store, flush, loop):
+    runner = pytest.importorskip(loop).run
     store = open_store(flush=flush, mapped_file_size_commit_log=1 << 20)
 
     async def main():

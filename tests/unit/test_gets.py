@@ -360,8 +360,8 @@ def test_a_batch_topic(tmp_path):
     assert not (tmp_path / "consumequeue").exists()
 
 
-def test_clean(tmp_path):
-    with rocketc.open(tmp_path, mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=200) as store:
+def test_clean(memory_path):
+    with rocketc.open(memory_path, mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=200) as store:
         store.put_many("t", [b"x" * 1000] * 60)
         store.wait_dispatched(10)
         report = store.clean(expired_ms=-1)
@@ -373,8 +373,8 @@ def test_clean(tmp_path):
         assert store.clean().log_files == 0, "none is old"
 
 
-def test_a_view_keeps_its_file(tmp_path):
-    with rocketc.open(tmp_path, mapped_file_size_commit_log=4096) as store:
+def test_a_view_keeps_its_file(memory_path):
+    with rocketc.open(memory_path, mapped_file_size_commit_log=4096) as store:
         store.put_many("t", [b"x" * 1000] * 30)
         store.wait_dispatched(10)
         found = store.get("t", views=True, max_count=1)
