@@ -94,6 +94,36 @@ def open_store(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def open_queue(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """open_queue(**options): the rocketc.Queue in `jobs` below tmp_path; closed when the test ends."""
+    import rocketc
+
+    opened = []
+
+    def make(path: Path = tmp_path / "jobs", **options: Any) -> Any:
+        opened.append(rocketc.Queue(path, **{"mapped_file_size_commit_log": 1 << 20, **options}))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., tuple[Any, Any, str]]:
+    """run(*args, binary=False): `rocketc ARGS` in this process; exit code, stdout (binary: as bytes), stderr."""
+    from rocketc.cli.main import main
+
+    def call(*args: Any, binary: bool = False) -> tuple[Any, Any, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(arg) for arg in args])
+        out, err = capfdbinary.readouterr()
+        return ended.value.code, out if binary else out.decode(), err.decode()
+
+    return call
+
+
+@pytest.fixture
 def memory_path() -> Iterator[Path]:
     """A folder without a disk below it: syncing costs nothing there, and it is not nearly full, as a disk may be."""
     with remains.memory() as folder:

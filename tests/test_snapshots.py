@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import stores
 
-from rocketc.cli.main import main
-
 FOLDER = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("ROCKETC_SNAPSHOTS") == "update"
 
@@ -73,21 +71,19 @@ IDS = "decode-id --month 2026-11 AC110002000078BF00000000000D1C5F 7F0000010B8F18
 
 
 @pytest.fixture
-def show(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def show(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """show(command): the command, what it printed, on stderr behind `! `, and its exit code if it is not 0."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
 
-    def run(command: str) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(shlex.split(command))
-        out, err = (text.decode() for text in capfdbinary.readouterr())
+    def shown(command: str) -> str:
+        code, out, err = run(*shlex.split(command))
         lines = [f"$ rocketc {command}".rstrip(), *out.splitlines(), *(f"! {line}" for line in err.splitlines())]
-        if ended.value.code:
-            lines.append(f"[exit {ended.value.code}]")
+        if code:
+            lines.append(f"[exit {code}]")
         return "\n".join(map(str.rstrip, lines)) + "\n"
 
-    return run
+    return shown
 
 
 def as_anywhere(text: str) -> str:

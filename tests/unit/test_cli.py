@@ -10,21 +10,8 @@ import pytest
 from click.testing import CliRunner
 from command import GrowingLog, environment, on_terminal, processor_seconds, rocketc, start
 
-from rocketc.cli.main import COMMANDS, main
+from rocketc.cli.main import COMMANDS
 from rocketc.cli.output import REASONS, Out, ends_quietly, visible, visible_json
-
-
-@pytest.fixture
-def call(capfdbinary):
-    """call(*args): the command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main([str(arg) for arg in args])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
 
 
 @pytest.fixture
@@ -36,28 +23,28 @@ def log(tmp_path):
     return log
 
 
-def test_version(call):
+def test_version(run):
     import rocketc as package
 
-    assert call("--version") == (0, f"rocketc {package.__version__}\n", "")
+    assert run("--version") == (0, f"rocketc {package.__version__}\n", "")
 
 
-def test_help_names_the_commands_with_two_examples_each(call):
-    code, out, err = call("--help")
+def test_help_names_the_commands_with_two_examples_each(run):
+    code, out, err = run("--help")
     assert (code, err) == (0, "")
     assert re.findall(r"^  (\S+)  .*\S$", out[out.index("Commands:") : out.index("Examples:")], re.M) == list(COMMANDS)
-    assert call() == (0, out, "")  # who calls it without anything wants to know
+    assert run() == (0, out, "")  # who calls it without anything wants to know
     for command in COMMANDS:
-        code, out, err = call(command, "--help")
+        code, out, err = run(command, "--help")
         assert (code, err) == (0, "")
         examples = out[out.index("Examples:") :]
         assert len(re.findall(rf"^ +rocketc {command} ", examples, re.M)) == 2
         assert max(map(len, out.splitlines())) <= 80
-        assert call(command, "-h") == (0, out, "")
+        assert run(command, "-h") == (0, out, "")
 
 
-def test_help_of_cat_tells_every_option_and_token(call):
-    _, out, _ = call("cat", "--help")
+def test_help_of_cat_tells_every_option_and_token(run):
+    _, out, _ = run("cat", "--help")
     options = "-t -q -o -c --from --to --tag --key --grep -f -J --json -F --body --start --stop --crc --strict"
     for option in [*options.split(), "--no-unwrap", "--no-decompress"]:
         assert re.search(rf"^ .*(?<!\S){option}\b", out, re.M), option
@@ -112,8 +99,8 @@ def test_help_of_cat_tells_every_option_and_token(call):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(call, args, says):
-    code, out, err = call(*args)
+def test_wrong_usage_is_one_line_and_exit_code_2(run, args, says):
+    code, out, err = run(*args)
     assert (code, out) == (2, "")
     assert says in err
     assert err.startswith("rocketc") and err.endswith("--help`\n") and err.count("\n") == 1
@@ -126,37 +113,37 @@ def test_wrong_usage_from_the_shell():
 
 @pytest.mark.parametrize("command", ["cat", "info", "verify"])
 class TestNothingToRead:
-    def test_no_such_path(self, call, tmp_path, command):
-        code, out, err = call(command, tmp_path / "nope")
+    def test_no_such_path(self, run, tmp_path, command):
+        code, out, err = run(command, tmp_path / "nope")
         assert (code, out, err) == (1, "", f"rocketc: {tmp_path}/nope: No such file or directory\n")
 
-    def test_a_folder_without_a_log(self, call, tmp_path, command):
-        code, out, err = call(command, tmp_path)
+    def test_a_folder_without_a_log(self, run, tmp_path, command):
+        code, out, err = run(command, tmp_path)
         assert (code, out) == (1, "")
         assert err.startswith(f"rocketc: {tmp_path}: no commit log here") and err.count("\n") == 1
 
-    def test_a_log_without_files(self, call, tmp_path, command):
+    def test_a_log_without_files(self, run, tmp_path, command):
         (tmp_path / "commitlog").mkdir()
-        code, _, err = call(command, tmp_path)
+        code, _, err = run(command, tmp_path)
         assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}\n")
 
-    def test_an_empty_file(self, call, tmp_path, command):
+    def test_an_empty_file(self, run, tmp_path, command):
         (tmp_path / "empty").touch()
-        code, _, err = call(command, tmp_path / "empty")
+        code, _, err = run(command, tmp_path / "empty")
         assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}/empty\n")
 
-    def test_a_file_of_zeros(self, call, tmp_path, command):
+    def test_a_file_of_zeros(self, run, tmp_path, command):
         (tmp_path / f"{0:020d}").write_bytes(bytes(4096))
-        code, _, err = call(command, tmp_path)
+        code, _, err = run(command, tmp_path)
         assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}\n")
 
-    def test_a_picture(self, call, tmp_path, command):
+    def test_a_picture(self, run, tmp_path, command):
         (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20)
-        code, out, err = call(command, tmp_path / "x.png")
+        code, out, err = run(command, tmp_path / "x.png")
         assert code == 1
         assert "bad_size" in out + err and "Traceback" not in err
 
-    def test_no_permission(self, call, log, monkeypatch, command):
+    def test_no_permission(self, run, log, monkeypatch, command):
         import os
 
         opened = os.open
@@ -167,7 +154,7 @@ class TestNothingToRead:
             return opened(path, *more, **options)
 
         monkeypatch.setattr(os, "open", refuse)
-        code, out, err = call(command, log.folder)
+        code, out, err = run(command, log.folder)
         assert code == 1
         assert "Permission denied" in out + err and "Traceback" not in err
 

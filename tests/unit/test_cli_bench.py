@@ -8,13 +8,13 @@ import signal
 import subprocess
 import time
 from collections import namedtuple
+from functools import partial
 
 import pytest
 from command import rocketc, start
 
 from rocketc.cli import bench_sides
 from rocketc.cli.bench import Row, draw
-from rocketc.cli.main import main
 
 TINY = bench_sides.Size(1 << 20, 1 << 20, 100, 5, 1)
 WORKS = [
@@ -24,19 +24,12 @@ WORKS = [
 
 
 @pytest.fixture
-def call(capfdbinary, monkeypatch, tmp_path):
+def call(run, monkeypatch, tmp_path):
     """call(*args): in this process, in a folder of its own, and with little to do."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench_sides, "QUICK", TINY)
     monkeypatch.setattr(bench_sides, "FULL", TINY)
-
-    def run(*args):
-        with pytest.raises(SystemExit) as done:
-            main(["bench", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return done.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "bench")
 
 
 def test_table(call, tmp_path):

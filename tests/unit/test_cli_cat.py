@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import oracle
@@ -18,23 +19,15 @@ from command import GrowingLog, on_terminal, processor_seconds, rocketc
 import rocketc as package
 from rocketc.cli.arguments import Start
 from rocketc.cli.formats import compile_format
-from rocketc.cli.main import main
 from rocketc.cli.times import parse_time, show_span, show_time
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 
 @pytest.fixture
-def cat(capfdbinary):
+def cat(run):
     """cat(*args): the command in this process: exit code, stdout as bytes, stderr as text."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["cat", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out, err.decode()
-
-    return run
+    return partial(run, "cat", binary=True)
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import struct
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import stores
 from command import environment
 
 import rocketc as library
-from rocketc.cli.main import main
 from rocketc.running import StoreLock
 
 HOUR = 3600
@@ -22,18 +22,11 @@ SIZE = 4096
 
 
 @pytest.fixture
-def call(capfdbinary, monkeypatch, tmp_path):
+def call(run, monkeypatch, tmp_path):
     """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*args):
-        with pytest.raises(SystemExit) as done:
-            main(["clean", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return done.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "clean")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import pytest
 from command import environment, rocketc
 
-from rocketc.cli.main import COMMANDS, main
+from rocketc.cli.main import COMMANDS
 
 
 def complete(line, shell="bash", cwd="/"):
@@ -58,14 +58,12 @@ def test_topics_of_the_store_that_the_line_names(store):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_scripts(shell, capfdbinary):
-    with pytest.raises(SystemExit) as ended:
-        main(["completion", shell])
-    out, err = capfdbinary.readouterr()
-    assert (ended.value.code, err) == (0, b"")
-    assert f"_ROCKETC_COMPLETE={shell}_complete".encode() in out and b"rocketc" in out
+def test_scripts(shell, run):
+    code, out, err = run("completion", shell)
+    assert (code, err) == (0, "")
+    assert f"_ROCKETC_COMPLETE={shell}_complete" in out and "rocketc" in out
     if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=out, check=True, timeout=60)
+        subprocess.run([shell, "-n"], input=out.encode(), check=True, timeout=60)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")

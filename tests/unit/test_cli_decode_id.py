@@ -1,13 +1,13 @@
 """rocketc decode-id: both kinds of ids, which of them an id is, and what is no id."""
 
 import json
+from functools import partial
 
 import pytest
 import stores
 from command import on_terminal, rocketc
 
 from rocketc.cli import decode_id
-from rocketc.cli.main import main
 
 OFFSET = "C0A8010A00002A9F0000000040001000"
 UNIQUE = "7F0000010A3C18B4AAC22D1F2B6C0003"
@@ -15,17 +15,10 @@ NOW = 1_795_000_000  # 2026-11-18T10:26:40Z
 
 
 @pytest.fixture
-def call(capfdbinary, monkeypatch):
+def call(run, monkeypatch):
     """call(*args): the command in this process, on a day in November 2026: exit code, stdout, stderr."""
     monkeypatch.setattr(decode_id.time, "time", lambda: NOW)
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["decode-id", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "decode-id")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,17 +23,10 @@ FORMATS = ("parquet", "arrow", "jsonl", "csv")
 
 
 @pytest.fixture
-def call(capfdbinary, monkeypatch, tmp_path):
+def call(run, monkeypatch, tmp_path):
     """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*args):
-        with pytest.raises(SystemExit) as done:
-            main([str(arg) for arg in ("export", *args)])
-        out, err = capfdbinary.readouterr()
-        return done.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "export")
 
 
 @pytest.fixture(scope="session")

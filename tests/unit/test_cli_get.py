@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 
 import oracle
 import pytest
@@ -10,22 +11,14 @@ from command import GrowingLog, Terminal, on_terminal, rocketc, start
 
 import rocketc as package
 from rocketc.cli import progress
-from rocketc.cli.main import main
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 
 @pytest.fixture
-def get(capfdbinary):
+def get(run):
     """get(*args): the command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["get", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "get")
 
 
 @pytest.fixture

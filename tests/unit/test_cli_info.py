@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import oracle
@@ -19,7 +20,6 @@ import stores
 from command import GrowingLog, Terminal, on_terminal, rocketc
 
 from rocketc.cli import progress, survey
-from rocketc.cli.main import main
 from rocketc.cli.tables import show_size
 from rocketc.cli.times import show_time
 
@@ -27,16 +27,9 @@ T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 
 @pytest.fixture
-def info(capfdbinary):
+def info(run):
     """info(*args): the command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["info", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "info")
 
 
 @pytest.fixture

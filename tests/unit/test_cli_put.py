@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rocketc as library
-from rocketc.cli.main import main
 from rocketc.cli.put_input import BLOCK_BYTES, lines, message_of, whole
 from rocketc.errors import IllegalMessageError
 from rocketc.running import AbortFile, StoreLock
@@ -27,19 +26,17 @@ SMALL = ("--file-size", "64KiB")  # of each log file
 
 
 @pytest.fixture
-def call(capfdbinary, monkeypatch, tmp_path):
+def call(run, monkeypatch, tmp_path):
     """call(*args, stdin=b""): in this process, in a folder of its own; exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*args, stdin=b""):
+    def put(*args, stdin=b""):
         (tmp_path / "stdin").write_bytes(stdin)
-        with open(tmp_path / "stdin", "rb") as file, pytest.raises(SystemExit) as done:
+        with open(tmp_path / "stdin", "rb") as file:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-            main([str(arg) for arg in ("put", *args)])
-        out, err = capfdbinary.readouterr()
-        return done.value.code, out.decode(), err.decode()
+            return run("put", *args)
 
-    return run
+    return put
 
 
 def messages(path):

@@ -4,29 +4,22 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 
 import pytest
 import stores
 from derived import FOLDERS, files_of, same_files, without_names
 
 import rocketc
-from rocketc.cli.main import main
 from rocketc.running import StoreLock
 
 
 @pytest.fixture
-def call(capfdbinary, monkeypatch, tmp_path):
+def call(run, monkeypatch, tmp_path):
     """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*args):
-        with pytest.raises(SystemExit) as done:
-            main(["rebuild", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return done.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "rebuild")
 
 
 @pytest.fixture

@@ -9,20 +9,6 @@ import stores
 
 import rocketc as library
 from rocketc.cli import shortcuts
-from rocketc.cli.main import main
-
-
-@pytest.fixture
-def run(capfdbinary):
-    """run(*args): exit code, stdout, stderr, in this process."""
-
-    def call(*args):
-        with pytest.raises(SystemExit) as done:
-            main([*map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return done.value.code, out.decode(), err.decode()
-
-    return call
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import compare
@@ -19,7 +20,6 @@ from command import Terminal, environment, let_ctrl_c_work, on_terminal, rocketc
 from rocketc import _tally
 from rocketc.cli import plots, progress
 from rocketc.cli import stats as command
-from rocketc.cli.main import main
 from rocketc.tally import DIMENSIONS, count
 
 HOUR = 3_600_000
@@ -33,18 +33,11 @@ SUMS = ["messages", "storeSize", "firstStoreTimestamp", "lastStoreTimestamp", "m
 
 
 @pytest.fixture
-def stats(capfdbinary, monkeypatch):
+def stats(run, monkeypatch):
     """stats(*args): the command in this process: exit code, stdout, stderr."""
     for name in ("COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["stats", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "stats")
 
 
 @pytest.fixture

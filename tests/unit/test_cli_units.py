@@ -13,22 +13,7 @@ import pytest
 import stores
 from command import on_terminal, rocketc, start
 
-from rocketc.cli.main import main
-
 T0 = 1_700_000_000_000
-
-
-@pytest.fixture
-def run(capfdbinary):
-    """run(*args): the command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(list(map(str, args)))
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
 
 
 @pytest.fixture

@@ -3,29 +3,22 @@
 import json
 import os
 import re
+from functools import partial
 
 import pytest
 import stores
 from command import GrowingLog, Terminal, on_terminal, rocketc
 
 from rocketc.cli import progress
-from rocketc.cli.main import main
 from rocketc.verify import verify as check
 
 T0 = 1_700_000_000_000
 
 
 @pytest.fixture
-def verify(capfdbinary):
+def verify(run):
     """verify(*args): the command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["verify", *map(str, args)])
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out.decode(), err.decode()
-
-    return run
+    return partial(run, "verify")
 
 
 @pytest.fixture

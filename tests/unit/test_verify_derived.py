@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import struct
+from functools import partial
 
 import pytest
 import stores
 
 import rocketc
 from rocketc import _checkpoint
-from rocketc.cli.main import main
 
 SMALL = {
     "mapped_file_size_commit_log": 8 << 10,
@@ -205,12 +205,8 @@ def test_times_behind_the_log(root):
 
 
 # ---------------------------------------------------------------- the command
-def test_the_command(root, capsys):
-    def call(*args):
-        with pytest.raises(SystemExit) as done:
-            main(["verify", str(root), *args])
-        return done.value.code, *capsys.readouterr()
-
+def test_the_command(root, run):
+    call = partial(run, "verify", root)
     code, out, err = call()
     assert (
         (code, err) == (0, "") and "300 units of 6 queues as the log says" in out and "600 keys as the log says" in out
