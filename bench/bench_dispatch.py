@@ -97,6 +97,23 @@ class Dispatched:
         return self.figures[-1]["dispatched_s"]
 
 
+def measured(case: str, against: str, goal: float, count: int, check, ours, theirs, *costs: str, their_count: int = 0):
+    """A row in millions of messages a second, and the rows beside it of what a message costs; how many rounds."""
+    rounds = bench.row(
+        case,
+        against=against,
+        goal=goal,
+        work=count / 1e6,
+        their_work=(their_count or count) / 1e6,
+        unit="M/s",
+        check=check,
+        ours=ours,
+        theirs=theirs,
+    )
+    details(bench, rounds, case, against, ours, theirs, *costs)
+    return rounds
+
+
 # ---------------------------------------------------------------- while putting
 def putting(name: str, body: int, steady: Steady, places: str = "4 queues", topics: int = 1, queues: int = 4):
     """Until all that was put is in queues and index; then the puts alone, as a second row."""
@@ -120,21 +137,9 @@ def putting(name: str, body: int, steady: Steady, places: str = "4 queues", topi
                     before = java.round().more["queued"]
                     same(java.round().more["queued"] - before, PUTS[body], f"Java {release} (messages in queues)")
 
-                ours, theirs = (
-                    mine.side(partial(mine.put, PUTS[body]), PUTS[body]),
-                    JavaSide(java, folder, "dispatched_s"),
-                )
-                rounds = bench.row(
-                    case,
-                    against=against,
-                    goal=GOALS[release],
-                    work=PUTS[body] / 1e6,
-                    unit="M/s",
-                    check=check,
-                    ours=Dispatched(ours),
-                    theirs=theirs,
-                )
-                details(bench, rounds, case, against, ours, theirs)
+                ours = Dispatched(mine.side(partial(mine.put, PUTS[body]), PUTS[body]))
+                theirs = JavaSide(java, folder, "dispatched_s")
+                rounds = measured(case, against, GOALS[release], PUTS[body], check, ours, theirs)
                 if rounds:
                     while_putting(f"put, {name}, tags and keys, {places}", against, rounds, PUTS[body], ours, theirs)
                     same(mine.queued(), mine.put_so_far, "rocketc (messages in queues)")
@@ -165,20 +170,9 @@ def against_rocksdict(steady: Steady):
                 other.put(20)
                 other.check(20)
 
-            ours = mine.side(partial(mine.put, count), count)
+            ours = Dispatched(mine.side(partial(mine.put, count), count))
             theirs = Side(partial(other.put, count // 4), count // 4, folder, other.flush)
-            rounds = bench.row(
-                case,
-                against=against,
-                goal=4,
-                work=count / 1e6,
-                their_work=count / 4 / 1e6,
-                unit="M/s",
-                check=check,
-                ours=Dispatched(ours),
-                theirs=theirs,
-            )
-            details(bench, rounds, case, against, ours, theirs, "cpu_us")
+            measured(case, against, 4, count, check, ours, theirs, "cpu_us", their_count=count // 4)
         other.close()
 
 
@@ -204,19 +198,8 @@ def batches(steady: Steady):
                     before = java.round().more["queued"]
                     same(java.round().more["queued"] - before, PUTS[128], f"Java {release} (messages in queues)")
 
-                ours = mine.side(partial(mine.put_many, count // BATCH), count)
-                theirs = JavaSide(java, folder, "dispatched_s")
-                rounds = bench.row(
-                    case,
-                    against=against,
-                    goal=5,
-                    work=count / 1e6,
-                    unit="M/s",
-                    check=check,
-                    ours=Dispatched(ours),
-                    theirs=theirs,
-                )
-                details(bench, rounds, case, against, ours, theirs, "cpu_us")
+                ours = Dispatched(mine.side(partial(mine.put_many, count // BATCH), count))
+                measured(case, against, 5, count, check, ours, JavaSide(java, folder, "dispatched_s"), "cpu_us")
 
 
 def many_queues(steady: Steady):
@@ -234,18 +217,8 @@ def many_queues(steady: Steady):
             many.check()
             few.check()
 
-        sides = [mine.side(partial(mine.put, count), count) for mine in (many, few)]
-        rounds = bench.row(
-            case,
-            against=against,
-            goal=0.5,
-            work=count / 1e6,
-            unit="M/s",
-            check=check,
-            ours=Dispatched(sides[0]),
-            theirs=Dispatched(sides[1]),
-        )
-        details(bench, rounds, case, against, *sides, "cpu_us")
+        sides = [Dispatched(mine.side(partial(mine.put, count), count)) for mine in (many, few)]
+        measured(case, against, 0.5, count, check, *sides, "cpu_us")
 
 
 # ---------------------------------------------------------------- catching up
@@ -290,18 +263,7 @@ def rebuilding(name: str, body: int):
                             same(found, [f"order-{n}"], "rocketc (message by unique key)")
                     same_files(pair.ours, pair.java)
 
-                ours, theirs = Rebuilding(pair), JavaSide(java, pair.java)
-                rounds = bench.row(
-                    case,
-                    against=against,
-                    goal=4,
-                    work=records / 1e6,
-                    unit="M/s",
-                    check=check,
-                    ours=ours,
-                    theirs=theirs,
-                )
-                details(bench, rounds, case, against, ours, theirs, "cpu_us")
+                measured(case, against, 4, records, check, Rebuilding(pair), JavaSide(java, pair.java), "cpu_us")
 
 
 def same_files(ours: Path, theirs: Path):
@@ -340,6 +302,7 @@ def wake_by_get(store, count: int) -> dict[str, float]:
 
 
 def put_slowly(store, count: int) -> list[int]:
+    """Put, each time after a pause in which the reader, whom nothing asks, has gone back to sleep; ns of each put."""
     body, began = text(128), []
     for n, pause in enumerate(pauses(count)):
         time.sleep(pause)
