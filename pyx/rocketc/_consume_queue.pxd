@@ -3,17 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rocketc._append_file cimport FileState
 from rocketc._consume_queue_ext cimport ExtQueue
-from rocketc._layout cimport RC_CQ_PRE_BLANK_SIZE
 from rocketc._mapped_file_queue cimport FileQueue
-
-# One unit, decoded, or to be written.
-ctypedef struct Unit:
-    int64_t phy_offset      # of the record
-    int64_t tags_code       # as stored: a hash, a delivery time in ms, or an address in the ext files
-    int64_t queue_offset    # of its message, or of the first one of its inner batch
-    int64_t store_timestamp  # ms; only batch queues keep it, 0 in others
-    int32_t size            # bytes of the record
-    int32_t count           # messages: 1, or those of the inner batch
+from rocketc._queue_offsets cimport cq_hash
+from rocketc._queue_units cimport Unit, is_blank, is_valid
 
 # One queue. Only the dispatcher writes; readers take `units` first and look at nothing behind it.
 ctypedef struct ConsumeQueue:
@@ -42,20 +34,13 @@ ctypedef struct ConsumeQueue:
     uint8_t topic[1]        # topic_len bytes
 
 
-cdef inline bint is_blank(const Unit* u) noexcept nogil:
-    """Whether a unit stands for no record: before the beginning of a queue, or for a record that is lost."""
-    return u.size == RC_CQ_PRE_BLANK_SIZE and u.phy_offset == 0
-
-
 cdef ConsumeQueue* cq_new(
     const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
     int kind,
 ) noexcept nogil
 cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexcept nogil
 cdef void cq_free(ConsumeQueue* q) noexcept nogil
-cdef uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
 cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil
-cdef bint is_valid(const Unit* u) noexcept nogil
 cdef int make_folders(ConsumeQueue* q) noexcept nogil
 cdef int drop_files(ConsumeQueue* q) noexcept nogil
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil

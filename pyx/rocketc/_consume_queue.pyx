@@ -10,7 +10,7 @@ writer, a page at first and more for busy queues. Source: RocketMQ ConsumeQueue,
 """
 from libc.errno cimport EBUSY, EEXIST, ENOENT
 from libc.errno cimport errno as c_errno
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset, strdup, strlen
@@ -26,7 +26,6 @@ from rocketc._append_file cimport (
     file_room,
 )
 from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
-from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc._consume_queue_ext cimport (
     ExtUnit,
     ext_begin,
@@ -43,16 +42,7 @@ from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._layout cimport (
-    RC_BCQ_BASE_OFFSET_AT,
-    RC_BCQ_BATCH_SIZE_AT,
-    RC_BCQ_COMPACTED_OFFSET_AT,
-    RC_BCQ_PHY_OFFSET_AT,
-    RC_BCQ_RESERVED_AT,
-    RC_BCQ_SIZE_AT,
-    RC_BCQ_STORE_TIMESTAMP_AT,
-    RC_BCQ_TAGS_CODE_AT,
     RC_BCQ_UNIT_BYTES,
-    RC_CQ_PHY_OFFSET_AT,
     RC_CQ_PRE_BLANK_SIZE,
     RC_CQ_SIZE_AT,
     RC_CQ_TAGS_CODE_AT,
@@ -68,6 +58,8 @@ from rocketc._mapped_file_queue cimport (
     queue_last,
     queue_remove,
 )
+from rocketc._queue_offsets cimport cq_hash
+from rocketc._queue_units cimport Unit, decode_unit, encode_unit, is_blank, is_valid
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
 from rocketc._vm cimport rc_guard
@@ -77,66 +69,6 @@ cdef enum:
     NAME_BYTES = 255
     FIRST_WINDOW_BYTES = 4 << 10
     LAST_WINDOW_BYTES = 256 << 10
-
-cdef uint64_t GOLDEN = 0x9E3779B97F4A7C15ULL    # 2^64 over the golden ratio: spreads neighbours
-
-
-cdef uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-    cdef uint64_t h = <uint64_t>topic_len * GOLDEN ^ <uint32_t>queue_id, word
-    cdef int32_t i = 0
-    while i + 8 <= topic_len:
-        memcpy(&word, topic + i, 8)
-        h = (h ^ word) * GOLDEN
-        h ^= h >> 29
-        i += 8
-    word = 0
-    memcpy(&word, topic + i, <size_t>(topic_len - i))
-    h = (h ^ word) * GOLDEN
-    return <uint32_t>(h >> 32)
-
-
-# units
-
-cdef int encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:
-    """Write a unit as the files have it."""
-    if unit_bytes == RC_CQ_UNIT_BYTES:
-        rc_put_i64(p + RC_CQ_PHY_OFFSET_AT, u.phy_offset)
-        rc_put_i32(p + RC_CQ_SIZE_AT, u.size)
-        rc_put_i64(p + RC_CQ_TAGS_CODE_AT, u.tags_code)
-    else:
-        rc_put_i64(p + RC_BCQ_PHY_OFFSET_AT, u.phy_offset)
-        rc_put_i32(p + RC_BCQ_SIZE_AT, u.size)
-        rc_put_i64(p + RC_BCQ_TAGS_CODE_AT, u.tags_code)
-        rc_put_i64(p + RC_BCQ_STORE_TIMESTAMP_AT, u.store_timestamp)
-        rc_put_i64(p + RC_BCQ_BASE_OFFSET_AT, u.queue_offset)
-        rc_put_i16(p + RC_BCQ_BATCH_SIZE_AT, <int16_t>u.count)
-        rc_put_i32(p + RC_BCQ_COMPACTED_OFFSET_AT, -1)
-        rc_put_i32(p + RC_BCQ_RESERVED_AT, 0)
-    return 0
-
-
-cdef void decode_unit(const uint8_t* p, int64_t number, int32_t unit_bytes, Unit* u) noexcept nogil:
-    if unit_bytes == RC_CQ_UNIT_BYTES:
-        u.phy_offset = rc_get_i64(p + RC_CQ_PHY_OFFSET_AT)
-        u.size = rc_get_i32(p + RC_CQ_SIZE_AT)
-        u.tags_code = rc_get_i64(p + RC_CQ_TAGS_CODE_AT)
-        u.store_timestamp = 0
-        u.queue_offset = number
-        u.count = 1
-    else:
-        u.phy_offset = rc_get_i64(p + RC_BCQ_PHY_OFFSET_AT)
-        u.size = rc_get_i32(p + RC_BCQ_SIZE_AT)
-        u.tags_code = rc_get_i64(p + RC_BCQ_TAGS_CODE_AT)
-        u.store_timestamp = rc_get_i64(p + RC_BCQ_STORE_TIMESTAMP_AT)
-        u.queue_offset = rc_get_i64(p + RC_BCQ_BASE_OFFSET_AT)
-        u.count = rc_get_i16(p + RC_BCQ_BATCH_SIZE_AT)
-
-
-cdef bint is_valid(const Unit* u) noexcept nogil:
-    """Whether a unit can be meant. Source: the rule by which RocketMQ's recovery ends."""
-    if u.size <= 0 or u.phy_offset < 0 or u.phy_offset > INT64_MAX - u.size:
-        return False
-    return u.count > 0 and 0 <= u.queue_offset <= INT64_MAX - u.count
 
 
 # writing: only the dispatcher does

@@ -11,7 +11,6 @@ ctypedef struct IndexPart:
     int64_t units           # that it has room for; unit 0, which is never used, is one of them
     int64_t units_at        # byte of unit 0
     int64_t name            # its creation time, as a number of 17 digits: files are in its order
-    char* path              # owned
     int64_t holds           # 1 for the row of files, and 1 for each reader
     int64_t count           # number of the next unit; stored last, with release
     int64_t begin_timestamp  # the header's numbers, as in the map
@@ -26,6 +25,7 @@ ctypedef struct IndexPart:
     bint foreign            # another process may write to it: its header may be older than its slots
     int fd                  # -1: not open; only the file that is written to keeps it
     int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
+    char path[1]            # all of it, and a NUL
 
 ctypedef struct IndexUnit:
     int32_t key_hash

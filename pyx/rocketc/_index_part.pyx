@@ -12,7 +12,7 @@ from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport SEEK_END
 from libc.stdlib cimport calloc, free
-from libc.string cimport strdup
+from libc.string cimport memcpy, strlen
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.fcntl cimport open as open_file
 from posix.unistd cimport close as close_file
@@ -63,13 +63,11 @@ cdef enum:
 
 cdef IndexPart* part_new(const char* path, int64_t name, int64_t slots, int64_t units) noexcept nogil:
     """A file that is not opened yet, held by nobody but its owner; NULL without memory. path is copied."""
-    cdef IndexPart* p = <IndexPart*>calloc(1, sizeof(IndexPart))
+    cdef size_t n = strlen(path)
+    cdef IndexPart* p = <IndexPart*>calloc(1, sizeof(IndexPart) + n)
     if p == NULL:
         return NULL
-    p.path = strdup(path)
-    if p.path == NULL:
-        free(p)
-        return NULL
+    memcpy(p.path, path, n + 1)
     p.name = name
     p.slots = slots
     p.units = units
@@ -83,7 +81,6 @@ cdef IndexPart* part_new(const char* path, int64_t name, int64_t slots, int64_t 
 cdef void part_free(IndexPart* p) noexcept nogil:
     """Unmap and close the file, which nobody holds any more."""
     part_unmap(p)
-    free(p.path)
     free(p)
 
 

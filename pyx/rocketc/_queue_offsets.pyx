@@ -5,7 +5,7 @@ A put keeps the lock of its topic and queue from the moment it takes an offset u
 offsets of one queue grow with physical offsets. Queues share a few locks, as in RocketMQ (topicQueueLockNum).
 Source: RocketMQ TopicQueueLock, QueueOffsetOperator.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -14,23 +14,6 @@ from rocketc._status cimport RC_OK
 
 cdef enum:
     FIRST_BUCKETS = 16
-
-cdef uint64_t GOLDEN = 0x9E3779B97F4A7C15ULL    # 2^64 over the golden ratio: spreads neighbours
-
-
-cdef inline uint32_t hash_of(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-    """Eight bytes at a time; the lengths of topics are bounded, so no sender gains by collisions."""
-    cdef uint64_t h = <uint64_t>topic_len * GOLDEN ^ <uint32_t>queue_id, word
-    cdef int32_t i = 0
-    while i + 8 <= topic_len:
-        memcpy(&word, topic + i, 8)
-        h = (h ^ word) * GOLDEN
-        h ^= h >> 29
-        i += 8
-    word = 0
-    memcpy(&word, topic + i, <size_t>(topic_len - i))
-    h = (h ^ word) * GOLDEN
-    return <uint32_t>(h >> 32)
 
 
 cdef class QueueOffsets:
@@ -68,7 +51,7 @@ cdef class QueueOffsets:
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
     ) noexcept nogil:
         """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory."""
-        cdef uint32_t h = hash_of(topic, topic_len, queue_id)
+        cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
         cdef Stripe* s = &self._stripes[(h >> 8) % <uint32_t>self._stripe_count]
         cdef QueueSlot* slot
         stripe[0] = s

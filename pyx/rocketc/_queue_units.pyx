@@ -5,14 +5,20 @@ Each decoder takes any buffer that begins with a unit, and leaves torn bytes at 
 zeros are left out: who counts sees that they are missing. They are room that was never written, or damage if others
 follow.
 """
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int16_t, int64_t, uint8_t
 
 from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_zero_prefix
 from rocketc._layout cimport (
-    RC_BCQ_BASE_OFFSET_AT, RC_BCQ_BATCH_SIZE_AT, RC_BCQ_COMPACTED_OFFSET_AT, RC_BCQ_PHY_OFFSET_AT, RC_BCQ_RESERVED_AT,
-    RC_BCQ_SIZE_AT, RC_BCQ_STORE_TIMESTAMP_AT, RC_BCQ_TAGS_CODE_AT, RC_BCQ_UNIT_BYTES, RC_CQ_PHY_OFFSET_AT,
-    RC_CQ_PRE_BLANK_SIZE, RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES, RC_EXT_BIT_MAP_AT,
-    RC_EXT_BIT_MAP_SIZE_AT, RC_EXT_END_SIZE, RC_EXT_MIN_BYTES, RC_EXT_SIZE_AT, RC_EXT_STORE_TIMESTAMP_AT,
+    RC_BCQ_COMPACTED_OFFSET_AT,
+    RC_BCQ_RESERVED_AT,
+    RC_BCQ_UNIT_BYTES,
+    RC_CQ_UNIT_BYTES,
+    RC_EXT_BIT_MAP_AT,
+    RC_EXT_BIT_MAP_SIZE_AT,
+    RC_EXT_END_SIZE,
+    RC_EXT_MIN_BYTES,
+    RC_EXT_SIZE_AT,
+    RC_EXT_STORE_TIMESTAMP_AT,
     RC_EXT_TAGS_CODE_AT,
 )
 
@@ -27,13 +33,15 @@ EXT_END = "end"             # the mark that the next file goes on
 EXT_UNUSED = "unused"       # room that was never written
 
 
-cdef object fault_of(int64_t phy_offset, int32_t size):
-    """What is wrong with a unit that points to these bytes of the log, or None."""
-    if size <= 0:
+cdef object fault_of(const Unit* u):
+    """What is wrong with a unit that stands for a record, or None: is_valid(), in words."""
+    if is_valid(u):
+        return None
+    if u.size <= 0:
         return "bad_size"
-    if phy_offset < 0 or phy_offset > INT64_MAX - size:
+    if u.phy_offset < 0 or u.phy_offset > INT64_MAX - u.size:
         return "bad_phy_offset"
-    return None
+    return "bad_batch_size" if u.count <= 0 else "bad_base_offset"
 
 
 def decode_units(const uint8_t[::1] data not None, int64_t first=0):
@@ -44,19 +52,14 @@ def decode_units(const uint8_t[::1] data not None, int64_t first=0):
     Source: RocketMQ ConsumeQueue.recover, which ends at the first unit with a fault.
     """
     cdef Py_ssize_t i, count = data.shape[0] // RC_CQ_UNIT_BYTES
-    cdef const uint8_t* p
-    cdef int64_t phy_offset, tags_code
-    cdef int32_t size
+    cdef Unit u
     cdef list out = []
     for i in range(count):
-        p = &data[i * RC_CQ_UNIT_BYTES]
-        phy_offset = rc_get_i64(p + RC_CQ_PHY_OFFSET_AT)
-        size = rc_get_i32(p + RC_CQ_SIZE_AT)
-        tags_code = rc_get_i64(p + RC_CQ_TAGS_CODE_AT)
-        if size == RC_CQ_PRE_BLANK_SIZE and phy_offset == 0 and tags_code == 0:
-            out.append((first + i, phy_offset, size, tags_code, PRE_BLANK))
-        elif size != 0 or phy_offset != 0 or tags_code != 0:
-            out.append((first + i, phy_offset, size, tags_code, fault_of(phy_offset, size)))
+        decode_unit(&data[i * RC_CQ_UNIT_BYTES], first + i, RC_CQ_UNIT_BYTES, &u)
+        if is_blank(&u) and u.tags_code == 0:
+            out.append((first + i, u.phy_offset, u.size, u.tags_code, PRE_BLANK))
+        elif u.size != 0 or u.phy_offset != 0 or u.tags_code != 0:
+            out.append((first + i, u.phy_offset, u.size, u.tags_code, fault_of(&u)))
     return out
 
 
@@ -70,26 +73,16 @@ def decode_batch_units(const uint8_t[::1] data not None, int64_t first=0):
     """
     cdef Py_ssize_t i, count = data.shape[0] // RC_BCQ_UNIT_BYTES
     cdef const uint8_t* p
-    cdef int64_t phy_offset, base
-    cdef int32_t size
-    cdef int16_t batch
+    cdef Unit u
     cdef list out = []
     for i in range(count):
         p = &data[i * RC_BCQ_UNIT_BYTES]
         if rc_zero_prefix(p, RC_BCQ_UNIT_BYTES) == RC_BCQ_UNIT_BYTES:
             continue
-        phy_offset = rc_get_i64(p + RC_BCQ_PHY_OFFSET_AT)
-        size = rc_get_i32(p + RC_BCQ_SIZE_AT)
-        base = rc_get_i64(p + RC_BCQ_BASE_OFFSET_AT)
-        batch = rc_get_i16(p + RC_BCQ_BATCH_SIZE_AT)
-        fault = fault_of(phy_offset, size)
-        if fault is None and batch <= 0:
-            fault = "bad_batch_size"
-        if fault is None and (base < 0 or base > INT64_MAX - batch):
-            fault = "bad_base_offset"
+        decode_unit(p, first + i, RC_BCQ_UNIT_BYTES, &u)
         out.append((
-            first + i, phy_offset, size, rc_get_i64(p + RC_BCQ_TAGS_CODE_AT), rc_get_i64(p + RC_BCQ_STORE_TIMESTAMP_AT),
-            base, batch, rc_get_i32(p + RC_BCQ_COMPACTED_OFFSET_AT), rc_get_i32(p + RC_BCQ_RESERVED_AT), fault,
+            first + i, u.phy_offset, u.size, u.tags_code, u.store_timestamp, u.queue_offset, u.count,
+            rc_get_i32(p + RC_BCQ_COMPACTED_OFFSET_AT), rc_get_i32(p + RC_BCQ_RESERVED_AT), fault_of(&u),
         ))
     return out
 
