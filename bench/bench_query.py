@@ -31,29 +31,32 @@ class Ours:
 
     def __init__(self, store, total: int):
         self._store, self._total, self._next = store, total, 0
+        self._asked: list = []
 
-    def ask(self, what: str, first: int, count: int) -> tuple[int, int]:
-        asked = numbers(first, count, self._total)
-        return self._offsets(what, asked) if what in ("lower", "nearest") else self._messages(KEYS[what], asked)
+    def prepare(self, what: str, first: int | None = None):
+        """Make the keys or times of a round, outside the clock; the next ones, if the first is not said."""
+        if first is None:
+            first, self._next = self._next, self._next + COUNT
+        made = KEYS.get(what, FIRST_TIME.__add__)
+        self._asked = [made(n) for n in numbers(first, COUNT, self._total)]
 
-    def _messages(self, key: Callable[[int], str], asked) -> tuple[int, int]:
+    def round(self, what: str) -> tuple[int, int]:
+        return self._offsets(what) if what in ("lower", "nearest") else self._messages()
+
+    def _messages(self) -> tuple[int, int]:
         query, found, total = self._store.query, 0, 0
-        for n in asked:
-            for m in query(TOPIC, key(n), max_count=32):
+        for key in self._asked:
+            for m in query(TOPIC, key, max_count=32):
                 found += 1
                 total += m.phy_offset
         return found, total
 
-    def _offsets(self, boundary: str, asked) -> tuple[int, int]:
+    def _offsets(self, boundary: str) -> tuple[int, int]:
         look, found, total = self._store.offset_by_time, 0, 0
-        for n in asked:
+        for time in self._asked:
             found += 1
-            total += look(TOPIC, 0, FIRST_TIME + n, boundary)
+            total += look(TOPIC, 0, time, boundary)
         return found, total
-
-    def round(self, what: str):
-        self.ask(what, self._next, COUNT)
-        self._next += COUNT
 
 
 def against_java(pair: Pair, mine: Ours, what: str, release: str):
@@ -75,12 +78,15 @@ def against_java(pair: Pair, mine: Ours, what: str, release: str):
 
     def check():
         theirs = java.round()
-        found = mine.ask(what, int(theirs.more["first"]), COUNT)
+        mine.prepare(what, int(theirs.more["first"]))
+        found = mine.round(what)
         same((theirs.records, theirs.checksum), found, f"Java {release}")
         same(found[0], 0 if what == "miss" else COUNT, "rocketc (found)")
+        mine.prepare(what)
 
     with java:
-        ours, theirs = Side(partial(mine.round, what), COUNT, pair.ours), JavaSide(java, pair.java)
+        ours = Side(partial(mine.round, what), COUNT, pair.ours, settle=partial(mine.prepare, what))
+        theirs = JavaSide(java, pair.java)
         rounds = bench.row(
             NAMES[what],
             against=against,

@@ -31,7 +31,8 @@ ctypedef struct Taken:
 
 # What a call picked.
 ctypedef struct Haul:
-    Taken* rows                 # malloc
+    Taken* rows                 # malloc, or &one
+    Taken one                   # most look-ups find one record
     int count
     int room
     int64_t messages
@@ -84,11 +85,13 @@ cdef void cursor_leave(Cursor* c) noexcept nogil
 cdef void claim(
     Taken* t, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
 ) noexcept nogil
+cdef int haul_room(Haul* h, int room) noexcept nogil
 cdef int haul_add(
     Haul* h, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
 ) noexcept nogil
 cdef int take(Cursor* c, Haul* h, uint8_t* dst, const Place* of, int how) noexcept nogil
 cdef int take_copies(Cursor* c, Answer answer, const Place* of, int how) except? -1
+cdef int keep(Answer answer, const uint8_t* copy) except -1
 cdef int take_views(Cursor* c, Answer answer, const Place* of, int how) except? -1
 cdef int open_record(
     list out, const Record* r, bytes raw, str file, int how, TagFilter tags, int64_t first,

@@ -11,7 +11,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from libc.errno cimport ENOENT, ENOMEM
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -197,21 +197,29 @@ cdef void cursor_leave(Cursor* c) noexcept nogil:
         c.file = NULL
 
 
+cdef int haul_room(Haul* h, int room) noexcept nogil:
+    """Let there be room for so many records in all: RC_OK or ENOMEM."""
+    cdef Taken* rows = &h.one
+    if room <= h.room:
+        return RC_OK
+    if room > 1:
+        rows = <Taken*>realloc(h.rows if h.rows != &h.one else NULL, <size_t>room * sizeof(Taken))
+        if rows == NULL:
+            return ENOMEM
+        if h.rows == &h.one:
+            rows[0] = h.one
+    h.rows = rows
+    h.room = room
+    return RC_OK
+
+
 cdef int haul_add(
     Haul* h, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
 ) noexcept nogil:
     """One record more: RC_OK or ENOMEM."""
-    cdef Taken* t
-    cdef int room
-    if h.count == h.room:
-        room = 2 * h.room + 32
-        t = <Taken*>realloc(h.rows, <size_t>room * sizeof(Taken))
-        if t == NULL:
-            return ENOMEM
-        h.rows = t
-        h.room = room
-    t = &h.rows[h.count]
-    claim(t, phy_offset, size, queue_offset, unit, count)
+    if h.count == h.room and haul_room(h, <int>(2 * h.room + 32 if h.room > 0 else 1)) != RC_OK:
+        return ENOMEM
+    claim(&h.rows[h.count], phy_offset, size, queue_offset, unit, count)
     h.count += 1
     h.messages += count
     h.bytes += size
@@ -331,18 +339,32 @@ cdef int take_copies(Cursor* c, Answer answer, const Place* of, int how) except?
     cdef Haul* h = &answer._haul
     cdef int64_t size = h.bytes
     cdef uint8_t* dst
-    cdef int rc, i
+    cdef int rc
     answer._buffer = PyBytes_FromStringAndSize(NULL, size)
     dst = <uint8_t*>PyBytes_AS_STRING(answer._buffer)
     with nogil:
         rc = take(c, h, dst, of, how)
     if h.bytes < size:
-        answer._buffer = answer._buffer[:h.bytes]
-        dst = <uint8_t*>PyBytes_AS_STRING(answer._buffer)
-        for i in range(h.count):        # the copy of what was checked
-            parse_record(dst, <size_t>h.rows[i].size, &h.rows[i].r)
-            dst += h.rows[i].size
+        keep(answer, dst)
     return rc
+
+
+cdef int keep(Answer answer, const uint8_t* copy) except -1:
+    """Give the answer a buffer for the records alone that take() has copied; `copy` may be in its old one."""
+    cdef Haul* h = &answer._haul
+    cdef Record* r
+    cdef ptrdiff_t shift
+    cdef int i
+    answer._buffer = PyBytes_FromStringAndSize(<const char*>copy, h.bytes)
+    shift = <ptrdiff_t>(<uintptr_t>PyBytes_AS_STRING(answer._buffer) - <uintptr_t>copy)
+    for i in range(h.count):
+        r = &h.rows[i].r
+        r.at += shift
+        r.tail += shift
+        r.body += shift
+        r.topic += shift
+        r.props += shift
+    return 0
 
 
 cdef int take_views(Cursor* c, Answer answer, const Place* of, int how) except? -1:
@@ -460,7 +482,8 @@ cdef class Answer:
         raise TypeError(f"a {type(self).__name__} comes from a MessageStore")
 
     def __dealloc__(self):
-        free(self._haul.rows)
+        if self._haul.rows != &self._haul.one:
+            free(self._haul.rows)
 
     cdef list _made(self):
         cdef list out = self._messages
@@ -506,7 +529,7 @@ cdef class Answer:
         return [self._haul.rows[i].phy_offset for i in range(self._haul.count)]
 
     def __iter__(self):
-        return iter(self._made())
+        return iter(self._made() if self._haul.count > 0 else ())
 
     def __len__(self):
         return len(self._made()) if self._haul.special else self._haul.count

@@ -5,10 +5,11 @@ What is read, and how, is in _reads (by queue) and _lookups (by key, id and time
 waits for messages that are not there yet.
 """
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from posix.unistd cimport usleep
 
-from rocketc._answers cimport HOW_BROKER, HOW_LOOSE, HOW_VIEWS, how_of
+from rocketc._answers cimport HOW_BROKER, HOW_LOOSE, HOW_VIEWS, how_of, number
+from rocketc._lookups cimport Wanted, ask
 from rocketc._put_result cimport closed
 from rocketc._puts cimport Putting
 from rocketc._reads cimport GetResult
@@ -168,13 +169,12 @@ cdef class Getting(Putting):
         True
         [b'one']
         """
+        cdef Wanted w
+        ask(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
         self._enter_reading()
         try:
             self._look_around()
-            return self.lookups.query(
-                topic, key, max_count=max_count, begin=begin, end=end, exact_keys=exact_keys, crc=crc,
-                decompress=decompress, unwrap=unwrap,
-            )
+            return self.lookups.answer(topic, key, &w)
         finally:
             self._leave()
 
@@ -188,10 +188,11 @@ cdef class Getting(Putting):
         ...     store.message(store.put("orders", b"hello").phy_offset).body
         b'hello'
         """
+        cdef int how = how_of(crc, decompress, False)
         self._enter_reading()
         try:
             self._look_around()
-            return self.lookups.message(phy_offset, crc=crc, decompress=decompress)
+            return self.lookups.record(number("phy_offset", phy_offset, INT64_MIN, INT64_MAX), how)
         finally:
             self._leave()
 

@@ -29,6 +29,11 @@ cdef class QueryResult(Answer):
         long long index_last_update_timestamp
         long long index_last_update_phy_offset
 
+cdef int ask(
+    Wanted* w, object max_count, object begin, object end, bint exact_keys, str crc, bint decompress, bint unwrap,
+) except -1
+
+
 cdef class Lookups:
     cdef readonly:
         QueueReader reader
@@ -36,6 +41,6 @@ cdef class Lookups:
         QueueOffsets offsets    # None: the store is not written here
     cdef int _collect(self, Wanted* w, Haul* h, Cursor* c) except? -1 nogil
     cdef int _look(self, Wanted* w, int64_t phy_offset, Haul* h, Cursor* c) noexcept nogil
-    cdef QueryResult _query(self, str topic, str key, Wanted* w)
-    cdef object _one(self, int64_t phy_offset, int how)
+    cdef QueryResult answer(self, str topic, str key, Wanted* w)
+    cdef object record(self, int64_t phy_offset, int how)
     cdef ConsumeQueue* _unit(self, str topic, object queue_id, object offset, Unit* u) except? NULL

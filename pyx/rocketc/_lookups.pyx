@@ -30,8 +30,10 @@ from rocketc._answers cimport (
     files_of,
     haul_add,
     how_of,
+    keep,
     number,
     open_record,
+    take,
     take_copies,
 )
 from rocketc._append_file cimport file_readable
@@ -42,8 +44,13 @@ from rocketc._filter cimport ms_of
 from rocketc._index_row cimport IndexCursor, index_cursor, key_hash
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._key_index cimport KeyIndex
-from rocketc._layout cimport RC_MSG_MIN_BYTES, RC_MSG_STORE_TIMESTAMP_PAST, RC_MSG_TOTAL_SIZE_AT
-from rocketc._properties cimport rc_find_property
+from rocketc._layout cimport (
+    RC_MSG_MIN_BYTES,
+    RC_MSG_STORE_TIMESTAMP_PAST,
+    RC_MSG_TOTAL_SIZE_AT,
+    RC_NAME_VALUE_SEPARATOR,
+    RC_PROPERTY_SEPARATOR,
+)
 from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._reads cimport QueueReader, find_queue
 from rocketc._record cimport Record, parse_record
@@ -55,6 +62,7 @@ from rocketc.errors import CorruptRecordError
 
 cdef enum:
     HITS = 64               # of the index at once, and all that RocketMQ takes
+    SOME_BYTES = 4096       # of records that are copied while nobody waits for memory
 
 cdef dict BOUNDARIES = {"lower": LOWER, "upper": UPPER, "nearest": NEAREST}
 
@@ -77,21 +85,10 @@ cdef int by_phy_offset(const void* one, const void* other) noexcept nogil:
     return (a > b) - (a < b)
 
 
-cdef bint has_key(const Record* r, const Wanted* w) noexcept nogil:
-    """Whether a record was put under a key: it is its UNIQ_KEY, or stands among its KEYS."""
-    cdef const uint8_t* p
-    cdef const uint8_t* end
+cdef bint is_listed(const uint8_t* p, const uint8_t* end, const Wanted* w) noexcept nogil:
+    """Whether the key stands in KEYS, between single blanks."""
     cdef const uint8_t* blank
-    cdef int at = 0, n
-    if r.topic_len != w.topic_len or memcmp(r.topic, w.topic, <size_t>w.topic_len) != 0:
-        return False
-    n = rc_find_property(r.props, r.props_len, "UNIQ_KEY", 8, &at)
-    if n == w.key_len and memcmp(r.props + at, w.key, <size_t>n) == 0:
-        return True
-    n = rc_find_property(r.props, r.props_len, "KEYS", 4, &at) if not w.unique else -1
-    p = r.props + at
-    end = p + n
-    while n > 0 and p < end:
+    while p < end:
         blank = <const uint8_t*>memchr(p, c" ", <size_t>(end - p))
         if blank == NULL:
             blank = end
@@ -99,6 +96,40 @@ cdef bint has_key(const Record* r, const Wanted* w) noexcept nogil:
             return True
         p = blank + 1
     return False
+
+
+cdef bint has_key(const Record* r, const Wanted* w) noexcept nogil:
+    """Whether a record was put under a key: it is its UNIQ_KEY, or stands among its KEYS."""
+    cdef const uint8_t* p = r.props
+    cdef const uint8_t* end = p + r.props_len
+    cdef const uint8_t* stop
+    cdef bint unique = False, listed = False
+    if r.topic_len != w.topic_len or memcmp(r.topic, w.topic, <size_t>w.topic_len) != 0:
+        return False
+    while p < end:                      # both names in one walk; the last pair of a name counts
+        stop = <const uint8_t*>memchr(p, RC_PROPERTY_SEPARATOR, <size_t>(end - p))
+        if stop == NULL:
+            stop = end
+        if stop - p > 9 and p[8] == RC_NAME_VALUE_SEPARATOR and memcmp(p, b"UNIQ_KEY", 8) == 0:
+            unique = stop - p - 9 == w.key_len and memcmp(p + 9, w.key, <size_t>w.key_len) == 0
+        elif not w.unique and stop - p > 5 and p[4] == RC_NAME_VALUE_SEPARATOR and memcmp(p, b"KEYS", 4) == 0:
+            listed = is_listed(p + 5, stop, w)
+        p = stop + 1
+    return unique or listed
+
+
+cdef int ask(
+    Wanted* w, object max_count, object begin, object end, bint exact_keys, str crc, bint decompress, bint unwrap,
+) except -1:
+    """Take down the arguments of query(). Raises TypeError, ValueError."""
+    w.unique = False
+    w.how = how_of(crc, decompress, unwrap)
+    if not exact_keys:
+        w.how |= HOW_LOOSE
+    w.max_count = number("max_count", max_count, 1, INT64_MAX)
+    w.begin = ms_of("begin", begin, INT64_MIN)
+    w.end = ms_of("end", end, INT64_MAX)
+    return 0
 
 
 cdef class Lookups:
@@ -121,9 +152,9 @@ cdef class Lookups:
 
         Raises CorruptRecordError if the record is there and its body is damaged.
         """
-        return self._one(number("phy_offset", phy_offset, INT64_MIN, INT64_MAX), how_of(crc, decompress, False))
+        return self.record(number("phy_offset", phy_offset, INT64_MIN, INT64_MAX), how_of(crc, decompress, False))
 
-    cdef object _one(self, int64_t phy_offset, int how):
+    cdef object record(self, int64_t phy_offset, int how):
         cdef Answer answer = Answer.__new__(Answer)
         cdef Haul* h = &answer._haul
         cdef Cursor c
@@ -170,7 +201,7 @@ cdef class Lookups:
             if topic is None:
                 raise
         else:
-            m = self._one(phy_offset, HOW_BODY_CRC | HOW_WHOLE)
+            m = self.record(phy_offset, HOW_BODY_CRC | HOW_WHOLE)
             if m is not None and m.msg_id == msg_id.upper():
                 return m
         if topic is None:
@@ -180,7 +211,7 @@ cdef class Lookups:
         w.begin = INT64_MIN
         w.end = INT64_MAX
         w.how = HOW_BODY_CRC
-        found = self._query(topic, msg_id, &w)
+        found = self.answer(topic, msg_id, &w)
         return found[len(found) - 1] if len(found) > 0 else None
 
     # by key
@@ -199,22 +230,19 @@ cdef class Lookups:
         Raises CorruptRecordError if the index or a record that it names is damaged.
         """
         cdef Wanted w
-        w.unique = False
-        w.how = how_of(crc, decompress, unwrap)
-        if not exact_keys:
-            w.how |= HOW_LOOSE
-        w.max_count = number("max_count", max_count, 1, INT64_MAX)
-        w.begin = ms_of("begin", begin, INT64_MIN)
-        w.end = ms_of("end", end, INT64_MAX)
-        return self._query(topic, key, &w)
+        ask(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
+        return self.answer(topic, key, &w)
 
-    cdef QueryResult _query(self, str topic, str key, Wanted* w):
+    cdef QueryResult answer(self, str topic, str key, Wanted* w):
+        """query(), asked for by ask()."""
         cdef QueryResult answer = QueryResult.__new__(QueryResult)
         cdef Haul* h = &answer._haul
         cdef Cursor c
+        cdef uint8_t some[SOME_BYTES]
         cdef Py_ssize_t n = 0
         cdef int rc
         cdef int32_t hash
+        cdef bint copied
         answer._buffer = b""
         if self.index is None:
             return answer
@@ -235,7 +263,14 @@ cdef class Lookups:
             while True:
                 with nogil:
                     rc = self._collect(w, h, &c)
-                if rc == RC_OK and h.count > 0:
+                    copied = rc == RC_OK and h.bytes <= SOME_BYTES     # else their memory is to be had with the GIL
+                    if copied:
+                        rc = take(&c, h, some, NULL, w.how)
+                        if rc != RC_OK and rc != RC_MORE:
+                            w.damaged = h.rows[h.count].phy_offset
+                if copied and h.count > 0:
+                    keep(answer, some)
+                elif rc == RC_OK and h.count > 0:
                     rc = take_copies(&c, answer, NULL, w.how)
                     if rc != RC_OK and rc != RC_MORE:
                         w.damaged = h.rows[h.count].phy_offset

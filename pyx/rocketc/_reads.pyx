@@ -14,7 +14,6 @@ from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
-from libc.stdlib cimport malloc
 from libc.string cimport memcmp
 
 from rocketc._answers cimport (
@@ -34,6 +33,7 @@ from rocketc._answers cimport (
     file_at,
     files_of,
     haul_add,
+    haul_room,
     how_of,
     number,
     take_copies,
@@ -342,11 +342,8 @@ cdef class QueueReader:
         if rc != RC_OK or unit < 0:
             return rc
         file_number = unit // units_in_file
-        if h.rows == NULL:              # as many as may come: nothing is copied while there are more of them
-            h.room = <int>min(min(a.max_count, a.max - a.offset), ROWS_AT_ONCE)
-            h.rows = <Taken*>malloc(<size_t>h.room * sizeof(Taken))
-            if h.rows == NULL:
-                h.room = 0
+        # For as many as may come: nothing is copied while there are more of them.
+        haul_room(h, <int>min(min(a.max_count, a.max - a.offset), ROWS_AT_ONCE))
         while a.next < a.max:
             if unit // units_in_file != file_number and a.how & HOW_BROKER:
                 if h.count > 0 or files >= self._travel:

@@ -89,6 +89,30 @@ def test_the_newest_come_oldest_first_and_without_a_bound(look):
     assert found.query("orders", "none").index_last_update_timestamp == 0
 
 
+@pytest.mark.parametrize("size", [1, 500, 3000])
+def test_records_of_any_number_and_size_come_whole(look, size):
+    texts = [bytes([ord("a") + n]) * size for n in range(12)]
+    found = look({**m, "body": text} for m, text in zip(keyed(*["a"] * 12), texts, strict=True))
+    for most in range(1, 13):  # 4 KiB are copied in another way than more of them
+        answer = found.query("orders", "a", max_count=most)
+        assert [m.body for m in answer] == texts[-most:]
+        assert answer.buffer == b"".join(m.record for m in answer)
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_record_with_a_damaged_body_is_told(look, tmp_path, size, count):
+    found = look({**m, "body": b"x" * size} for m in keyed(*["a"] * count))
+    last = found.reader.get("orders", 1).phy_offsets[-1]
+    with open(tmp_path / "commitlog" / f"{last // FILE * FILE:020}", "r+b") as file:
+        file.seek(last % FILE + 88)
+        file.write(b"y")
+    with pytest.raises(CorruptRecordError, match="bad_body_crc") as told:
+        found.query("orders", "a")
+    assert told.value.offset == last
+    assert len(found.query("orders", "a", crc="none")) == count
+
+
 def test_times_of_a_query_are_exact_and_inclusive(look):
     stamps = [T0 + ms for ms in (0, 400, 999, 1000, 1001, 2500)]
     messages = [m | {"store_timestamp": t} for m, t in zip(keyed(*["k"] * 6), stamps, strict=True)]

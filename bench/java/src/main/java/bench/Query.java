@@ -11,8 +11,9 @@ import org.apache.rocketmq.store.QueryMessageResult;
 
 /**
  * count look-ups a round in a store whose log common.write_log has made, of messages all over it: the i-th asks for
- * number i * 2654435761 modulo total. records: how many messages came, checksum: the sum of their physical offsets, or
- * (what=time: getOffsetInQueueByTime in queue 0) of the offsets in the queue.
+ * number i * 2654435761 modulo total. Keys and times are made outside the clock. records: how many messages came,
+ * checksum: the sum of their physical offsets, or (what=time: getOffsetInQueueByTime in queue 0) of the offsets in the
+ * queue.
  *
  * <pre>dir= what=key|unique|miss|time total= count=100000 filemib=1024</pre>
  *
@@ -41,21 +42,26 @@ final class Query implements Round {
         more.put("first", (double) next);
         long records = 0;
         long sum = 0;
-        long cpu = SYSTEM.getProcessCpuTime();
-        long start = System.nanoTime();
+        long[] times = new long[count];
+        String[] keys = new String[count];
         for (int i = 0; i < count; i++) {
             long n = next++ * 2654435761L % total;
-            if (what.equals("time")) {
-                sum += store.getOffsetInQueueByTime(Stores.TOPIC, 0, FIRST_TIME + n);
-                records++;
-                continue;
-            }
-            String key = switch (what) {
+            times[i] = FIRST_TIME + n;
+            keys[i] = switch (what) {
                 case "key" -> "order-" + n;
                 case "unique" -> unique(n);
                 default -> "nobody-" + n;
             };
-            QueryMessageResult found = store.queryMessage(Stores.TOPIC, key, 32, 0, Long.MAX_VALUE);
+        }
+        long cpu = SYSTEM.getProcessCpuTime();
+        long start = System.nanoTime();
+        for (int i = 0; i < count; i++) {
+            if (what.equals("time")) {
+                sum += store.getOffsetInQueueByTime(Stores.TOPIC, 0, times[i]);
+                records++;
+                continue;
+            }
+            QueryMessageResult found = store.queryMessage(Stores.TOPIC, keys[i], 32, 0, Long.MAX_VALUE);
             for (ByteBuffer message : found.getMessageBufferList()) {
                 sum += message.getLong(message.position() + PHYSICAL_OFFSET_AT);
                 records++;
