@@ -19,7 +19,7 @@ FLAT = re.sub(r"\s+", " ", TEXT)  # a sentence is found however its lines are br
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", TEXT, re.M | re.S)
 
 BYTE = 4  # characters of a drawing
-WIDTHS = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "i8 in V1, i16 in V2": 1, "8 or 20 bytes": 8}
+WIDTHS = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "i8 in V1, i16 in V2": 1, "8 or 20 bytes": 8, "8 bytes": 8}
 
 
 # ---------------------------------------------------------------------------------------------- drawings and tables
@@ -135,6 +135,34 @@ def test_checkpoint():
     assert names[-1] == f"zeros up to byte {native.RC_CHECKPOINT_BYTES}"
 
 
+NOTE = "rocketc's note in the checkpoint"
+
+
+def test_note_in_the_checkpoint(open_store, tmp_path):
+    """It stands where the page says, and says what the page says, of a store that begins in the middle."""
+    store = open_store(mapped_file_size_commit_log=8 << 10, mapped_file_size_consume_queue=200)
+    puts = [store.put(f"T{n % 3}", bytes(500), queue_id=n % 2) for n in range(100)]
+    store.wait_dispatched()
+    begin = store.clean(expired_ms=-1).min_phy_offset
+    store.close()
+    at = native.RC_CHECKPOINT_BYTES - 48
+    assert f"the note begins at byte {at} of the file" in FLAT
+    note = (tmp_path / "checkpoint").read_bytes()[at:]
+    assert [(cell.at, cell.width) for cell in fixed(NOTE)] == [(n, 8) for n in range(0, 48, 8)]
+    told = {cell.name: note[cell.at : cell.at + 8] for cell in fixed(NOTE)}
+    assert told.pop("mark") == b"rcqueues"
+    files = {queue: sorted(path.iterdir()) for queue in ("T0/0", "T0/1", "T1/0", "T1/1", "T2/0", "T2/1")
+             for path in [tmp_path / "consumequeue" / queue]}  # fmt: skip
+    assert {name: int.from_bytes(data, "big") for name, data in told.items()} == {
+        "logBegin": begin,
+        "logEnd": puts[-1].end,
+        "queues": len(files),
+        "queueBegins": sum(int(names[0].name) // 20 for names in files.values()),
+        "queueEnds": len(puts),
+    }
+    assert int.from_bytes(told["queueBegins"], "big") > 0
+
+
 COUNTED = bytes(range(1, 250))  # every field has another number
 
 DECODED = {
@@ -155,7 +183,7 @@ def test_units_are_where_the_oracle_reads_them(name):
 
 def test_tables_agree_with_the_drawings():
     names = ["A message record", "3. Consume queues", "Extension files", "Queues of batches"]
-    names += ["4. Index files", "4. Index files 2", "checkpoint"]
+    names += ["4. Index files", "4. Index files 2", "checkpoint", NOTE]
     for name, table in zip(names, tables(), strict=True):
         rows = [Cell(field, int(at) if at else None, WIDTHS[type] if type else None) for at, field, type in table]
         assert rows == [cell for cell in drawings()[name] if " " not in cell.name], name

@@ -1,6 +1,8 @@
 """Queues and index of a store that was closed are taken as they are by the other side: neither builds anything anew,
 and after any number of turns the files are those that one writer would have made."""
 
+import shutil
+
 import oracle
 import pytest
 from derived import files_of, from_log, same_files, without_names
@@ -98,3 +100,44 @@ def test_extension_files(peer, tmp_path):
         assert (state(turns.root), files_of(turns.root, "consumequeue_ext")) == before
         turns.both_answer(peer, n)
     assert len(list((turns.root / "consumequeue_ext").rglob("0*0"))) > 3
+
+
+NOTE = slice(4048, 4096)  # of the checkpoint: what rocketc notes of the queues when it closes a store
+
+
+@pytest.mark.parametrize("note", ["kept", "zeroed"])
+@pytest.mark.parametrize("log", ["small", "large"])
+def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
+    """RocketMQ keeps it; so it may speak of fewer queues and of a shorter log than there are. No opening needs it."""
+    if log == "large":
+        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    turns = Turns(tmp_path / "store")
+    checkpoint = turns.root / "checkpoint"
+    turns.rocketc_puts(puts(1, 100))
+    for turn, count in enumerate((0, 100, 0)):
+        noted = checkpoint.read_bytes()[NOTE]
+        assert noted[:8] == b"rcqueues"
+        turns.rocketmq_puts(peer, puts(turn + 2, count) if count else [])
+        assert checkpoint.read_bytes()[NOTE] == noted
+        if note == "zeroed":
+            checkpoint.write_bytes(checkpoint.read_bytes()[: NOTE.start] + bytes(48))
+        before = state(turns.root)
+        ours.open_store(turns.root, turns.settings).close()
+        assert state(turns.root) == before
+        assert checkpoint.read_bytes()[NOTE][:8] == b"rcqueues"
+        same_as_from_log(turns)
+    turns.both_answer(peer)
+    assert caplog.text == "", "nothing had to be mended"
+
+
+def test_our_note_misses_a_queue_after_a_turn_of_rocketmq(peer, tmp_path, monkeypatch, caplog):
+    """One that has no record in what is dispatched again."""
+    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    turns = Turns(tmp_path / "store")
+    turns.rocketc_puts([of_size(200, topic="early"), *puts(1, 300)])
+    turns.rocketmq_puts(peer, puts(2, 10))
+    shutil.rmtree(turns.root / "consumequeue/early")
+    ours.open_store(turns.root, turns.settings).close()
+    assert "consume queues are gone" in caplog.text
+    same_as_from_log(turns)
+    turns.both_answer(peer)
