@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -30,7 +31,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class KeptTable:
+class KeptTable(ABC):
     """A file of config/. Any thread may use it at any time; whoever only looks never waits for the disk.
 
     path   the file. Missing: the table is empty, and the file is made when something is kept
@@ -106,9 +107,9 @@ class KeptTable:
         stamp = "timestatmp" if "timestatmp" in version else "timestamp"  # so RocketMQ 4.0 spells it
         self._data["dataVersion"] = {**version, "counter": counter + 1, stamp: self._clock()}
 
+    @abstractmethod
     def _to_write(self) -> dict[str, Any]:
         """The file's object as it is now; nobody changes it after that. The caller has the lock."""
-        raise NotImplementedError
 
     def persist(self) -> bool:
         """Write what changed to the disk, durably; False: there was nothing.
