@@ -335,6 +335,7 @@ def test_a_reader_sees_whole_records_only(open_store):
     def put():
         while not stop.is_set():
             store.put("t", bytes(range(256)) * 4)
+            time.sleep(0.0001)  # else a slow reader never sees the end
 
     threads = [threading.Thread(target=put) for _ in range(2)]
     for thread in threads:
