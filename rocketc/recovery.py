@@ -112,7 +112,7 @@ def recover(
         offsets = QueueOffsets(stripes)
         reached = queues.end_before(believed, offsets)
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
-        run = Pass(offsets, _ALWAYS if clean else checkpoint.physic_msg_timestamp)
+        run = Pass(offsets, _ALWAYS if clean else checkpoint.physic_msg_timestamp, believed)
         found.damage = []
         end = files[0].base or 0 if files else 0
         for i, file in enumerate(files):

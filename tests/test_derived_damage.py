@@ -174,6 +174,19 @@ def test_a_queue_that_is_ahead_of_the_log(made, root, end):
 
 
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("shift", [200, 20_000, 1 << 60])
+def test_files_of_a_queue_have_other_numbers(made, root, end, shift):
+    """The log tells how many messages a queue had, not the names of its files."""
+    for topic, queue_id in QUEUES:
+        folder = f"consumequeue/{topic}/{queue_id}/"
+        files = {name: data for name, data in made[end].items() if not name.startswith(folder)}
+        for name in set(made[end]) - set(files):
+            files[f"{folder}{int(name[-20:]) + shift - shift % 200:020}"] = made[end][name]
+        remains.lay(files, root)
+        assert_mended(root, (topic, queue_id, shift), told=True if end == "closed" else None)
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_files_change_places(made, root, end):
     names = derived_files(made[end])
     chance = random.Random(7)

@@ -10,6 +10,7 @@ ctypedef struct QueueSlot:
     int32_t queue_id
     int32_t topic_len
     int64_t next_offset     # guarded by the stripe's lock
+    bint met                # at an opening: the log has a record of it that tells the offset
     uint8_t topic[1]        # topic_len bytes
 
 ctypedef struct Stripe:

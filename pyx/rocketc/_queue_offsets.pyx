@@ -83,6 +83,7 @@ cdef class QueueOffsets:
         slot.queue_id = queue_id
         slot.topic_len = topic_len
         slot.next_offset = 0
+        slot.met = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
         s.buckets[h & s.mask] = slot

@@ -12,6 +12,7 @@ cdef class Pass:
     cdef readonly:
         QueueOffsets offsets
         long long durable
+        long long believed
         long long records
         long long end               # behind the last record; -1: there was none
         long long durable_end       # behind the last record that is known to be on the disk; -1: there was none
@@ -20,4 +21,4 @@ cdef class Pass:
         long long timestamp         # ms, of the last record; 0
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil
-    cdef int _raise(self, const Record* r, int64_t next_offset) noexcept nogil
+    cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil

@@ -1,6 +1,6 @@
 # cython: language_level=3
 """One pass over the records of a log file at its opening: where they end, and which queue offsets they take."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcmp, memset
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
@@ -29,10 +29,13 @@ cdef class Pass:
     offsets  the queues' next offsets are raised to what the records say
     durable  ms: records with a store timestamp before it are known to be on the disk; those of the same millisecond
              may have come later
+    believed  `offsets` says what consume queues tell of records before this physical offset; the first record of a
+              queue from there on knows better, if it has a lower offset
     """
-    def __cinit__(self, QueueOffsets offsets not None, int64_t durable):
+    def __cinit__(self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX):
         self.offsets = offsets
         self.durable = durable
+        self.believed = believed
         self.end = self.durable_end = self.torn = self.torn_end = -1
         memset(self._recent, 0, sizeof(self._recent))
 
@@ -74,9 +77,13 @@ cdef class Pass:
             return 0
         if r.sys_flag & RC_FLAG_INNER_BATCH:
             next_offset = r.queue_offset + max(number(r, b"INNER_NUM", 9), 1)
-        return self._raise(r, next_offset)
+        return self._raise(r, next_offset, start >= self.believed)
 
-    cdef int _raise(self, const Record* r, int64_t next_offset) noexcept nogil:
+    cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil:
+        """Let a record's queue go on at next_offset at least.
+
+        tells  nothing of the queue that is behind the record is in `offsets` yet
+        """
         cdef int32_t queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
         cdef int at = (queue_id + r.topic_len) & (RECENT - 1)
         cdef QueueSlot* slot = self._recent[at]
@@ -90,6 +97,9 @@ cdef class Pass:
                 return -1
             pthread_mutex_unlock(&stripe.mutex)
             self._recent[at] = slot
+        if tells and not slot.met:
+            slot.met = True
+            slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # it was damage that said more
         if slot.next_offset < next_offset:
             slot.next_offset = next_offset
         return 0
