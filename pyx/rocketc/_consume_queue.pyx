@@ -26,6 +26,7 @@ from rocketc._append_file cimport (
     file_room,
 )
 from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
+from rocketc._bytes cimport rc_trim_zeros
 from rocketc._consume_queue_ext cimport (
     ExtUnit,
     ext_begin,
@@ -492,27 +493,42 @@ cdef void cq_free(ConsumeQueue* q) noexcept nogil:
     free(q)
 
 
+cdef int trimmed(ConsumeQueue* q, int64_t* end) noexcept nogil:
+    """The position behind the last byte of the last file that is not zero; RC_OK, an errno, or RC_FILE_CUT."""
+    cdef rc_guard guard
+    cdef FileState* f = queue_last(&q.files)
+    cdef int64_t data = file_data_end(f)
+    cdef int rc
+    if data < 0:
+        return <int>-data
+    rc = queue_hold(&q.files, f.start, &f)
+    if rc != RC_OK:
+        return rc
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    end[0] = <int64_t>rc_trim_zeros(f.base, <size_t>min(data, q.files.file_size))
+    guard_leave(&guard)
+    rc = RC_OK if f.cut == 0 else RC_FILE_CUT
+    file_release(f)
+    return rc
+
+
 cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
     """Find how many units the files hold that were just loaded; RC_OK or an errno."""
     cdef Unit u
     cdef FileState* f = queue_last(&q.files)
-    cdef int64_t end, units
+    cdef int64_t end = 0
     cdef int rc = RC_OK, got = 0
     if f == NULL:
         return RC_OK
-    end = file_data_end(f)
-    if end < 0:
-        return <int>-end
-    units = (f.start + min(end + q.unit_bytes - 1, q.files.file_size)) // q.unit_bytes
-    q.units = units
-    while q.units > f.start // q.unit_bytes:
+    rc = trimmed(q, &end)
+    if rc != RC_OK:
+        return rc
+    q.units = q.loaded = f.start // q.unit_bytes + (end + q.unit_bytes - 1) // q.unit_bytes
+    while q.units > f.start // q.unit_bytes:    # the last ones may say something, and mean no record
         rc = cq_read(q, q.units - 1, 1, &u, &got)
-        if q.loaded == 0 and (u.tags_code != 0 or (q.unit_bytes != RC_CQ_UNIT_BYTES and u.queue_offset != 0)):
-            q.loaded = q.units              # it says something, if no record is meant
-        if rc != RC_OK or u.size != 0 or u.phy_offset != 0:
+        if rc != RC_OK or got == 0 or u.size != 0 or u.phy_offset != 0:
             break
         q.units -= 1
-    q.loaded = max(q.loaded, q.units)
     q.min_unit = q.files.files[0].start // q.unit_bytes
     if rc == RC_OK:
         rc = last_of(q, q.units, &u)
@@ -524,8 +540,24 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
 cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
     """Let the extension begin again at what it has of unit number `units`."""
     cdef Unit u
+    cdef ExtUnit extended
     cdef int64_t following, last = 0, first = q.files.files[0].start // q.unit_bytes
-    cdef int rc, got = 0
+    cdef int rc = last_of(q, q.units, &u), got = 0
+    if rc == RC_OK and is_ext_address(u.tags_code):
+        rc = ext_get(q.ext, u.tags_code, &extended, NULL, 0)
+        if rc == RC_END:
+            q.ext.repaired += 1         # its last file is gone: it is made again, and the queue stays as it is
+            rc = RC_OK
+    if rc != RC_OK:
+        return rc
+    if units == 0:
+        # Nothing was ever before it, so the extension begins with its first file.
+        if q.ext.files.count > 0 and q.ext.files.files[0].start > 0:
+            q.ext.repaired += 1
+            rc = ext_clear(q.ext)
+            if rc != RC_OK:
+                return rc
+        return ext_begin(q.ext, 0, 0)
     rc = cq_read(q, units, 1, &u, &got)
     following = u.tags_code if rc == RC_OK and got == 1 else 0
     while rc == RC_OK and units > first and not is_ext_address(last):

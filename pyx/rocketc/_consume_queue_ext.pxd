@@ -16,8 +16,8 @@ ctypedef struct ExtQueue:
     FileState* last         # the file that is written to, or NULL
     char* folder
     int64_t end             # offset behind the last unit, the ends of files counted
-    int64_t loaded          # end of what the files held when it went back; 0 otherwise
-    int64_t repaired        # units that were not what was put once more
+    int64_t loaded          # end of what the files held when they were loaded, or it went back; 0 once that is compared
+    int64_t repaired        # units that were not what was put once more, and places behind units that were not empty
     int64_t window          # bytes of the next room
 
 

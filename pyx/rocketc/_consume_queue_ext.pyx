@@ -28,7 +28,7 @@ from rocketc._append_file cimport (
     file_room,
 )
 from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
-from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_zero_prefix
+from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_trim_zeros, rc_zero_prefix
 from rocketc._guard cimport enter_writing, install
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport (
@@ -191,11 +191,15 @@ cdef int find_end(ExtQueue* x) noexcept nogil:
     """Walk the units of the last file to the first that is none."""
     cdef rc_guard guard
     cdef FileState* f = queue_last(&x.files)
-    cdef int64_t pos = 0, size
+    cdef int64_t pos = 0, data = 0, size
     cdef int rc
     if f == NULL:
         rc_store_i64(&x.end, 0)
         return RC_OK
+    if x.files.kind != FILE_READ:
+        data = file_data_end(f)
+        if data < 0:
+            return <int>-data
     rc = queue_hold(&x.files, f.start, &f)
     if rc != RC_OK:
         return rc
@@ -207,9 +211,12 @@ cdef int find_end(ExtQueue* x) noexcept nogil:
         pos += size
     if pos + 2 <= <int64_t>f.size and rc_get_i16(f.base + pos + RC_EXT_SIZE_AT) == RC_EXT_END_SIZE:
         pos = <int64_t>f.size
+    data = <int64_t>rc_trim_zeros(f.base, <size_t>min(data, <int64_t>f.size))
     guard_leave(&guard)
     if f.cut != 0:
         rc = RC_FILE_CUT
+    if x.files.kind != FILE_READ:
+        x.loaded = f.start + max(pos, data)     # what is behind the units is damage
     f.wrote = pos
     f.flushed = 0
     x.files.flushed = f.start
@@ -302,7 +309,7 @@ cdef int ext_put(
         rc_put_i16(head, RC_EXT_END_SIZE)
         rc = write(x, at, head, 2, NULL, 0)
         if rc == RC_OK:
-            rc = clear_from(x.last, at + 2)
+            rc = clear_from(x, x.last, at + 2)
         if rc != RC_OK:
             return rc
         x.last.wrote = x.files.file_size
@@ -330,7 +337,7 @@ cdef int write(
     cdef int64_t stop = at + <int64_t>(n + bit_map_size)
     cdef bint same
     cdef int rc
-    if f.start + stop <= x.loaded:
+    if f.start + at < x.loaded:
         enter_writing(&guard, f.base, f.size, &f.cut)
         same = memcmp(p, head, n) == 0 and (bit_map_size == 0 or memcmp(p + n, bit_map, bit_map_size) == 0)
         guard_leave(&guard)
@@ -386,14 +393,15 @@ cdef int ext_finish(ExtQueue* x) noexcept nogil:
     cdef int rc = RC_OK
     x.loaded = 0
     if x.end < loaded:
+        x.repaired += 1
         return cut_at(x, x.end)
     if x.files.count > 0 and queue_hold(&x.files, x.end, &f) == RC_OK:
-        rc = clear_from(f, x.end - f.start)
+        rc = clear_from(x, f, x.end - f.start)
         file_release(f)
     return rc
 
 
-cdef int clear_from(FileState* f, int64_t pos) noexcept nogil:
+cdef int clear_from(ExtQueue* x, FileState* f, int64_t pos) noexcept nogil:
     """Let nothing but zeros stand from a position to the end of a file that is mapped; it is not changed if they do."""
     cdef rc_guard guard
     cdef int64_t end = file_data_end(f)
@@ -407,7 +415,10 @@ cdef int clear_from(FileState* f, int64_t pos) noexcept nogil:
     guard_leave(&guard)
     if f.cut != 0:
         return RC_FILE_CUT
-    return RC_OK if clean else file_clear(f, pos)
+    if clean:
+        return RC_OK
+    x.repaired += 1
+    return file_clear(f, pos)
 
 
 cdef int cut_at(ExtQueue* x, int64_t offset) noexcept nogil:

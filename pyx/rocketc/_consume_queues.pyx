@@ -265,6 +265,19 @@ cdef class ConsumeQueues:
             self._find_sizes(found)
         for topic, queue_id, batch, folder in found:
             self._load_queue(topic, queue_id, batch, folder)
+        if self._extends:
+            self._drop_lost_extensions({(topic, str(queue_id)) for topic, queue_id, batch, _ in found if not batch})
+
+    def _drop_lost_extensions(self, set queues):
+        """Delete the extensions of queues that are gone: their units are of no use to those that come instead."""
+        above = os.fsdecode(self._ext_folder)
+        for topic in _folders(above):
+            for queue_id in _folders(os.path.join(above, topic)):
+                folder = os.path.join(above, topic, queue_id)
+                files = _files(folder)
+                if files and (os.fsencode(topic), queue_id) not in queues:
+                    self.amiss.append(f"{folder}: the queue that it extends is gone; so are its {len(files)} files now")
+                    _unlink(files)
 
     def _find_sizes(self, list found):
         """Take the size that most files have, if the one that was set is not among them."""
@@ -336,9 +349,7 @@ cdef class ConsumeQueues:
         if amiss and self._extends:
             self.amiss.append(f"{folder}: {amiss} files are no extension with these settings; it is made anew")
             check_file(ext_clear(q.ext), folder)
-            for _, path, _ in _files(folder):
-                with naming(path):
-                    os.unlink(path)
+            _unlink(_files(folder))
         return 0
 
     def end_before(self, int64_t phy_offset, QueueOffsets offsets=None):
@@ -606,3 +617,10 @@ def _files(str folder, list odd=None):
     except FileNotFoundError:
         pass
     return sorted(found)
+
+
+def _unlink(list files):
+    """Delete what _files() found."""
+    for _, path, _ in files:
+        with naming(path):
+            os.unlink(path)
