@@ -20,15 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rocketc import _checkpoint
-from rocketc._commit_log import CommitLog
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._dispatch import Dispatcher
 from rocketc._filter import Filter
 from rocketc._key_index import KeyIndex
-from rocketc._locks import SpinLock
 from rocketc._mapped_file import MappedFile
-from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc._queue_offsets import QueueOffsets
 from rocketc._walk import Walker
 from rocketc.config import StoreConfig
 from rocketc.derived_files import QUEUE_FOLDERS, files_below
@@ -169,8 +165,7 @@ class _Run:
         if only == "index" or (only is None and config.message_index_enable):
             index = KeyIndex(os.path.join(work, "index"), config.max_hash_slot_num, config.max_index_num)
             index.load()
-        log = MappedFileQueue([root], config.mapped_file_size_commit_log, only_read=True)  # nobody reads through it
-        self._dispatcher = Dispatcher(CommitLog(log, QueueOffsets(), SpinLock(), config), queues, index, config)
+        self._dispatcher = Dispatcher(queues, index, config)
 
     def read(self, files: Sequence[LogFile], tell: Callable[[int], None] | None) -> None:
         """Dispatch all of the log, and make durable what comes of it."""

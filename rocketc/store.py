@@ -10,13 +10,13 @@ from typing import Any
 from rocketc import _checkpoint
 from rocketc._commit_log import CommitLog
 from rocketc._consume_queues import ConsumeQueues
-from rocketc._dispatch import Dispatcher
 from rocketc._index_file import IndexFile
 from rocketc._key_index import KeyIndex
 from rocketc._locks import LOCKS, AdaptiveLock
 from rocketc._lookups import Lookups
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._reads import QueueReader
+from rocketc._reput import ReputService
 from rocketc._store import MessageStore
 from rocketc.caretaker import Caretaker
 from rocketc.catch_up import CaughtUp, catch_up, lost_queues, note_queues
@@ -112,7 +112,7 @@ class StoreRoot:
         self.caught_up: CaughtUp | None = None
 
     @classmethod
-    def open(cls, root: str, config: StoreConfig) -> tuple[Dispatcher, StoreRoot]:
+    def open(cls, root: str, config: StoreConfig) -> tuple[ReputService, StoreRoot]:
         """Take the lock, recover the log, bring the queues and the index up to it, start the threads."""
         self = cls(root)
         try:
@@ -121,7 +121,7 @@ class StoreRoot:
             self._release()
             raise
 
-    def _start(self, config: StoreConfig) -> Dispatcher:
+    def _start(self, config: StoreConfig) -> ReputService:
         queue = MappedFileQueue(
             config.commit_log_paths(self._root), config.mapped_file_size_commit_log, config.read_only_paths
         )
@@ -163,7 +163,7 @@ class StoreRoot:
         amiss += lost_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
-        dispatcher = Dispatcher(log, queues, index, config)
+        dispatcher = ReputService(queues, index, config, log)
         files = list(resolve(queue.files)[0].files) if queue.files else []
         self.caught_up = catch_up(dispatcher, files, self.recovery.end, clean=clean, checkpoint=checkpoint, amiss=amiss)
         queues.raise_offsets(offsets)

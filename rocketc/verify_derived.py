@@ -14,16 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketc import _checkpoint
-from rocketc._commit_log import CommitLog
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._derived_audit import DerivedAudit
 from rocketc._filter import Filter
 from rocketc._index_file import IndexFile
 from rocketc._key_index import KeyIndex
-from rocketc._locks import SpinLock
 from rocketc._mapped_file import MappedFile
-from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc._queue_offsets import QueueOffsets
 from rocketc._walk import Walker
 from rocketc.config import StoreConfig
 from rocketc.derived_files import QUEUE_FOLDERS, files_below
@@ -164,8 +160,7 @@ def _compare(
         index = KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num, read_only=True)
         report.amiss += index.load()
         report.amiss += index.check()
-    log = MappedFileQueue([os.path.join(root, "commitlog")], config.mapped_file_size_commit_log, only_read=True)
-    audit = DerivedAudit(CommitLog(log, QueueOffsets(), SpinLock(), config), queues, index, config)
+    audit = DerivedAudit(queues, index, config)
     start, stop = files[0].base or 0, (files[-1].base or 0) + max(files[-1].limit, files[-1].size)
     audit.begin(start, stop, queues=has_queues, index=has_index)
     done = 0

@@ -23,7 +23,7 @@ FLOORS = """
     8   _consume_queue _flusher _index_row _reader _tally
     9   _commit_log _consume_queues _key_index paths arrow
     10  caretaker _dispatch _reads _times scan recovery _bodies _put_result
-    11  catch_up _derived_audit _lookups _puts export salvage tally
+    11  catch_up _derived_audit _lookups _puts _reput export salvage tally
     12  _gets verify_derived
     13  _store verify
     14  futures positions

@@ -1,6 +1,9 @@
 """What RocketMQ's own unit tests assert of queues, index, reads and dispatch, asserted of rocketc: section 12 of the
 specification, under the names that RocketMQ's tests have."""
 
+import contextlib
+import time
+
 import oracle
 import pytest
 from derived import PRE_BLANK, UNIT, ext_files, files_of, same_files, without_names
@@ -82,6 +85,31 @@ def test_light_queues_exist_after_dispatch(open_store):
     for name in ("%LMQ%123", "%LMQ%456", "T"):
         assert (store.min_offset(name), store.max_offset(name)) == (0, 3)
         assert bodies(store.get(name)) == [b"0", b"1", b"2"]
+
+
+def test_a_light_queue_that_cannot_be_made_gets_its_message_later(open_store, tmp_path):
+    """A record is dispatched once all its queues have it, and none has it twice."""
+    store = open_store(**SMALL, enable_lmq=True, enable_multi_dispatch=True)
+    store.put("T", b"0")
+    assert store.wait_dispatched(3)
+    (tmp_path / "consumequeue" / "%LMQ%b").write_bytes(b"in the way")
+    where = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,%LMQ%c", "INNER_MULTI_QUEUE_OFFSET": "0,0,0"}
+    store.put("T", b"1", properties=where, keys="k")
+    with pytest.raises(rocketc.StoreIOError, match="LMQ%b"):
+        store.wait_dispatched(3)
+    (tmp_path / "consumequeue" / "%LMQ%b").unlink()
+    store.put("T", b"2")
+    for _ in range(20):  # it tries again twice a second
+        with contextlib.suppress(rocketc.StoreIOError):
+            assert store.wait_dispatched(3)
+            break
+        time.sleep(0.1)
+    assert [bodies(store.get(name)) for name in ("%LMQ%a", "%LMQ%b", "%LMQ%c")] == [[b"1"]] * 3
+    assert bodies(store.get("T")) == [b"0", b"1", b"2"]
+    assert bodies(store.query("T", "k")) == [b"1"]
+    store.close()
+    (index,) = files_of(tmp_path, "index").values()
+    assert int.from_bytes(index[36:40], "big") == 2, "one key, and the unit that nobody uses"
 
 
 def test_every_unit_points_to_its_extension(open_store, tmp_path):

@@ -1,5 +1,6 @@
 """One consume queue: which records a topic and queue id has, in the order of their queue offsets."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from rocketc._append_file cimport FileState
 from rocketc._consume_queue_ext cimport ExtQueue
@@ -32,6 +33,16 @@ ctypedef struct ConsumeQueue:
     int32_t unit_bytes      # 20, or 46 in a batch queue
     int32_t topic_len
     uint8_t topic[1]        # topic_len bytes
+
+
+cdef inline bint is_named(
+    const ConsumeQueue* q, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,
+) noexcept nogil:
+    """Whether a queue is the one of a topic and queue id; h: their cq_hash()."""
+    return (
+        q.hash == h and q.queue_id == queue_id and q.topic_len == topic_len
+        and memcmp(q.topic, topic, <size_t>topic_len) == 0
+    )
 
 
 cdef ConsumeQueue* cq_new(

@@ -14,6 +14,7 @@ cdef class ConsumeQueues:
         uint32_t _mask
         int _count
         int _room
+        ConsumeQueue* _unmade   # those whose folders could not be made; the dispatcher's
         bint _ready
         bytes _folder           # of simple queues,
         bytes _batch_folder     # of batch queues,

@@ -11,7 +11,6 @@ from collections import Counter
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp
 
 from rocketc._append_file cimport FILE_READ, FILE_SPARSE, file_shutdown
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
@@ -24,7 +23,6 @@ from rocketc._consume_queue cimport (
     cq_finish,
     cq_flush,
     cq_free,
-    cq_hash,
     cq_measure,
     cq_min_offset,
     cq_new,
@@ -32,6 +30,7 @@ from rocketc._consume_queue cimport (
     cq_tags_code,
     drop_files,
     is_fit,
+    is_named,
     is_valid,
     last_of,
     make_folders,
@@ -42,7 +41,8 @@ from rocketc._filter cimport KEEP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_unmap
-from rocketc._queue_offsets cimport QueueOffsets
+from rocketc._queue_offsets cimport QueueOffsets, cq_hash
+from rocketc._queue_units cimport is_light
 from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_OK, RC_UNFIT_TOPIC, check, check_file
 
@@ -96,7 +96,13 @@ cdef class ConsumeQueues:
             raise MemoryError
 
     def __dealloc__(self):
+        cdef ConsumeQueue* q = self._unmade
+        cdef ConsumeQueue* following
         cdef int i
+        while q != NULL:
+            following = q.next
+            cq_free(q)
+            q = following
         for i in range(self._count):
             cq_free(self._all[i])
         free(self._all)
@@ -109,10 +115,7 @@ cdef class ConsumeQueues:
     cdef ConsumeQueue* _known(self, const uint8_t* topic, int32_t n, int32_t queue_id, uint32_t h) noexcept nogil:
         cdef ConsumeQueue* q = self._buckets[h & self._mask]
         while q != NULL:
-            if (
-                q.hash == h and q.queue_id == queue_id and q.topic_len == n and q.dead == 0
-                and memcmp(q.topic, topic, <size_t>n) == 0
-            ):
+            if is_named(q, topic, n, queue_id, h) and q.dead == 0:
                 return q
             q = q.next
         return NULL
@@ -145,6 +148,7 @@ cdef class ConsumeQueues:
         """Find a queue, or make an empty one: RC_OK, RC_UNFIT_TOPIC, or an errno. The dispatcher only.
 
         batch  the record is an inner batch; a topic's first record decides unless its type is known
+        queue  is set, too, if it is the folder that can't be made: the path is in it
         """
         cdef ConsumeQueue* q = self.find(topic, topic_len, queue_id)
         cdef int rc
@@ -154,17 +158,22 @@ cdef class ConsumeQueues:
             pthread_mutex_lock(&self._mutex)
             batch = batch or self._batch_topics.get(topic, topic_len) == KEEP
             pthread_mutex_unlock(&self._mutex)
-            q = self._new(topic, topic_len, queue_id, batch)
-            if q == NULL:
-                return ENOMEM
+            q = self._unmade
+            if q == NULL or not is_named(q, topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id)):
+                q = self._new(topic, topic_len, queue_id, batch)
+                if q == NULL:
+                    return ENOMEM
+                q.next = self._unmade
+                self._unmade = q
+            queue[0] = q
             rc = make_folders(q)
             if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
                 q.ext = self._new_ext(topic, topic_len, queue_id)
                 q.extends = True
                 rc = RC_OK if q.ext != NULL else ENOMEM
             if rc != RC_OK:
-                cq_free(q)
                 return rc
+            self._unmade = q.next
             if not self._add(q):
                 cq_free(q)
                 return ENOMEM
@@ -579,11 +588,6 @@ cdef class ConsumeQueues:
             return None
         check_file(cq_min_offset(q, &low), _name(q))
         return low, rc_load_i64(&q.max_offset)
-
-
-cdef bint is_light(const uint8_t* topic, int32_t n) noexcept nogil:
-    """Whether it is the name of a light queue: those have no extension."""
-    return n > 5 and memcmp(topic, b"%LMQ%", 5) == 0
 
 
 cdef str _name(ConsumeQueue* q):

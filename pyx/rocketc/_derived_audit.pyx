@@ -7,13 +7,15 @@ which it was compared, and so has the index. What is wrong is kept as runs of nu
 import os
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memset
 
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_hash, cq_read, cq_tags_code, is_blank, is_fit
+from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_read, cq_tags_code, is_blank, is_fit, is_named
 from rocketc._dispatch cimport BELLS, Dispatcher, Row
 from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_map, time_diff
 from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
+from rocketc._queue_offsets cimport cq_hash
+from rocketc._queue_units cimport is_schedule_topic
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC, check_file
 
 cdef enum:
@@ -39,8 +41,6 @@ WHAT = (
     "lacks", "elsewhere", "bad_size", "bad_tags_code", "no_record", "no_queue", "key_lacks", "key_no_record",
     "key_bad_time",
 )
-
-cdef char* SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
 ctypedef struct Finding:
     int what
@@ -99,10 +99,7 @@ cdef class DerivedAudit(Dispatcher):
         cdef ConsumeQueue* q = self.recent[h % BELLS]
         cdef int64_t phy = self.rows[self.row_count].unit.phy_offset
         rc[0] = RC_OK
-        if (
-            q != NULL and q.hash == h and q.queue_id == queue_id and q.topic_len == topic_len
-            and memcmp(q.topic, topic, <size_t>topic_len) == 0
-        ):
+        if q != NULL and is_named(q, topic, topic_len, queue_id, h):
             return q
         q = self.queues.find(topic, topic_len, queue_id)
         if q != NULL:
@@ -372,4 +369,4 @@ cdef class DerivedAudit(Dispatcher):
 
 cdef bint is_schedule(const ConsumeQueue* q) noexcept nogil:
     """Its codes are times, which follow from a setting of the broker."""
-    return q.topic_len == 19 and memcmp(q.topic, SCHEDULE_TOPIC, 19) == 0
+    return is_schedule_topic(q.topic, q.topic_len)

@@ -1,14 +1,14 @@
 """Getting: the side of a store that hands messages out."""
 from libc.stdint cimport int64_t
 
-from rocketc._dispatch cimport Dispatcher
 from rocketc._lookups cimport Lookups
 from rocketc._puts cimport Putting
 from rocketc._reads cimport QueueReader
+from rocketc._reput cimport ReputService
 
 cdef class Getting(Putting):
     cdef:
-        Dispatcher dispatcher   # None if read-only
+        ReputService dispatcher   # None if read-only
         QueueReader reader
         Lookups lookups
         object _followers       # of follow(), made when it is called first

@@ -1,5 +1,6 @@
 """Units of consume queue files as the files have them: of simple queues, and of batch queues."""
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
 
 from rocketc._bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc._layout cimport (
@@ -26,6 +27,16 @@ ctypedef struct Unit:
     int64_t store_timestamp  # ms; only batch queues keep it, 0 in others
     int32_t size            # bytes of the record
     int32_t count           # messages: 1, or those of the inner batch
+
+
+cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nogil:
+    """Whether units of a topic hold the time when they are due in place of a hash of tags. Source: store.md 2.9."""
+    return n == 19 and memcmp(topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+
+
+cdef inline bint is_light(const uint8_t* topic, int64_t n) noexcept nogil:
+    """Whether a topic is a light queue, which messages of others name (INNER_MULTI_DISPATCH); it has no extension."""
+    return n > 5 and memcmp(topic, b"%LMQ%", 5) == 0
 
 
 cdef inline void encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:

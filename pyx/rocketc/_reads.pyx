@@ -14,7 +14,6 @@ from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
 
 from rocketc._answers cimport (
     HOW_BROKER,
@@ -54,6 +53,7 @@ from rocketc._consume_queue cimport (
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport MappedFileQueue
+from rocketc._queue_units cimport is_light, is_schedule_topic
 from rocketc._record cimport Record, parse_record
 from rocketc._status cimport (
     RC_BAD_BODY_CRC,
@@ -90,7 +90,6 @@ cdef enum:
 cdef int64_t TRANSFER_BYTES = 128 << 20             # of one get()
 cdef int64_t LEAST_TRANSFER_BYTES = 100             # that a broker lets a client ask for
 cdef int64_t MEMORY_UNKNOWN = <int64_t>24 << 30
-cdef const char* SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 cdef tuple STATUS = tuple(GetStatus)
 
 
@@ -228,7 +227,7 @@ cdef class QueueReader:
             n = len(name)
         a.of.topic_len = <int32_t>min(n, INT32_MAX)
         a.how = how
-        a.of.lmq = n > 5 and memcmp(a.of.topic, b"%LMQ%", 5) == 0
+        a.of.lmq = is_light(a.of.topic, n)
         c.log = &self.log.q
         c.file = NULL
         c.guarded = False
@@ -335,7 +334,7 @@ cdef class QueueReader:
         cdef bint text = tags is not None and not a.how & HOW_LOOSE
         cdef bint code = tags is not None and not (text and (
             q.unit_bytes == RC_BCQ_UNIT_BYTES           # the tags are those of the messages in the batch
-            or (a.of.topic_len == 19 and memcmp(a.of.topic, SCHEDULE_TOPIC, 19) == 0)    # units have times there
+            or is_schedule_topic(a.of.topic, a.of.topic_len)    # units have times there
         ))
         cdef int files = 1, i, got = 0, rc = cq_unit_of(q, a.offset, &unit)
         a.status = NO_MATCHED_MESSAGE

@@ -10,13 +10,13 @@ from libc.stdint cimport INT64_MAX, int64_t
 from posix.unistd cimport usleep
 
 from rocketc._atomic cimport rc_load_i64
-from rocketc._dispatch cimport Dispatcher
 from rocketc._draft cimport Drafter
 from rocketc._flusher cimport flusher_flush
 from rocketc._gets cimport Getting
 from rocketc._lookups cimport Lookups
 from rocketc._put_result cimport failure
 from rocketc._reads cimport QueueReader
+from rocketc._reput cimport ReputService
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_OK
 
@@ -49,7 +49,7 @@ cdef class MessageStore(Getting):
 
     @staticmethod
     def _make(
-        str path, config, root, QueueReader reader not None, Lookups lookups not None, Dispatcher dispatcher, waiters,
+        str path, config, root, QueueReader reader not None, Lookups lookups not None, ReputService dispatcher, waiters,
         caretaker=None,
     ):
         """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits."""

@@ -193,7 +193,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(size=st.integers(0, FILE_SIZE))
     def die_while_a_file_is_made(self, size: int) -> None:
         files = remains.take(self.root)
-        end = max((base + len(data) for base, data in remains.log(files)), default=0)
+        end = max((base + len(data) for base, data in remains.log(files)), default=self.store.min_phy_offset)
         for name in [name for name in files if name.startswith("commitlog/") and int(name[-20:]) >= end]:
             del files[name]
         files[f"commitlog/{end:020d}"] = bytes(size)
