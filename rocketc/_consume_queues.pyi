@@ -4,6 +4,8 @@ from rocketc._queue_offsets import QueueOffsets
 
 class ConsumeQueues:
     amiss: list[str]
+    @property
+    def in_doubt(self) -> bool: ...
     def __new__(
         cls,
         root: str,

@@ -97,6 +97,9 @@ def catch_up(
             start = first
             continue
         mended = dispatcher.finish(end, first)
+        if mended is not None and dispatcher.queues.in_doubt:
+            found.mended += mended
+            continue
         if mended is not None or index is None:
             break
         found.mended.append(f"index: {index.doubt}")

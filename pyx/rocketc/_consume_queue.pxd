@@ -25,6 +25,9 @@ ctypedef struct ConsumeQueue:
     int64_t loaded          # units that the files held when they were loaded; those behind `units` are not confirmed
     int64_t window          # bytes of the next room
     int64_t repaired        # units that were not what the log says
+    int64_t claim_phy       # the record that the first unit of its files stands for, until it is met; -1: it was
+    int64_t claim_offset    # its queue offset
+    int64_t left_out        # records before it that are not of this queue, but of one that was deleted
     int64_t dead            # 1 once its topic was deleted
     bint confirmed          # a record of it was met since the store was opened
     uint32_t hash

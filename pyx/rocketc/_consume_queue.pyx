@@ -62,7 +62,7 @@ from rocketc._mapped_file_queue cimport (
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, decode_unit, encode_unit, is_blank, is_valid
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
+from rocketc._status cimport RC_END, RC_FILE_CUT, RC_MORE, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
 from rocketc._vm cimport rc_guard
 
 cdef enum:
@@ -233,6 +233,8 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
     cdef Unit unit
     cdef int64_t number = u.queue_offset
     cdef int rc = RC_OK
+    if q.claim_phy >= u.phy_offset and is_of_another(q, u):
+        return RC_OK
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
         if u.phy_offset < q.max_phy_offset:
             return RC_OK                    # it is there
@@ -263,6 +265,18 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
         q.max_offset = u.queue_offset + u.count
         rc_store_i64(&q.units, number + 1)
     return rc
+
+
+cdef bint is_of_another(ConsumeQueue* q, const Unit* u) noexcept nogil:
+    """Whether a record is left from a topic of that name which was deleted: then the numbers began anew, and a record
+    before the one of the first unit has a number that is not before that unit's."""
+    if u.queue_offset < q.claim_offset:
+        return False
+    if u.phy_offset == q.claim_phy and u.queue_offset == q.claim_offset:
+        q.claim_phy = -1            # it is there
+        return False
+    q.left_out += 1
+    return True
 
 
 cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
@@ -480,7 +494,7 @@ cdef ConsumeQueue* cq_new(
     q.hash = cq_hash(topic, topic_len, queue_id)
     q.key_hash = rc_jhash_from(rc_jhash(topic, <size_t>topic_len), b"#", 1)
     q.unit_bytes = unit_bytes
-    q.max_phy_offset = q.ext_phy_offset = -1
+    q.max_phy_offset = q.ext_phy_offset = q.claim_phy = -1
     q.window = FIRST_WINDOW_BYTES
     return q
 
@@ -516,7 +530,7 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
     """Find how many units the files hold that were just loaded; RC_OK or an errno."""
     cdef Unit u
     cdef FileState* f = queue_last(&q.files)
-    cdef int64_t end = 0
+    cdef int64_t end = 0, first
     cdef int rc = RC_OK, got = 0
     if f == NULL:
         return RC_OK
@@ -529,7 +543,12 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
         if rc != RC_OK or got == 0 or u.size != 0 or u.phy_offset != 0:
             break
         q.units -= 1
-    q.min_unit = q.files.files[0].start // q.unit_bytes
+    q.min_unit = first = q.files.files[0].start // q.unit_bytes
+    if rc == RC_OK:
+        rc = next_real(q, &first, q.units, &u)
+    if rc == RC_OK and first < q.units and is_valid(&u):
+        q.claim_phy = u.phy_offset
+        q.claim_offset = u.queue_offset
     if rc == RC_OK:
         rc = last_of(q, q.units, &u)
         q.max_offset = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
@@ -574,6 +593,7 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     cdef int rc
     q.last = NULL
     q.confirmed = False
+    q.left_out = 0
     q.ext_phy_offset = -1
     if q.files.count == 0:
         return ext_begin(q.ext, 0, 0) if q.extends else RC_OK
@@ -591,10 +611,19 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
 
 
 cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
-    """Clear what the files hold behind the last unit that the log has; RC_OK or an errno."""
+    """Clear what the files hold behind the last unit that the log has.
+
+    Returns RC_OK or an errno; RC_MORE: records were left out for one that is not there, so nothing is believed any
+    more, and the log is to be taken once more.
+    """
     cdef FileState* f
     cdef int64_t end = q.units * q.unit_bytes, room
     cdef int rc = RC_OK
+    if q.claim_phy >= 0 and q.left_out > 0:
+        q.claim_phy = -1
+        rc = drop_files(q)
+        return RC_MORE if rc == RC_OK else rc
+    q.claim_phy = -1
     if q.units < q.loaded:
         q.repaired += q.loaded - q.units
     while rc == RC_OK and q.files.count > 1 and q.files.files[q.files.count - 1].start >= end:

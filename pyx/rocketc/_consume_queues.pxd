@@ -30,6 +30,7 @@ cdef class ConsumeQueues:
         bint _read_only
         int64_t min_phy_offset  # of the log; kept only where another process writes
         readonly list amiss     # what was wrong with the files: text
+        readonly bint in_doubt  # finish() found a queue whose files are not believed: the log is to be taken once more
     cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL
     cdef int make(

@@ -41,10 +41,10 @@ from rocketc._filter cimport KEEP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_unmap
-from rocketc._queue_offsets cimport QueueOffsets, cq_hash
+from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe, cq_hash
 from rocketc._queue_units cimport is_light
 from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_END, RC_OK, RC_UNFIT_TOPIC, check, check_file
+from rocketc._status cimport RC_END, RC_MORE, RC_OK, RC_UNFIT_TOPIC, check, check_file
 
 from rocketc.running import naming
 
@@ -387,6 +387,7 @@ cdef class ConsumeQueues:
     def begin(self, int64_t phy_offset):
         """Believe what the queues say of records before a physical offset; the log is dispatched again from there."""
         cdef int i
+        self.in_doubt = False
         for i in range(self._count):
             check_file(cq_begin(self._all[i], phy_offset), _name(self._all[i]))
 
@@ -394,10 +395,14 @@ cdef class ConsumeQueues:
         """The log was dispatched to its end: clear what the files have behind it. Returns what was mended: text."""
         cdef ConsumeQueue* q
         cdef list mended = []
-        cdef int i
+        cdef int i, rc
         for i in range(self._count):
             q = self._all[i]
-            check_file(cq_finish(q), _name(q))
+            rc = cq_finish(q)
+            if rc == RC_MORE:
+                self.in_doubt = True
+            else:
+                check_file(rc, _name(q))
             if q.repaired:
                 mended.append(f"{_name(q)}: {q.repaired} units were not what the log says")
                 q.repaired = 0
@@ -407,11 +412,17 @@ cdef class ConsumeQueues:
     def raise_offsets(self, QueueOffsets offsets not None):
         """Let the next message of each queue come behind the last one that is in it."""
         cdef ConsumeQueue* q
+        cdef QueueSlot* slot
+        cdef Stripe* stripe
         cdef int i
         for i in range(self._count):
             q = self._all[i]
-            if offsets.raise_to(q.topic, q.topic_len, q.queue_id, q.max_offset) != RC_OK:
+            slot = offsets.lock(q.topic, q.topic_len, q.queue_id, &stripe)
+            if slot == NULL:
                 raise MemoryError
+            # A record that was left out has a number of the topic that was deleted.
+            slot.next_offset = q.max_offset if q.left_out > 0 else max(slot.next_offset, q.max_offset)
+            pthread_mutex_unlock(&stripe.mutex)
 
     def summed(self):
         """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""

@@ -35,6 +35,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * look  root, offsets         the record at each physical offset, null where the store finds none
  * query root, topic, key      physical offsets of the newest messages that the index knows for a key, in log order
  * ask   root, questions       each with its kind, a method's name: getMessage, getOffsetInQueueByTime, queryMessage
+ * retain root, topics         delete the queues of all other topics; how many topics went
  * close roots                 shut down, all at once
  */
 public final class Peer {
@@ -82,6 +83,10 @@ public final class Peer {
                     told.add(ask(stores.get(root), map(question)));
                 }
                 return told;
+            case "retain":
+                TreeSet<String> topics = new TreeSet<>();
+                list(command.get("topics")).forEach(topic -> topics.add((String) topic));
+                return stores.get(root).cleanUnusedTopic(topics);
             case "close":
                 return close(list(command.get("roots")));
             default:
