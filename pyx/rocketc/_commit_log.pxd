@@ -58,7 +58,9 @@ cdef class CommitLog:
         MappedFileQueue queue
         QueueOffsets offsets
         PutMessageLock lock
-    cdef int append(self, Draft* d, Entry* entries, int n, bint whole, int advance, Appended* out) noexcept nogil
+    cdef int append(
+        self, Draft* d, Entry* entries, int n, bint whole, int advance, int64_t expected, Appended* out,
+    ) noexcept nogil
     cdef int _append_some(
         self, Draft* d, Entry* entries, int n, bint whole, int64_t advance, Appended* out,
     ) noexcept nogil

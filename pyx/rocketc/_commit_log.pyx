@@ -62,6 +62,7 @@ from rocketc._status cimport (
     RC_FILE_CUT,
     RC_NO_FILE,
     RC_OK,
+    RC_OUT_OF_ORDER,
     RC_PAGE_CACHE_BUSY,
     RC_PROPERTIES_TOO_LONG,
     RC_RECORD_TOO_LONG,
@@ -200,13 +201,16 @@ cdef class CommitLog:
         held = rc_clock_ms() - since
         return self._busy_ms < held < BUSY_NEVER_MS
 
-    cdef int append(self, Draft* d, Entry* entries, int n, bint whole, int advance, Appended* out) noexcept nogil:
+    cdef int append(
+        self, Draft* d, Entry* entries, int n, bint whole, int advance, int64_t expected, Appended* out,
+    ) noexcept nogil:
         """Put n records of one topic and queue into the log, with consecutive queue offsets.
 
         d        what they share; its size, body, CRC and positions are set here
         entries  what each has of its own
         whole    all or none, in one file, under one hold of the put lock
         advance  queue offsets that each record takes: 1, or the messages of an inner batch
+        expected  the queue offset that the first must get, or RC_OUT_OF_ORDER comes and nothing is stored; -1: any
         out      what was stored, also if it is not all
         Returns RC_OK; RC_FAILED; RC_PAGE_CACHE_BUSY; RC_NO_FILE; RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG or
         RC_PROPERTIES_TOO_LONG, and then nothing is stored.
@@ -230,6 +234,9 @@ cdef class CommitLog:
         if slot == NULL:
             out.error = ENOMEM
             return RC_NO_FILE
+        if expected >= 0 and expected != slot.next_offset:
+            pthread_mutex_unlock(&stripe.mutex)
+            return RC_OUT_OF_ORDER
         out.queue_offset = slot.next_offset if counted else 0
         while rc == RC_OK and out.count < n:
             d.queue_offset = out.queue_offset + (out.count * advance if counted else 0)

@@ -1,6 +1,7 @@
 """The arguments of a put as append() wants them."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
+from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._record cimport Draft, Piece
 
 cdef enum:
@@ -11,6 +12,8 @@ ctypedef struct Call:
     Draft d                 # its queue id, sys flag, reconsume times and prepared offset are the caller's to set, first
     Piece pieces[2 * PAIRS_MAX]
     int advance             # queue offsets that a record takes
+    int64_t expected        # the queue offset that it must get, as its properties say; -1: any
+    bint unnumbered         # its properties must have queue offsets, and lack them
     bint wait               # the message's own wish (property WAIT)
 
 cdef class Drafter:
@@ -19,6 +22,7 @@ cdef class Drafter:
         bint _checked       # the broker's checks of topics are on
         bint _long_topics   # V2 records are allowed
         bint _drop_crc      # a property CRC of the caller's is left out
+        bint _multi         # messages go to the light queues that they name, too
     cdef int draft(
         self, Call* c, list keep, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
     ) except -1
@@ -26,6 +30,7 @@ cdef class Drafter:
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1
     cdef bytes _stored(self, properties)
     cdef int _look_at(self, Call* c, bytes raw) except -1
+    cdef object numbered(self, str topic, int32_t queue_id, properties, QueueOffsets offsets)
     cdef int _inner(self, Call* c, str number) except -1
 
 cdef object illegal(str text, status=*)             # an IllegalMessageError with its PutStatus

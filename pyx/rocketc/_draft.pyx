@@ -5,7 +5,7 @@ Texts are not copied: pointers lead into the UTF-8 form that each Python str kee
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_GET_LENGTH
-from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
 from rocketc._bytes cimport rc_find_either
@@ -19,6 +19,7 @@ from rocketc._layout cimport (
     RC_TOPIC_V2_MAX_BYTES,
 )
 from rocketc._properties cimport rc_find_property
+from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._record cimport Draft, Piece, host_bytes, properties_bytes
 
 from rocketc._record import _OLD_CRC
@@ -91,6 +92,7 @@ cdef class Drafter:
         self._checked = config.check_before_put_message
         self._long_topics = config.auto_message_version_on_topic_len
         self._drop_crc = config.enabled_append_prop_crc
+        self._multi = config.enable_lmq and config.enable_multi_dispatch
 
     cdef int draft(
         self, Call* c, list keep, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
@@ -103,6 +105,8 @@ cdef class Drafter:
         d.props = NULL
         d.props_len = 0
         c.advance = 1
+        c.expected = -1
+        c.unnumbered = False
         c.wait = wait
         self._check_topic(c, topic)
         host = self._host if store_host is None else host_bytes(store_host)
@@ -174,6 +178,7 @@ cdef class Drafter:
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1:
         """The pairs of a mapping; those that an argument gives too, and a stale property CRC, are left out."""
         cdef Piece* name
+        cdef bint inner = False, based = False, many = False, numbered = False
         for key, value in list(properties.items()):
             if value is None:
                 continue
@@ -190,11 +195,17 @@ cdef class Drafter:
                 if not c.wait:
                     continue            # wait_store_ok=False says it
                 c.wait = is_true(value)
-            elif has_name(name, b"INNER_NUM", 9):
-                self._inner(c, value)
+            elif name.len >= 9 and name.at[0] == c"I":
+                if has_name(name, b"INNER_NUM", 9):
+                    self._inner(c, value)
+                    inner = True
+                based = based or has_name(name, b"INNER_BASE", 10)
+                many = many or has_name(name, b"INNER_MULTI_DISPATCH", 20)
+                numbered = numbered or has_name(name, b"INNER_MULTI_QUEUE_OFFSET", 24)
             keep.append(key)         # another thread may change the mapping
             keep.append(value)
             add_value(c, value, key)
+        c.unnumbered = (inner and not based) or (self._multi and many and not numbered)
         return 0
 
     cdef bytes _stored(self, properties):
@@ -218,7 +229,36 @@ cdef class Drafter:
         number = property_of(raw, b"INNER_NUM")
         if number is not None:
             self._inner(c, number)
+            c.unnumbered = property_of(raw, b"INNER_BASE") is None
+        if self._multi and property_of(raw, b"INNER_MULTI_DISPATCH") is not None:
+            c.unnumbered = c.unnumbered or property_of(raw, b"INNER_MULTI_QUEUE_OFFSET") is None
         return 0
+
+    cdef object numbered(self, str topic, int32_t queue_id, properties, QueueOffsets offsets):
+        """(properties as they are stored, with the queue offsets that they lack; the message's own, or -1 if they do
+        not say it; next offset of each light queue behind it). Source: store.md 2.12, 3.6.
+        """
+        cdef bytes raw = self._stored(properties)
+        cdef int64_t base = -1
+        cdef dict light = {}
+        cdef list found = []
+        if raw and raw[-1] != RC_PROPERTY_SEPARATOR:
+            raw += b"\2"
+        if property_of(raw, b"INNER_NUM") is not None and property_of(raw, b"INNER_BASE") is None:
+            base = offsets.peek(topic, queue_id)
+            raw += b"INNER_BASE\1%d\2" % base
+        names = property_of(raw, b"INNER_MULTI_DISPATCH") if self._multi else None
+        if names is not None and property_of(raw, b"INNER_MULTI_QUEUE_OFFSET") is None:
+            for name in names.split(","):
+                if name.startswith("%LMQ%"):
+                    number = light.get(name, -1)
+                    number = number if number >= 0 else offsets.peek(name, 0)
+                    light[name] = number + 1
+                    found.append(b"%d" % number)
+                else:
+                    found.append(b"")
+            raw += b"INNER_MULTI_QUEUE_OFFSET\1%b\2" % b",".join(found)
+        return raw, base, light
 
     cdef int _inner(self, Call* c, str number) except -1:
         if not c.d.sys_flag & RC_FLAG_INNER_BATCH:

@@ -39,6 +39,7 @@ from rocketc._status cimport RC_OK, check, check_file
 from rocketc._vm cimport rc_sync_folder
 
 from rocketc.errors import StoreIOError
+from rocketc.running import naming
 
 _NAME = re.compile(r"\d{1,20}")
 _DELETE_BATCH = 10              # files a run of delete_expired takes
@@ -303,13 +304,16 @@ cdef class MappedFileQueue:
     def load(self):
         """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
 
-        A last file that is too short and holds nothing but zeros is deleted: a crash while it was made leaves one.
+        A last file that is too short and holds nothing but zeros is deleted: a crash while it was made leaves one. If
+        all before it are deleted, it gets its size: its name alone says where the log goes on.
         Files that are missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file
         whose length is not file_size, whose offset is no multiple of it, or that is there twice.
         """
         cdef list found = self._list()
         if found and self.q.kind == FILE_READ and os.path.getsize(found[-1][1]) < self.q.file_size:
             found.pop()
+        elif len(found) == 1 and found[0][0] > 0 and self._is_unmade(found[0][1]):
+            self._finish_file(found[0][1])
         elif found and self._is_unmade(found[-1][1]):
             os.unlink(found[-1][1])
             check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
@@ -330,6 +334,12 @@ cdef class MappedFileQueue:
                 raise MemoryError
         if end is not None:
             self.q.wrote = self.q.flushed = end
+
+    def _finish_file(self, str path):
+        """Give a file its size, durably."""
+        with naming(path), open(path, "r+b", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, self.q.file_size)
+            os.fsync(file.fileno())
 
     def refresh(self):
         """Take files into the row that somebody else made behind the last one, and out those that he deleted.

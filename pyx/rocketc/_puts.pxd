@@ -22,6 +22,7 @@ cdef class Putting:
         bint _closing
         bint _full          # a disk is too full, says the cleaner
         object _caretaker   # None if read-only
+        object _numbering   # a lock: who puts messages with queue offsets in their properties
         set _known          # topics that were met; None: there is no table of them
         readonly str path
         readonly object config
@@ -33,6 +34,11 @@ cdef class Putting:
     cdef int _enter_reading(self) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(
+        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
+        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+        int64_t expected=*,
+    )
+    cdef PutResult _put_numbered(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
         born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
     )

@@ -21,7 +21,7 @@ from rocketc._histogram cimport rc_histogram_add
 from rocketc._layout cimport RC_FLAG_TRANSACTION_MASK
 from rocketc._put_result cimport PutResult, closed, disk_full, failure, refusal
 from rocketc._service cimport rc_clock_ns
-from rocketc._status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
+from rocketc._status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK, RC_OUT_OF_ORDER
 
 from rocketc.errors import RocketcError
 from rocketc.status import PutStatus
@@ -67,7 +67,8 @@ cdef class Putting:
         topic           text; with the broker's checks on (the default) at most 127 bytes of UTF-8
         body            bytes-like, at most max_message_size (4 MiB)
         tags, keys      text; several keys are separated by blanks, or come as a list
-        properties      mapping of text to text, or the stored string as bytes; all of it at most 32767 bytes
+        properties      mapping of text to text, or the stored string as bytes; all of it at most 32767 bytes; queue
+                        offsets of light queues (INNER_MULTI_DISPATCH) and of an inner batch (INNER_NUM) are added
         queue_id        the queue; its next offset is taken
         sys_flag        as stored, the transaction type too; the two V6 bits are set by the hosts
         born_timestamp  ms; None: the store timestamp
@@ -143,7 +144,9 @@ cdef class Putting:
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
         born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+        int64_t expected=-1,
     ):
+        """Put one message; None if its queue offset would not be the one expected."""
         cdef Call c
         cdef Entry entry
         cdef Py_buffer view
@@ -155,6 +158,12 @@ cdef class Putting:
         self._drafter.draft(
             &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
+        if c.unnumbered:
+            return self._put_numbered(
+                topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+                reconsume_times, prepared, wait_store_ok, wait,
+            )
+        c.expected = expected
         entry.flag = flag
         entry.props = c.d.props
         entry.props_len = c.d.props_len
@@ -169,6 +178,33 @@ cdef class Putting:
             return self._append(&c, keep, topic, &entry, 1, True, wait)
         finally:
             PyBuffer_Release(&view)
+
+    cdef PutResult _put_numbered(
+        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
+        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+    ):
+        """Put a message whose properties are to say queue offsets: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
+
+        They stand in the record, so they are taken before it is laid down; another may have taken the message's own
+        meanwhile, and then they are taken anew.
+        """
+        cdef PutResult r = None
+        self._enter()
+        try:
+            with self._numbering:
+                while r is None:
+                    stored, expected, light = self._drafter.numbered(topic, queue_id, properties, self.log.offsets)
+                    r = self._put(
+                        topic, body, tags, keys, stored, queue_id, flag, sys_flag, born_timestamp, born_host,
+                        store_host, reconsume_times, prepared, wait_store_ok, False, expected,
+                    )
+                for name, offset in light.items():
+                    self.log.offsets.set_at_least(name, 0, offset)
+            if self._sync and wait and wait_store_ok:
+                r.status = self._wait(r.end, rc_clock_ns() + self._timeout_ns)
+        finally:
+            self._leave()
+        return r
 
     def put_batch(
         self, str topic not None, messages, *, int32_t queue_id=0, int32_t sys_flag=0, born_timestamp=None,
@@ -198,6 +234,8 @@ cdef class Putting:
             raw = b"" if properties is None else self._drafter._stored(properties)
             if number_of(property_of(raw, b"DELAY")) > 0:
                 raise illegal("a batch can't be delayed: one of its messages has the property DELAY")
+            if self._drafter._multi and property_of(raw, b"INNER_MULTI_DISPATCH") is not None:
+                raise illegal("one of a batch's messages names light queues (INNER_MULTI_DISPATCH): put() takes it")
             body = body if isinstance(body, bytes) else bytes(memoryview(body))
             rows.append((flag, body, raw))
             total += BATCH_ENTRY_BYTES + len(body) + len(raw)
@@ -241,6 +279,8 @@ cdef class Putting:
         self._drafter.draft(
             &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
+        if c.unnumbered:
+            raise illegal("messages with INNER_MULTI_DISPATCH or INNER_NUM get queue offsets of their own: put() them")
         return self._put_bodies(&c, keep, topic, Bodies(bodies), flag)
 
     cdef PutResult _put_bodies(self, Call* c, list keep, str topic, Bodies bodies, int32_t flag):
@@ -320,7 +360,7 @@ cdef class Putting:
             if self._puts % SAMPLE == 0:
                 begin = rc_clock_ns()
             with nogil:
-                rc = log.append(&c.d, entries, n, whole, c.advance, &out)
+                rc = log.append(&c.d, entries, n, whole, c.advance, c.expected, &out)
                 if rc == RC_OK and must_wait:
                     until = rc_clock_ns() + self._timeout_ns
                     waited = flusher_wait(&log.fl, out.end, until, SLICE_NS)
@@ -328,6 +368,8 @@ cdef class Putting:
                     flusher_wake(&log.fl)
                 if begin != 0:
                     rc_histogram_add(&log.put_time, <unsigned long long>(rc_clock_ns() - begin))
+            if rc == RC_OUT_OF_ORDER:
+                return None
             if rc != RC_OK:
                 raise refusal(rc, &out, log, self.path, self.config, topic, entries, n)
             status = PUT_OK

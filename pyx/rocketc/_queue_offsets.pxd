@@ -45,6 +45,7 @@ cdef class QueueOffsets:
     cdef int raise_to(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
     ) noexcept nogil
+    cdef int64_t peek(self, str topic, int32_t queue_id) except -1
     cdef QueueSlot* _add(
         self, Stripe* s, uint32_t h, const uint8_t* topic, int32_t topic_len, int32_t queue_id,
     ) noexcept nogil

@@ -102,6 +102,18 @@ cdef class QueueOffsets:
         pthread_mutex_unlock(&stripe.mutex)
         return RC_OK
 
+    cdef int64_t peek(self, str topic, int32_t queue_id) except -1:
+        """The offset that the next message of a queue gets, unless another comes first."""
+        cdef bytes text = topic.encode("utf-8", "surrogateescape")
+        cdef Stripe* stripe
+        cdef QueueSlot* slot = self.lock(<const uint8_t*><const char*>text, <int32_t>len(text), queue_id, &stripe)
+        cdef int64_t offset
+        if slot == NULL:
+            raise MemoryError
+        offset = slot.next_offset
+        pthread_mutex_unlock(&stripe.mutex)
+        return offset
+
     def next_offset(self, str topic, int32_t queue_id):
         """The offset that the next message of a queue gets; 0 for a queue that has none yet."""
         return dict(self.items()).get((topic, queue_id), 0)

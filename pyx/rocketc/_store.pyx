@@ -64,6 +64,7 @@ cdef class MessageStore(Getting):
         store.lookups = lookups
         store._future, store._loop_waiters, store._followers_class = waiters
         store._drafter = Drafter(config)
+        store._numbering = threading.Lock()
         store._timeout_ns = config.sync_flush_timeout * 1_000_000
         store._sync = config.flush == "sync"
         store._slave = config.broker_role == "SLAVE"

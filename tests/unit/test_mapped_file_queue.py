@@ -80,6 +80,15 @@ def test_an_empty_last_file_is_deleted(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [name(0), name(SIZE)]
 
 
+@pytest.mark.parametrize("size", [0, 100])
+def test_an_unmade_file_that_is_the_only_one_says_where_the_log_goes_on(tmp_path, size):
+    """Those before it were deleted; from 0 on, new messages would get offsets that old ones had."""
+    (tmp_path / name(3 * SIZE)).write_bytes(bytes(size))
+    queue = loaded(tmp_path)
+    assert (starts(queue), queue.max_offset) == ([3 * SIZE], 4 * SIZE)
+    assert (tmp_path / name(3 * SIZE)).stat().st_size == SIZE
+
+
 @pytest.mark.parametrize("size", [0, 1, SIZE - 1, SIZE + 1, 2 * SIZE])
 def test_a_file_of_another_size(tmp_path, size):
     fill(tmp_path, 0, 2 * SIZE)

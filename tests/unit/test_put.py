@@ -3,6 +3,7 @@
 import array
 import itertools
 import os
+import threading
 
 import oracle
 import pytest
@@ -635,3 +636,72 @@ def test_a_put_does_not_open_more_files(open_store):
 def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
     with pytest.raises(ValueError, match="duplication_enable is True"):
         rocketc.open(tmp_path, duplication_enable=True)
+
+
+# ------------------------------------------------------------------------------------------------ offsets in properties
+
+
+def test_light_queues_get_their_offsets(open_store):
+    """Each queue that a message names has its own count, and goes on where it was after an opening."""
+    light = {"enable_lmq": True, "enable_multi_dispatch": True, "mapped_file_size_commit_log": 4096}
+    store = open_store(**light)
+    for n, names in enumerate(["%LMQ%a,%LMQ%b", "%LMQ%b", "%LMQ%b,other,%LMQ%a", "%LMQ%a,%LMQ%a"]):
+        store.put("t", b"%d" % n, tags="A", properties={"INNER_MULTI_DISPATCH": names})
+    store.put("t", b"4", properties=b"INNER_MULTI_DISPATCH\x01%LMQ%b")
+    store.close()
+    store = open_store(**light)
+    store.put("t", b"5", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}, keys="k")
+    offsets = [m["properties"]["INNER_MULTI_QUEUE_OFFSET"] for m in records(store)]
+    assert offsets == ["0,0", "1", "2,,1", "2,3", "3", "4"], "a queue that is named twice gets it twice"
+    assert store.wait_dispatched(5)
+    assert [m.body for m in store.get("%LMQ%a")] == [b"0", b"2", b"3", b"3", b"5"]
+    assert [m.body for m in store.get("%LMQ%b")] == [b"0", b"1", b"2", b"4"]
+    assert [m.body for m in store.get("t", tags="A")] == [b"0", b"1", b"2", b"3"]
+
+
+def test_light_queues_take_no_offsets_for_what_is_refused(open_store):
+    store = open_store(enable_lmq=True, enable_multi_dispatch=True, max_message_size=100)
+    named = {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", bytes(101), properties=named)
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_many, "t", [b""], properties=named)
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, "t", [(0, b"", named)])
+    store.put("t", b"x", properties=named)
+    assert [m["properties"]["INNER_MULTI_QUEUE_OFFSET"] for m in records(store)] == ["0"]
+
+
+def test_light_queues_of_a_store_without_them(open_store):
+    store = open_store()
+    store.put("t", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+    assert records(store)[0]["properties"] == {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_offsets_in_properties_are_true_whoever_else_puts(open_store, flush):
+    """Inner batches and plain messages of one queue, and light queues, from several threads."""
+    store = open_store(flush=flush, enable_lmq=True, enable_multi_dispatch=True)
+    inner = oracle.INNER_BATCH | oracle.NEED_UNWRAP
+
+    def put(n):
+        for _ in range(50):
+            named = {"INNER_NUM": "3"} if n % 2 else {}
+            named["INNER_MULTI_DISPATCH"] = f"%LMQ%{n % 3}"
+            store.put("t", b"", sys_flag=inner if n % 2 else 0, properties=named)
+            store.put("t", b"")
+
+    threads = [threading.Thread(target=put, args=[n]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = records(store)
+    light = {f"%LMQ%{n}": 0 for n in range(3)}
+    next_offset = 0
+    for m in found:
+        assert m["queueOffset"] == next_offset
+        next_offset += int(m["properties"].get("INNER_NUM", 1))
+        if "INNER_NUM" in m["properties"]:
+            assert m["properties"]["INNER_BASE"] == str(m["queueOffset"])
+        if (name := m["properties"].get("INNER_MULTI_DISPATCH")) is not None:
+            assert m["properties"]["INNER_MULTI_QUEUE_OFFSET"] == str(light[name])
+            light[name] += 1
+    assert len(found) == 400 and sum(light.values()) == 200
