@@ -55,7 +55,7 @@ from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._reads cimport QueueReader, find_queue
 from rocketc._record cimport Record, parse_record
 from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK, io_error, reason_of
-from rocketc._times cimport LOWER, NEAREST, UPPER, by_time, file_by_time, time_of
+from rocketc._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change, file_by_time, time_of
 
 from rocketc import ids
 from rocketc.errors import CorruptRecordError
@@ -449,15 +449,11 @@ cdef class Lookups:
         q = find_queue(self.reader.queues, topic, id)
         if q == NULL or rc_load_i64(&q.units) == 0:
             return 0
-        if way == NEAREST:
-            file = self._file_changed(<object>os.fsdecode(q.folder), when)
         c.log = &self.reader.log.q
         c.file = NULL
         c.guarded = False
         with nogil:
-            rc = RC_OK
-            if way != NEAREST:
-                rc = file_by_time(q, when, way, &c, &file)
+            rc = file_by_change(q, when, &file) if way == NEAREST else file_by_time(q, when, way, &c, &file)
             if rc == RC_OK and file >= 0:
                 rc = by_time(q, when, way, file, &c, &found)
             cursor_leave(&c)
@@ -468,14 +464,6 @@ cdef class Lookups:
         if way == NEAREST:
             return found
         return min(max(found, least), rc_load_i64(&q.max_offset))
-
-    def _file_changed(self, folder, int64_t when):
-        """Offset of the first file of a queue that was changed at a time or later, else of the last; -1 without any."""
-        names = sorted(name for name in os.listdir(folder) if name.isdecimal() and name.isascii())
-        for name in names:
-            if os.stat(os.path.join(folder, name)).st_mtime_ns // 1_000_000 >= when:
-                return int(name)
-        return int(names[-1]) if names else -1
 
 
 cdef int record_size(Cursor* c, int64_t phy_offset, Haul* h) noexcept nogil:

@@ -11,6 +11,7 @@ cdef enum Boundary:
 
 cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil
 cdef int file_by_time(ConsumeQueue* q, int64_t when, int boundary, Cursor* c, int64_t* file) noexcept nogil
+cdef int file_by_change(ConsumeQueue* q, int64_t when, int64_t* file) noexcept nogil
 cdef int by_time(
     ConsumeQueue* q, int64_t when, int boundary, int64_t file, Cursor* c, int64_t* found,
 ) noexcept nogil

@@ -6,9 +6,10 @@ Source: RocketMQ ConsumeQueue.getOffsetInQueueByTime; store.md 6.7.
 """
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
 
 from rocketc._answers cimport Cursor, cursor_enter, cursor_seek
-from rocketc._append_file cimport file_readable
+from rocketc._append_file cimport FileState, file_readable
 from rocketc._atomic cimport rc_load_i64
 from rocketc._bytes cimport rc_get_i64
 from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_read, is_blank
@@ -17,6 +18,30 @@ from rocketc._mapped_file_queue cimport FileQueue
 from rocketc._record cimport Record, parse_record
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_FILE_CUT, RC_OK
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <sys/stat.h>
+
+    /* When a file was changed last: ms since the epoch. 0 or an errno. */
+    static int rc_changed_ms(const char *path, int64_t *ms)
+    {
+        struct stat s;
+        if (stat(path, &s) != 0)
+            return errno;
+    #if defined(__APPLE__)
+        *ms = (int64_t)s.st_mtimespec.tv_sec * 1000 + s.st_mtimespec.tv_nsec / 1000000;
+    #else
+        *ms = (int64_t)s.st_mtim.tv_sec * 1000 + s.st_mtim.tv_nsec / 1000000;
+    #endif
+        return 0;
+    }
+    """
+    int rc_changed_ms(const char* path, int64_t* ms) noexcept nogil
+
+cdef enum:
+    PATH_BYTES = 4096
 
 
 cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil:
@@ -89,6 +114,37 @@ cdef int file_by_time(
             return RC_OK
         i -= 1
     return RC_OK
+
+
+cdef int file_by_change(ConsumeQueue* q, int64_t when, int64_t* file) noexcept nogil:
+    """The first file that was changed at a time or later, by its position in the queue, else the last; -1: none.
+
+    The system is asked each time, as RocketMQ 4 does: others may set when a file was changed. RC_OK or an errno.
+    """
+    cdef char path[PATH_BYTES]
+    cdef FileState* f
+    cdef int64_t changed = 0
+    cdef int i = 0, rc
+    file[0] = -1
+    while True:
+        f = NULL
+        pthread_mutex_lock(&q.files.mutex)
+        i = min(i, q.files.count)
+        while i > 0 and q.files.files[i - 1].start > file[0]:
+            i -= 1                      # files before it were deleted meanwhile
+        if i < q.files.count:
+            f = q.files.files[i]
+            snprintf(path, PATH_BYTES, b"%s", f.path)
+            file[0] = f.start
+        pthread_mutex_unlock(&q.files.mutex)
+        if f == NULL:
+            return RC_OK
+        rc = rc_changed_ms(path, &changed)
+        if rc == RC_OK and changed >= when:
+            return RC_OK
+        if rc != RC_OK and rc != ENOENT:
+            return rc
+        i += 1
 
 
 cdef int by_time(

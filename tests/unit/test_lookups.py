@@ -267,6 +267,8 @@ def test_nearest_chooses_the_file_by_when_it_was_changed(look, tmp_path):
     assert found.offset_by_time("orders", 1, 501, "nearest") == 100  # of the second file all are later
     assert found.offset_by_time("orders", 1, 1600, "nearest") == 200
     assert found.offset_by_time("orders", 1, 9999, "nearest") == 249
+    (tmp_path / "consumequeue/orders/1" / ("0" * 20)).unlink()
+    assert found.offset_by_time("orders", 1, 400, "nearest") == 100
 
 
 def test_by_time_in_a_batch_queue(look):
