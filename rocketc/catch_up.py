@@ -82,7 +82,7 @@ def catch_up(
     if whole and index is not None:
         amiss = [*amiss, *index.check()]  # slots and chains, too: comparing its units with the log does not touch them
     found = CaughtUp(start, whole, list(amiss))
-    ends = _ends(dispatcher) if clean else {}
+    ends = dispatcher.queues.ends()
     index_end = index.end_phy_offset if index is not None else -1
     index_from = first
     if index is not None and amiss:
@@ -107,9 +107,8 @@ def catch_up(
     found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
     found.mended += mended or []
     if clean and end > first:
-        for (topic, queue_id), last in _ends(dispatcher).items():
-            if last > ends.get((topic, queue_id), 0):
-                found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
+        for topic, queue_id in _grown(dispatcher.queues, ends):
+            found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
         if index is not None and index.end_phy_offset > index_end:
             found.mended.append(f"index: the keys of records behind physical offset {index_end} were missing")
     for text in found.mended:
@@ -157,11 +156,16 @@ def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *,
     return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
 
 
-def _ends(dispatcher: Dispatcher) -> dict[tuple[str, int], int]:
-    """The queue offset behind the last message of each queue."""
-    queues = dispatcher.queues
-    ranges = {queue: queues.range(*queue) for queue in queues.items()}
-    return {queue: found[1] for queue, found in ranges.items() if found is not None}
+def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
+    """The queues that have more messages than they had; new ones come behind those that there were.
+
+    ends  ConsumeQueues.ends() before
+    """
+    now = queues.ends()
+    if now == ends:
+        return []
+    before = [*ends, *[0] * (len(now) - len(ends))]
+    return [queue for queue, last, was in zip(queues.items(), now, before, strict=True) if last > was]
 
 
 def _start(files: list[LogFile], dispatcher: Dispatcher, end: int, *, clean: bool, checkpoint: Checkpoint) -> int:

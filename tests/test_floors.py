@@ -16,7 +16,7 @@ FLOORS = """
     1   errors ids message config
     2   disk_use blocks codecs running
     3   derived_files _shape _status config_tables
-    4   kept_table _guard _locks _queue_offsets _record
+    4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message
     6   _rows _mapped_file_queue _checkpoint _walk _ledger
     7   _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover

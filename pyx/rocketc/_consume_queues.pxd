@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from rocketc._consume_queue cimport ConsumeQueue
 from rocketc._consume_queue_ext cimport ExtQueue
 from rocketc._filter cimport TextTable
+from rocketc._queue_folders cimport QueueFolder, QueueFolders
 from rocketc._service cimport pthread_mutex_t
 
 cdef class ConsumeQueues:
@@ -45,6 +46,7 @@ cdef class ConsumeQueues:
     cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1
     cdef bint _add(self, ConsumeQueue* q) noexcept nogil
     cdef bint _make_room(self) noexcept nogil
-    cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, str folder) except -1
+    cdef int _load_queues(self, QueueFolders found) except -1
+    cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, QueueFolder* folder) except -1
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1
     cdef int _refresh(self, ConsumeQueue* q) except -1

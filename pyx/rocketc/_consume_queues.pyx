@@ -6,10 +6,10 @@ that is there already is compared, and what the files have behind the last one i
 says whatever they said before. Source: RocketMQ ConsumeQueueStore.
 """
 import os
-from collections import Counter
 
-from libc.errno cimport ENOMEM
+from libc.errno cimport ENAMETOOLONG, ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 
 from rocketc._append_file cimport FILE_READ, FILE_SPARSE, file_shutdown
@@ -41,15 +41,17 @@ from rocketc._filter cimport KEEP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_unmap
+from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe, cq_hash
 from rocketc._queue_units cimport is_light
 from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_END, RC_MORE, RC_OK, RC_UNFIT_TOPIC, check, check_file
+from rocketc._status cimport RC_END, RC_MORE, RC_OK, RC_UNFIT_TOPIC, check, check_file, io_error
 
 from rocketc.running import naming
 
 cdef enum:
     FIRST_BUCKETS = 64
+    PATH_BYTES = 4096
 
 
 cdef class ConsumeQueues:
@@ -139,7 +141,7 @@ cdef class ConsumeQueues:
             else:
                 self._refresh(q)
             if q != NULL:
-                check_file(correct_min(q, self.min_phy_offset), _name(q))
+                _check(q, correct_min(q, self.min_phy_offset))
         return q
 
     cdef int make(
@@ -260,92 +262,107 @@ cdef class ConsumeQueues:
         A file of another size than most, or one that does not follow the one before, is deleted, and those behind it:
         their units are in the log.
         """
-        cdef list found = []
-        for batch, top in ((False, self._folder), (True, self._batch_folder)):
-            above = os.fsdecode(top)
-            for topic in _folders(above):
-                for queue_id in _folders(os.path.join(above, topic)):
-                    if queue_id.isdecimal() and queue_id.isascii() and int(queue_id) <= INT32_MAX:
-                        folder = os.path.join(above, topic, queue_id)
-                        found.append((os.fsencode(topic), int(queue_id), batch, folder))
+        cdef QueueFolders found = QueueFolders()
+        for batch, above in ((False, self._folder), (True, self._batch_folder)):
+            for topic in folders_in(above):
+                for queue_id in folders_in(above + b"/" + topic):
+                    if queue_id.isdigit() and int(queue_id) <= INT32_MAX:
+                        found.add(topic, int(queue_id), batch, above + b"/" + topic + b"/" + queue_id)
         if os.path.isdir(os.fsdecode(self._ext_folder)):
             self._extended = True
-        if found:
-            self._find_sizes(found)
-        for topic, queue_id, batch, folder in found:
-            self._load_queue(topic, queue_id, batch, folder)
+        found.find()
+        self._file_size = found.usual_size(False, RC_CQ_UNIT_BYTES, self._file_size)
+        self._batch_file_size = found.usual_size(True, RC_BCQ_UNIT_BYTES, self._batch_file_size)
+        self._load_queues(found)
         if self._extends:
-            self._drop_lost_extensions({(topic, str(queue_id)) for topic, queue_id, batch, _ in found if not batch})
+            known = {(topic, b"%d" % queue_id) for topic, queue_id, batch in found.queues if not batch}
+            self._drop_lost_extensions(known)
 
     def _drop_lost_extensions(self, set queues):
         """Delete the extensions of queues that are gone: their units are of no use to those that come instead."""
-        above = os.fsdecode(self._ext_folder)
-        for topic in _folders(above):
-            for queue_id in _folders(os.path.join(above, topic)):
-                folder = os.path.join(above, topic, queue_id)
-                files = _files(folder)
-                if files and (os.fsencode(topic), queue_id) not in queues:
+        for topic in folders_in(self._ext_folder):
+            for queue_id in folders_in(self._ext_folder + b"/" + topic):
+                folder = os.fsdecode(self._ext_folder + b"/" + topic + b"/" + queue_id)
+                files = files_in(folder)
+                if files and (topic, queue_id) not in queues:
                     self.amiss.append(f"{folder}: the queue that it extends is gone; so are its {len(files)} files now")
-                    _unlink(files)
+                    unlink_files(files)
 
-    def _find_sizes(self, list found):
-        """Take the size that most files have, if the one that was set is not among them."""
-        cdef int32_t unit
-        for batch in (False, True):
-            unit = RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES
-            sizes = Counter()
-            for _, _, kind, folder in found[:1000]:
-                if kind == batch:
-                    sizes.update(size for _, _, size in _files(folder) if size > 0 and size % unit == 0)
-            usual = self._batch_file_size if batch else self._file_size
-            if sizes and usual not in sizes:
-                size = sizes.most_common(1)[0][0]
-                if batch:
-                    self._batch_file_size = size
-                else:
-                    self._file_size = size
-
-    cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, str folder) except -1:
+    cdef int _load_queues(self, QueueFolders found) except -1:
         cdef ConsumeQueue* q
+        cdef int i
+        for i in range(found.count):
+            topic, queue_id, batch = found.queues[i]
+            self._load_queue(topic, queue_id, batch, &found._all[i])
+        if found.count == 1:
+            measure(found._all, 1, 0, 1)        # with the GIL: no reader meets a queue that is not measured yet
+        else:
+            in_threads(_measure, found.count, found)
+        for i in range(found.count):
+            q = <ConsumeQueue*>found._all[i].queue
+            if q != NULL:
+                _check(q, found._all[i].error)
+            if self._extended and q != NULL and q.unit_bytes == RC_CQ_UNIT_BYTES and not is_light(q.topic, q.topic_len):
+                topic = os.fsdecode(found.queues[i][0])
+                self._load_ext(q, os.path.join(os.fsdecode(self._ext_folder), topic, str(q.queue_id)))
+        return 0
+
+    cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, QueueFolder* folder) except -1:
+        cdef ConsumeQueue* q
+        cdef const rc_found* file
+        cdef char path[PATH_BYTES]
         cdef int64_t end = -1
+        cdef int i, n, rc = RC_OK
+        cdef bint good = True
         if self.find(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id) != NULL:
-            self.amiss.append(f"{folder}: there is a queue of the other kind, too; this one is not used")
+            name = os.fsdecode(folder.path)
+            self.amiss.append(f"{name}: there is a queue of the other kind, too; this one is not used")
             return 0
         q = self._new(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, batch)
         if q == NULL:
             raise MemoryError
-        good = True
-        odd = []
-        files = _files(folder, odd)
-        for path in odd if not self._read_only else ():
+        for i in range(folder.count):
+            file = &folder.files[i]
+            n = snprintf(path, PATH_BYTES, b"%s/%s", folder.path, file.name)
+            if n >= PATH_BYTES:
+                rc = ENAMETOOLONG
+            elif file.odd:
+                self._set_aside(os.fsdecode(path))
+            else:
+                if file.size != q.files.file_size or file.start % file.size or (end >= 0 and file.start != end):
+                    if good and not self._read_only:
+                        wanted = f"where a file of {q.files.file_size} should be at {end}"
+                        self.amiss.append(f"{os.fsdecode(path)}: {file.size} bytes, {wanted}")
+                    good = False
+                if good:
+                    rc = queue_known(&q.files, path, file.start, file.size)
+                    end = file.start + file.size
+                elif not self._read_only:
+                    with naming(os.fsdecode(path)):
+                        os.unlink(path)
+            if rc != RC_OK:
+                break
+        if rc == RC_OK and not self._add(q):
+            rc = ENOMEM
+        if rc != RC_OK:
+            cq_free(q)
+            if rc == ENOMEM:
+                raise MemoryError
+            raise io_error(rc, os.fsdecode(folder.path))
+        folder.queue = q
+        return 0
+
+    def _set_aside(self, str path):
+        """Something that is no file has the name of one."""
+        if not self._read_only:
             self.amiss.append(f"{path}: no file; set aside")
             with naming(path):
                 os.rename(path, f"{path}.odd")
-        for start, path, size in files:
-            if good and (size != q.files.file_size or start % q.files.file_size or (end >= 0 and start != end)):
-                good = False
-                if not self._read_only:
-                    self.amiss.append(f"{path}: {size} bytes, where a file of {q.files.file_size} should be at {end}")
-            if good:
-                if queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
-                    cq_free(q)
-                    raise MemoryError
-                end = start + size
-            elif not self._read_only:
-                with naming(path):
-                    os.unlink(path)
-        if not self._add(q):
-            cq_free(q)
-            raise MemoryError
-        check_file(cq_measure(q), folder)
-        if self._extended and not batch and not is_light(q.topic, q.topic_len):
-            self._load_ext(q, os.path.join(os.fsdecode(self._ext_folder), os.fsdecode(topic), str(queue_id)))
-        return 0
 
     cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1:
         """Find the extension of a queue that was just loaded; it gets one if new ones do."""
         cdef int amiss = 0
-        sizes = [size for _, _, size in _files(folder) if size > 0]
+        sizes = [size for _, _, size in files_in(folder) if size > 0]
         if not sizes and not self._extends:
             return 0
         if self._ext_file_size == 0:
@@ -358,7 +375,7 @@ cdef class ConsumeQueues:
         if amiss and self._extends:
             self.amiss.append(f"{folder}: {amiss} files are no extension with these settings; it is made anew")
             check_file(ext_clear(q.ext), folder)
-            _unlink(_files(folder))
+            unlink_files(files_in(folder))
         return 0
 
     def end_before(self, int64_t phy_offset, QueueOffsets offsets=None):
@@ -374,8 +391,8 @@ cdef class ConsumeQueues:
             q = self._all[i]
             if q.files.count == 0:
                 continue
-            check_file(units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units), _name(q))
-            check_file(last_of(q, units, &u), _name(q))
+            _check(q, units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units))
+            _check(q, last_of(q, units, &u))
             end = max(end, u.phy_offset + u.size)
             if offsets is not None:
                 if q.unit_bytes != RC_CQ_UNIT_BYTES:
@@ -389,7 +406,7 @@ cdef class ConsumeQueues:
         cdef int i
         self.in_doubt = False
         for i in range(self._count):
-            check_file(cq_begin(self._all[i], phy_offset), _name(self._all[i]))
+            _check(self._all[i], cq_begin(self._all[i], phy_offset))
 
     def finish(self, int64_t min_phy_offset):
         """The log was dispatched to its end: clear what the files have behind it. Returns what was mended: text."""
@@ -402,11 +419,11 @@ cdef class ConsumeQueues:
             if rc == RC_MORE:
                 self.in_doubt = True
             else:
-                check_file(rc, _name(q))
+                _check(q, rc)
             if q.repaired:
                 mended.append(f"{_name(q)}: {q.repaired} units were not what the log says")
                 q.repaired = 0
-            check_file(correct_min(q, min_phy_offset), _name(q))
+            _check(q, correct_min(q, min_phy_offset))
         return mended
 
     def raise_offsets(self, QueueOffsets offsets not None):
@@ -423,6 +440,11 @@ cdef class ConsumeQueues:
             # A record that was left out has a number of the topic that was deleted.
             slot.next_offset = q.max_offset if q.left_out > 0 else max(slot.next_offset, q.max_offset)
             pthread_mutex_unlock(&stripe.mutex)
+
+    def ends(self):
+        """The queue offset behind the last message of each queue, in the order of items()."""
+        cdef int i
+        return [self._all[i].max_offset for i in range(self._count) if self._all[i].dead == 0]
 
     def summed(self):
         """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""
@@ -470,7 +492,7 @@ cdef class ConsumeQueues:
             q = self._all[i]
             if q.dead == 0:
                 deleted = 0
-                check_file(cq_delete_expired(q, min_phy_offset, &deleted), _name(q))
+                _check(q, cq_delete_expired(q, min_phy_offset, &deleted))
                 if deleted:
                     found[_name(q)] = deleted
                     if pause is not None and pause():
@@ -500,7 +522,7 @@ cdef class ConsumeQueues:
         if q == NULL:
             return False
         rc_store_i64(&q.dead, 1)
-        check_file(drop_files(q), _name(q))
+        _check(q, drop_files(q))
         try:
             os.rmdir(_name(q))
             os.rmdir(os.path.dirname(_name(q)))
@@ -512,11 +534,14 @@ cdef class ConsumeQueues:
 
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1:
         """Look whether another process has made this queue."""
+        cdef QueueFolders found = QueueFolders()
         self._extended = os.path.isdir(os.fsdecode(self._ext_folder))
         for batch, above in ((False, self._folder), (True, self._batch_folder)):
-            folder = os.path.join(os.fsdecode(above), os.fsdecode(topic), str(queue_id))
+            folder = above + b"/" + topic + b"/%d" % queue_id
             if is_fit(<const uint8_t*><const char*>topic, <int32_t>len(topic)) and os.path.isdir(folder):
-                self._load_queue(topic, queue_id, batch, folder)
+                found.add(topic, queue_id, batch, folder)
+                found.find()
+                self._load_queues(found)
                 break
         return 0
 
@@ -527,7 +552,7 @@ cdef class ConsumeQueues:
         cdef int got = 1, rc
         cdef int64_t units = q.units, end
         if q.ext != NULL:
-            check_file(ext_load(q.ext, &amiss), _name(q))
+            _check(q, ext_load(q.ext, &amiss))
         while True:
             end = 0
             if q.files.count > 0:
@@ -542,16 +567,16 @@ cdef class ConsumeQueues:
                     units += 1
                 rc_store_i64(&q.units, units)
                 pthread_mutex_unlock(&self._mutex)
-                check_file(rc, _name(q))
+                _check(q, rc)
                 if got == 0 or q.units != units or not is_valid(&u):
                     return 0
             more = False
-            for start, path, size in _files(_name(q)):
+            for start, path, size in files_in(_name(q)):
                 if start == end or (q.files.count == 0 and start % q.files.file_size == 0):
                     if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
                         return 0
                     if q.files.count == 1:
-                        check_file(cq_measure(q), _name(q))
+                        _check(q, cq_measure(q))
                         units = q.units
                     more = True
                     break
@@ -567,7 +592,7 @@ cdef class ConsumeQueues:
         cdef int got = 0
         cdef list found = []
         while q != NULL and len(found) < count:
-            check_file(cq_read(q, first, 1, &u, &got), _name(q))
+            _check(q, cq_read(q, first, 1, &u, &got))
             if got == 0:
                 break
             found.append((first, u.phy_offset, u.size, u.tags_code, u.queue_offset, u.count, u.store_timestamp))
@@ -582,13 +607,13 @@ cdef class ConsumeQueues:
         cdef int rc, got = 0
         if q == NULL:
             return None
-        check_file(cq_read(q, number, 1, &u, &got), _name(q))
+        _check(q, cq_read(q, number, 1, &u, &got))
         if got == 0:
             return None
         rc = cq_tags_code(q, &u, &code)
         if rc == RC_END:
             return None
-        check_file(rc, _name(q))
+        _check(q, rc)
         return code
 
     def range(self, str topic, int32_t queue_id=0):
@@ -597,8 +622,22 @@ cdef class ConsumeQueues:
         cdef int64_t low
         if q == NULL:
             return None
-        check_file(cq_min_offset(q, &low), _name(q))
+        _check(q, cq_min_offset(q, &low))
         return low, rc_load_i64(&q.max_offset)
+
+
+cdef void measure(QueueFolder* folders, int count, int first, int step) noexcept nogil:
+    """cq_measure() of each step-th queue."""
+    cdef int i = first
+    while i < count:
+        if folders[i].queue != NULL:
+            folders[i].error = cq_measure(<ConsumeQueue*>folders[i].queue)
+        i += step
+
+
+def _measure(int first, int step, QueueFolders found):
+    with nogil:
+        measure(found._all, found.count, first, step)
 
 
 cdef str _name(ConsumeQueue* q):
@@ -606,36 +645,6 @@ cdef str _name(ConsumeQueue* q):
     return os.fsdecode(q.folder)
 
 
-def _folders(str above):
-    """Names of the folders in a folder, sorted; none if it is not there."""
-    try:
-        with os.scandir(above) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
-    except FileNotFoundError:
-        return []
-
-
-def _files(str folder, list odd=None):
-    """(offset, path, bytes) of each file with a number for a name, by offset.
-
-    odd  gets the paths of what has such a name and is no file
-    """
-    cdef list found = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if len(entry.name) <= 20 and entry.name.isdecimal() and entry.name.isascii():
-                    if entry.is_file():
-                        found.append((int(entry.name), entry.path, entry.stat().st_size))
-                    elif odd is not None:
-                        odd.append(entry.path)
-    except FileNotFoundError:
-        pass
-    return sorted(found)
-
-
-def _unlink(list files):
-    """Delete what _files() found."""
-    for _, path, _ in files:
-        with naming(path):
-            os.unlink(path)
+cdef inline int _check(ConsumeQueue* q, int rc) except -1:
+    """check_file() of a queue's folder, whose name is made only if it is needed."""
+    return check_file(rc, _name(q)) if rc != RC_OK else 0

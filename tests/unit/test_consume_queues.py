@@ -1,5 +1,6 @@
 """_consume_queues: what is found in the files, what is believed of it, what goes when records expire."""
 
+import os
 import random
 import time
 
@@ -66,6 +67,18 @@ def test_units_of_full_and_partial_files_are_found(tmp_path, count):
     assert files_of(tmp_path, "consumequeue") == before
 
 
+@pytest.mark.parametrize("processors", [1, 2, 5])
+def test_many_queues_are_found_by_several_threads(tmp_path, monkeypatch, processors):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
+    lengths = {(f"T{n % 50}", n // 50): n % 23 + 1 for n in range(650)}
+    for (topic, queue_id), units in lengths.items():
+        lay(tmp_path, range(units), topic, queue_id)
+    queues, mended = load(tmp_path)
+    assert {queue: queues.range(*queue) for queue in queues.items()} == {queue: (0, n) for queue, n in lengths.items()}
+    assert dict(zip(queues.items(), queues.ends(), strict=True)) == lengths
+    assert mended == queues.amiss == []
+
+
 def test_queues_of_all_topics_are_found(tmp_path):
     wanted = [("%RETRY%g", 0), ("T", 0), ("T", 11), ("T", 2), ("Ł", 0)]
     for topic, queue_id in wanted:
@@ -92,6 +105,16 @@ def test_files_tell_their_size_where_the_settings_say_another(tmp_path):
     lay(tmp_path, range(35))
     queues, _ = load(tmp_path, file_size=6000)
     assert queues.range("T") == (0, 35)
+
+
+def test_a_number_that_no_file_can_have(tmp_path):
+    lay(tmp_path, range(15))
+    path = tmp_path / "consumequeue" / "T" / "0" / ("9" * 20)
+    path.write_bytes(bytes(SIZE))
+    queues, _ = load(tmp_path)
+    assert queues.range("T") == (0, 15)
+    assert str(path) in queues.amiss[0]
+    assert not path.exists()
 
 
 def test_a_file_of_another_size_goes_with_those_behind_it(tmp_path):
