@@ -110,7 +110,8 @@ def catch_up(
         for topic, queue_id in _grown(dispatcher.queues, ends):
             found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
         if index is not None and index.end_phy_offset > index_end:
-            found.mended.append(f"index: the keys of records behind physical offset {index_end} were missing")
+            which = f"the keys of records behind physical offset {index_end}" if index_end >= 0 else "all keys"
+            found.mended.append(f"index: {which} were missing")
     for text in found.mended:
         _log.warning("%s", text)
     return found

@@ -22,16 +22,17 @@ FLOORS = """
     7   _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
     8   _consume_queue _flusher _index_row _reader _tally
     9   _commit_log _consume_queues _key_index paths arrow
-    10  caretaker _dispatch _reads _times scan recovery _bodies _put_result
-    11  catch_up _derived_audit _lookups _puts _reput export salvage tally
-    12  _gets verify_derived
-    13  _store verify
-    14  futures positions
-    15  following consumer
-    16  store
-    17  queue rebuild
-    18  spark cli __init__
-    19  __main__
+    10  caretaker _key_writer _reads _times scan recovery _bodies _put_result
+    11  _dispatch _lookups _puts export salvage tally
+    12  catch_up _derived_audit _reput
+    13  _gets verify_derived
+    14  _store verify
+    15  futures positions
+    16  following consumer
+    17  store
+    18  queue rebuild
+    19  spark cli __init__
+    20  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -131,3 +131,13 @@ def last_file(whole, size):
     last = whole[-1]
     start = last.start if isinstance(last, oracle.Blank) else last["start"]
     return start - start % size
+
+
+def test_light_queues_get_the_offsets_that_rocketmq_gave_them(golden, tmp_path):
+    found = [m for m in rocketc.scan(golden("v533-store").path) if "INNER_MULTI_DISPATCH" in m.properties]
+    assert len({name for m in found for name in m.properties["INNER_MULTI_DISPATCH"].split(",")}) > 1
+    with rocketc.open(tmp_path, enable_lmq=True, enable_multi_dispatch=True) as store:
+        for m in found:
+            store.put(m.topic, m.body, properties={"INNER_MULTI_DISPATCH": m.properties["INNER_MULTI_DISPATCH"]})
+    ours = [m.properties["INNER_MULTI_QUEUE_OFFSET"] for m in rocketc.scan(tmp_path)]
+    assert ours == [m.properties["INNER_MULTI_QUEUE_OFFSET"] for m in found]

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from rocketc._consume_queue cimport ConsumeQueue, Unit
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._key_index cimport KeyIndex
+from rocketc._key_writer cimport KeyWriter
 from rocketc._record cimport Piece, Record
 
 cdef enum:
@@ -51,7 +52,8 @@ cdef class Dispatcher:
         int64_t queues_from     # records before it are in the queues,
         int64_t index_from      # ... and in the index
         bint whole              # the log is walked from its first record on, or live
-        bint checking           # the index compares
+        bint checking           # the index compares,
+        KeyWriter writer        # ... and is written by a thread of its own; None: neither
         bint doubt              # the queues' files say what can't be
         bint multi              # messages go to the queues that INNER_MULTI_DISPATCH names, too
     cdef readonly:
@@ -65,4 +67,5 @@ cdef class Dispatcher:
     cdef int64_t _tags_code(self, const Record* r, Wanted* w, int64_t timestamp) noexcept nogil
     cdef int _put_rows(self) noexcept nogil
     cdef int _put_keys(self, Row* row) noexcept nogil
+    cdef bint _end_keys(self, int rc) except -1
     cdef object _failure(self, int rc)

@@ -20,6 +20,7 @@ from rocketc._guard cimport install
 from rocketc._index_row cimport record_hashes
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._key_index cimport KeyIndex
+from rocketc._key_writer cimport KeyWriter
 from rocketc._layout cimport (
     RC_FLAG_INNER_BATCH,
     RC_FLAG_PREPARED,
@@ -202,7 +203,8 @@ cdef class Dispatcher:
             if count > 0:
                 row.hash_count = count
                 self.hash_count += count
-                self.index.prefetch(self.hashes[row.first_hash])
+                if not self.checking:
+                    self.index.prefetch(self.hashes[row.first_hash])
         self.row_count += 1
         if self.multi and w.multi_queues.len > 0 and row.q != NULL:
             return self._stage_more(&w, row.unit, row.end)
@@ -272,9 +274,7 @@ cdef class Dispatcher:
         cdef int first = self.partial_keys if row.unit.phy_offset == self.partial_phy else 0
         for i in range(first, row.hash_count):
             if self.checking:
-                rc = self.index.check_put(
-                    self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp,
-                )
+                rc = self.writer.put(self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp)
             else:
                 rc = self.index.put(self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp)
             if rc != RC_OK:
@@ -306,6 +306,7 @@ cdef class Dispatcher:
         memset(self.recent, 0, sizeof(self.recent))
         if self.checking:
             check(self.index.start_checking(index_from))
+            self.writer = KeyWriter(self.index)
 
     def take(self, Walker walker not None):
         """Dispatch what a walker finds. False if the index is in doubt: repair it, and start again.
@@ -328,11 +329,24 @@ cdef class Dispatcher:
                     rc = self._put_rows()
                 walker.leave(&guard)
                 self.row_count = self.hash_count = 0
-            if rc == RC_BAD_CHAIN:
-                return False
             if rc != RC_OK:
-                raise self._failure(rc)
+                break
             walker.cut_in_block(0)
+        return self._end_keys(rc)
+
+    cdef bint _end_keys(self, int rc) except -1:
+        """All keys are in the index; what else was met meanwhile counts first."""
+        cdef int met = RC_OK
+        if self.checking:
+            with nogil:
+                met = self.writer.end()
+        if rc == RC_OK and met != RC_OK:
+            rc = met
+            self.error_path = self.index._folder
+        if rc == RC_BAD_CHAIN:
+            return False
+        if rc != RC_OK:
+            raise self._failure(rc)
         return True
 
     def finish(self, int64_t position, int64_t min_phy_offset):
@@ -340,6 +354,7 @@ cdef class Dispatcher:
         if self.checking and self.index.stop_checking() != RC_OK:
             return None
         self.checking = False
+        self.writer = None
         self.whole = True
         self.queues_from = self.index_from = 0
         self.position = position

@@ -30,6 +30,7 @@ cdef class Drafter:
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1
     cdef bytes _stored(self, properties)
     cdef int _look_at(self, Call* c, bytes raw) except -1
+    cdef bint _lacks_light_offsets(self, bytes raw) except -1
     cdef object numbered(self, str topic, int32_t queue_id, properties, QueueOffsets offsets)
     cdef int _inner(self, Call* c, str number) except -1
 

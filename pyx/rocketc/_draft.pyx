@@ -230,9 +230,15 @@ cdef class Drafter:
         if number is not None:
             self._inner(c, number)
             c.unnumbered = property_of(raw, b"INNER_BASE") is None
-        if self._multi and property_of(raw, b"INNER_MULTI_DISPATCH") is not None:
-            c.unnumbered = c.unnumbered or property_of(raw, b"INNER_MULTI_QUEUE_OFFSET") is None
+        c.unnumbered = c.unnumbered or self._lacks_light_offsets(raw)
         return 0
+
+    cdef bint _lacks_light_offsets(self, bytes raw) except -1:
+        return (
+            self._multi
+            and property_of(raw, b"INNER_MULTI_DISPATCH") is not None
+            and property_of(raw, b"INNER_MULTI_QUEUE_OFFSET") is None
+        )
 
     cdef object numbered(self, str topic, int32_t queue_id, properties, QueueOffsets offsets):
         """(properties as they are stored, with the queue offsets that they lack; the message's own, or -1 if they do
@@ -247,9 +253,8 @@ cdef class Drafter:
         if property_of(raw, b"INNER_NUM") is not None and property_of(raw, b"INNER_BASE") is None:
             base = offsets.peek(topic, queue_id)
             raw += b"INNER_BASE\1%d\2" % base
-        names = property_of(raw, b"INNER_MULTI_DISPATCH") if self._multi else None
-        if names is not None and property_of(raw, b"INNER_MULTI_QUEUE_OFFSET") is None:
-            for name in names.split(","):
+        if self._lacks_light_offsets(raw):
+            for name in property_of(raw, b"INNER_MULTI_DISPATCH").split(","):
                 if name.startswith("%LMQ%"):
                     number = light.get(name, -1)
                     number = number if number >= 0 else offsets.peek(name, 0)

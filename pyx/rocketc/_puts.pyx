@@ -234,7 +234,7 @@ cdef class Putting:
             raw = b"" if properties is None else self._drafter._stored(properties)
             if number_of(property_of(raw, b"DELAY")) > 0:
                 raise illegal("a batch can't be delayed: one of its messages has the property DELAY")
-            if self._drafter._multi and property_of(raw, b"INNER_MULTI_DISPATCH") is not None:
+            if self._drafter._lacks_light_offsets(raw):
                 raise illegal("one of a batch's messages names light queues (INNER_MULTI_DISPATCH): put() takes it")
             body = body if isinstance(body, bytes) else bytes(memoryview(body))
             rows.append((flag, body, raw))

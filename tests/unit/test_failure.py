@@ -527,6 +527,27 @@ def test_no_room_for_the_index(child, tmp_path, call, at):
     assert told["same"]
 
 
+@pytest.mark.parametrize("at", [1, 5])
+def test_no_room_for_an_index_that_is_made_anew(child, tmp_path, at):
+    """The thread that puts the keys meets it; open() tells, and the next one does what is left."""
+    script = """
+        fields = dict(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=1000, max_index_num=100_000)
+        with rocketc.open(root, **fields) as store:
+            store.put_many("t", [b"x"] * 5000, keys="a b c d")
+        for path in Path(root, "index").iterdir():
+            path.unlink()
+        armed.touch()
+        told["error"] = error_of(rocketc.open, root, **fields)
+        armed.unlink()
+        with rocketc.open(root, **fields) as store:
+            told["found"] = [len(store.query("t", key, max_count=10_000)) for key in "ad"]
+        """
+    told = child(script, "pwrite", at, FAIL_PATH="/index/", FAIL_ERRNO=str(errno.ENOSPC))
+    assert failed_calls(tmp_path)
+    assert told["error"][0] == "StoreFullError"
+    assert told["found"] == [5000, 5000]
+
+
 def test_an_index_on_a_small_disk(tmp_path):
     """The units that the disk has no room for are an errno, never a signal."""
     root = tmp_path / "small"
