@@ -627,9 +627,11 @@ def test_message(open_store):
 def test_a_put_does_not_open_more_files(open_store):
     store = open_store(mapped_file_size_commit_log=4096)
     store.put_many("t", [bytes(1000)] * 30)
+    assert store.wait_dispatched(10)
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     store.put_many("t", [bytes(1000)] * 3)
     store.message(0)
+    assert store.wait_dispatched(10)
     assert not before or len(os.listdir("/proc/self/fd")) <= before + 2
 
 
