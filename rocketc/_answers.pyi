@@ -1,12 +1,18 @@
 """Records that a read picked: copied out of the log at once, checked, made to messages when they are asked for."""
 
 from collections.abc import Iterable, Iterator
-from typing import SupportsIndex, overload
+from typing import SupportsIndex, final, overload
 
 from typing_extensions import Never, Self
 
+from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._message import Message
 
+@final
+class LogPaths:
+    def __new__(cls, log: MappedFileQueue) -> Self: ...
+
+@final
 class TagFilter:
     def __new__(cls, tags: str | Iterable[str]) -> Self: ...
 

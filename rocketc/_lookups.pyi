@@ -18,6 +18,7 @@ class QueryResult(Answer):
     @property
     def index_last_update_phy_offset(self) -> int: ...
 
+@final
 class Lookups:
     @property
     def reader(self) -> QueueReader: ...

@@ -34,6 +34,7 @@ class GetResult(Answer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
+@final
 class QueueReader:
     @property
     def log(self) -> MappedFileQueue: ...

@@ -74,10 +74,18 @@ cdef class Answer:
         bytes _buffer
     cdef list _made(self)
 
+cdef class LogPaths:
+    cdef:
+        MappedFileQueue _log
+        dict _known             # by number of the file
+        str _last               # that of the file at _start
+        int64_t _start
+    cdef str at(self, int64_t phy_offset)
+
 cdef int64_t number(str what, object value, int64_t least, int64_t most) except? -1
 cdef int how_of(str crc, bint decompress, bint unwrap) except -1
-cdef str file_at(MappedFileQueue log, dict known, int64_t phy_offset)
-cdef object files_of(MappedFileQueue log, dict known, const Haul* h)
+cdef object files_of(LogPaths paths, const Haul* h)
+cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil
 cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil
 cdef void cursor_enter(Cursor* c) noexcept nogil
 cdef void cursor_rest(Cursor* c) noexcept nogil

@@ -37,8 +37,16 @@ from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK
 from rocketc import codecs
 from rocketc.errors import CorruptRecordError
 
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
+
 cdef enum:
     PATHS_KEPT = 4096
+    LINE_BYTES = 64
+    FETCHED_BYTES = 512
+
+cdef object NOTHING = iter(())
+next(NOTHING, None)                                 # it is at its end, and stays there
 
 cdef int64_t LARGEST_EXT_ADDRESS = -2147483649      # tags codes up to here are addresses of ext units
 cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # of a decompressed body
@@ -75,39 +83,52 @@ cdef int how_of(str crc, bint decompress, bint unwrap) except -1:
     return how
 
 
-cdef str file_at(MappedFileQueue log, dict known, int64_t phy_offset):
-    """The path of the file of the log that covers an offset, or what it would be.
+@cython.final
+cdef class LogPaths:
+    """The paths of a log's files, by what they cover."""
 
-    known  paths by the number of the file, filled here
-    """
-    cdef FileState* f
-    cdef int64_t number = phy_offset // log.q.file_size
-    path = known.get(number)
-    if path is None:
-        if queue_hold(&log.q, phy_offset, &f) != RC_OK:
-            return os.path.join(os.fsdecode(log.q.folders[0]), f"{number * log.q.file_size:020d}")
-        path = os.fsdecode(f.path)
-        file_release(f)
-        if len(known) >= PATHS_KEPT:
-            known.clear()
-        known[number] = path
-    return path
+    def __cinit__(self, MappedFileQueue log not None):
+        self._log = log
+        self._known = {}
+
+    cdef str at(self, int64_t phy_offset):
+        """The path of the file that covers an offset, or what it would be."""
+        cdef FileState* f
+        cdef int64_t size = self._log.q.file_size, number
+        if self._last is not None and self._start <= phy_offset < self._start + size:
+            return self._last           # nearly always
+        number = phy_offset // size
+        path = self._known.get(number)
+        if path is None:
+            if queue_hold(&self._log.q, phy_offset, &f) != RC_OK:
+                return os.path.join(os.fsdecode(self._log.q.folders[0]), f"{number * size:020d}")
+            path = os.fsdecode(f.path)
+            file_release(f)
+            if len(self._known) >= PATHS_KEPT:
+                self._known.clear()
+            self._known[number] = path
+        self._last = path
+        self._start = number * size
+        return path
 
 
-cdef object files_of(MappedFileQueue log, dict known, const Haul* h):
+cdef object files_of(LogPaths paths, const Haul* h):
     """The path of the file that all records are in, or a dict of them by the number of their file."""
-    cdef int64_t size = log.q.file_size, first = h.rows[0].phy_offset // size, last = first
-    cdef dict paths = None
+    cdef int64_t size = paths._log.q.file_size, start
+    cdef dict found = None
+    cdef str first = paths.at(h.rows[0].phy_offset)
     cdef int i
-    for i in range(h.count):
-        if not last * size <= h.rows[i].phy_offset < (last + 1) * size:
-            last = h.rows[i].phy_offset // size
-            if paths is None:
-                paths = {first: file_at(log, known, h.rows[0].phy_offset)}
-            paths[last] = file_at(log, known, h.rows[i].phy_offset)
-    return paths if paths is not None else file_at(log, known, h.rows[0].phy_offset)
+    start = h.rows[0].phy_offset // size * size if h.count > 1 else 0
+    for i in range(1, h.count):
+        if not start <= h.rows[i].phy_offset < start + size:
+            start = h.rows[i].phy_offset // size * size
+            if found is None:
+                found = {h.rows[0].phy_offset // size: first}
+            found[start // size] = paths.at(h.rows[i].phy_offset)
+    return found if found is not None else first
 
 
+@cython.final
 cdef class TagFilter:
     """Which tags a get() wants: by the hash that a unit has, and by the text that the record has."""
 
@@ -163,6 +184,15 @@ cdef class TagFilter:
 
 
 # ------------------------------------------------------------------------------------------------- records of the log
+
+cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil:
+    """Ask for the first cache lines of a record that is looked into next: it has fields at both ends, and which of them
+    are needed says one behind the other."""
+    cdef int64_t i = 0
+    while i < size and i < FETCHED_BYTES:
+        prefetch(at + i)
+        i += LINE_BYTES
+
 
 cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil:
     """Let c.file be the file that covers phy_offset, held: RC_OK, ENOENT, or what mapping it said."""
@@ -529,7 +559,7 @@ cdef class Answer:
         return [self._haul.rows[i].phy_offset for i in range(self._haul.count)]
 
     def __iter__(self):
-        return iter(self._made() if self._haul.count > 0 else ())
+        return iter(self._made()) if self._haul.count > 0 else NOTHING
 
     def __len__(self):
         return len(self._made()) if self._haul.special else self._haul.count

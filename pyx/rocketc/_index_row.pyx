@@ -196,7 +196,9 @@ cdef class IndexRow:
         if self._closed:
             rc[0] = RC_CLOSED
         else:
-            i = self._find_part(name)
+            i = self._count - 1
+            if i >= 0 and self._parts[i].name > name:
+                i = self._find_part(name)
             if i >= 0 and (not exact or self._parts[i].name == name):
                 p = self._parts[i]
                 rc[0] = part_map(p, False)

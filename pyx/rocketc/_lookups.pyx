@@ -26,7 +26,7 @@ from rocketc._answers cimport (
     cursor_leave,
     cursor_rest,
     cursor_seek,
-    file_at,
+    fetch,
     files_of,
     haul_add,
     how_of,
@@ -127,11 +127,12 @@ cdef int ask(
     if not exact_keys:
         w.how |= HOW_LOOSE
     w.max_count = number("max_count", max_count, 1, INT64_MAX)
-    w.begin = ms_of("begin", begin, INT64_MIN)
-    w.end = ms_of("end", end, INT64_MAX)
+    w.begin = INT64_MIN if begin is None else ms_of("begin", begin, INT64_MIN)
+    w.end = INT64_MAX if end is None else ms_of("end", end, INT64_MAX)
     return 0
 
 
+@cython.final
 cdef class Lookups:
     """Finds messages by key, id and time.
 
@@ -176,7 +177,7 @@ cdef class Lookups:
             cursor_leave(&c)
         if rc == RC_MORE or (rc == RC_OK and h.count == 0):
             return None
-        file = file_at(self.reader.log, self.reader._paths, phy_offset)
+        file = self.reader.paths.at(phy_offset)
         if rc > 0 or rc == RC_FILE_CUT:
             raise io_error(rc, file)
         if rc != RC_OK:
@@ -286,12 +287,12 @@ cdef class Lookups:
             answer._how = w.how
             answer._offset = INT64_MIN
             answer._file_size = c.log.file_size
-            answer._paths = files_of(self.reader.log, self.reader._paths, h)
+            answer._paths = files_of(self.reader.paths, h)
         return answer
 
     def _fail(self, int rc, int64_t phy_offset, str topic, str key):
         """Raise what is wrong with a record that the index names."""
-        file = file_at(self.reader.log, self.reader._paths, phy_offset)
+        file = self.reader.paths.at(phy_offset)
         if rc > 0 or rc == RC_FILE_CUT:
             raise io_error(rc, file)
         reason = reason_of(rc)
@@ -346,6 +347,7 @@ cdef class Lookups:
         if at + RC_MSG_MIN_BYTES > file_readable(c.file):
             return RC_BAD_UNIT
         cursor_enter(c)
+        fetch(c.file.base + at, file_readable(c.file) - at)
         rc = parse_record(c.file.base + at, <size_t>(file_readable(c.file) - at), &r)
         if rc == RC_OK:
             when = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
@@ -423,7 +425,7 @@ cdef class Lookups:
             rc = time_of(&u, &c, &when)
             cursor_leave(&c)
         if rc != RC_OK:
-            raise io_error(rc, file_at(self.reader.log, self.reader._paths, u.phy_offset))
+            raise io_error(rc, self.reader.paths.at(u.phy_offset))
         return when
 
     def offset_by_time(self, str topic not None, queue_id, timestamp, str boundary not None="lower"):

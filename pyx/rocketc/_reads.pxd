@@ -1,7 +1,7 @@
 """Reading by queue: get()."""
 from libc.stdint cimport int32_t, int64_t
 
-from rocketc._answers cimport Answer, Cursor, Haul, Place, TagFilter, Taken
+from rocketc._answers cimport Answer, Cursor, Haul, LogPaths, Place, TagFilter, Taken
 from rocketc._consume_queue cimport ConsumeQueue, Unit
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._mapped_file_queue cimport MappedFileQueue
@@ -38,7 +38,7 @@ cdef class QueueReader:
         int64_t _limits[4]      # bytes and messages in memory, on disk
         bint _keep_offset       # a slave corrects no offsets
         dict _filters
-        dict _paths
+        LogPaths paths
     cdef readonly:
         MappedFileQueue log
         ConsumeQueues queues
@@ -48,7 +48,8 @@ cdef class QueueReader:
     cdef int _pick(self, Asked* a, ConsumeQueue* q, TagFilter tags, Haul* h, Cursor* c) noexcept nogil
     cdef int _walk(self, Asked* a, ConsumeQueue* q, TagFilter tags, Haul* h, Cursor* c) noexcept nogil
     cdef int _look(
-        self, Asked* a, const Unit* u, TagFilter tags, bint code, bint text, Haul* h, Cursor* c, int64_t* removed,
+        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint code, bint text, Haul* h, Cursor* c,
+        int64_t* removed,
     ) noexcept nogil
     cdef int64_t _corrected(self, int64_t old, int64_t offset) noexcept nogil
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil

@@ -22,6 +22,7 @@ from rocketc._answers cimport (
     Answer,
     Cursor,
     Haul,
+    LogPaths,
     TagFilter,
     Taken,
     claim,
@@ -29,7 +30,7 @@ from rocketc._answers cimport (
     cursor_leave,
     cursor_rest,
     cursor_seek,
-    file_at,
+    fetch,
     files_of,
     haul_add,
     haul_room,
@@ -142,6 +143,7 @@ cdef class GetResult(Answer):
         return f"<GetResult {self.status.name}, {self._haul.count} records, next_offset={self.next_offset}>"
 
 
+@cython.final
 cdef class QueueReader:
     """Reads the log by its consume queues.
 
@@ -167,7 +169,7 @@ cdef class QueueReader:
         self._limits[DISK_COUNT] = config.max_transfer_count_on_message_in_disk
         self._keep_offset = config.broker_role == "SLAVE" and not config.offset_check_in_slave
         self._filters = {}
-        self._paths = {}
+        self.paths = LogPaths(log)
 
     def get(
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None, bint views=False,
@@ -265,7 +267,7 @@ cdef class QueueReader:
             result._tags = filter
             result._offset = a.offset
             result._file_size = c.log.file_size
-            result._paths = files_of(self.log, self._paths, h)
+            result._paths = files_of(self.paths, h)
         elif result._buffer is None:
             result._buffer = b""
         return result
@@ -371,16 +373,16 @@ cdef class QueueReader:
                     continue
                 if self._is_full(a, h, u):
                     return RC_OK
-                claim(&a.wrong, u.phy_offset, u.size, u.queue_offset, unit + i, u.count)
+                rc = RC_OK
                 if code and q.ext != NULL:
                     rc = cq_tags_code(q, u, &u.tags_code)
-                    if rc != RC_OK and rc != RC_END:    # what the extension does not have, the record tells
-                        return rc
-                rc = self._look(a, u, tags, code, text, h, c, &removed)
+                    if rc == RC_END:                    # what the extension does not have, the record tells
+                        rc = RC_OK
+                if rc == RC_OK:
+                    rc = self._look(a, u, unit + i, tags, code, text, h, c, &removed)
                 if rc != RC_OK:
-                    a.wrong.size = u.size if u.size != 0 else 1
+                    claim(&a.wrong, u.phy_offset, u.size if u.size != 0 else 1, u.queue_offset, unit + i, u.count)
                     return rc
-                a.wrong.size = 0
                 scanned += q.unit_bytes
                 a.last_phy = u.phy_offset
                 a.next = u.queue_offset + u.count
@@ -388,7 +390,8 @@ cdef class QueueReader:
         return RC_OK
 
     cdef int _look(
-        self, Asked* a, const Unit* u, TagFilter tags, bint code, bint text, Haul* h, Cursor* c, int64_t* removed,
+        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint code, bint text, Haul* h, Cursor* c,
+        int64_t* removed,
     ) noexcept nogil:
         """Pick one unit's record, or not. Returns RC_OK, or what is wrong with it."""
         cdef Record r
@@ -416,6 +419,7 @@ cdef class QueueReader:
             return RC_BAD_UNIT
         if text:
             cursor_enter(c)
+            fetch(c.file.base + at, u.size)
             rc = parse_record(c.file.base + at, <size_t>u.size, &r)
             if c.file.cut != 0:
                 return RC_FILE_CUT
@@ -424,7 +428,7 @@ cdef class QueueReader:
             if not tags.passes(&r):
                 a.filtered += u.count
                 return RC_OK
-        return haul_add(h, u.phy_offset, u.size, u.queue_offset, a.wrong.unit, u.count)
+        return haul_add(h, u.phy_offset, u.size, u.queue_offset, unit, u.count)
 
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil:
         """Queue offset of the first unit behind the file that a unit is in."""
@@ -458,10 +462,10 @@ cdef class QueueReader:
         if rc == ENOMEM:
             raise MemoryError
         if rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC:
-            file = file_at(self.log, self._paths, t.phy_offset)
+            file = self.paths.at(t.phy_offset)
             raise CorruptRecordError(file, t.phy_offset, reason_of(rc), "crc='none' hands it out as it is")
         if rc > 0 or rc == RC_FILE_CUT:
-            raise io_error(rc, file_at(self.log, self._paths, t.phy_offset) if t.size != 0 else os.fsdecode(q.folder))
+            raise io_error(rc, self.paths.at(t.phy_offset) if t.size != 0 else os.fsdecode(q.folder))
         pos = t.unit * q.unit_bytes
         path = os.path.join(os.fsdecode(q.folder), f"{pos - pos % q.files.file_size:020d}")
         raise CorruptUnitError(

@@ -8,7 +8,7 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 
-from rocketc._answers cimport Cursor, cursor_enter, cursor_seek
+from rocketc._answers cimport Cursor, cursor_enter, cursor_seek, fetch
 from rocketc._append_file cimport FileState, file_readable
 from rocketc._atomic cimport rc_load_i64
 from rocketc._bytes cimport rc_get_i64
@@ -60,6 +60,7 @@ cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil:
     if at + u.size > file_readable(c.file):
         return RC_OK
     cursor_enter(c)
+    fetch(c.file.base + at, u.size)
     if parse_record(c.file.base + at, <size_t>u.size, &r) == RC_OK and r.phy_offset == u.phy_offset:
         when[0] = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
     return RC_FILE_CUT if c.file.cut != 0 else RC_OK
