@@ -57,6 +57,7 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     BLOCK_BYTES = 64 << 10      # of zeros: the page cache keeps each as one folio
+    ONE_PAGE_BYTES = 64 << 10   # somewhere pages have so many
     WINDOW_BYTES = 1 << 20      # of units that are made ready at a time, at most
     FIRST_WINDOW_BYTES = 64 << 10
 
@@ -308,6 +309,17 @@ cdef inline bint overlaps(IndexPart* p, int64_t begin, int64_t end, bint java) n
     return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
 
+cdef int check_length(IndexPart* p) noexcept nogil:
+    """Whether the file has its length still: RC_OK, RC_FILE_CUT, or why it can't be opened."""
+    cdef int fd = open_file(p.path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return c_errno
+    if lseek(fd, 0, SEEK_END) < <int64_t>p.size:
+        p.cut = 1
+    close_file(fd)
+    return RC_OK if p.cut == 0 else RC_FILE_CUT
+
+
 cdef int part_search(
     IndexPart* p, int32_t key_hash, int64_t begin, int64_t end, bint java, int64_t* out, int room, int64_t* unit,
     int64_t* damage,
@@ -368,7 +380,10 @@ cdef int part_search(
         if java and when < begin:
             break
         n = u.previous
+    rc_load_be32(p.base + p.size - RC_INDEX_SLOT_BYTES)     # a file that was cut reads as zeros to the end of its page
     guard_leave(&guard)
+    if found == 0 and p.size <= ONE_PAGE_BYTES:
+        check_length(p)
     if p.cut != 0:
         return RC_FILE_CUT
     return found if rc == RC_OK else rc
@@ -417,14 +432,7 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
 cdef int part_sync(IndexPart* p) noexcept nogil:
     """Make durable what was put before the call; the caller holds the file. Returns 0, an errno, or RC_FILE_CUT."""
     cdef int64_t upto = unit_at(p, rc_load_i64(&p.count))
-    cdef int fd, rc
-    rc = rc_sync_map(p.base, 0, <size_t>upto)
+    cdef int rc = rc_sync_map(p.base, 0, <size_t>upto)
     if rc != RC_OK:
         return rc
-    fd = open_file(p.path, O_RDONLY | O_CLOEXEC)    # a sync of pages that are gone succeeds
-    if fd < 0:
-        return c_errno
-    if lseek(fd, 0, SEEK_END) < <int64_t>p.size or p.cut != 0:
-        rc = RC_FILE_CUT
-    close_file(fd)
-    return rc
+    return check_length(p)      # a sync of pages that are gone succeeds

@@ -220,19 +220,39 @@ def test_what_a_killed_process_had_begun_to_put(index, tmp_path):
             path.unlink()
 
 
-@pytest.mark.parametrize("size", [0, 4096, 8192])
-def test_a_file_cut_while_it_is_used(index, tmp_path, size):
-    """An error, never a crash; nothing is put behind it."""
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("size", [0, 39, 40, 60, 1000, 4000, 4096, 5000, 8192])
+def test_a_file_cut_while_it_is_used(index, tmp_path, size, read_only):
+    """An error, never a crash, nor no answer; nothing is put behind it."""
     one = index(1000, 10_000)
     fill(one, 2000)
+    reader = index(1000, 10_000, read_only=True) if read_only else one
+    assert found(reader, "k7")
     os.truncate(one.files[0], size)
-    with pytest.raises(StoreIOError, match="shorter"):
-        [found(one, f"k{n}") for n in range(2000)]
+    for n in range(2000):
+        with pytest.raises(StoreIOError, match="shorter"):
+            found(reader, f"k{n}")
     with pytest.raises(StoreIOError, match="shorter"):
         fill(one, 8000)
     with pytest.raises(StoreIOError):
         one.flush()
     assert os.path.getsize(one.files[0]) == size
+
+
+@pytest.mark.parametrize("size", [0, 39, 40, 60, 79, 80, 140])
+def test_a_file_of_one_page_cut_while_it_is_used(index, tmp_path, size):
+    """The system does not tell: the rest of its page reads as zeros."""
+    one = index(10, 50)
+    fill(one, 30)
+    before = {n: found(one, f"k{n}") for n in range(30)}
+    os.truncate(one.files[0], size)
+    for n in range(30):
+        try:
+            assert found(one, f"k{n}") == before[n] != []
+        except StoreIOError as error:
+            assert "shorter" in str(error)
+        except CorruptRecordError as error:
+            assert error.reason == "bad_chain"
 
 
 # ---------------------------------------------------------------- readers beside the writer
