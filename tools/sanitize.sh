@@ -20,6 +20,7 @@ if [ $kind = thread ]; then
 else
     preload="$($cc -print-file-name=libasan.so) $($cc -print-file-name=libubsan.so)"
 fi
+# PYTHONSAFEPATH: else `python -c`, started by a test, takes the package of this folder.
 # Python keeps memory to its end: no leak reports. Its own allocator would hide our overruns: malloc instead.
 exec env LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-    PYTHONPATH="$package" ROCKETC_TEST_PACKAGE="$package/rocketc" .venv/bin/pytest -p no:cacheprovider "$@"
+    PYTHONSAFEPATH=1 PYTHONPATH="$package" ROCKETC_TEST_PACKAGE="$package/rocketc" .venv/bin/pytest -p no:cacheprovider "$@"
