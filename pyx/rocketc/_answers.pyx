@@ -420,10 +420,13 @@ cdef int take_views(Cursor* c, Answer answer, const Place* of, int how) except? 
         behind = t.size - head - t.r.body_len
         rc = queue_hold(c.log, t.phy_offset, &f)
         if rc != RC_OK:
+            cursor_leave(c)     # else what is picked again is in the same file, which takes no new holds
             return RC_MORE if rc == ENOENT else rc
         view = view_of(f, t.phy_offset - f.start + (head if t.mapped else 0), t.r.body_len if t.mapped else t.size)
         cursor_leave(c)
-        cursor_seek(c, t.phy_offset)
+        rc = cursor_seek(c, t.phy_offset)
+        if rc != RC_OK:
+            return RC_MORE if rc == ENOENT else rc
         cursor_enter(c)
         src = view._at
         if t.mapped:
