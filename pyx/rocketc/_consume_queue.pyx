@@ -58,10 +58,10 @@ from rocketc._mapped_file_queue cimport (
     queue_init,
     queue_last,
     queue_remove,
+    queue_start,
 )
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, decode_unit, encode_unit, is_blank, is_valid
-from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_MORE, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
 from rocketc._vm cimport rc_guard
 
@@ -203,8 +203,8 @@ cdef int begin_at(ConsumeQueue* q, int64_t number) noexcept nogil:
     cdef int64_t per_file = q.files.file_size // q.unit_bytes
     cdef int rc = write_blanks(q, number - number % per_file, number)
     if rc == RC_OK:
-        q.min_unit = number
-        q.max_offset = number
+        rc_store_i64(&q.min_unit, number)
+        rc_store_i64(&q.max_offset, number)
         rc_store_i64(&q.units, number)
         q.files.flushed = (number - number % per_file) * q.unit_bytes
     return rc
@@ -261,8 +261,8 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
         rc = write_unit(q, number, u)
     if rc == RC_OK:
         q.confirmed = True
-        q.max_phy_offset = u.phy_offset + u.size
-        q.max_offset = u.queue_offset + u.count
+        rc_store_i64(&q.max_phy_offset, u.phy_offset + u.size)
+        rc_store_i64(&q.max_offset, u.queue_offset + u.count)
         rc_store_i64(&q.units, number + 1)
     return rc
 
@@ -359,7 +359,7 @@ cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexce
     Returns RC_OK, an errno, or RC_FILE_CUT; unit is -1 if there is none.
     """
     cdef Unit u
-    cdef int64_t low = q.min_unit, high = rc_load_i64(&q.units), middle
+    cdef int64_t low = rc_load_i64(&q.min_unit), high = rc_load_i64(&q.units), middle
     cdef int rc, got = 0
     unit[0] = -1
     if q.unit_bytes == RC_CQ_UNIT_BYTES:
@@ -384,11 +384,12 @@ cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexce
 cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil:
     """Queue offset of the first message whose record is there; -1 in a batch queue that has none."""
     cdef Unit u
+    cdef int64_t first = rc_load_i64(&q.min_unit)
     cdef int rc, got = 0
-    offset[0] = q.min_unit
+    offset[0] = first
     if q.unit_bytes == RC_CQ_UNIT_BYTES:
         return RC_OK
-    rc = cq_read(q, q.min_unit, 1, &u, &got)
+    rc = cq_read(q, first, 1, &u, &got)
     offset[0] = u.queue_offset if got == 1 else -1
     return rc
 
@@ -443,10 +444,9 @@ cdef int last_of(ConsumeQueue* q, int64_t units, Unit* u) noexcept nogil:
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
     """Let the queue begin at the first unit whose record is there. Source: correctMinOffset of RocketMQ 5."""
     cdef Unit u
-    cdef int64_t units = rc_load_i64(&q.units), low = q.min_unit
+    cdef int64_t units = rc_load_i64(&q.units)
+    cdef int64_t low = max(rc_load_i64(&q.min_unit), queue_start(&q.files, 1) // q.unit_bytes)
     cdef int rc, deleted = 0
-    if q.files.count > 0:
-        low = max(low, q.files.files[0].start // q.unit_bytes)
     if low >= units:
         return RC_OK
     rc = units_before(q, min_phy_offset, low, &low)
@@ -646,14 +646,11 @@ cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
 
 cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil:
     """Make durable what is written, if that is at least so many pages; one thread at a time."""
-    cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes
+    cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes, start = queue_start(&q.files, 1)
     cdef int rc = RC_OK
-    if q.files.count == 0 or not can_flush(upto, q.files.flushed, -1, least_pages):
+    if start < 0 or not can_flush(upto, q.files.flushed, -1, least_pages):
         return RC_OK
-    pthread_mutex_lock(&q.files.mutex)
-    if q.files.count > 0 and q.files.flushed < q.files.files[0].start:
-        q.files.flushed = q.files.files[0].start
-    pthread_mutex_unlock(&q.files.mutex)
+    q.files.flushed = max(q.files.flushed, start)
     if q.extends:
         rc = ext_flush(q.ext, path)
     return queue_flush(&q.files, upto, path) if rc == RC_OK else rc
@@ -664,16 +661,15 @@ cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted
 
     Source: RocketMQ ConsumeQueue.deleteExpiredFile.
     """
-    cdef int64_t gone = 0
+    cdef int64_t gone = 0, start = queue_start(&q.files, 2)
     cdef int rc = RC_OK
-    if q.files.count > 1:
-        rc = units_before(q, min_phy_offset, q.files.files[0].start // q.unit_bytes, &gone)
-    while q.files.count > 1 and rc == RC_OK:
-        if (q.files.files[0].start + q.files.file_size) // q.unit_bytes > gone:
-            break
+    if start >= 0:
+        rc = units_before(q, min_phy_offset, start // q.unit_bytes, &gone)
+    while rc == RC_OK and start >= 0 and (start + q.files.file_size) // q.unit_bytes <= gone:
         rc = queue_remove(&q.files, 0)
         if rc == RC_OK:
             deleted[0] += 1
+        start = queue_start(&q.files, 2)
     if rc == EBUSY:
         rc = RC_OK
     return correct_min(q, min_phy_offset) if rc == RC_OK else rc

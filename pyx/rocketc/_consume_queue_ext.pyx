@@ -49,6 +49,7 @@ from rocketc._mapped_file_queue cimport (
     queue_known,
     queue_last,
     queue_remove,
+    queue_start,
 )
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, check_file
 from rocketc._vm cimport rc_guard
@@ -465,19 +466,19 @@ cdef int ext_clear(ExtQueue* x) noexcept nogil:
 
 cdef int ext_truncate_by_min(ExtQueue* x, int64_t address, int* deleted) noexcept nogil:
     """Delete the files that end before the unit at an address, never the last one, nor one that is being read."""
-    cdef int64_t offset = offset_of(address)
+    cdef int64_t offset = offset_of(address), start = queue_start(&x.files, 2)
     cdef int rc = RC_OK
-    while rc == RC_OK and x.files.count > 1 and x.files.files[0].start + x.files.file_size < offset:
+    while rc == RC_OK and start >= 0 and start + x.files.file_size < offset:
         rc = queue_remove(&x.files, 0)
         if rc == RC_OK:
             deleted[0] += 1
+        start = queue_start(&x.files, 2)
     return RC_OK if rc == EBUSY else rc
 
 
 cdef int ext_flush(ExtQueue* x, const char** path) noexcept nogil:
     """Make durable what is written; one thread at a time. path: of the file that failed."""
-    if x.files.count > 0 and x.files.flushed < x.files.files[0].start:
-        x.files.flushed = x.files.files[0].start
+    x.files.flushed = max(x.files.flushed, queue_start(&x.files, 1))
     return queue_flush(&x.files, rc_load_i64(&x.end), path)
 
 

@@ -29,11 +29,14 @@ cdef class ConsumeQueues:
         int64_t _file_size
         int64_t _batch_file_size
         bint _read_only
+        object _refreshing      # a lock: one thread at a time looks what another process has written
         int64_t min_phy_offset  # of the log; kept only where another process writes
         readonly list amiss     # what was wrong with the files: text
         readonly bint in_doubt  # finish() found a queue whose files are not believed: the log is to be taken once more
     cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
+    cdef ConsumeQueue* _nth(self, int i) noexcept nogil
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL
+    cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL
     cdef int make(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
     ) noexcept nogil

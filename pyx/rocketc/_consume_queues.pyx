@@ -6,6 +6,7 @@ that is there already is compared, and what the files have behind the last one i
 says whatever they said before. Source: RocketMQ ConsumeQueueStore.
 """
 import os
+import threading
 
 from libc.errno cimport ENAMETOOLONG, ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
@@ -40,7 +41,7 @@ from rocketc._consume_queue_ext cimport ExtQueue, ext_clear, ext_load, ext_new
 from rocketc._filter cimport KEEP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
-from rocketc._mapped_file_queue cimport queue_known, queue_unmap
+from rocketc._mapped_file_queue cimport queue_known, queue_start, queue_unmap
 from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe, cq_hash
 from rocketc._queue_units cimport is_light
@@ -85,6 +86,7 @@ cdef class ConsumeQueues:
         self._extends = ext_file_size > 0 and not read_only
         self._extended = self._extends
         self._read_only = read_only
+        self._refreshing = threading.Lock()
         self._batch_topics = TextTable()
         for topic in batch_topics:
             self.add_batch_topic(topic)
@@ -130,18 +132,32 @@ cdef class ConsumeQueues:
         pthread_mutex_unlock(&self._mutex)
         return q
 
+    cdef ConsumeQueue* _nth(self, int i) noexcept nogil:
+        """The queue that came as number i, or NULL if there are not so many; more may come meanwhile."""
+        cdef ConsumeQueue* q = NULL
+        pthread_mutex_lock(&self._mutex)
+        if i < self._count:
+            q = self._all[i]
+        pthread_mutex_unlock(&self._mutex)
+        return q
+
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL:
         """The queue of a topic, or NULL; what another process has written meanwhile is taken in."""
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        if not self._read_only:
+            return self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+        with self._refreshing:
+            return self._look_around(name, queue_id)
+
+    cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL:
         cdef ConsumeQueue* q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
-        if self._read_only:
-            if q == NULL:
-                self._load_one(name, queue_id)
-                q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
-            else:
-                self._refresh(q)
-            if q != NULL:
-                _check(q, correct_min(q, self.min_phy_offset))
+        if q == NULL:
+            self._load_one(name, queue_id)
+            q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+        else:
+            self._refresh(q)
+        if q != NULL:
+            _check(q, correct_min(q, self.min_phy_offset))
         return q
 
     cdef int make(
@@ -244,15 +260,24 @@ cdef class ConsumeQueues:
             pthread_mutex_unlock(&self._mutex)
 
     def __len__(self):
-        return self._count
+        cdef int count
+        pthread_mutex_lock(&self._mutex)
+        count = self._count
+        pthread_mutex_unlock(&self._mutex)
+        return count
 
     def items(self):
         """(topic, queue id) of each queue."""
-        cdef int i
-        return [
-            (self._all[i].topic[:self._all[i].topic_len].decode("utf-8", "surrogateescape"), self._all[i].queue_id)
-            for i in range(self._count) if self._all[i].dead == 0
-        ]
+        cdef ConsumeQueue* q
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            q = self._nth(i)
+            if q == NULL:
+                return found
+            if rc_load_i64(&q.dead) == 0:
+                found.append((q.topic[:q.topic_len].decode("utf-8", "surrogateescape"), q.queue_id))
+            i += 1
 
     # opening
 
@@ -450,15 +475,31 @@ cdef class ConsumeQueues:
         """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""
         cdef ConsumeQueue* q
         cdef int64_t count = 0, starts = 0, ends = 0
-        cdef int i
-        for i in range(self._count):
-            q = self._all[i]
-            if q.dead == 0:
+        cdef int i = 0
+        while True:
+            q = self._nth(i)
+            if q == NULL:
+                return count, starts, ends
+            if rc_load_i64(&q.dead) == 0:
                 count += 1
-                ends += q.max_offset
-                if q.files.count > 0:
-                    starts += q.files.files[0].start // q.unit_bytes
-        return count, starts, ends
+                ends += rc_load_i64(&q.max_offset)
+                starts += max(queue_start(&q.files, 1), <int64_t>0) // q.unit_bytes
+            i += 1
+
+    def broken_off(self):
+        """Folders of the queues that end where a file does, or have none: more may have been behind that is gone."""
+        cdef ConsumeQueue* q
+        cdef int64_t start
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            q = self._nth(i)
+            if q == NULL:
+                return found
+            start = queue_start(&q.files, 1)
+            if start < 0 or (q.units * q.unit_bytes - start) % q.files.file_size == 0:
+                found.append(_name(q))
+            i += 1
 
     # running
 
@@ -470,9 +511,7 @@ cdef class ConsumeQueues:
         cdef ConsumeQueue* q
         cdef int i = 0, rc = RC_OK
         while rc == RC_OK:
-            pthread_mutex_lock(&self._mutex)
-            q = self._all[i] if i < self._count else NULL
-            pthread_mutex_unlock(&self._mutex)
+            q = self._nth(i)
             if q == NULL:
                 break
             if q.dead == 0:
@@ -487,25 +526,30 @@ cdef class ConsumeQueues:
         """
         cdef ConsumeQueue* q
         cdef dict found = {}
-        cdef int i, deleted
-        for i in range(self._count):
-            q = self._all[i]
-            if q.dead == 0:
-                deleted = 0
+        cdef int i = 0, deleted
+        while True:
+            q = self._nth(i)
+            if q == NULL:
+                return found
+            i += 1
+            deleted = 0
+            if rc_load_i64(&q.dead) == 0:
                 _check(q, cq_delete_expired(q, min_phy_offset, &deleted))
-                if deleted:
-                    found[_name(q)] = deleted
-                    if pause is not None and pause():
-                        break
-        return found
+            if deleted:
+                found[_name(q)] = deleted
+                if pause is not None and pause():
+                    return found
 
     def unmap(self):
         """Give back the maps of files that nobody reads, but the last ones."""
-        cdef int i
-        for i in range(self._count):
-            queue_unmap(&self._all[i].files, 1)
-            if self._all[i].ext != NULL:
-                queue_unmap(&self._all[i].ext.files, 1)
+        cdef ConsumeQueue* q = self._nth(0)
+        cdef int i = 0
+        while q != NULL:
+            queue_unmap(&q.files, 1)
+            if q.ext != NULL:
+                queue_unmap(&q.ext.files, 1)
+            i += 1
+            q = self._nth(i)
 
     def close(self):
         """Unmap all files; what views hold stays until their end. Nothing is synced. Twice is fine."""

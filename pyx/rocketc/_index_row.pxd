@@ -52,6 +52,8 @@ cdef class IndexRow:
     cdef int flush_files(self, bint active, int64_t* timestamp) noexcept nogil
     cdef object failure(self, int rc, IndexCursor* cursor)
     cdef int _next_file(self) noexcept nogil
+    cdef int _make_file(self, int64_t name, IndexPart* before) noexcept nogil
+    cdef IndexPart* _part(self, int i) noexcept nogil
     cdef int _push(self, IndexPart* p) noexcept nogil
     cdef int _find_part(self, int64_t name) noexcept nogil
     cdef IndexPart* _hold(self, int64_t name, bint exact, int* rc) noexcept nogil

@@ -187,6 +187,15 @@ cdef class IndexRow:
                 high = middle
         return low
 
+    cdef IndexPart* _part(self, int i) noexcept nogil:
+        """File i, or NULL if there are not so many. It stays while the caller is the only one who deletes."""
+        cdef IndexPart* p = NULL
+        pthread_mutex_lock(&self._mutex)
+        if i < self._count:
+            p = self._parts[i]
+        pthread_mutex_unlock(&self._mutex)
+        return p
+
     cdef IndexPart* _hold(self, int64_t name, bint exact, int* rc) noexcept nogil:
         """Map and hold the last file whose name is `name`, or older unless exact; NULL: there is none, or *rc."""
         cdef IndexPart* p = NULL
@@ -213,7 +222,8 @@ cdef class IndexRow:
 
     cdef int _remove(self, int i) except -1:
         """Delete file i and take it out of the row; 0 if somebody reads it."""
-        path = os.fsdecode(self._parts[i].path)
+        cdef IndexPart* p = self._part(i)
+        path = os.fsdecode(p.path)
         if not self._take_out(i):
             return 0
         self._unlink(path)
@@ -221,15 +231,18 @@ cdef class IndexRow:
 
     cdef bint _take_out(self, int i) noexcept:
         """Take file i out of the row; False if somebody reads it."""
-        cdef IndexPart* p = self._parts[i]
+        cdef IndexPart* p
+        cdef bint newest
         pthread_mutex_lock(&self._mutex)
+        p = self._parts[i]
+        newest = i == self._count - 1
         if rc_load_i64(&p.holds) > 1:       # no new ones without the mutex
             pthread_mutex_unlock(&self._mutex)
             return False
         memmove(&self._parts[i], &self._parts[i + 1], <size_t>(self._count - 1 - i) * sizeof(IndexPart*))
         self._count -= 1
         pthread_mutex_unlock(&self._mutex)
-        if p == self._last:
+        if newest and p == self._last:
             self._last = NULL
         part_free(p)
         return True
@@ -270,19 +283,28 @@ cdef class IndexRow:
 
     cdef int _next_file(self) noexcept nogil:
         """Make the file behind the last one, named by the clock, and later than the last one's name."""
-        cdef char path[PATH_BYTES]
         cdef IndexPart* before = NULL
-        cdef IndexPart* p
         cdef int64_t name = rc_index_name(self._clock if self._clock >= 0 else rc_clock_ms())
-        cdef int n, _, rc = EEXIST
+        cdef int rc
         if self.read_only:
             return EROFS
         pthread_mutex_lock(&self._mutex)
         if self._count > 0:
-            before = self._parts[self._count - 1]   # it stays: the last file is never deleted while somebody puts
+            before = self._parts[self._count - 1]
+            rc_add_i64(&before.holds, 1)    # once the next one is in the row it may be deleted
         pthread_mutex_unlock(&self._mutex)
         if before != NULL and name <= before.name:
             name = before.name + 1
+        rc = self._make_file(name, before)
+        if before != NULL:
+            rc_add_i64(&before.holds, -1)
+        return rc
+
+    cdef int _make_file(self, int64_t name, IndexPart* before) noexcept nogil:
+        """Make the file of that name, or the next free one, and let it be the last; before: the last one, or NULL."""
+        cdef char path[PATH_BYTES]
+        cdef IndexPart* p
+        cdef int n, _, rc = EEXIST
         for _ in range(ATTEMPTS):
             n = snprintf(path, PATH_BYTES, b"%s/%017lld", self._folder, <long long>name)
             if n < 0 or n >= PATH_BYTES:

@@ -400,7 +400,9 @@ cdef class KeyIndex(IndexRow):
         """
         cdef int deleted = 0
         self._check_writable()
-        while self._count > 1 and rc_load_i64(&self._parts[0].end_phy) < min_phy_offset and self._remove(0):
+        while (
+            self._part(1) != NULL and rc_load_i64(&self._part(0).end_phy) < min_phy_offset and self._remove(0)
+        ):
             deleted += 1
         return deleted
 

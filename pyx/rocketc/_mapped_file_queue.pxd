@@ -37,6 +37,8 @@ cdef void queue_free(FileQueue* q) noexcept nogil
 cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil
 cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil
 cdef FileState* queue_last(FileQueue* q) noexcept nogil
+cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil
+cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil
 cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil
 cdef int queue_remove(FileQueue* q, int i) noexcept nogil
@@ -54,6 +56,7 @@ cdef class MappedFileQueue:
         list _read_only         # of str
         list _encoded           # the same as bytes,
         char** _names           # and pointers to them
+        object _refreshing      # a lock: one thread at a time looks what somebody else has made
         readonly list missing   # (start, stop) of files that are not there, between others
     cdef bint _is_unmade(self, str path) except -1
     cdef bint _is_read_only(self, str path) except -1

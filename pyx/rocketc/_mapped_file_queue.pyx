@@ -7,6 +7,7 @@ Source: RocketMQ MappedFileQueue, MultiPathMappedFileQueue.
 import errno
 import os
 import re
+import threading
 
 from libc.errno cimport EBUSY, ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
@@ -104,6 +105,26 @@ cdef FileState* queue_last(FileQueue* q) noexcept nogil:
     return f
 
 
+cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil:
+    """File i, or NULL if there are not so many. It stays while the caller is the only one who truncates or deletes."""
+    cdef FileState* f = NULL
+    pthread_mutex_lock(&q.mutex)
+    if i < q.count:
+        f = q.files[i]
+    pthread_mutex_unlock(&q.mutex)
+    return f
+
+
+cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
+    """Offset of the first file, -1 if there are fewer than `least` (1 or more)."""
+    cdef int64_t start = -1
+    pthread_mutex_lock(&q.mutex)
+    if q.count >= least:
+        start = q.files[0].start
+    pthread_mutex_unlock(&q.mutex)
+    return start
+
+
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil:
     """Take a file that is there, behind all others, into the row; whoever asks for it maps it. RC_OK or ENOMEM."""
     cdef FileState* f = file_new(path, start, <size_t>q.file_size)
@@ -142,12 +163,15 @@ cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 
 
 cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
-    """Delete file i, which nobody may hold, and take it out of the row: RC_OK, EBUSY, or why it can't be deleted."""
-    cdef FileState* f = q.files[i]
+    """Delete file i, which nobody may hold, and take it out of the row: RC_OK, EBUSY, or why it can't be deleted.
+
+    A file that somebody else writes is not deleted.
+    """
+    cdef FileState* f = queue_at(q, i)
     cdef int rc
     if not file_shutdown(f):
         return EBUSY
-    rc = file_unlink(f)
+    rc = file_unlink(f) if q.kind != FILE_READ else RC_OK
     if rc != RC_OK and rc != ENOENT:
         return rc
     pthread_mutex_lock(&q.mutex)
@@ -204,10 +228,14 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
 
 
 cdef int64_t behind_deleted(FileQueue* q, int64_t offset) noexcept nogil:
-    """Where the queue goes on behind an offset whose file was deleted; the offset itself if none follows."""
+    """Where the queue goes on behind an offset whose file was deleted, or is to be; the offset itself if it was not."""
     cdef int64_t start = offset
+    cdef FileState* f
     pthread_mutex_lock(&q.mutex)
-    if q.count > 0 and q.files[0].start > offset:
+    f = find(q, offset)
+    if f != NULL and rc_load_i64(&f.available) == 0:
+        start = f.start + q.file_size
+    elif q.count > 0 and q.files[0].start > offset:
         start = q.files[0].start
     pthread_mutex_unlock(&q.mutex)
     return start
@@ -286,6 +314,7 @@ cdef class MappedFileQueue:
         self._read_only = list(map(os.fspath, read_only))
         self._encoded = [os.fsencode(folder) for folder in self._folders]
         self.missing = []
+        self._refreshing = threading.Lock()
         self._names = <char**>calloc(<size_t>len(self._folders), sizeof(char*))
         if self._names == NULL:
             raise MemoryError
@@ -346,6 +375,10 @@ cdef class MappedFileQueue:
 
         Returns whether there are new ones.
         """
+        with self._refreshing:
+            return self._refresh()
+
+    def _refresh(self):
         cdef int count
         while self.q.count > 1 and not os.path.exists(os.fsdecode(self.q.files[0].path)):
             if queue_remove(&self.q, 0) != RC_OK:
@@ -407,13 +440,20 @@ cdef class MappedFileQueue:
     @property
     def files(self):
         """The paths, by offset."""
-        cdef int i
-        return [os.fsdecode(self.q.files[i].path) for i in range(self.q.count)]
+        cdef FileState* f
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            f = queue_at(&self.q, i)
+            if f == NULL:
+                return found
+            found.append(os.fsdecode(f.path))
+            i += 1
 
     @property
     def min_offset(self):
         """Offset of the first file, -1 if there is none."""
-        return self.q.files[0].start if self.q.count > 0 else -1
+        return queue_start(&self.q, 1)
 
     @property
     def max_offset(self):
@@ -486,7 +526,7 @@ cdef class MappedFileQueue:
     cdef int _remove(self, int i) except -1:
         """Delete file i, which nobody may hold, and take it out of the row."""
         cdef int rc
-        path = os.fsdecode(self.q.files[i].path)
+        path = os.fsdecode(queue_at(&self.q, i).path)
         if self._is_read_only(path):
             raise StoreIOError(errno.EROFS, "it is in a read-only folder and can't be deleted", path)
         rc = queue_remove(&self.q, i)
@@ -501,13 +541,15 @@ cdef class MappedFileQueue:
 
         The first file that is younger, or in use, ends it; so do `batch` files. Source: deleteExpiredFileByTime.
         """
+        cdef FileState* f
         cdef int deleted = 0
-        while self.q.count > 1 and deleted < batch:
-            path = os.fsdecode(self.q.files[0].path)
+        while queue_at(&self.q, 1) != NULL and deleted < batch:
+            f = queue_at(&self.q, 0)
+            path = os.fsdecode(f.path)
             changed = os.stat(path).st_mtime_ns // 1_000_000
             if not immediately and changed + expired_ms > now_ms:
                 break
-            if self._is_read_only(path) or not file_shutdown(self.q.files[0]):
+            if self._is_read_only(path) or not file_shutdown(f):
                 break
             self._remove(0)
             deleted += 1

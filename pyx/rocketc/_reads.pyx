@@ -234,7 +234,7 @@ cdef class QueueReader:
         c.file = NULL
         c.guarded = False
         q = find_queue(self.queues, topic, a.of.queue_id)
-        if q != NULL and q.max_phy_offset > rc_load_i64(&c.log.wrote):
+        if q != NULL and rc_load_i64(&q.max_phy_offset) > rc_load_i64(&c.log.wrote):
             self.log.refresh()          # another process writes it
         try:
             while True:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 import time
 
 import pytest
@@ -291,6 +292,34 @@ def test_a_reader_follows_what_another_process_writes(tmp_path):
         assert [found[0] for found in queues.units("T")] == list(range(count))
     lay(tmp_path, range(3), "New")
     assert queues.range("New") == (0, 3)
+
+
+def test_many_threads_follow_what_another_process_writes(tmp_path, monkeypatch):
+    """Each file is taken once, whoever comes across it first."""
+    lay(tmp_path, range(5))
+    queues = ConsumeQueues(str(tmp_path), SIZE, BATCH_SIZE, read_only=True)
+    queues.load()
+    really = os.scandir
+
+    def scandir(path):
+        found = really(path)
+        time.sleep(0.001)  # somebody else's turn
+        return found
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    lay(tmp_path, range(95))
+    lay(tmp_path, range(25), "New")
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append((queues.range("T"), queues.range("New")))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [((0, 95), (0, 25))] * 4
+    assert sorted(queues.items()) == [("New", 0), ("T", 0)]
+    assert [unit[0] for unit in queues.units("T")] == list(range(95))
 
 
 def test_a_reader_beside_a_store_that_is_cleaned(tmp_path):

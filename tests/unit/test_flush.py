@@ -351,3 +351,20 @@ def test_a_reader_sees_whole_records_only(open_store):
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_a_file_that_is_to_be_deleted_need_not_be_durable(open_store):
+    """It was cleaned before it was flushed, and somebody views it still: it can't go yet, and takes no new readers."""
+    never = {"flush_interval_commit_log": 600_000, "flush_commit_log_thorough_interval": 600_000}
+    store = open_store(mapped_file_size_commit_log=4096, **never)
+    for n in range(50):
+        store.put("t", b"%d" % n * 100)
+    assert store.wait_dispatched(10)
+    found = store.get("t", max_count=1, views=True)
+    assert store._delete_before(3 * 4096).log_files == 0
+    assert store.flush() == store.flushed_phy_offset == store.max_phy_offset
+    assert bytes(found.messages[0].body) == b"0" * 100
+    del found
+    assert store._delete_before(3 * 4096).log_files == 3
+    store.put("t", b"next")
+    assert store.flush() == store.max_phy_offset

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import threading
+import time
 
 import pytest
 
@@ -379,3 +381,32 @@ def test_a_file_that_was_cut_short(tmp_path):
     os.truncate(tmp_path / name(0), 10)
     with pytest.raises(StoreIOError):
         queue.select(0)
+
+
+# ------------------------------------------------------------------------------------------------ what others write
+
+
+def test_many_threads_look_what_was_deleted(tmp_path, monkeypatch):
+    """Each file that its owner deleted is taken out once; none that is there is deleted."""
+    fill(tmp_path, *range(0, 20 * SIZE, SIZE))
+    queue = MappedFileQueue([tmp_path], SIZE, only_read=True)
+    queue.load()
+    really = os.path.exists
+
+    def exists(path):
+        found = really(path)
+        time.sleep(0.001)  # somebody else's turn
+        return found
+
+    monkeypatch.setattr(os.path, "exists", exists)
+    for start in range(0, 8 * SIZE, SIZE):
+        (tmp_path / name(start)).unlink()
+    fill(tmp_path, *range(20 * SIZE, 30 * SIZE, SIZE))
+    threads = [threading.Thread(target=queue.refresh) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    assert starts(queue) == list(range(8 * SIZE, 30 * SIZE, SIZE))
+    assert sorted(os.listdir(tmp_path)) == [name(start) for start in range(8 * SIZE, 30 * SIZE, SIZE)]
