@@ -31,6 +31,7 @@ class Caretaker:
     """Keeps config/topics.json, and runs the cleaner; its thread begins when there is something to do.
 
     on_full  called with True when a disk is too full for more messages, with False when it is not any more
+    on_cleaned  called when files were deleted
     keeps_topics  there is a table of topics
 
     >>> import tempfile
@@ -52,6 +53,8 @@ class Caretaker:
         queues: ConsumeQueues,
         index: KeyIndex | None,
         on_full: Callable[[bool], object],
+        *,
+        on_cleaned: Callable[[], object] = lambda: None,
     ) -> None:
         self.topics = Topics(
             root,
@@ -60,6 +63,7 @@ class Caretaker:
         )
         self.keeps_topics = os.path.exists(self.topics.path)
         self._queues = queues
+        self._on_cleaned = on_cleaned
         self._stop = threading.Event()
         self._cleaning = threading.Lock()
         self._interval = config.clean_resource_interval / 1000
@@ -98,12 +102,17 @@ class Caretaker:
     def clean(self, *, asked: bool = True, expired_ms: int | None = None, now: int | None = None) -> CleanReport:
         """Cleaner.run(), one at a time."""
         with self._cleaning:
-            return self._cleaner.run(now, asked=asked, expired_ms=expired_ms, detailed=True)
+            return self._cleaned(self._cleaner.run(now, asked=asked, expired_ms=expired_ms, detailed=True))
 
     def delete_before(self, phy_offset: int) -> CleanReport:
         """Cleaner.delete_before(), one at a time."""
         with self._cleaning:
-            return self._cleaner.delete_before(phy_offset)
+            return self._cleaned(self._cleaner.delete_before(phy_offset))
+
+    def _cleaned(self, report: CleanReport) -> CleanReport:
+        if report.log_files or report.derived:
+            self._on_cleaned()
+        return report
 
     def stop(self) -> None:
         """End the thread, and write the table of topics if it has changed."""

@@ -77,6 +77,7 @@ def catch_up(
     """
     first = (files[0].base or 0) if files else 0
     whole = bool(amiss) or (not clean and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
+    whole = whole or (not clean and bool(dispatcher.queues.broken_off()))
     start = first if whole else _start(files, dispatcher, end, clean=clean, checkpoint=checkpoint)
     index = dispatcher.index
     if whole and index is not None:
@@ -118,7 +119,11 @@ def catch_up(
 
 
 def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
-    """The store is being closed: note in the checkpoint file how many queues there are, and where they are.
+    """Note in the checkpoint file how many queues there are, and where they are: when a store was opened, when it was
+    cleaned, and when it is being closed.
+
+    fd          of the checkpoint file
+    begin, end  of the log; the end counts for who finds the store closed
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
@@ -131,8 +136,8 @@ def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
 
 
 def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *, clean: bool) -> list[str]:
-    """Whether queues are gone since the store was last closed: text, or nothing. They may have no record in what is
-    dispatched again.
+    """Whether queues are gone since that was noted, or files of them: text, or nothing. They may have no record in what
+    is dispatched again. After a crash there may be more than was noted.
 
     checkpoint  the file's path
     queues      loaded
@@ -151,9 +156,11 @@ def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *,
         return []
     _, noted_begin, noted_end, *noted = _SUMS.unpack(data)
     count, starts, ends = queues.summed()
-    same = count >= noted[0]
+    same = starts == noted[1] or begin != noted_begin
     if clean and end == noted_end:
-        same = (count, ends) == (noted[0], noted[2]) and (starts == noted[1] or begin != noted_begin)
+        same = same and (count, ends) == (noted[0], noted[2])
+    else:
+        same = same and count >= noted[0]
     return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from functools import partial
@@ -75,7 +76,15 @@ def open(
     dispatcher, owner = StoreRoot.open(root, settings)
     reader = QueueReader(dispatcher.log.queue, dispatcher.queues, settings)
     lookups = Lookups(reader, dispatcher.index, dispatcher.log.offsets)
-    caretaker = partial(Caretaker, root, settings, dispatcher.log.queue, dispatcher.queues, dispatcher.index)
+    caretaker = partial(
+        Caretaker,
+        root,
+        settings,
+        dispatcher.log.queue,
+        dispatcher.queues,
+        dispatcher.index,
+        on_cleaned=owner.note_cleaned,
+    )
     return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)
 
 
@@ -170,12 +179,19 @@ class StoreRoot:
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
         self._abort.create()
         found = self.recovery
+        note_queues(self._checkpoint_fd, queues, queue.min_offset, found.end)
         log.start(
             self._checkpoint_fd, tuple(checkpoint), last_record_end=found.last_record_end, timestamp=found.timestamp
         )
         dispatcher.start()
         self._log, self._queues = log, queues
         return dispatcher
+
+    def note_cleaned(self) -> None:
+        """Files were deleted: the next opening shall not miss them."""
+        if self._log is not None and self._queues is not None and self._checkpoint_fd >= 0:
+            with contextlib.suppress(OSError):
+                note_queues(self._checkpoint_fd, self._queues, self._log.queue.min_offset, -1)
 
     def close(self, whole: bool) -> None:
         """The end of a store whose threads have stopped.

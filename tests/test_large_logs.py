@@ -113,6 +113,71 @@ def test_a_file_is_gone(steps, root, place):
     assert assert_sound(root, gone)
 
 
+@pytest.fixture(scope="module")
+def quiet() -> dict[str, remains.Files]:
+    """Stores that a queue has got no message of for long; a crash left them, and the checkpoint knows nearly all.
+
+    new      never opened before
+    again    opened again
+    cleaned  opened again, and the first files of the log are gone since
+    """
+    found = {}
+    with remains.memory() as folder:
+        root = Path(folder, "store")
+        for name in ("new", "again", "cleaned"):
+            store = rocketc.open(root, **FIELDS)
+            if name == "new":
+                for n in range(35):
+                    store.put("once", b"upon %d" % n * 40, keys="a time")
+            for n in range(150):
+                store.put("often", b"%d" % n)
+            if name == "cleaned":
+                store._delete_before(FIELDS["mapped_file_size_commit_log"])
+                assert 10 <= store.min_offset("once") < 20, "one of its files is gone"
+                for n in range(100):
+                    store.put("often", b"%d" % n)
+            assert store.wait_dispatched(30)
+            taken = remains.take(root)
+            assert "abort" in taken
+            late = 1 << 41  # ms: so much is known to be durable
+            notes = taken["checkpoint"][40:]
+            found[name] = {**taken, "checkpoint": _checkpoint.encode((late, late, late, 0, 0))[:40] + notes}
+            store.close()
+    return found
+
+
+CRASHES = [
+    (name, gone)
+    for name in ("new", "again", "cleaned")
+    for gone in ("nothing", "first", "middle", "last", "all but the folder", "all")
+    if (name, gone) != ("new", "all")  # nobody has noted yet that there was a queue
+]
+
+
+@pytest.mark.parametrize(("name", "gone"), CRASHES)
+def test_a_quiet_queue_lost_files_in_a_crash(quiet, root, name, gone):
+    """It has no record in what is dispatched again, and yet it is noticed."""
+    files = dict(quiet[name])
+    names = sorted(path for path in files if path.startswith("consumequeue/once/0/"))
+    assert len(names) >= 3
+    lost = {"nothing": [], "first": names[:1], "middle": names[1:2], "last": names[-1:]}.get(gone, names)
+    for path in lost:
+        del files[path]
+    remains.lay(files, root)
+    if gone == "all but the folder":
+        (root / "consumequeue/once/0").mkdir(parents=True)
+    records = records_of(root)
+    with opened(root, **FIELDS) as one:
+        if gone not in ("last", "all but the folder"):  # a queue that the crash left behind is nothing to tell of
+            assert bool(one.told) == bool(lost), one.told
+        assert_answers(one.store, records, (name, gone))
+        number = by_queue(records)["once", 0][-1]["queueOffset"] + 1
+        assert one.store.put("once", b"again").queue_offset == number
+    with opened(root, **FIELDS) as one:
+        assert one.told == []
+        assert_answers(one.store, records_of(root), (name, gone))
+
+
 def honest(ask: Callable[[], Any]) -> Any:
     """The answer, or None if damage was told instead."""
     try:
