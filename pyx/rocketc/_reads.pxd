@@ -48,8 +48,7 @@ cdef class QueueReader:
     cdef int _pick(self, Asked* a, ConsumeQueue* q, TagFilter tags, Haul* h, Cursor* c) noexcept nogil
     cdef int _walk(self, Asked* a, ConsumeQueue* q, TagFilter tags, Haul* h, Cursor* c) noexcept nogil
     cdef int _look(
-        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint code, bint text, Haul* h, Cursor* c,
-        int64_t* removed,
+        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint text, Haul* h, Cursor* c, int64_t* removed,
     ) noexcept nogil
     cdef int64_t _corrected(self, int64_t old, int64_t offset) noexcept nogil
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil

@@ -378,8 +378,15 @@ cdef class QueueReader:
                     rc = cq_tags_code(q, u, &u.tags_code)
                     if rc == RC_END:                    # what the extension does not have, the record tells
                         rc = RC_OK
-                if rc == RC_OK:
-                    rc = self._look(a, u, unit + i, tags, code, text, h, c, &removed)
+                if rc == RC_OK and not is_valid(u):
+                    rc = RC_BAD_UNIT
+                if rc == RC_OK and u.phy_offset >= removed:
+                    if not code or tags.fits(u.tags_code):
+                        rc = self._look(a, u, unit + i, tags, text, h, c, &removed)
+                    else:
+                        a.filtered += u.count
+                        if h.count == 0:
+                            a.status = NO_MATCHED_MESSAGE
                 if rc != RC_OK:
                     claim(&a.wrong, u.phy_offset, u.size if u.size != 0 else 1, u.queue_offset, unit + i, u.count)
                     return rc
@@ -390,23 +397,12 @@ cdef class QueueReader:
         return RC_OK
 
     cdef int _look(
-        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint code, bint text, Haul* h, Cursor* c,
-        int64_t* removed,
+        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint text, Haul* h, Cursor* c, int64_t* removed,
     ) noexcept nogil:
-        """Pick one unit's record, or not. Returns RC_OK, or what is wrong with it."""
+        """Pick one unit's record, if it is there and has one of the tags. Returns RC_OK, or what is wrong with it."""
         cdef Record r
         cdef int64_t at, size = self.log.q.file_size
-        cdef int rc
-        if not is_valid(u):
-            return RC_BAD_UNIT
-        if u.phy_offset < removed[0]:
-            return RC_OK
-        if code and not tags.fits(u.tags_code):
-            a.filtered += u.count
-            if h.count == 0:
-                a.status = NO_MATCHED_MESSAGE
-            return RC_OK
-        rc = cursor_seek(c, u.phy_offset)
+        cdef int rc = cursor_seek(c, u.phy_offset)
         if rc == ENOENT and u.phy_offset < rc_load_i64(&self.log.q.wrote):
             removed[0] = u.phy_offset - u.phy_offset % size + size
             if h.count == 0:
