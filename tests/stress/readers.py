@@ -1,11 +1,12 @@
 """Readers of queues that somebody else is filling, and cleaning: they see whole records, each once, in order.
 
-`python -m stress.readers ROOT SEED kept|cleaned` reads every queue of a store that another process writes, until the
-last message of each.
+`python -m stress.readers ROOT SEED kept|cleaned one|many` reads all queues of a store that another process writes, to
+the last message of each, in one thread or in many.
 """
 
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import rocketc
 TOPIC = "T"
 QUEUES = 3
 END = b"end"
+HANGING = 240.0
 WAITING = 100.0  # seconds without a message; then something hangs
 CONFIG: dict[str, Any] = {
     "mapped_file_size_commit_log": 64 << 10,
@@ -62,8 +64,9 @@ class Reader:
             self.next = message.queue_offset + 1
         if status == "FOUND":
             assert got.next_offset == self.next
-        elif status in ("OFFSET_OVERFLOW_ONE", "NO_MESSAGE_IN_QUEUE"):
+        elif status in ("OFFSET_OVERFLOW_ONE", "NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE"):
             assert got.next_offset == (self.next if status == "OFFSET_OVERFLOW_ONE" else 0)
+            assert status == "OFFSET_OVERFLOW_ONE" or self.next == 0
             time.sleep(0.001)
         else:
             assert self.cleaned, status
@@ -106,19 +109,84 @@ class Reader:
                 self.look_back()
 
 
-def write(store: Any, queue: int, count: int, then: Callable[[int], None] = lambda number: None) -> None:
-    """Fill a queue; END is the last message."""
+def write(
+    store: Any, queue: int, count: int, together: threading.Barrier, then: Callable[[int], None] = lambda number: None
+) -> None:
+    """Fill a queue; END is the last message, and comes when the other queues are full, so that it is not cleaned."""
     for number in range(count):
         result = store.put(TOPIC, body(queue, number), queue_id=queue, keys=f"{queue}-{number}", tags=f"t{number % 3}")
         assert (result.status.name, result.queue_offset) == ("PUT_OK", number)
         then(number)
+    together.wait(HANGING)
     store.put(TOPIC, END, queue_id=queue)
 
 
-def main(root: Path, seed: int, cleaned: bool) -> None:
-    with rocketc.open(root, read_only=True, **CONFIG) as store:
+def hold(store: Any, queue: int, done: threading.Event) -> None:
+    """Look at the first messages of a queue without copying them, and keep them for a while: they stay the same."""
+    while not done.is_set():
+        got = store.get(TOPIC, queue, max(store.min_offset(TOPIC, queue), 0), 5, views=True)
+        for _ in range(3):
+            for message in got:
+                assert isinstance(message.body, memoryview)
+                assert message.body in (body(queue, message.queue_offset), END)
+            time.sleep(0.002)
+
+
+def clean(store: Any, kept: int, done: threading.Event) -> None:
+    """Delete what is more than so many bytes old, again and again."""
+    while not done.is_set():
+        store._delete_before(store.max_phy_offset - kept)
+        time.sleep(0.002)
+
+
+class Crowd:
+    """Threads that must end, and without an error."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self, target: Callable[..., object], *args: object) -> None:
+        def run() -> None:
+            try:
+                target(*args)
+            except BaseException as error:
+                self.errors.append(error)
+
+        self.threads.append(threading.Thread(target=run, daemon=True))
+        self.threads[-1].start()
+
+    def join(self, count: int | None = None) -> None:
+        """Wait for the first `count` threads, or for all."""
+        until = time.monotonic() + HANGING
+        for thread in self.threads[:count]:
+            while thread.is_alive() and time.monotonic() < until and not self.errors:
+                thread.join(0.1)
+        for error in self.errors:
+            raise error
+        assert not any(thread.is_alive() for thread in self.threads[:count]), "threads hang"
+
+
+def open_while_it_is_cleaned(root: Path) -> Any:
+    """A file that was listed may be gone before it is looked at."""
+    until = time.monotonic() + WAITING
+    while True:
+        try:
+            return rocketc.open(root, read_only=True, **CONFIG)
+        except OSError:
+            assert time.monotonic() < until
+
+
+def main(root: Path, seed: int, cleaned: bool, many: bool) -> None:
+    with open_while_it_is_cleaned(root) as store:
         readers = [Reader(store, queue, seed, cleaned=cleaned) for queue in range(QUEUES)]
-        open_ones = list(readers)
+        if many:
+            others = [Reader(store, queue, seed + 1, cleaned=cleaned) for queue in range(QUEUES)]
+            crowd = Crowd()
+            for reader in [*readers, *others]:
+                crowd(reader.run)
+            crowd.join()
+        open_ones = [] if many else list(readers)
         while open_ones:
             open_ones = [reader for reader in open_ones if reader.read()]
             for reader in open_ones:
@@ -128,4 +196,4 @@ def main(root: Path, seed: int, cleaned: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "cleaned")
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "cleaned", sys.argv[4] == "many")

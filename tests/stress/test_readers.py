@@ -8,36 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from stress.readers import CONFIG, QUEUES, Reader, write
+from stress.readers import CONFIG, HANGING, QUEUES, WAITING, Crowd, Reader, clean, hold, write
 
 import rocketc
 
 COUNT = 3000  # messages of each queue
-HANGING = 240.0
-
-
-class Crowd:
-    """Threads that must end, and without an error."""
-
-    def __init__(self):
-        self.errors, self.threads = [], []
-
-    def __call__(self, target, *args):
-        def run():
-            try:
-                target(*args)
-            except BaseException as error:
-                self.errors.append(error)
-
-        self.threads.append(threading.Thread(target=run, daemon=True))
-        self.threads[-1].start()
-
-    def join(self):
-        until = time.monotonic() + HANGING
-        for thread in self.threads:
-            thread.join(max(until - time.monotonic(), 0))
-        assert self.errors == []
-        assert not any(thread.is_alive() for thread in self.threads), "threads hang"
+KEPT = 3 * CONFIG["mapped_file_size_commit_log"]
 
 
 @pytest.fixture
@@ -47,16 +23,21 @@ def crowd():
     crowd.join()
 
 
-def process(root, seed, kind):
+@pytest.fixture
+def together():
+    return threading.Barrier(QUEUES)
+
+
+def process(root, seed, kind, threads="one"):
     paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "stress.readers", str(root), str(seed), kind]
+    command = [sys.executable, "-m", "stress.readers", str(root), str(seed), kind, threads]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finished(reader):
     said, errors = reader.communicate(timeout=HANGING)
-    assert (reader.returncode, errors) == (0, "")
+    assert (reader.returncode, errors) == (0, ""), errors
     counts = [list(map(int, text.split("+"))) for text in said.split()]
     assert [sum(count) for count in counts] == [COUNT] * QUEUES
     return counts
@@ -64,7 +45,7 @@ def finished(reader):
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
 @pytest.mark.parametrize("memory", ["map", "pool"])
-def test_threads(tmp_path, crowd, flush, memory):
+def test_threads(tmp_path, crowd, together, flush, memory):
     pool = memory == "pool"
     store = rocketc.open(tmp_path, flush=flush, **CONFIG, transient_store_pool_enable=pool)
     count = COUNT if flush == "async" else COUNT // 10
@@ -73,15 +54,65 @@ def test_threads(tmp_path, crowd, flush, memory):
         for reader in readers:
             crowd(reader.run)
         for queue in range(QUEUES):
-            crowd(write, store, queue, count)
+            crowd(write, store, queue, count, together)
         crowd.join()
     assert [(reader.seen, reader.passed) for reader in readers] == [(count, 0)] * len(readers)
 
 
-def test_processes(tmp_path, crowd):
+@pytest.mark.parametrize("threads", ["one", "many"])
+def test_processes(tmp_path, crowd, together, threads):
     with rocketc.open(tmp_path, **CONFIG) as store:
-        readers = [process(tmp_path, seed, "kept") for seed in range(2)]
+        readers = [process(tmp_path, seed, "kept", threads) for seed in range(2)]
         for queue in range(QUEUES):
-            crowd(write, store, queue, COUNT)
+            crowd(write, store, queue, COUNT, together)
         for reader in readers:
             assert finished(reader) == [[COUNT, 0]] * QUEUES
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_threads_while_it_is_cleaned(tmp_path, crowd, together, flush):
+    """Nobody sees a message twice, or half of one; who holds some keeps them."""
+    count = COUNT if flush == "async" else COUNT // 10
+    done = threading.Event()
+    with rocketc.open(tmp_path, flush=flush, **CONFIG) as store:
+        readers = [Reader(store, queue, seed, cleaned=True) for queue in range(QUEUES) for seed in range(2)]
+        for queue in range(QUEUES):
+            crowd(write, store, queue, count, together)
+        for reader in readers:
+            crowd(reader.run)
+        try:
+            for queue in range(QUEUES):
+                crowd(hold, store, queue, done)
+            crowd(clean, store, KEPT, done)
+            crowd.join(QUEUES + len(readers))
+        finally:
+            done.set()
+        crowd.join()
+        until = time.monotonic() + WAITING
+        while store.max_phy_offset - store.min_phy_offset > KEPT + CONFIG["mapped_file_size_commit_log"]:
+            store._delete_before(store.max_phy_offset - KEPT)  # a file that is just being flushed stays
+            assert time.monotonic() < until
+        assert 0 < store.max_phy_offset - store.min_phy_offset <= KEPT + CONFIG["mapped_file_size_commit_log"]
+    assert [reader.seen + reader.passed for reader in readers] == [count] * len(readers)
+    assert len(list((tmp_path / "commitlog").iterdir())) < 10
+
+
+@pytest.mark.parametrize("threads", ["one", "many"])
+def test_processes_while_it_is_cleaned(tmp_path, crowd, together, threads):
+    done = threading.Event()
+    with rocketc.open(tmp_path, **CONFIG) as store:
+        readers = [process(tmp_path, seed, "cleaned", threads) for seed in range(2)]
+        for queue in range(QUEUES):
+            crowd(write, store, queue, COUNT, together, lambda number: number % 10 or time.sleep(0.001))
+        crowd(clean, store, KEPT, done)
+        try:
+            for reader in readers:
+                finished(reader)
+        finally:
+            done.set()
+        crowd.join()
+        log = sorted(tmp_path.glob("commitlog/*"))
+        assert [int(path.name) for path in log] == [
+            int(log[0].name) + n * CONFIG["mapped_file_size_commit_log"] for n in range(len(log))
+        ], "readers delete nothing"
+        assert store.min_phy_offset == int(log[0].name) > 0
