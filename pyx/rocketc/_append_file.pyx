@@ -172,6 +172,7 @@ cdef void file_release(FileState* f) noexcept nogil:
     if rc_add_i64(&f.holds, -1) > 0:
         return
     file_unmap(f)
+    rc_store_i64(&f.holds, -1)      # the last look at f: whoever waits for it in file_shutdown may free f now
 
 
 cdef void file_drop(FileState* f) noexcept nogil:
@@ -186,7 +187,7 @@ cdef bint file_shutdown(FileState* f) noexcept nogil:
     if rc_load_i64(&f.available) != 0:
         rc_store_i64(&f.available, 0)
         file_release(f)
-    return rc_load_i64(&f.holds) <= 0
+    return rc_load_i64(&f.holds) < 0
 
 
 cdef int file_unlink(FileState* f) noexcept nogil:

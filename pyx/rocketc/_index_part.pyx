@@ -40,6 +40,7 @@ from rocketc._layout cimport (
 from rocketc._status cimport RC_BAD_ARGUMENT, RC_BAD_CHAIN, RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc._vm cimport (
     rc_allocate,
+    rc_allocate_range,
     rc_guard,
     rc_map_random,
     rc_map_read,
@@ -112,6 +113,8 @@ cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) 
     rc = rc_allocate(p.fd, <size_t>p.units_at)
     if rc == RC_OK and ftruncate(p.fd, <int64_t>p.size) != 0:
         rc = c_errno
+    if rc == RC_OK:     # every look-up reads the end, and where a disk is full no hole can be read (tmpfs)
+        rc = rc_allocate_range(p.fd, <int64_t>p.size - RC_INDEX_SLOT_BYTES, <int64_t>p.size)
     if rc == RC_OK:
         rc = rc_map_write(p.fd, p.size, &p.base)
     p.writable = p.allocated = True

@@ -97,7 +97,7 @@ def test_threads_while_it_is_cleaned(tmp_path, crowd, together, flush):
     assert len(list((tmp_path / "commitlog").iterdir())) < 10
 
 
-@pytest.mark.parametrize("threads", ["one"])
+@pytest.mark.parametrize("threads", ["one", "many"])
 def test_processes_while_it_is_cleaned(tmp_path, crowd, together, threads):
     done = threading.Event()
     with rocketc.open(tmp_path, **CONFIG) as store:
