@@ -19,6 +19,7 @@ from rocketc.errors import StoreIOError
 StrPath = str | os.PathLike[str]
 Paths = StrPath | Iterable[StrPath]
 
+_LISTINGS = 100  # of folders from which files go meanwhile
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _SEEK_DATA = getattr(os, "SEEK_DATA", None)
 _PACKED = {
@@ -88,7 +89,19 @@ def resolve(path: Paths | LogFile) -> list[Log]:
     items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not items:
         raise ValueError("path: an empty list")
-    groups = [_expand(os.fspath(item)) for item in items]
+    given = [os.fspath(item) for item in items]
+    for _ in range(_LISTINGS):
+        try:
+            return _find(given)
+        except StoreIOError as error:
+            if error.errno != errno.ENOENT or error.filename in given:
+                raise
+            # A file that was listed has been deleted since, as a running store does with old ones.
+    return _find(given)
+
+
+def _find(given: list[str]) -> list[Log]:
+    groups = [_expand(path) for path in given]
     together = [file for group in groups for file in group]
     bases = [base_of(file) for file in together]
     if None not in bases and len(set(bases)) == len(bases):

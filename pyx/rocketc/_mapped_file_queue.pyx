@@ -293,6 +293,14 @@ cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil:
     return rc_sync_folder(q.folders[(start // q.file_size) % q.folder_count])
 
 
+cdef int64_t size_of(str path) except? -2:
+    """Bytes of a file; -1: there is none."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return -1
+
+
 cdef class MappedFileQueue:
     """The files of one queue in one folder or several.
 
@@ -339,8 +347,10 @@ cdef class MappedFileQueue:
         whose length is not file_size, whose offset is no multiple of it, or that is there twice.
         """
         cdef list found = self._list()
-        if found and self.q.kind == FILE_READ and os.path.getsize(found[-1][1]) < self.q.file_size:
-            found.pop()
+        cdef bint beside = self.q.kind == FILE_READ     # the writer makes files, and deletes old ones
+        if beside:
+            while found and 0 <= size_of(found[-1][1]) < self.q.file_size:
+                found.pop()
         elif len(found) == 1 and found[0][0] > 0 and self._is_unmade(found[0][1]):
             self._finish_file(found[0][1])
         elif found and self._is_unmade(found[-1][1]):
@@ -349,7 +359,9 @@ cdef class MappedFileQueue:
             found.pop()
         end = None
         for start, path in found:
-            size = os.path.getsize(path)
+            size = size_of(path)
+            if size < 0 and beside:
+                continue
             if size != self.q.file_size:
                 text = f"it has {size} bytes, and the files of this log have {self.q.file_size}"
                 raise StoreIOError(errno.EINVAL, f"{text}; check the setting, or move it away", path)
@@ -386,7 +398,7 @@ cdef class MappedFileQueue:
         count = self.q.count
         cdef int64_t start = self.q.files[count - 1].start + self.q.file_size if count > 0 else -1
         for at, path in self._list() if count == 0 else self._next_files(start):
-            if os.path.getsize(path) < self.q.file_size:
+            if size_of(path) < self.q.file_size:
                 break
             if queue_known(&self.q, os.fsencode(path), at, self.q.file_size) != RC_OK:
                 raise MemoryError

@@ -167,18 +167,8 @@ class Crowd:
         assert not any(thread.is_alive() for thread in self.threads[:count]), "threads hang"
 
 
-def open_while_it_is_cleaned(root: Path) -> Any:
-    """A file that was listed may be gone before it is looked at."""
-    until = time.monotonic() + WAITING
-    while True:
-        try:
-            return rocketc.open(root, read_only=True, **CONFIG)
-        except OSError:
-            assert time.monotonic() < until
-
-
 def main(root: Path, seed: int, cleaned: bool, many: bool) -> None:
-    with open_while_it_is_cleaned(root) as store:
+    with rocketc.open(root, read_only=True, **CONFIG) as store:
         readers = [Reader(store, queue, seed, cleaned=cleaned) for queue in range(QUEUES)]
         if many:
             others = [Reader(store, queue, seed + 1, cleaned=cleaned) for queue in range(QUEUES)]

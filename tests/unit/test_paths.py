@@ -9,7 +9,7 @@ import oracle
 import pytest
 
 import rocketc
-from rocketc import StoreIOError
+from rocketc import StoreIOError, paths
 from rocketc.paths import resolve
 
 RECORD = oracle.encode("t", b"body")
@@ -63,3 +63,23 @@ def test_what_is_no_log(tmp_path, monkeypatch, path, says):
 def test_an_empty_list():
     with pytest.raises(ValueError, match="path: an empty list"):
         resolve([])
+
+
+def test_a_file_that_goes_once_it_was_listed(tmp_path, monkeypatch):
+    """A running store deletes its oldest files while others look."""
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    for start in (0, 4096, 8192):
+        (log / f"{start:020d}").write_bytes(b"x" * 4096)
+    size_of = paths._size
+
+    def size_after_cleaning(path):
+        if os.path.basename(path) == f"{0:020d}":
+            os.unlink(path)
+        return size_of(path)
+
+    monkeypatch.setattr(paths, "_size", size_after_cleaning)
+    (found,) = paths.resolve(tmp_path)
+    assert [file.base for file in found.files] == [4096, 8192]
+    with pytest.raises(StoreIOError, match="No such file"):
+        paths.resolve([log / f"{0:020d}", log / f"{4096:020d}"])
