@@ -24,7 +24,7 @@ ctypedef struct FileState:
     int64_t claimed         # the allocator writes zeros into [ready, claimed) right now, if that is not empty
     int64_t wake_at         # once wrote is here, more pages should be made ready
     int64_t store_timestamp  # ms, of the last record
-    int64_t holds           # views and calls that use base, and 1 for the owner until file_shutdown; -1: unmapped for good
+    int64_t holds           # views and calls that use base, 1 for the owner until file_shutdown; -1: unmapped for good
     int64_t pointers        # who may free this struct: the owner and each view
     int64_t available       # 1 until file_shutdown
     int lost                # errno of a sync that was not a flush, and failed: the kernel tells only once
