@@ -616,12 +616,15 @@ cdef class ConsumeQueues:
                     return 0
             more = False
             for start, path, size in files_in(_name(q)):
-                if start == end or (q.files.count == 0 and start % q.files.file_size == 0):
+                if start >= end and start % q.files.file_size == 0:
                     if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
                         return 0
                     if q.files.count == 1:
                         _check(q, cq_measure(q))
                         units = q.units
+                    elif start > end:       # those between came and went, and so did those before
+                        units = start // q.unit_bytes
+                        rc_store_i64(&q.min_unit, units)
                     more = True
                     break
             if not more:

@@ -391,19 +391,31 @@ cdef class MappedFileQueue:
             return self._refresh()
 
     def _refresh(self):
-        cdef int count
-        while self.q.count > 1 and not os.path.exists(os.fsdecode(self.q.files[0].path)):
-            if queue_remove(&self.q, 0) != RC_OK:
-                break               # a view holds it
-        count = self.q.count
-        cdef int64_t start = self.q.files[count - 1].start + self.q.file_size if count > 0 else -1
-        for at, path in self._list() if count == 0 else self._next_files(start):
+        cdef int64_t start = -1
+        cdef bint more = False
+        self._drop_deleted()
+        if self.q.count > 0:
+            start = self.q.files[self.q.count - 1].start + self.q.file_size
+        # If the last one is gone, those that came behind it may be, too: what is there says where the log goes on.
+        known = self.q.count > 0 and os.path.exists(os.fsdecode(self.q.files[self.q.count - 1].path))
+        for at, path in self._next_files(start) if known else self._list():
+            if at < start:
+                continue
             if size_of(path) < self.q.file_size:
                 break
             if queue_known(&self.q, os.fsencode(path), at, self.q.file_size) != RC_OK:
                 raise MemoryError
             self.q.wrote = self.q.flushed = at + self.q.file_size
-        return self.q.count > count
+            more = True
+        if more and not known:
+            self._drop_deleted()
+        return more
+
+    def _drop_deleted(self):
+        """Take out the first files that are gone, but for the last one; a view keeps its file, and those behind it."""
+        while self.q.count > 1 and not os.path.exists(os.fsdecode(self.q.files[0].path)):
+            if queue_remove(&self.q, 0) != RC_OK:
+                break
 
     def _next_files(self, int64_t start):
         while True:

@@ -1,0 +1,31 @@
+"""A reader beside a writer that is far ahead."""
+
+import rocketc
+
+SMALL = {
+    "mapped_file_size_commit_log": 4096,
+    "mapped_file_size_consume_queue": 200,
+    "max_hash_slot_num": 20,
+    "max_index_num": 40,
+}
+
+
+def test_a_reader_whose_files_were_all_deleted_goes_on_with_those_that_are_left(tmp_path):
+    """Those behind the last one that it knows are gone, too, before it looks again."""
+    with rocketc.open(tmp_path, **SMALL) as store:
+        store.put_many("t", [b"old"] * 3, keys="k")
+        assert store.wait_dispatched(10)
+        with rocketc.open(tmp_path, read_only=True, **SMALL) as reader:
+            assert [m.body for m in reader.get("t")] == [b"old"] * 3
+            for n in range(300):
+                store.put("t", b"%03d" % n * 100, keys=f"k{n}")
+            assert store.wait_dispatched(10)
+            assert store._delete_before(store.max_phy_offset - 4096).log_files > 10
+            low, high = store.min_offset("t"), store.max_offset("t")
+            assert 10 < low < high
+            assert (reader.min_offset("t"), reader.max_offset("t")) == (low, high)
+            assert reader.get("t", 0, 0).status.name == "OFFSET_TOO_SMALL"
+            assert reader.get("t", 0, 0).next_offset == low
+            assert [m.body for m in reader.get("t", 0, low)] == [m.body for m in store.get("t", 0, low)]
+            assert [m.body for m in reader.query("t", f"k{299}")] == [b"299" * 100]
+            assert reader.message(store.min_phy_offset).queue_offset == low
