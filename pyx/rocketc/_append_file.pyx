@@ -14,7 +14,7 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.stdio cimport SEEK_END
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strdup, strrchr
-from posix.fcntl cimport O_CREAT, O_EXCL, O_RDONLY, O_RDWR
+from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.fcntl cimport open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
@@ -73,7 +73,7 @@ cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept 
 
 
 cdef int file_create(FileState* f) noexcept nogil:
-    """Make the file at its full length, with room on the disk, and map it.
+    """Make the file at its full length, and map it; a FILE_WHOLE has room on the disk, others are one hole.
 
     It has no name before it has its length, where the system can do that. On failure no file is left behind; EEXIST if
     there is one of that name.
@@ -82,8 +82,6 @@ cdef int file_create(FileState* f) noexcept nogil:
     cdef const char* slash = strrchr(f.path, c"/")
     cdef size_t n = <size_t>(slash - f.path) if slash != NULL else 0
     cdef int rc = RC_OK
-    if f.kind != FILE_WHOLE:
-        return create_sparse(f)
     if n >= PATH_BYTES:
         return ENAMETOOLONG
     memcpy(folder, f.path, n)
@@ -94,7 +92,10 @@ cdef int file_create(FileState* f) noexcept nogil:
     rc = rc_new_file(folder, f.path, &f.fd)
     if rc != RC_OK:
         return rc
-    rc = rc_allocate(f.fd, f.size)
+    if f.kind == FILE_WHOLE:
+        rc = rc_allocate(f.fd, f.size)
+    elif ftruncate(f.fd, <off_t>f.size) != 0:
+        rc = c_errno
     if rc == RC_OK:
         rc = rc_map_write(f.fd, f.size, &f.base)
     if rc == RC_OK:
@@ -104,24 +105,10 @@ cdef int file_create(FileState* f) noexcept nogil:
             unlink(f.path)
         file_unmap(f)
         return rc
+    if f.kind != FILE_WHOLE:
+        close_file(f.fd)
+        f.fd = -1
     rc_map_random(f.base, f.size)       # while it is written, only pages that are asked for come in
-    return RC_OK
-
-
-cdef int create_sparse(FileState* f) noexcept nogil:
-    """Make a file at its full length that is one hole. One that a crash left short is deleted by who loads it."""
-    cdef int rc = RC_OK, fd = open_file(f.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o666)
-    if fd < 0:
-        return c_errno
-    if ftruncate(fd, <off_t>f.size) != 0:
-        rc = c_errno
-    if rc == RC_OK:
-        rc = rc_map_write(fd, f.size, &f.base)
-    close_file(fd)
-    if rc != RC_OK:
-        unlink(f.path)
-        return rc
-    rc_map_random(f.base, f.size)
     return RC_OK
 
 
