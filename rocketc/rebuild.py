@@ -30,7 +30,7 @@ from rocketc.config import StoreConfig
 from rocketc.derived_files import QUEUE_FOLDERS, files_below
 from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile, StrPath, resolve
-from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_folder
+from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_file, sync_folder
 from rocketc.scan import Damage
 from rocketc.store import _batch_topics, _with_size_found
 from rocketc.verify_derived import sizes_found
@@ -230,13 +230,7 @@ def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
 def _make_durable(folder: str) -> None:
     for above, _, names in os.walk(folder):
         for name in names:
-            path = os.path.join(above, name)
-            with naming(path):
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+            sync_file(os.path.join(above, name))
         sync_folder(above)
 
 

@@ -24,7 +24,7 @@ from rocketc._queue_offsets import QueueOffsets
 from rocketc._recover import Pass
 from rocketc._walk import Walker
 from rocketc.paths import LogFile, resolve
-from rocketc.running import make_folder, naming, sync_folder
+from rocketc.running import make_folder, naming, sync_file, sync_folder
 
 _log = logging.getLogger("rocketc.recovery")
 
@@ -122,7 +122,7 @@ def recover(
                 break
             end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
             if not clean and i >= first and stop is None:
-                _make_durable(file.path)
+                sync_file(file.path)  # a crash of the machine must not take what we go on from
                 if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
                     on_file(file.path, run.timestamp)
             _tell(file, i, len(files), run)
@@ -306,16 +306,6 @@ def _clear(path: str, pos: int, stop: int) -> None:
         for start in range(pos + (stop - pos - 1) // _COPY_BYTES * _COPY_BYTES, pos - 1, -_COPY_BYTES):
             os.pwrite(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
         os.fdatasync(file.fileno())
-
-
-def _make_durable(path: str) -> None:
-    """A crash of the machine must not take what we go on from."""
-    with naming(path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
 
 
 _told = 0.0

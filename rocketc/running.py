@@ -57,6 +57,21 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
             os.close(fd)
 
 
+def sync_file(path: str | os.PathLike[str]) -> None:
+    """Make a file's bytes durable. Raises StoreIOError.
+
+    >>> import tempfile
+    >>> sync_file(tempfile.mkstemp()[1])
+    """
+    path = os.fspath(path)
+    with naming(path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 def make_folder(path: str | os.PathLike[str]) -> None:
     """Make a folder, and those above it, where they are missing; each is durable. Raises StoreIOError.
 

@@ -23,6 +23,23 @@ PRE_BLANK = UNIT.pack(0, 0x7FFFFFFF, 0)
 HEADER, ENTRY = struct.Struct(">qqqqii"), struct.Struct(">iqii")
 
 
+# Settings of a store whose queues and index have several files, and the same for from_log().
+SMALL = {
+    "mapped_file_size_commit_log": 8 << 10,
+    "mapped_file_size_consume_queue": 200,
+    "max_hash_slot_num": 20,
+    "max_index_num": 40,
+}
+CONFIG = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 40}
+
+
+def fill(store: Any) -> None:
+    """300 messages in 6 queues, with 600 keys; the store is closed then."""
+    for n in range(300):
+        store.put(f"T{n % 3}", bytes(n), queue_id=n % 2, tags=f"t{n}", keys=f"k{n % 50} l{n}")
+    store.close()
+
+
 def transaction(record: Record) -> int:
     kind: int = record["sysFlag"] & ROLLBACK
     return kind

@@ -221,15 +221,7 @@ cdef class Lookups:
         self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
         str crc not None="body", bint decompress=True, bint unwrap=True,
     ):
-        """The newest messages of a topic that have a key, or this UNIQ_KEY; return a QueryResult, oldest first.
-
-        max_count   messages; an inner batch counts as one
-        begin, end  ms since the epoch or aware datetimes, both included, as in RocketMQ: of the store timestamp
-        exact_keys  False: RocketMQ's own answer. Messages of keys with the same hash are among it, some of them more
-                    than once; times are those of the index, whole seconds; 64 messages at most
-        crc, decompress, unwrap  as in get()
-        Raises CorruptRecordError if the index or a record that it names is damaged.
-        """
+        """As MessageStore.query()."""
         cdef Wanted w
         ask(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
         return self.answer(topic, key, &w)

@@ -175,23 +175,7 @@ cdef class QueueReader:
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None, bint views=False,
         bint exact_tags=True, bint broker_limits=False, str crc not None="body", bint decompress=True, bint unwrap=True,
     ):
-        """Messages of a queue, from a queue offset on; return a GetResult, also if there is no such queue or offset.
-
-        max_count      messages; 1 or more
-        tags           "A || B", or several of such texts; None, "" and "*": all. As RocketMQ, units are chosen by the
-                       hash of the tag; the tag itself is looked at, too
-        max_bytes      of all records together; 128 MiB if it is None. The first one comes whatever its size
-        views          bodies are memoryviews into the file; release() of the result, or its end, lets the file go
-        exact_tags     False: the hash is enough, as RocketMQ's store has it
-        broker_limits  max_transfer_* of the configuration hold, as in RocketMQ: 32 messages, or 8 that are not in
-                       memory, 256 or 64 KiB; and one consume queue file is read
-        crc            what is checked of each: "none", "body" (the body's CRC), "full" (the property CRC, too)
-        decompress     False: bodies as they are stored
-        unwrap         False: an inner batch is one message; else those in it are, those before offset left out
-        A filter looks at max_filter_message_size bytes of units (800), or at max_count if that is more.
-        Raises CorruptUnitError and CorruptRecordError if the first message is damaged: what comes before is handed out
-        first. StoreIOError, TypeError, ValueError.
-        """
+        """As MessageStore.get() without waiting."""
         cdef int how = how_of(crc, decompress, unwrap)
         if views:
             how |= HOW_VIEWS

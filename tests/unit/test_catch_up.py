@@ -2,22 +2,9 @@
 
 import oracle
 import pytest
-from derived import FOLDERS, files_of, from_log, same_files, without_names
+from derived import CONFIG, FOLDERS, SMALL, files_of, fill, from_log, same_files, without_names
 
-SMALL = {
-    "mapped_file_size_commit_log": 8 << 10,
-    "mapped_file_size_consume_queue": 200,
-    "max_hash_slot_num": 20,
-    "max_index_num": 40,
-}
-CONFIG = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 40}
 UNITS_AT = 40 + 4 * SMALL["max_hash_slot_num"]
-
-
-def fill(store):
-    for n in range(300):
-        store.put(f"T{n % 3}", bytes(n), queue_id=n % 2, tags=f"t{n}", keys=f"k{n % 50} l{n}")
-    store.close()
 
 
 def same_as_from_log(root):

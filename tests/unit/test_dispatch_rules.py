@@ -8,18 +8,11 @@ import time
 import derived
 import oracle
 import pytest
-from derived import PRE_BLANK, UNIT, files_of, from_log, same_files, without_names
+from derived import CONFIG, PRE_BLANK, SMALL, UNIT, files_of, from_log, same_files, without_names
 
 import rocketc
 from rocketc import ClosedError
 
-SMALL = {
-    "mapped_file_size_commit_log": 8 << 10,
-    "mapped_file_size_consume_queue": 200,
-    "max_hash_slot_num": 20,
-    "max_index_num": 40,
-}
-CONFIG = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 40}
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 NOW = 1_700_000_000_000
 SOON = 10.0  # seconds within which a busy machine has dispatched

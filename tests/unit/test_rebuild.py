@@ -6,28 +6,19 @@ import shutil
 import oracle
 import pytest
 import stores
-from derived import FOLDERS, files_of, from_log, same_files, without_names
+from derived import FOLDERS, SMALL, files_of, fill, from_log, same_files, without_names
 
 import rocketc
 from rocketc import _checkpoint
 from rocketc.running import AbortFile, StoreLock
 
-SMALL = {
-    "mapped_file_size_commit_log": 8 << 10,
-    "mapped_file_size_consume_queue": 200,
-    "max_hash_slot_num": 20,
-    "max_index_num": 40,
-}
 QUEUES = FOLDERS[:2]
 
 
 @pytest.fixture
 def root(open_store, tmp_path):
     """A store of 300 messages in 6 queues, closed."""
-    store = open_store(**SMALL)
-    for n in range(300):
-        store.put(f"T{n % 3}", bytes(n), queue_id=n % 2, tags=f"t{n}", keys=f"k{n % 50} l{n}")
-    store.close()
+    fill(open_store(**SMALL))
     return tmp_path
 
 

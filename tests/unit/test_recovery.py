@@ -499,7 +499,7 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("step", ["_make_durable", "_save", "truncate", "_clear"])
+@pytest.mark.parametrize("step", ["sync_file", "_save", "truncate", "_clear"])
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, calls):
     """Stopped before each step that changes something; the next one comes to the same end, and what was cut is kept."""

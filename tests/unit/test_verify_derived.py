@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import stores
+from derived import fill
 
 import rocketc
 from rocketc import _checkpoint
@@ -24,10 +25,7 @@ UNITS_AT = 40 + 4 * SMALL["max_hash_slot_num"]
 @pytest.fixture
 def root(open_store, tmp_path):
     """A store of 300 messages in 6 queues with 600 keys, closed."""
-    store = open_store(**SMALL)
-    for n in range(300):
-        store.put(f"T{n % 3}", bytes(n), queue_id=n % 2, tags=f"t{n}", keys=f"k{n % 50} l{n}")
-    store.close()
+    fill(open_store(**SMALL))
     return tmp_path
 
 
