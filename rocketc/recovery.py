@@ -73,6 +73,7 @@ def recover(
     *,
     clean: bool,
     checkpoint: Checkpoint,
+    flushed: int = -1,
     crc: bool = True,
     property_crc: bool = False,
     stripes: int = 32,
@@ -84,6 +85,7 @@ def recover(
     queues      loaded; what they say of records before those that are looked at is believed
     clean       there was no abort file: all that is there was made durable
     checkpoint  what it says of the log; zeros if it is lost
+    flushed     physical offset before which the log is durable; -1: the checkpoint's time tells
     crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
     stripes     topicQueueLockNum
     on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash
@@ -100,7 +102,7 @@ def recover(
     files = list(resolve(queue.files)[0].files) if queue.files else []
     for gap in found.missing:
         _log.warning("%s: no file holds physical offsets %d to %d", root, *gap)
-    first = _first_to_check(files, clean, checkpoint)
+    first = _first_to_check(files, clean, checkpoint, flushed)
     found.start = files[first].base or 0 if files else 0
     believed = found.start
     if sum(file.size for file in files) <= SMALL_BYTES:
@@ -112,7 +114,12 @@ def recover(
         offsets = QueueOffsets(stripes)
         reached = queues.end_before(believed, offsets)
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
-        run = Pass(offsets, _ALWAYS if clean else checkpoint.physic_msg_timestamp, believed)
+        run = Pass(
+            offsets,
+            _ALWAYS if clean else checkpoint.physic_msg_timestamp,
+            believed,
+            flushed=-1 if clean else flushed,
+        )
         found.damage = []
         end = files[0].base or 0 if files else 0
         for i, file in enumerate(files):
@@ -156,13 +163,13 @@ def _count_damaged(files: list[LogFile], found: Recovery, offsets: QueueOffsets)
             Pass(offsets, 0).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
 
 
-def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint) -> int:
+def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, flushed: int) -> int:
     """Index of the file from which on records are checked. Source: store.md 7.4, 7.5."""
     if clean:
         return max(len(files) - _CLEAN_FILES, 0)
     limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
     for i in range(len(files) - 1, -1, -1):
-        if 0 < first_timestamp(files[i].path) <= limit:
+        if 0 < first_timestamp(files[i].path) <= limit and (flushed < 0 or (files[i].base or 0) <= flushed):
             return i
     return 0
 
@@ -210,7 +217,7 @@ def _walk(file: LogFile, run: Pass, found: Recovery, crc: int, stop: int | None,
 
 def _cut_at(found: Recovery, run: Pass, clean: bool, end: int) -> int:
     """The end of the log: the first damage that is not known to have been durable, or the end of what is valid."""
-    limit = max(run.durable_end, 0)
+    limit = max(run.durable_end, run.flushed, 0)
     if clean:
         limit = run.torn if run.torn >= 0 and run.end == end else end
     if run.torn >= limit:

@@ -160,6 +160,7 @@ class StoreRoot:
             queues,
             clean=clean,
             checkpoint=checkpoint,
+            flushed=_checkpoint.flushed_offset(checkpoint_path, checkpoint),
             crc=config.check_crc_on_recover,
             property_crc=config.force_verify_prop_crc,
             stripes=config.topic_queue_lock_num,

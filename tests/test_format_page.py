@@ -163,6 +163,24 @@ def test_note_in_the_checkpoint(open_store, tmp_path):
     assert int.from_bytes(told["queueBegins"], "big") > 0
 
 
+FLUSHED = "rocketc's note of what is flushed"
+
+
+def test_note_of_what_is_flushed(open_store, tmp_path):
+    store = open_store()
+    put = store.put("T", bytes(500))
+    store.flush()
+    store.close()
+    at = native.RC_CHECKPOINT_BYTES - 48 - 24
+    assert f"the note begins at byte {at} of the file" in FLAT
+    data = (tmp_path / "checkpoint").read_bytes()
+    assert [(cell.at, cell.width) for cell in fixed(FLUSHED)] == [(n, 8) for n in range(0, 24, 8)]
+    told = {cell.name: data[at:][cell.at : cell.at + 8] for cell in fixed(FLUSHED)}
+    assert told["mark"] == b"rcflushd"
+    assert told["noteTimestamp"] == data[:8] == put.store_timestamp.to_bytes(8, "big")
+    assert told["flushedOffset"] == put.end.to_bytes(8, "big")
+
+
 COUNTED = bytes(range(1, 250))  # every field has another number
 
 DECODED = {
@@ -183,7 +201,7 @@ def test_units_are_where_the_oracle_reads_them(name):
 
 def test_tables_agree_with_the_drawings():
     names = ["A message record", "3. Consume queues", "Extension files", "Queues of batches"]
-    names += ["4. Index files", "4. Index files 2", "checkpoint", NOTE]
+    names += ["4. Index files", "4. Index files 2", "checkpoint", NOTE, FLUSHED]
     for name, table in zip(names, tables(), strict=True):
         rows = [Cell(field, int(at) if at else None, WIDTHS[type] if type else None) for at, field, type in table]
         assert rows == [cell for cell in drawings()[name] if " " not in cell.name], name

@@ -20,6 +20,11 @@ from rocketc.running import sync_folder
 cdef enum:
     FIELDS = 5
     USED_BYTES = RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT + 8
+    QUEUES_NOTE_BYTES = 48      # at the end of the file: of the consume queues, see rocketc.catch_up
+    NOTE_BYTES = 24             # before it: mark, physicMsgTimestamp as it was then, flushed physical offset
+    NOTE_AT = RC_CHECKPOINT_BYTES - QUEUES_NOTE_BYTES - NOTE_BYTES
+
+cdef int64_t MARK = 0x7263666C75736864      # rcflushd
 
 FILE_BYTES = RC_CHECKPOINT_BYTES
 LEAST_BYTES = USED_BYTES
@@ -61,22 +66,34 @@ cdef void encode_fields(const int64_t* five, uint8_t* dst) noexcept nogil:
     rc_put_i64(dst + RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT, five[4])
 
 
-cdef int checkpoint_write(int fd, const int64_t* five) noexcept nogil:
+cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed) noexcept nogil:
     cdef uint8_t data[USED_BYTES]
-    cdef ssize_t wrote
+    cdef uint8_t note[NOTE_BYTES]
+    cdef int rc = 0
     encode_fields(five, data)
+    rc_put_i64(note, MARK)
+    rc_put_i64(note + 8, five[0])
+    rc_put_i64(note + 16, flushed)
+    if flushed >= 0:
+        rc = write_all(fd, note, NOTE_BYTES, NOTE_AT)
+    if rc == 0:
+        rc = write_all(fd, data, USED_BYTES, 0)
+    while rc == 0 and fdatasync(fd) != 0:
+        if c_errno != EINTR:
+            rc = c_errno
+    return rc
+
+
+cdef int write_all(int fd, const uint8_t* data, size_t size, int64_t at) noexcept nogil:
+    cdef ssize_t wrote
     while True:
-        wrote = pwrite(fd, data, USED_BYTES, 0)
-        if wrote == USED_BYTES:
-            break
+        wrote = pwrite(fd, data, size, at)
+        if wrote == <ssize_t>size:
+            return 0
         if wrote >= 0:
-            return EIO          # a part of 40 bytes that the file has room for
+            return EIO          # a part of some bytes that the file has room for
         if c_errno != EINTR:
             return c_errno
-    while fdatasync(fd) != 0:
-        if c_errno != EINTR:
-            return c_errno
-    return 0
 
 
 cdef int five_of(fields, int64_t* five) except -1:
@@ -139,6 +156,30 @@ def read(path):
     return found
 
 
+def flushed_offset(path, checkpoint):
+    """Physical offset up to which the log was durable when rocketc wrote this checkpoint; -1: somebody else has, since.
+
+    path        str or os.PathLike: the file
+    checkpoint  what read() says of it
+    Store times tell it less well: if the clock was set back, messages that came later have earlier times.
+    """
+    cdef const uint8_t[::1] note
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            data = os.pread(fd, NOTE_BYTES, NOTE_AT)
+        finally:
+            os.close(fd)
+    except OSError:
+        return -1
+    if len(data) != NOTE_BYTES:
+        return -1
+    note = data
+    if rc_get_i64(&note[0]) != MARK or rc_get_i64(&note[8]) != checkpoint.physic_msg_timestamp:
+        return -1
+    return max(rc_get_i64(&note[16]), -1)
+
+
 def open_file(path):
     """Open a checkpoint file for checkpoint_write(), made whole and durable if it is missing or short.
 
@@ -186,7 +227,7 @@ def write(path, checkpoint):
     fd = open_file(path)
     try:
         with nogil:
-            rc = checkpoint_write(fd, five)
+            rc = checkpoint_write(fd, five, -1)
     finally:
         os.close(fd)
     if rc != 0:

@@ -157,6 +157,8 @@ cdef class CommitLog:
             self._last = last
         elif last != NULL:
             self._last = last
+        with nogil:
+            flusher_checkpoint(&self.fl)    # all that there is is durable, and what was there before may have been cut
         check(allocator_start(&self.a))
         check(flusher_start(&self.fl))
         self._running = True

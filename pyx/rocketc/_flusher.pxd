@@ -34,6 +34,7 @@ ctypedef struct Flusher:
     pthread_mutex_t telling  # the checkpoint
     int64_t checkpoint[5]   # its fields as they were written; the first is ours
     int64_t noted[5]        # as others want them
+    int64_t told            # the flushed physical offset that was written with them; -1: none yet
     int64_t flushes         # that did something
     int64_t flushed_bytes
     int64_t commits

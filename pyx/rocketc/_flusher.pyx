@@ -62,6 +62,7 @@ cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
     fl.q = q
     fl.notify_at = INT64_MAX
     fl.notify_fd = fl.checkpoint_fd = -1
+    fl.told = -1
     return rc
 
 
@@ -241,18 +242,21 @@ cdef void flusher_note(Flusher* fl, int field, int64_t value) noexcept nogil:
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
     """Write how far all is durable, if that has changed; a failure here loses nothing: recovery reads more."""
     cdef int64_t timestamp = rc_load_i64(&fl.q.flushed_timestamp)
-    cdef bint changed = False
+    cdef int64_t flushed = rc_load_i64(&fl.q.flushed)
+    cdef bint changed
     cdef int i, rc = RC_OK
     if fl.checkpoint_fd < 0:
         return RC_OK
     pthread_mutex_lock(&fl.telling)
+    changed = flushed != fl.told        # before the clock that was set back is where it was, times stay
     fl.noted[0] = max(fl.noted[0], timestamp)
     for i in range(5):
         if fl.noted[i] > fl.checkpoint[i]:
             fl.checkpoint[i] = fl.noted[i]
             changed = True
     if changed:
-        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint)
+        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed)
+        fl.told = flushed if rc == RC_OK else -1
     pthread_mutex_unlock(&fl.telling)
     return rc
 

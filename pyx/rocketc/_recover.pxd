@@ -12,6 +12,7 @@ cdef class Pass:
     cdef readonly:
         QueueOffsets offsets
         long long durable
+        long long flushed
         long long believed
         long long records
         long long end               # behind the last record; -1: there was none

@@ -29,12 +29,16 @@ cdef class Pass:
     offsets  the queues' next offsets are raised to what the records say
     durable  ms: records with a store timestamp before it are known to be on the disk; those of the same millisecond
              may have come later
+    flushed  physical offset before which they are; -1: it is not known, and `durable` tells
     believed  `offsets` says what consume queues tell of records before this physical offset; the first record of a
               queue from there on knows better, if it has a lower offset
     """
-    def __cinit__(self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX):
+    def __cinit__(
+        self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX, *, int64_t flushed=-1,
+    ):
         self.offsets = offsets
         self.durable = durable
+        self.flushed = flushed
         self.believed = believed
         self.end = self.durable_end = self.torn = self.torn_end = -1
         memset(self._recent, 0, sizeof(self._recent))
@@ -70,7 +74,7 @@ cdef class Pass:
             if self.torn < 0:
                 self.torn = start
                 self.torn_end = self.end
-        elif self.timestamp < self.durable:
+        elif self.end <= self.flushed or (self.flushed < 0 and self.timestamp < self.durable):
             self.durable_end = self.end
             self.torn = self.torn_end = -1      # what stands before it was durable as it is
         if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:

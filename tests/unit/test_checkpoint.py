@@ -41,6 +41,31 @@ def test_any_checkpoint(fields, rest):
     assert mine._fields == oracle.Checkpoint._fields
 
 
+def test_a_flush_is_noted_with_its_checkpoint(open_store, tmp_path):
+    store = open_store()
+    end = store.put("orders", b"hello").end
+    store.flush()
+    store.close()
+    path = tmp_path / "checkpoint"
+    told = _checkpoint.read(path)
+    assert _checkpoint.flushed_offset(path, told) == end
+    other = told._replace(physic_msg_timestamp=told.physic_msg_timestamp + 1)
+    _checkpoint.write(path, other)  # as a broker that flushes later
+    assert _checkpoint.flushed_offset(path, other) == -1
+
+
+@pytest.mark.parametrize("size", [0, 40, 4024, 4047])
+def test_a_checkpoint_without_that_note(tmp_path, size):
+    path = tmp_path / "checkpoint"
+    assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
+    path.write_bytes(bytes(size))
+    assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
+    path.write_bytes(bytes(4024) + b"rcflushd" + struct.pack(">qq", 0, -5) + bytes(48))
+    assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
+    path.write_bytes(bytes(4024) + b"rcflushd" + struct.pack(">qq", 1, 5) + bytes(48))
+    assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
+
+
 @pytest.mark.parametrize("length", range(40))
 def test_a_torn_checkpoint(length):
     with pytest.raises(ValueError, match=f"40 bytes and more, this one {length}"):

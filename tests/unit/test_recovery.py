@@ -450,6 +450,45 @@ def test_damage_that_may_not_have_been_durable_ends_the_log(tmp_path, caplog):
     assert "cut off and kept" in caplog.text
 
 
+@pytest.mark.parametrize(("flushed", "cut"), [(45, True), (46, False), (59, False)])
+def test_where_the_flush_ended_is_known_better_than_when(tmp_path, flushed, cut):
+    """Times went back behind record 40: by them all that came later would have been durable."""
+    items = write(
+        tmp_path,
+        [*messages(40), *(message(n, store_timestamp=T0 + 500 * n) for n in range(40, 60))],
+        checkpoint=T0 + 39_001,
+    )
+    records = oracle.records(items)
+    victim = records[45]
+    damage(tmp_path, victim["start"] + 100)
+    found, _ = recover(tmp_path, flushed=records[flushed]["start"])
+    assert found.cut == (victim["start"] if cut else None)
+    assert found.end == (victim["start"] if cut else oracle.log_end(items))
+
+
+def test_a_clock_that_is_set_back_before_a_power_cut(tmp_path):
+    """What was put since the last flush is not durable, whatever its time."""
+    never = {"flush_interval_commit_log": 1 << 30, "mapped_file_size_commit_log": SIZE}
+    store = rocketc.open(tmp_path / "store", **never)
+    store._set_clock(T0)
+    durable = store.put("t", b"durable")
+    store.close()
+    store = rocketc.open(tmp_path / "store", **never)
+    store._set_clock(T0 - 7)
+    torn, after = store.put("t", bytes(100)), store.put("t", b"after")
+    shutil.copytree(tmp_path / "store", tmp_path / "cut off")
+    store.close()
+    root = tmp_path / "cut off"
+    (log_file,) = (root / "commitlog").glob("0" * 20)
+    with open(log_file, "r+b") as file:
+        file.seek(torn.phy_offset)
+        file.write(bytes(torn.size))
+    with rocketc.open(root, **never) as store:
+        assert store.max_phy_offset == durable.end
+        assert store.put("t", b"next").queue_offset == 1
+    assert after.phy_offset == torn.end
+
+
 def test_both_kinds_of_damage(tmp_path):
     items = write(tmp_path, messages(60), checkpoint=T0 + 50_000)
     first, second = oracle.records(items)[45], oracle.records(items)[55]
