@@ -217,12 +217,15 @@ def _walk(file: LogFile, run: Pass, found: Recovery, crc: int, stop: int | None,
 
 def _cut_at(found: Recovery, run: Pass, clean: bool, end: int) -> int:
     """The end of the log: the first damage that is not known to have been durable, or the end of what is valid."""
-    limit = max(run.durable_end, run.flushed, 0)
+    limit = max(run.durable_end, 0)
     if clean:
         limit = run.torn if run.torn >= 0 and run.end == end else end
-    if run.torn >= limit:
+    cut = end
+    if run.torn >= limit:  # nothing durable stands behind it, whatever the disk has promised
         found.damage = sorted([*found.damage, (run.torn, run.torn_end, "zeroed")])
-    return min((start for start, _, _ in found.damage if limit <= start < end), default=end)
+        cut = min(run.torn, end)
+    limit = max(limit, run.flushed)
+    return min([cut, *(start for start, _, _ in found.damage if limit <= start < end)])
 
 
 def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Recovery) -> None:
