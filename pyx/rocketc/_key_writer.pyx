@@ -66,19 +66,19 @@ cdef class KeyWriter:
         return rc
 
     cdef int _hand_over(self) noexcept nogil:
-        """Give the full row to the thread, once it is done with the one before."""
+        """Give the full row to the thread, once it is done with the one before; put it here if there can be none."""
         cdef int64_t count = self._count
-        cdef int rc
         self._wait()
-        rc = self._rc
-        if rc == RC_OK and not self._thread.running:
-            rc = rc_service_start(&self._thread, run, <void*>self)
-        if rc == RC_OK:
-            self._turn ^= 1
-            self._count = 0
-            rc_store_i64(&self._given, count)
-            rc_service_wake(&self._thread)
-        return rc
+        if self._rc != RC_OK:
+            return self._rc
+        self._count = 0
+        if not self._thread.running and rc_service_start(&self._thread, run, <void*>self) != RC_OK:
+            self._rc = self._put_all(self._rows[self._turn], count)
+            return self._rc
+        self._turn ^= 1
+        rc_store_i64(&self._given, count)
+        rc_service_wake(&self._thread)
+        return RC_OK
 
     cdef void _wait(self) noexcept nogil:
         while rc_load_i64(&self._given) != 0:

@@ -161,7 +161,7 @@ cdef class Putting:
         if c.unnumbered:
             return self._put_numbered(
                 topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
-                reconsume_times, prepared, wait_store_ok, wait,
+                reconsume_times, prepared, wait_store_ok, wait and c.wait,
             )
         c.expected = expected
         entry.flag = flag
@@ -200,7 +200,7 @@ cdef class Putting:
                     )
                 for name, offset in light.items():
                     self.log.offsets.set_at_least(name, 0, offset)
-            if self._sync and wait and wait_store_ok:
+            if self._sync and wait:
                 r.status = self._wait(r.end, rc_clock_ns() + self._timeout_ns)
         finally:
             self._leave()

@@ -207,6 +207,7 @@ def test_group_commit(open_store, lock, pool):
         {"properties": {"WAIT": "no"}},
         {"properties": b"a\x01b\x02WAIT\x01false\x02"},
         {"properties": {"WAIT": "true"}, "wait_store_ok": False},
+        {"properties": {"WAIT": "false", "INNER_NUM": "2"}, "sys_flag": 0x80},
     ],
 )
 def test_a_put_that_does_not_wait(open_store, message):
