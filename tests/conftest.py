@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import signal
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from crash import remains
 ROOT = Path(__file__).parents[1]
 
 # HYPOTHESIS_PROFILE=debug to look at one failure; `ci` where CI is set, `dev` elsewhere.
-hypothesis.settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("dev", max_examples=100, deadline=None)
 hypothesis.settings.register_profile("debug", max_examples=20, deadline=None, verbosity=hypothesis.Verbosity.verbose)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
@@ -52,6 +53,7 @@ def why_not_testable() -> str | None:
 def pytest_sessionstart() -> None:
     if reason := why_not_testable():
         pytest.exit(f"{reason}; run `make setup`", returncode=4)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup leaves ignored is so in the children that tests hang up on
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ FLOORS = """
     7   _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
     8   _consume_queue _flusher _index_row _reader _tally
     9   _commit_log _consume_queues _key_index paths arrow
-    10  caretaker _key_writer _reads _times scan recovery _bodies _put_result
+    10  caretaker _row_writer _reads _times scan recovery _bodies _put_result
     11  _dispatch _lookups _puts export salvage tally
     12  catch_up _derived_audit _reput
     13  _gets verify_derived

@@ -83,7 +83,7 @@ cdef class DerivedAudit(Dispatcher):
         self.queues_from = start if queues else INT64_MAX
         self.index_from = start if index else INT64_MAX
         self.whole = True
-        self.checking = False
+        self.catching_up = False
         self._last_phy = self.queue_tail = self.key_tail = -1
         self._part = 0
         self._unit = 1

@@ -4,23 +4,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from rocketc._consume_queue cimport ConsumeQueue, Unit
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._key_index cimport KeyIndex
-from rocketc._key_writer cimport KeyWriter
 from rocketc._record cimport Piece, Record
+from rocketc._row_writer cimport MOST_HASHES, Row, RowWriter
 
 cdef enum:
     ROWS = 64               # records that are taken apart before the first is dispatched: its slot is in the cache then
-    HASHES = 20000          # of their keys; one record has MOST_HASHES at most: 32767 bytes of keys and blanks
-    MOST_HASHES = 16384
+    HASHES = 20000          # of their keys; one record has MOST_HASHES at most
     BELLS = 64              # who waits for messages waits at one of them; queues share them
     DELAY_LEVELS = 64
-
-# One record, or one more queue that it goes to, taken apart.
-ctypedef struct Row:
-    ConsumeQueue* q         # NULL: none
-    Unit unit
-    int64_t end             # physical offset behind the record
-    int first_hash          # its keys in the dispatcher's hashes
-    int hash_count
 
 # What a properties string says that dispatching needs; a length of 0 or less: nothing.
 ctypedef struct Wanted:
@@ -52,8 +43,8 @@ cdef class Dispatcher:
         int64_t queues_from     # records before it are in the queues,
         int64_t index_from      # ... and in the index
         bint whole              # the log is walked from its first record on, or live
-        bint checking           # the index compares,
-        KeyWriter writer        # ... and is written by a thread of its own; None: neither
+        bint catching_up        # what the files have is compared,
+        RowWriter writer        # ... and written by a thread of its own; None: neither
         bint doubt              # the queues' files say what can't be
         bint multi              # messages go to the queues that INNER_MULTI_DISPATCH names, too
     cdef readonly:
@@ -66,6 +57,7 @@ cdef class Dispatcher:
     cdef int _stage_more(self, Wanted* w, Unit unit, int64_t end) noexcept nogil
     cdef int64_t _tags_code(self, const Record* r, Wanted* w, int64_t timestamp) noexcept nogil
     cdef int _put_rows(self) noexcept nogil
+    cdef int _put_row(self, Row* row) noexcept nogil
     cdef int _put_keys(self, Row* row) noexcept nogil
-    cdef bint _end_keys(self, int rc) except -1
+    cdef bint _end_rows(self, int rc) except -1
     cdef object _failure(self, int rc)

@@ -20,7 +20,6 @@ from rocketc._guard cimport install
 from rocketc._index_row cimport record_hashes
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._key_index cimport KeyIndex
-from rocketc._key_writer cimport KeyWriter
 from rocketc._layout cimport (
     RC_FLAG_INNER_BATCH,
     RC_FLAG_PREPARED,
@@ -203,7 +202,7 @@ cdef class Dispatcher:
             if count > 0:
                 row.hash_count = count
                 self.hash_count += count
-                if not self.checking:
+                if not self.catching_up:
                     self.index.prefetch(self.hashes[row.first_hash])
         self.row_count += 1
         if self.multi and w.multi_queues.len > 0 and row.q != NULL:
@@ -247,21 +246,10 @@ cdef class Dispatcher:
     cdef int _put_rows(self) noexcept nogil:
         """Dispatch the rows that are staged: RC_OK, or what the first that failed met; those before it are done."""
         cdef Row* row
-        cdef ConsumeQueue* q
         cdef int i, rc = RC_OK
         for i in range(self.row_count):
             row = &self.rows[i]
-            q = row.q
-            if q != NULL:
-                rc = cq_put(q, &row.unit, self.whole)
-                if rc == RC_OUT_OF_ORDER:
-                    self.unqueued_count += 1
-                    self.doubt = True
-                elif rc != RC_OK:
-                    self.error_path = q.folder
-                    break
-                self.touched |= <uint64_t>1 << (q.hash % BELLS)
-            rc = self._put_keys(row) if row.hash_count > 0 else RC_OK
+            rc = self.writer.put(row, &self.hashes[row.first_hash]) if self.catching_up else self._put_row(row)
             if rc != RC_OK:
                 break
             rc_store_i64(&self.timestamp, row.unit.store_timestamp)
@@ -269,14 +257,25 @@ cdef class Dispatcher:
         self.row_count = self.hash_count = 0
         return rc
 
+    cdef int _put_row(self, Row* row) noexcept nogil:
+        cdef ConsumeQueue* q = row.q
+        cdef int rc
+        if q != NULL:
+            rc = cq_put(q, &row.unit, self.whole)
+            if rc == RC_OUT_OF_ORDER:
+                self.unqueued_count += 1
+                self.doubt = True
+            elif rc != RC_OK:
+                self.error_path = q.folder
+                return rc
+            self.touched |= <uint64_t>1 << (q.hash % BELLS)
+        return self._put_keys(row) if row.hash_count > 0 else RC_OK
+
     cdef int _put_keys(self, Row* row) noexcept nogil:
         cdef int i, rc = RC_OK
         cdef int first = self.partial_keys if row.unit.phy_offset == self.partial_phy else 0
         for i in range(first, row.hash_count):
-            if self.checking:
-                rc = self.writer.put(self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp)
-            else:
-                rc = self.index.put(self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp)
+            rc = self.index.put(self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp)
             if rc != RC_OK:
                 self.partial_phy = row.unit.phy_offset
                 self.partial_keys = i
@@ -299,14 +298,14 @@ cdef class Dispatcher:
         self.queues_from = queues_from
         self.index_from = index_from
         self.whole = whole
-        self.checking = self.index is not None
+        self.catching_up = True
+        self.writer = RowWriter(self.index, whole)
         self.doubt = False
         self.unqueued_count = 0
         self.partial_phy = -1
         memset(self.recent, 0, sizeof(self.recent))
-        if self.checking:
+        if self.index is not None:
             check(self.index.start_checking(index_from))
-            self.writer = KeyWriter(self.index)
 
     def take(self, Walker walker not None):
         """Dispatch what a walker finds. False if the index is in doubt: repair it, and start again.
@@ -332,17 +331,20 @@ cdef class Dispatcher:
             if rc != RC_OK:
                 break
             walker.cut_in_block(0)
-        return self._end_keys(rc)
+        return self._end_rows(rc)
 
-    cdef bint _end_keys(self, int rc) except -1:
-        """All keys are in the index; what else was met meanwhile counts first."""
-        cdef int met = RC_OK
-        if self.checking:
+    cdef bint _end_rows(self, int rc) except -1:
+        """All rows are in queues and index; what was met with them counts first."""
+        cdef int met
+        if self.catching_up:
             with nogil:
                 met = self.writer.end()
-        if rc == RC_OK and met != RC_OK:
-            rc = met
-            self.error_path = self.index._folder
+            self.unqueued_count += self.writer.unqueued
+            self.writer.unqueued = 0
+            self.doubt = self.doubt or self.writer.doubt
+            if met != RC_OK:
+                rc = met
+                self.error_path = self.writer.error_path
         if rc == RC_BAD_CHAIN:
             return False
         if rc != RC_OK:
@@ -351,9 +353,9 @@ cdef class Dispatcher:
 
     def finish(self, int64_t position, int64_t min_phy_offset):
         """The log was taken to its end, `position`: what was mended in the queues; None if the index is in doubt."""
-        if self.checking and self.index.stop_checking() != RC_OK:
+        if self.catching_up and self.index is not None and self.index.stop_checking() != RC_OK:
             return None
-        self.checking = False
+        self.catching_up = False
         self.writer = None
         self.whole = True
         self.queues_from = self.index_from = 0

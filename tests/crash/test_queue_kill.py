@@ -37,7 +37,8 @@ def live(root: Path, life: int, flush: str, lines: int, pause: float) -> list[tu
         child.kill()
         said += [raw for raw in child.stdout if raw.endswith(b"\n")]
         child.wait()
-    assert errors.read_text() == ""
+    told = errors.read_text().splitlines()  # a put that the kill cut in two is no fault
+    assert all(line.endswith("cut off and kept") for line in told), told
     return [(words[0], words[-1]) for words in (raw.decode().split() for raw in said)]
 
 

@@ -1,0 +1,4 @@
+from rocketc._key_index import KeyIndex
+
+class RowWriter:
+    def __new__(cls, index: KeyIndex | None, whole: bool) -> RowWriter: ...
