@@ -53,7 +53,7 @@ def why_not_testable() -> str | None:
 def pytest_sessionstart() -> None:
     if reason := why_not_testable():
         pytest.exit(f"{reason}; run `make setup`", returncode=4)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup leaves ignored is so in the children that tests hang up on
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would children
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
