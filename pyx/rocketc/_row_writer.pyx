@@ -6,7 +6,7 @@ Two blocks of rows: one is filled while the other is put. An error is told with 
 is put behind it.
 """
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
