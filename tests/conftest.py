@@ -1,8 +1,10 @@
 """For all tests: a current build of the extensions, hypothesis profiles, golden stores."""
 
 import contextlib
+import functools
 import importlib.util
 import os
+import re
 import signal
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -23,6 +25,15 @@ hypothesis.settings.register_profile("debug", max_examples=20, deadline=None, ve
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
+@functools.cache
+def sources_of(path: Path) -> set[Path]:
+    """A Cython file, and every .pxd that it takes in, as Cython follows them."""
+    found = {path}
+    for name in re.findall(r"^from rocketc\.(_\w+) cimport", path.read_text(), re.MULTILINE):
+        found |= sources_of(path.with_name(f"{name}.pxd"))
+    return found | ({own} if (own := path.with_suffix(".pxd")).exists() and own != path else set())
+
+
 def why_not_testable() -> str | None:
     """Say why the package that tests would import is not the one they mean, or None.
 
@@ -37,14 +48,14 @@ def why_not_testable() -> str | None:
     if found != meant:
         return f"the tests mean {meant}, but Python imports {found}"
     only = os.environ.get("ROCKETC_MODULES", "").split()  # as in setup.py
-    shared = [*ROOT.glob("include/rocketc/*.h"), *ROOT.glob("pyx/rocketc/*.pxd"), ROOT / "setup.py"]
+    shared = [*ROOT.glob("include/rocketc/*.h"), ROOT / "setup.py"]
     for source in sorted(ROOT.glob("pyx/rocketc/_*.pyx")):
         if only and source.stem not in only:
             continue
         built = found / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
         if not built.exists():
             return f"{built} is not built"
-        newer = [path for path in [source, *shared] if path.stat().st_mtime > built.stat().st_mtime]
+        newer = [path for path in [*sources_of(source), *shared] if path.stat().st_mtime > built.stat().st_mtime]
         if newer and ROOT in found.parents:
             return f"{built.name} is older than {newer[0].relative_to(ROOT)}"
     return None
