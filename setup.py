@@ -54,7 +54,7 @@ extensions = [
         "rocketc." + module_name(path),
         [path],
         include_dirs=["include"],
-        depends=sorted(glob("include/rocketc/*.h")),  # Cython itself follows the .pxd files
+        depends=["setup.py", *sorted(glob("include/rocketc/*.h"))],  # Cython itself follows the .pxd files
         define_macros=macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
