@@ -2,11 +2,20 @@
 
 from typing_extensions import Self
 
+from rocketc._gone_topics import GoneTopics
 from rocketc._queue_offsets import QueueOffsets
 from rocketc._walk import Walker
 
 class Pass:
-    def __new__(cls, offsets: QueueOffsets, durable: int, believed: int = ..., *, flushed: int = ...) -> Self: ...
+    def __new__(
+        cls,
+        offsets: QueueOffsets,
+        durable: int,
+        believed: int = ...,
+        *,
+        flushed: int = ...,
+        gone: GoneTopics | None = None,
+    ) -> Self: ...
     @property
     def offsets(self) -> QueueOffsets: ...
     @property

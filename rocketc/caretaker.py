@@ -18,6 +18,7 @@ from rocketc._key_index import KeyIndex
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.cleaning import Cleaner, CleanReport
 from rocketc.config import StoreConfig
+from rocketc.deleted_topics import DeletedTopics
 from rocketc.errors import RocketcError
 from rocketc.topics import TopicConfig, Topics
 
@@ -26,12 +27,15 @@ _log = logging.getLogger("rocketc.store")
 _FIRST_CLEANING_SECONDS = 60.0
 _PERSIST_SECONDS = 1.0
 
+Gone = set[tuple[str, int]]  # (topic, queue id)
+
 
 class Caretaker:
     """Keeps config/topics.json, and runs the cleaner; its thread begins when there is something to do.
 
     on_full  called with True when a disk is too full for more messages, with False when it is not any more
     on_cleaned  called when files were deleted
+    deleted  the topics that were deleted, as the opening knows them
     keeps_topics  there is a table of topics
 
     >>> import tempfile
@@ -55,6 +59,7 @@ class Caretaker:
         on_full: Callable[[bool], object],
         *,
         on_cleaned: Callable[[], object] = lambda: None,
+        deleted: DeletedTopics | None = None,
     ) -> None:
         self.topics = Topics(
             root,
@@ -62,7 +67,9 @@ class Caretaker:
             default_topic_queue_nums=config.default_topic_queue_nums,
         )
         self.keeps_topics = os.path.exists(self.topics.path)
+        self._log = log
         self._queues = queues
+        self._deleted = DeletedTopics(root) if deleted is None else deleted
         self._on_cleaned = on_cleaned
         self._stop = threading.Event()
         self._cleaning = threading.Lock()
@@ -98,6 +105,30 @@ class Caretaker:
         if topic.queue_type == "BatchCQ":
             self._queues.add_batch_topic(name)
         return topic
+
+    def delete_topics(self, names: set[str], end: int, drop: Callable[[dict[Any, int]], Gone]) -> set[str]:
+        """Delete topics: their entries, and their queues, of which a note stays; those that there were.
+
+        end   of the log: no message of theirs comes, and all that are there are in queues
+        drop  deletes the queues of {topic: end}
+        """
+        found = set(self.topics.delete(names))
+        with self._cleaning:
+            queued = {topic for topic, _ in self._queues.items()} & names
+            if queued:
+                self._deleted.add(queued, end, max(self._log.min_offset, 0))
+            try:
+                return found | {topic for topic, _ in drop(dict.fromkeys(names, end))}
+            finally:
+                self._on_cleaned()
+
+    def delete_queues(self, ends: dict[Any, int], drop: Callable[[dict[Any, int]], Gone]) -> Gone:
+        """Delete queues by `drop`."""
+        with self._cleaning:
+            try:
+                return drop(ends)
+            finally:
+                self._on_cleaned()
 
     def clean(self, *, asked: bool = True, expired_ms: int | None = None, now: int | None = None) -> CleanReport:
         """Cleaner.run(), one at a time."""

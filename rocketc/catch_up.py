@@ -22,6 +22,7 @@ from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.paths import LogFile
 from rocketc.recovery import SMALL_BYTES, first_timestamp
+from rocketc.running import naming
 
 _log = logging.getLogger("rocketc.recovery")
 
@@ -133,6 +134,24 @@ def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
     """
     os.pwrite(fd, _SUMS.pack(_MARK, begin, end, *queues.summed()), _SUMS_AT)
     os.fdatasync(fd)
+
+
+def forget_queues(checkpoint: str) -> None:
+    """Take the note of note_queues() out of the checkpoint file, if there is one: other files come.
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> note_queues(file.fileno(), queues, 0, 100)
+    >>> forget_queues(file.name)
+    >>> any(file.read())
+    False
+    """
+    if not os.path.exists(checkpoint):
+        return
+    with naming(checkpoint), open(checkpoint, "r+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size == FILE_BYTES:
+            os.pwrite(file.fileno(), bytes(_SUMS.size), _SUMS_AT)
+            os.fdatasync(file.fileno())
 
 
 def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *, clean: bool) -> list[str]:

@@ -26,14 +26,16 @@ from rocketc._filter import Filter
 from rocketc._key_index import KeyIndex
 from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
+from rocketc.catch_up import forget_queues
 from rocketc.config import StoreConfig
+from rocketc.deleted_topics import DeletedTopics
 from rocketc.derived_files import QUEUE_FOLDERS, files_below
 from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile, StrPath, resolve
 from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_file, sync_folder
 from rocketc.scan import Damage
 from rocketc.store import _batch_topics, _with_size_found
-from rocketc.verify_derived import sizes_found
+from rocketc.verify_derived import load_as_they_are, sizes_found
 
 FOLDER = "rebuild"  # below the root, while it is done
 
@@ -165,7 +167,19 @@ class _Run:
         if only == "index" or (only is None and config.message_index_enable):
             index = KeyIndex(os.path.join(work, "index"), config.max_hash_slot_num, config.max_index_num)
             index.load()
-        self._dispatcher = Dispatcher(queues, index, config)
+        self._config = config
+        old = load_as_they_are(root, config)
+        self._claims = old.claims()
+        deleted = DeletedTopics(root)
+        deleted.believe(old.standing(deleted.ends))
+        old.close()
+        self._gone = deleted.gone()
+        self._dispatcher = self._new_dispatcher(queues, index)
+
+    def _new_dispatcher(self, queues: ConsumeQueues, index: KeyIndex | None) -> Dispatcher:
+        dispatcher = Dispatcher(queues, index, self._config)
+        dispatcher.leave_out(self._gone)
+        return dispatcher
 
     def read(self, files: Sequence[LogFile], tell: Callable[[int], None] | None) -> None:
         """Dispatch all of the log, and make durable what comes of it."""
@@ -179,6 +193,8 @@ class _Run:
                 self._read_file(file, read)
         dispatcher.finish(report.stop, first)
         report.unqueued = dispatcher.unqueued
+        if queues.repeated():
+            self._read_again(files, first)
         ranges = [queues.range(*queue) or (0, 0) for queue in queues.items()]
         report.queues = len(ranges)
         report.messages = sum(high - max(low, 0) for low, high in ranges)
@@ -190,18 +206,38 @@ class _Run:
         report.files = {os.path.relpath(path, self._work): size for path, size in files_below(self._work)}
         _make_durable(self._work)
 
+    def _read_again(self, files: Sequence[LogFile], first: int) -> None:
+        """Queues met a number twice: those whose topics were deleted and made again begin where their old files do."""
+        queues = self._dispatcher.queues
+        again = [queue for queue in queues.repeated() if queue in self._claims]
+        for topic, queue_id in again:
+            queues.claim(topic, queue_id, *self._claims[topic, queue_id])
+        while again:  # once more if one of the old files has lied
+            dispatcher = self._new_dispatcher(queues, None)
+            dispatcher.start_at(first, first, whole=True)
+            for file in files:
+                dispatcher.take(_walker(file))
+            dispatcher.finish(self.report.stop, first)
+            self.report.unqueued = dispatcher.unqueued
+            if not queues.in_doubt:
+                break
+
     def _read_file(self, file: LogFile, read: list[Any]) -> None:
         report = self.report
-        walker = Walker(
-            MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report",
-            last=file.last, file=file.path,
-        )  # fmt: skip
+        walker = _walker(file)
         read[1:] = [walker]
         self._dispatcher.take(walker)
         report.bytes += walker.walked
         report.stop = max(report.stop, walker.position)
         report.damage += [Damage(file.path, *entry) for entry in walker.damage]
         read[:] = [report.bytes]
+
+
+def _walker(file: LogFile) -> Walker:
+    return Walker(
+        MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last,
+        file=file.path,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -248,6 +284,8 @@ def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int 
         _checkpoint.write(path, checkpoint._replace(logics_msg_timestamp=0, index_msg_timestamp=0))
     if marked:
         abort.create()
+    if kinds != ("index",):
+        forget_queues(path)
     for kind in kinds:
         old, new = os.path.join(root, kind), os.path.join(work, kind)
         with naming(old):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from rocketc._checkpoint import Checkpoint
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._filter import Filter
+from rocketc._gone_topics import GoneTopics
 from rocketc._mapped_file import MappedFile
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._queue_offsets import QueueOffsets
@@ -78,6 +79,7 @@ def recover(
     property_crc: bool = False,
     stripes: int = 32,
     on_file: Callable[[str, int], None] | None = None,
+    gone: GoneTopics | None = None,
 ) -> tuple[Recovery, QueueOffsets]:
     """Find the end of a loaded log, cut off what is behind it, and learn the next offset of each queue.
 
@@ -89,6 +91,7 @@ def recover(
     crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
     stripes     topicQueueLockNum
     on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash
+    gone        topics that were deleted
     A recovery that is killed starts again and comes to the same end. Raises StoreIOError.
 
     >>> import tempfile
@@ -119,6 +122,7 @@ def recover(
             _ALWAYS if clean else checkpoint.physic_msg_timestamp,
             believed,
             flushed=-1 if clean else flushed,
+            gone=gone,
         )
         found.damage = []
         end = files[0].base or 0 if files else 0
@@ -142,7 +146,7 @@ def recover(
         stop = cut  # records behind it do not count: once more without them
     found.end, found.damage = end if stop is None else stop, damage
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
-    _count_damaged(files, found, offsets)
+    _count_damaged(files, found, offsets, gone)
     _cut_off(root, queue, files, found)
     if not clean:
         for folder in sorted({os.path.dirname(path) for path in queue.files}):
@@ -153,14 +157,14 @@ def recover(
     return found, offsets
 
 
-def _count_damaged(files: list[LogFile], found: Recovery, offsets: QueueOffsets) -> None:
+def _count_damaged(files: list[LogFile], found: Recovery, offsets: QueueOffsets, gone: GoneTopics | None) -> None:
     """A record whose body is damaged has its queue offset still: nobody else gets it."""
     for start, stop, reason in found.damage:
         if reason == "bad_body_crc" and start < found.end:
             file = next(file for file in files if (file.base or 0) <= start < (file.base or 0) + file.limit)
             with naming(file.path), open(file.path, "rb", buffering=0) as log:
                 data = os.pread(log.fileno(), stop - start, start - (file.base or 0))
-            Pass(offsets, 0).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
+            Pass(offsets, 0, gone=gone).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
 
 
 def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, flushed: int) -> int:

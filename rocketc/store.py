@@ -23,6 +23,7 @@ from rocketc.caretaker import Caretaker
 from rocketc.catch_up import CaughtUp, catch_up, lost_queues, note_queues
 from rocketc.config import StoreConfig
 from rocketc.config_tables import read_table
+from rocketc.deleted_topics import DeletedTopics, end_deletions
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.following import Followers
 from rocketc.futures import LoopWaiters, PutFuture
@@ -84,6 +85,7 @@ def open(
         dispatcher.queues,
         dispatcher.index,
         on_cleaned=owner.note_cleaned,
+        deleted=owner.deleted,
     )
     return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)
 
@@ -117,6 +119,7 @@ class StoreRoot:
         self._checkpoint_fd = -1
         self._log: CommitLog | None = None
         self._queues: ConsumeQueues | None = None
+        self.deleted: DeletedTopics | None = None
         self.recovery: Recovery | None = None
         self.caught_up: CaughtUp | None = None
 
@@ -154,6 +157,8 @@ class StoreRoot:
             ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
         )
         queues.load()
+        deleted = self.deleted = DeletedTopics(self._root)
+        ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)
         self.recovery, offsets = recover(
             self._root,
             queue,
@@ -165,15 +170,19 @@ class StoreRoot:
             property_crc=config.force_verify_prop_crc,
             stripes=config.topic_queue_lock_num,
             on_file=on_file,
+            gone=deleted.gone(),
         )
+        deleted.end_with(self.recovery.end)
         if not self.recovery.clean:
             _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
         index = _index(self._root, config)
-        amiss = [*queues.amiss, *(index.load(clean, checkpoint.index_msg_timestamp) if index is not None else ())]
+        amiss = [*ended, *queues.amiss]
+        amiss += index.load(clean, checkpoint.index_msg_timestamp) if index is not None else ()
         amiss += lost_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
         dispatcher = ReputService(queues, index, config, log)
+        dispatcher.leave_out(deleted.gone())
         files = list(resolve(queue.files)[0].files) if queue.files else []
         self.caught_up = catch_up(dispatcher, files, self.recovery.end, clean=clean, checkpoint=checkpoint, amiss=amiss)
         queues.raise_offsets(offsets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -227,7 +227,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
         every = [check for checks in work for check in checks]
         try:
             for log, futures in zip(logs, running, strict=True):
-                _collect(log, futures, report, lambda: _tell(tell, every))
+                found = _collect(log, futures, report, lambda: _tell(tell, every))
                 report.files += _made_ahead(log, folders, known)
         finally:
             for check in every:
@@ -240,6 +240,11 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
         report.derived = verify_derived(
             root, logs[0].files, last, None if tell is None else lambda done: tell(walked + done)
         )
+        if report.derived.made_again or report.derived.deleted:
+            queues = _Queues(report.derived.made_again, report.derived.deleted)
+            for file, runs in found:
+                queues.enter(file, runs)
+            report.missing_offsets, report.duplicate_offsets = list(queues.missing()), queues.duplicates
     return report
 
 
@@ -265,16 +270,18 @@ def _tell(tell: Callable[[int], None] | None, every: list[_Check]) -> None:
 
 def _collect(
     log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
-) -> None:
-    """Enter what was found in the files of one log, in their order."""
+) -> list[tuple[str, Runs]]:
+    """Enter what was found in the files of one log, in their order; returns the runs of each."""
     from concurrent.futures import wait
 
     queues = _Queues()
+    found: list[tuple[str, Runs]] = []
     before: FileReport | None = None
     while futures:
         while not wait([futures[0]], timeout=_TELL_EVERY).done:
             tell()
         file, runs, overflowed = futures.popleft().result()
+        found.append((file.file, runs))
         queues.enter(file.file, runs)
         queues.incomplete |= overflowed
         if before is not None and file.first_store_timestamp is not None:
@@ -287,6 +294,7 @@ def _collect(
     report.missing_offsets += queues.missing()
     report.duplicate_offsets += queues.duplicates
     report.incomplete |= queues.incomplete
+    return found
 
 
 def _compare_times(before: FileReport, file: FileReport) -> None:
@@ -369,9 +377,16 @@ def _made_ahead(log: Log, folders: set[str], known: set[str]) -> Iterator[FileRe
 
 
 class _Queues:
-    """Which queue offsets a log has: for each queue the spans of them, in order; one if nothing is missing."""
+    """Which queue offsets a log has: for each queue the spans of them, in order; one if nothing is missing.
 
-    def __init__(self) -> None:
+    made_again, deleted  as in DerivedReport: what comes before is forgotten
+    """
+
+    def __init__(
+        self, made_again: Mapping[tuple[str, int], int] | None = None, deleted: Mapping[str, int] | None = None
+    ) -> None:
+        self._begins = made_again or {}
+        self._deleted = deleted or {}
         self._spans: dict[tuple[str, int], list[_Span]] = {}
         self._room = _SPANS_MAX
         self.duplicates: list[QueueRange] = []
@@ -383,6 +398,9 @@ class _Queues:
     def enter(self, file: str, runs: Runs) -> None:
         """Add the runs of the next file."""
         for topic, queue_id, first, behind, phy_offset in runs:
+            begin = self._begins.get((topic, queue_id), self._deleted.get(topic, 0))
+            if phy_offset < begin:
+                continue
             spans = self._spans.get((topic, queue_id))
             if spans is not None and spans[-1].behind == first:
                 spans[-1].behind = behind

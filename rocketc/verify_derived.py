@@ -22,6 +22,7 @@ from rocketc._key_index import KeyIndex
 from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.config import StoreConfig
+from rocketc.deleted_topics import DeletedTopics
 from rocketc.derived_files import QUEUE_FOLDERS, files_below
 from rocketc.errors import RocketcError
 from rocketc.paths import LogFile
@@ -80,6 +81,9 @@ class DerivedReport:
     behind       records at the end of the log that queues or index do not have yet: the store runs, or was not closed
     amiss        files that can't be read, or are not what they should be, and times of the checkpoint that lie behind
                  the log: text
+    made_again   (topic, queue id) -> where a queue begins whose topic was deleted before: physical offset; records
+                 before it are in no queue
+    deleted      topic -> the same, of all queues of a topic that rocketc deleted
     """
 
     queues: int | None = None
@@ -89,6 +93,8 @@ class DerivedReport:
     counts: dict[str, int] = field(default_factory=dict)
     behind: int = 0
     amiss: list[str] = field(default_factory=list)
+    made_again: dict[tuple[str, int], int] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -146,29 +152,38 @@ def _compare(
     report: DerivedReport,
     tell: Callable[[int], None] | None,
 ) -> None:
-    queues = ConsumeQueues(
-        root,
-        config.mapped_file_size_consume_queue,
-        config.mapper_file_size_batch_consume_queue,
-        ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
-        read_only=True,
-    )
-    queues.load()
-    report.amiss += queues.amiss
     index = None
     if has_index:
         index = KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num, read_only=True)
         report.amiss += index.load()
         report.amiss += index.check()
-    audit = DerivedAudit(queues, index, config)
+    deleted = DeletedTopics(root)
+    report.amiss += [deleted.amiss] if deleted.amiss is not None else []
     start, stop = files[0].base or 0, (files[-1].base or 0) + max(files[-1].limit, files[-1].size)
-    audit.begin(start, stop, queues=has_queues, index=has_index)
-    done = 0
-    for file in files:
-        done += _take(audit, file)
-        if tell is not None:
-            tell(done)
-    audit.end()
+    lies: list[tuple[str, int]] = []
+    while True:
+        queues = load_as_they_are(root, config)
+        for queue in lies:
+            queues.disbelieve(*queue)
+        claims = queues.claims()
+        deleted.believe(queues.standing(deleted.ends), all_of_them=True)
+        audit = DerivedAudit(queues, index, config)
+        audit.leave_out(deleted.gone())
+        audit.begin(start, stop, queues=has_queues, index=has_index)
+        done = 0
+        for file in files:
+            done += _take(audit, file)
+            if tell is not None:
+                tell(done)
+        audit.end()
+        again = queues.made_again()
+        if all(is_true for _, _, is_true in again):
+            break
+        lies += [(topic, queue_id) for topic, queue_id, is_true in again if not is_true]
+        queues.close()
+    report.amiss += queues.amiss
+    report.made_again = {(topic, queue_id): claims[topic, queue_id][0] for topic, queue_id, _ in again}
+    report.deleted = {topic: end for topic, end in deleted.ends.items() if end > start}
     report.queues = len(queues) if has_queues else None
     report.units = audit.units
     report.keys = audit.keys if has_index else None
@@ -179,6 +194,24 @@ def _compare(
     queues.close()
     if index is not None:
         index.close()
+
+
+def load_as_they_are(root: str, config: StoreConfig) -> ConsumeQueues:
+    """The consume queues of a store, to be read only; whoever asks for a file that is gone finds no units.
+
+    >>> import tempfile
+    >>> load_as_they_are(tempfile.mkdtemp(), StoreConfig()).items()
+    []
+    """
+    queues = ConsumeQueues(
+        root,
+        config.mapped_file_size_consume_queue,
+        config.mapper_file_size_batch_consume_queue,
+        ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        read_only=True,
+    )
+    queues.load()
+    return queues
 
 
 def _take(audit: DerivedAudit, file: LogFile) -> int:

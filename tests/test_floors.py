@@ -18,13 +18,13 @@ FLOORS = """
     3   derived_files _shape _status config_tables
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message
-    6   _rows _mapped_file_queue _checkpoint _walk _ledger
-    7   _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
+    6   _gone_topics _rows _mapped_file_queue _checkpoint _walk _ledger
+    7   deleted_topics _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
     8   _consume_queue _flusher _index_row _reader _tally
-    9   _commit_log _consume_queues _key_index paths arrow
-    10  caretaker _row_writer _reads _times scan recovery _bodies _put_result
-    11  _dispatch _lookups _puts export salvage tally
-    12  catch_up _derived_audit _reput
+    9   _commit_log _queue_table _key_index paths arrow
+    10  _consume_queues _row_writer _times scan _bodies _put_result
+    11  caretaker _dispatch _puts _reads export recovery salvage tally
+    12  catch_up _derived_audit _lookups _reput
     13  _gets verify_derived
     14  _store verify
     15  futures positions

@@ -11,6 +11,7 @@ cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
 from libc.string cimport memset
+from posix.unistd cimport usleep
 
 from rocketc._allocator cimport (
     allocator_destroy,
@@ -78,6 +79,7 @@ cdef enum:
     SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block,
     ASYNC_BLOCK_BYTES = 64 << 10    # and larger ones are made ready faster (bench/README.md, preparation)
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
+    HELD_US = 200                   # a put looks so often whether its topic is deleted at last
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
 
@@ -236,6 +238,10 @@ cdef class CommitLog:
         if slot == NULL:
             out.error = ENOMEM
             return RC_NO_FILE
+        while slot.held:
+            pthread_mutex_unlock(&stripe.mutex)
+            usleep(HELD_US)
+            pthread_mutex_lock(&stripe.mutex)
         if expected >= 0 and expected != slot.next_offset:
             pthread_mutex_unlock(&stripe.mutex)
             return RC_OUT_OF_ORDER

@@ -1,5 +1,5 @@
 """One consume queue: which records a topic and queue id has, in the order of their queue offsets."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from rocketc._append_file cimport FileState
@@ -28,7 +28,9 @@ ctypedef struct ConsumeQueue:
     int64_t claim_phy       # the record that the first unit of its files stands for, until it is met; -1: it was
     int64_t claim_offset    # its queue offset
     int64_t left_out        # records before it that are not of this queue, but of one that was deleted
+    int64_t repeated        # records whose numbers it had already
     int64_t dead            # 1 once its topic was deleted
+    uint64_t inode          # of the last of its files, if another process writes them
     bint confirmed          # a record of it was met since the store was opened
     uint32_t hash
     int32_t key_hash        # Java's hash of "topic#": the beginning of an index key's
@@ -62,6 +64,7 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil
 cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil
 cdef int cq_finish(ConsumeQueue* q) noexcept nogil
 cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil
+cdef bint is_of_another(ConsumeQueue* q, const Unit* u) noexcept nogil
 cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil
 cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil
 cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noexcept nogil

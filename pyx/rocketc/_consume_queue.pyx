@@ -217,6 +217,7 @@ cdef int drop_files(ConsumeQueue* q) noexcept nogil:
     q.repaired += q.loaded
     q.units = q.min_unit = q.max_offset = q.loaded = q.files.flushed = 0
     q.max_phy_offset = -1
+    q.repeated = 0
     while q.files.count > 0 and rc == RC_OK:
         rc = queue_remove(&q.files, q.files.count - 1)
     if rc == RC_OK and q.ext != NULL:
@@ -238,11 +239,14 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
         if u.phy_offset < q.max_phy_offset:
             return RC_OK                    # it is there
+        if u.queue_offset < q.max_offset:
+            q.repeated += 1
         number = q.units
     elif number != q.units:
         if not 0 <= number < INT64_MAX // RC_CQ_UNIT_BYTES:
             return RC_OUT_OF_ORDER
         if number < q.units and q.confirmed:
+            q.repeated += 1
             return RC_OK                    # it is there
         if not q.confirmed:
             rc = begin_anew(q, number, whole)

@@ -8,12 +8,12 @@ says whatever they said before. Source: RocketMQ ConsumeQueueStore.
 import os
 import threading
 
-from libc.errno cimport ENAMETOOLONG, ENOMEM
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.errno cimport EBUSY, ENAMETOOLONG, ENOENT, ENOMEM
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, realloc
+from posix.unistd cimport usleep
 
-from rocketc._append_file cimport FILE_READ, FILE_SPARSE, file_shutdown
+from rocketc._append_file cimport file_shutdown
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._consume_queue cimport (
     ConsumeQueue,
@@ -26,36 +26,34 @@ from rocketc._consume_queue cimport (
     cq_free,
     cq_measure,
     cq_min_offset,
-    cq_new,
     cq_read,
     cq_tags_code,
     drop_files,
+    is_blank,
     is_fit,
-    is_named,
     is_valid,
     last_of,
-    make_folders,
     units_before,
 )
-from rocketc._consume_queue_ext cimport ExtQueue, ext_clear, ext_load, ext_new
-from rocketc._filter cimport KEEP, TextTable
-from rocketc._guard cimport install
+from rocketc._consume_queue_ext cimport ext_clear, ext_load
+from rocketc._filter cimport SKIP
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_start, queue_unmap
 from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files
-from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe, cq_hash
+from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
+from rocketc._queue_table cimport QueueTable, key_of
 from rocketc._queue_units cimport is_light
-from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_END, RC_MORE, RC_OK, RC_UNFIT_TOPIC, check, check_file, io_error
+from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
+from rocketc._status cimport RC_END, RC_MORE, RC_OK, check_file, io_error
 
 from rocketc.running import naming
 
 cdef enum:
-    FIRST_BUCKETS = 64
     PATH_BYTES = 4096
+    LONGEST_READ_MS = 1000
 
 
-cdef class ConsumeQueues:
+cdef class ConsumeQueues(QueueTable):
     """All consume queues of a store.
 
     root             the store's folder
@@ -67,217 +65,9 @@ cdef class ConsumeQueues:
     load() finds what is there; then nothing is believed before begin() says from where the log is dispatched again.
     """
 
-    def __cinit__(
-        self, str root not None, int64_t file_size=6_000_000, int64_t batch_file_size=13_800_000, *, batch_topics=(),
-        int64_t ext_file_size=0, bint read_only=False,
-    ):
-        self._folder = os.fsencode(os.path.join(root, "consumequeue"))
-        self._batch_folder = os.fsencode(os.path.join(root, "batchconsumequeue"))
-        self._above[0] = self._folder
-        self._above[1] = self._batch_folder
-        self._file_size = -(-file_size // RC_CQ_UNIT_BYTES) * RC_CQ_UNIT_BYTES
-        self._batch_file_size = batch_file_size // RC_BCQ_UNIT_BYTES * RC_BCQ_UNIT_BYTES
-        for name, size in (("consume_queue", self._file_size), ("batch_consume_queue", self._batch_file_size)):
-            if not RC_BCQ_UNIT_BYTES <= size <= INT32_MAX:
-                raise ValueError(f"mapped_file_size_{name}: at least one unit, and at most {INT32_MAX} bytes")
-        self._ext_folder = os.fsencode(os.path.join(root, "consumequeue_ext"))
-        self._ext_above = self._ext_folder
-        self._ext_file_size = ext_file_size
-        self._extends = ext_file_size > 0 and not read_only
-        self._extended = self._extends
-        self._read_only = read_only
-        self._refreshing = threading.Lock()
-        self._batch_topics = TextTable()
-        for topic in batch_topics:
-            self.add_batch_topic(topic)
+    def __cinit__(self, *_, **__):
         self.amiss = []
-        install()
-        check(pthread_mutex_init(&self._mutex, NULL))
-        self._ready = True
-        self._mask = FIRST_BUCKETS - 1
-        self._buckets = <ConsumeQueue**>calloc(FIRST_BUCKETS, sizeof(ConsumeQueue*))
-        if self._buckets == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        cdef ConsumeQueue* q = self._unmade
-        cdef ConsumeQueue* following
-        cdef int i
-        while q != NULL:
-            following = q.next
-            cq_free(q)
-            q = following
-        for i in range(self._count):
-            cq_free(self._all[i])
-        free(self._all)
-        free(self._buckets)
-        if self._ready:
-            pthread_mutex_destroy(&self._mutex)
-
-    # which there are
-
-    cdef ConsumeQueue* _known(self, const uint8_t* topic, int32_t n, int32_t queue_id, uint32_t h) noexcept nogil:
-        cdef ConsumeQueue* q = self._buckets[h & self._mask]
-        while q != NULL:
-            if is_named(q, topic, n, queue_id, h) and q.dead == 0:
-                return q
-            q = q.next
-        return NULL
-
-    cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-        """The queue, or NULL. It stays in memory as long as this object."""
-        cdef ConsumeQueue* q
-        pthread_mutex_lock(&self._mutex)
-        q = self._known(topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id))
-        pthread_mutex_unlock(&self._mutex)
-        return q
-
-    cdef ConsumeQueue* _nth(self, int i) noexcept nogil:
-        """The queue that came as number i, or NULL if there are not so many; more may come meanwhile."""
-        cdef ConsumeQueue* q = NULL
-        pthread_mutex_lock(&self._mutex)
-        if i < self._count:
-            q = self._all[i]
-        pthread_mutex_unlock(&self._mutex)
-        return q
-
-    cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL:
-        """The queue of a topic, or NULL; what another process has written meanwhile is taken in."""
-        cdef bytes name = topic.encode("utf-8", "surrogateescape")
-        if not self._read_only:
-            return self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
-        with self._refreshing:
-            return self._look_around(name, queue_id)
-
-    cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL:
-        cdef ConsumeQueue* q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
-        if q == NULL:
-            self._load_one(name, queue_id)
-            q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
-        else:
-            self._refresh(q)
-        if q != NULL:
-            _check(q, correct_min(q, self.min_phy_offset))
-        return q
-
-    cdef int make(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
-    ) noexcept nogil:
-        """Find a queue, or make an empty one: RC_OK, RC_UNFIT_TOPIC, or an errno. The dispatcher only.
-
-        batch  the record is an inner batch; a topic's first record decides unless its type is known
-        queue  is set, too, if it is the folder that can't be made: the path is in it
-        """
-        cdef ConsumeQueue* q = self.find(topic, topic_len, queue_id)
-        cdef int rc
-        if q == NULL:
-            if not is_fit(topic, topic_len) or queue_id < 0:
-                return RC_UNFIT_TOPIC
-            pthread_mutex_lock(&self._mutex)
-            batch = batch or self._batch_topics.get(topic, topic_len) == KEEP
-            pthread_mutex_unlock(&self._mutex)
-            q = self._unmade
-            if q == NULL or not is_named(q, topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id)):
-                q = self._new(topic, topic_len, queue_id, batch)
-                if q == NULL:
-                    return ENOMEM
-                q.next = self._unmade
-                self._unmade = q
-            queue[0] = q
-            rc = make_folders(q)
-            if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
-                q.ext = self._new_ext(topic, topic_len, queue_id)
-                q.extends = True
-                rc = RC_OK if q.ext != NULL else ENOMEM
-            if rc != RC_OK:
-                return rc
-            self._unmade = q.next
-            if not self._add(q):
-                cq_free(q)
-                return ENOMEM
-        queue[0] = q
-        return RC_OK
-
-    cdef ConsumeQueue* _new(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch,
-    ) noexcept nogil:
-        return cq_new(
-            self._above[1 if batch else 0], topic, topic_len, queue_id,
-            RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES, self._batch_file_size if batch else self._file_size,
-            FILE_READ if self._read_only else FILE_SPARSE,
-        )
-
-    cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-        cdef int kind = FILE_READ if self._read_only else FILE_SPARSE
-        return ext_new(self._ext_above, topic, topic_len, queue_id, self._ext_file_size, kind)
-
-    cdef bint _add(self, ConsumeQueue* q) noexcept nogil:
-        """Take a queue into the table; False without memory."""
-        cdef bint fits
-        pthread_mutex_lock(&self._mutex)
-        fits = self._make_room()
-        if fits:
-            self._all[self._count] = q
-            q.next = self._buckets[q.hash & self._mask]
-            self._buckets[q.hash & self._mask] = q
-            self._count += 1
-        pthread_mutex_unlock(&self._mutex)
-        return fits
-
-    cdef bint _make_room(self) noexcept nogil:
-        """Let one more queue fit into the list and the table; the mutex is held."""
-        cdef ConsumeQueue** all
-        cdef ConsumeQueue** buckets
-        cdef int room = 2 * self._room + FIRST_BUCKETS, i
-        cdef uint32_t mask = self._mask
-        if self._count < self._room:
-            return True
-        all = <ConsumeQueue**>realloc(self._all, <size_t>room * sizeof(ConsumeQueue*))
-        if all == NULL:
-            return False
-        self._all = all
-        while mask < <uint32_t>room:
-            mask = 2 * mask + 1
-        buckets = <ConsumeQueue**>calloc(<size_t>mask + 1, sizeof(ConsumeQueue*))
-        if buckets == NULL:
-            return False
-        for i in range(self._count):
-            self._all[i].next = buckets[self._all[i].hash & mask]
-            buckets[self._all[i].hash & mask] = self._all[i]
-        free(self._buckets)
-        self._buckets = buckets
-        self._mask = mask
-        self._room = room
-        return True
-
-    def add_batch_topic(self, str topic):
-        """From now on a new queue of this topic is a batch queue."""
-        cdef bytes name = topic.encode("utf-8", "surrogateescape")
-        pthread_mutex_lock(&self._mutex)
-        try:
-            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), KEEP)
-        finally:
-            pthread_mutex_unlock(&self._mutex)
-
-    def __len__(self):
-        cdef int count
-        pthread_mutex_lock(&self._mutex)
-        count = self._count
-        pthread_mutex_unlock(&self._mutex)
-        return count
-
-    def items(self):
-        """(topic, queue id) of each queue."""
-        cdef ConsumeQueue* q
-        cdef int i = 0
-        cdef list found = []
-        while True:
-            q = self._nth(i)
-            if q == NULL:
-                return found
-            if rc_load_i64(&q.dead) == 0:
-                found.append((q.topic[:q.topic_len].decode("utf-8", "surrogateescape"), q.queue_id))
-            i += 1
+        self._refreshing = threading.Lock()
 
     # opening
 
@@ -325,6 +115,9 @@ cdef class ConsumeQueues:
             in_threads(_measure, found.count, found)
         for i in range(found.count):
             q = <ConsumeQueue*>found._all[i].queue
+            if q != NULL and self._read_only and found._all[i].error == ENOENT:
+                rc_store_i64(&q.dead, 1)        # deleted since it was listed
+                continue
             if q != NULL:
                 _check(q, found._all[i].error)
             if self._extended and q != NULL and q.unit_bytes == RC_CQ_UNIT_BYTES and not is_light(q.topic, q.topic_len):
@@ -362,6 +155,8 @@ cdef class ConsumeQueues:
                 if good:
                     rc = queue_known(&q.files, path, file.start, file.size)
                     end = file.start + file.size
+                    if self._read_only:
+                        q.inode = inode_of(path)
                 elif not self._read_only:
                     with naming(os.fsdecode(path)):
                         os.unlink(path)
@@ -451,6 +246,17 @@ cdef class ConsumeQueues:
             _check(q, correct_min(q, min_phy_offset))
         return mended
 
+    def claim(self, str topic, int32_t queue_id, int64_t phy_offset, int64_t queue_offset):
+        """Say with which record a queue begins; what it has is dropped. The log is to be dispatched again."""
+        cdef ConsumeQueue* q = self.look(topic, queue_id)
+        _check(q, drop_files(q))
+        q.claim_phy = phy_offset
+        q.claim_offset = queue_offset
+
+    def disbelieve(self, str topic, int32_t queue_id):
+        """The first record of a queue's files is not there: all records are of this queue."""
+        self.look(topic, queue_id).claim_phy = -1
+
     def raise_offsets(self, QueueOffsets offsets not None):
         """Let the next message of each queue come behind the last one that is in it."""
         cdef ConsumeQueue* q
@@ -465,11 +271,6 @@ cdef class ConsumeQueues:
             # A record that was left out has a number of the topic that was deleted.
             slot.next_offset = q.max_offset if q.left_out > 0 else max(slot.next_offset, q.max_offset)
             pthread_mutex_unlock(&stripe.mutex)
-
-    def ends(self):
-        """The queue offset behind the last message of each queue, in the order of items()."""
-        cdef int i
-        return [self._all[i].max_offset for i in range(self._count) if self._all[i].dead == 0]
 
     def summed(self):
         """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""
@@ -496,10 +297,10 @@ cdef class ConsumeQueues:
             q = self._nth(i)
             if q == NULL:
                 return found
-            start = queue_start(&q.files, 1)
-            if start < 0 or (q.units * q.unit_bytes - start) % q.files.file_size == 0:
-                found.append(_name(q))
             i += 1
+            start = queue_start(&q.files, 1)
+            if q.dead == 0 and (start < 0 or (q.units * q.unit_bytes - start) % q.files.file_size == 0):
+                found.append(_name(q))
 
     # running
 
@@ -560,21 +361,107 @@ cdef class ConsumeQueues:
             for n in range(self._all[i].ext.files.count if self._all[i].ext != NULL else 0):
                 file_shutdown(self._all[i].ext.files.files[n])
 
-    def delete(self, str topic, int32_t queue_id):
-        """Delete a queue and its files; False if there is none. The dispatcher must not run, or not know the topic."""
-        cdef ConsumeQueue* q = self.look(topic, queue_id)
-        if q == NULL:
-            return False
-        rc_store_i64(&q.dead, 1)
-        _check(q, drop_files(q))
+    # deleting
+
+    def standing(self, dict ends):
+        """Topics of {name: physical offset}, that have a queue whose files begin with a record before the offset, as
+        they were loaded: {name: whether one of these goes on with records behind it}."""
+        cdef ConsumeQueue* q
+        cdef dict found = {}
+        cdef int64_t units
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            topic, _ = key_of(q)
+            if topic in ends and q.files.count > 0 and 0 <= q.claim_phy < ends[topic]:
+                _check(q, units_before(q, ends[topic], q.files.files[0].start // q.unit_bytes, &units))
+                found[topic] = found.get(topic, False) or units < q.units
+        return found
+
+    def delete(self, dict ends):
+        """Delete queues, with their files; who reads in one finds nothing more there. Nothing is dispatched meanwhile.
+
+        ends  {topic, or (topic, queue id): physical offset}: a queue whose first record is behind it is a later one
+        Returns the set of (topic, queue id) that there were. Raises StoreIOError; then the next call goes on.
+        """
+        cdef set found = set()
+        cdef ConsumeQueue* q
+        cdef Unit u
+        cdef int64_t first
+        cdef int i, got = 0
+        for i in range(self._count):
+            q = self._all[i]
+            topic, _ = key = key_of(q)
+            end = ends.get(topic, ends.get(key))
+            if end is None or (q.dead != 0 and q.files.count == 0):
+                continue
+            first = q.claim_phy
+            if first < 0:
+                _check(q, cq_read(q, q.min_unit, 1, &u, &got))
+                first = u.phy_offset if got == 1 and not is_blank(&u) else -1
+            if first >= <int64_t>end:
+                continue
+            rc_store_i64(&q.dead, 1)
+            found.add(key)
+        for topic in ends:
+            if isinstance(topic, str):
+                self._forget_batches(topic)
+        for i in range(self._count):
+            if self._all[i].dead != 0 and key_of(self._all[i]) in found:
+                self._delete(self._all[i])
+        return found
+
+    def _forget_batches(self, str topic):
+        cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        pthread_mutex_lock(&self._mutex)
         try:
-            os.rmdir(_name(q))
-            os.rmdir(os.path.dirname(_name(q)))
-        except OSError:
-            pass
-        return True
+            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), SKIP)
+        finally:
+            pthread_mutex_unlock(&self._mutex)
+
+    cdef int _delete(self, ConsumeQueue* q) except -1:
+        """Delete the files of a queue that nobody finds any more, and the folders that are empty then."""
+        cdef int rc = EBUSY, tries = 0
+        with nogil:
+            while rc == EBUSY and tries < LONGEST_READ_MS:      # who reads a unit has the file for that long
+                rc = drop_files(q)
+                if rc == EBUSY:
+                    usleep(1000)
+                    tries += 1
+        _check(q, rc)
+        q.extends = False
+        q.repaired = 0
+        for folder in (_name(q), *([os.fsdecode(q.ext.folder)] if q.ext != NULL else ())):
+            try:
+                os.rmdir(folder)
+                os.rmdir(os.path.dirname(folder))       # other queues of the topic may be there
+            except OSError:
+                pass
+        return 0
 
     # what another process writes
+
+    cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL:
+        """The queue of a topic, or NULL; what another process has written meanwhile is taken in."""
+        cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        if not self._read_only:
+            return self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+        with self._refreshing:
+            return self._look_around(name, queue_id)
+
+    cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL:
+        cdef ConsumeQueue* q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+        if q != NULL and self._is_replaced(q):
+            rc_store_i64(&q.dead, 1)
+            q = NULL
+        if q == NULL:
+            self._load_one(name, queue_id)
+            q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
+        else:
+            self._refresh(q)
+        if q != NULL:
+            _check(q, correct_min(q, self.min_phy_offset))
+        return q
 
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1:
         """Look whether another process has made this queue."""
@@ -588,6 +475,10 @@ cdef class ConsumeQueues:
                 self._load_queues(found)
                 break
         return 0
+
+    cdef bint _is_replaced(self, ConsumeQueue* q) except -1:
+        """Whether the last file that is known is gone: its topic was deleted, or it is far behind the queue's end."""
+        return q.files.count > 0 and inode_of(q.files.files[q.files.count - 1].path) != q.inode
 
     cdef int _refresh(self, ConsumeQueue* q) except -1:
         """Take in the units that another process has written since."""
@@ -619,8 +510,13 @@ cdef class ConsumeQueues:
                 if start >= end and start % q.files.file_size == 0:
                     if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
                         return 0
+                    q.inode = inode_of(os.fsencode(path))
                     if q.files.count == 1:
-                        _check(q, cq_measure(q))
+                        rc = cq_measure(q)
+                        if rc == ENOENT:                # deleted since it was listed
+                            rc_store_i64(&q.dead, 1)
+                            return 0
+                        _check(q, rc)
                         units = q.units
                     elif start > end:       # those between came and went, and so did those before
                         units = start // q.unit_bytes
@@ -685,6 +581,15 @@ cdef void measure(QueueFolder* folders, int count, int first, int step) noexcept
 def _measure(int first, int step, QueueFolders found):
     with nogil:
         measure(found._all, found.count, first, step)
+
+
+cdef uint64_t inode_of(const char* path) except? 0:
+    """Which file has this name; 0: none. A file that is mapped keeps its number to itself, whatever becomes of its
+    name."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 cdef str _name(ConsumeQueue* q):

@@ -10,7 +10,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_read, cq_tags_code, is_blank, is_fit, is_named
+from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_read, cq_tags_code, is_blank, is_fit, is_named, is_of_another
 from rocketc._dispatch cimport BELLS, Dispatcher, Row
 from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_map, time_diff
 from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
@@ -90,6 +90,7 @@ cdef class DerivedAudit(Dispatcher):
         memset(self.recent, 0, sizeof(self.recent))
         for i in range(self.queues._count):
             q = self.queues._all[i]
+            q.left_out = 0
             q.repaired = q.min_unit     # nobody repairs here: the number of the next unit to compare
 
     cdef ConsumeQueue* _queue_of(
@@ -120,6 +121,8 @@ cdef class DerivedAudit(Dispatcher):
             if row.unit.phy_offset != self._last_phy:
                 self.records += 1
                 self._last_phy = row.unit.phy_offset
+            if row.q != NULL and row.q.claim_phy >= row.unit.phy_offset and is_of_another(row.q, &row.unit):
+                row.q = NULL
             if row.q != NULL:
                 rc = self._compare_batch(row) if row.q.unit_bytes != RC_CQ_UNIT_BYTES else self._compare_unit(row)
                 if rc != RC_OK:

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc._consume_queue cimport ConsumeQueue, Unit
 from rocketc._consume_queues cimport ConsumeQueues
+from rocketc._gone_topics cimport GoneTopics
 from rocketc._key_index cimport KeyIndex
 from rocketc._record cimport Piece, Record
 from rocketc._row_writer cimport MOST_HASHES, Row, RowWriter
@@ -46,6 +47,7 @@ cdef class Dispatcher:
         bint catching_up        # what the files have is compared,
         RowWriter writer        # ... and written by a thread of its own; None: neither
         bint doubt              # the queues' files say what can't be
+        GoneTopics gone         # topics whose old records make no queue
         bint multi              # messages go to the queues that INNER_MULTI_DISPATCH names, too
     cdef readonly:
         ConsumeQueues queues

@@ -16,6 +16,7 @@ from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
 from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_put, is_named
 from rocketc._consume_queues cimport ConsumeQueues
+from rocketc._gone_topics cimport GoneTopics
 from rocketc._guard cimport install
 from rocketc._index_row cimport record_hashes
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
@@ -125,6 +126,7 @@ cdef class Dispatcher:
         self.queues = queues
         self.index = index
         self.partial_phy = -1
+        self.gone = GoneTopics({})
         self.multi = config.enable_lmq and config.enable_multi_dispatch
         for i, delay in enumerate(delays_of(config.message_delay_level)):
             self.delays[i] = delay
@@ -168,7 +170,7 @@ cdef class Dispatcher:
         cdef Wanted w
         cdef Row* row = &self.rows[self.row_count]
         cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
-        cdef bint batch = r.sys_flag & RC_FLAG_INNER_BATCH
+        cdef bint batch = r.sys_flag & RC_FLAG_INNER_BATCH, gone = False
         cdef int64_t timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST), n
         cdef int rc = RC_OK, count
         look_for(r.props, r.props_len, &w)
@@ -188,7 +190,9 @@ cdef class Dispatcher:
                 if 0 < n < 32768 and number(w.inner_base.at, w.inner_base.len) >= 0:
                     row.unit.count = <int32_t>n
                     row.unit.queue_offset = number(w.inner_base.at, w.inner_base.len)
-            row.q = self._queue_of(r.topic, r.topic_len, rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT), batch, &rc)
+            gone = self.gone.has(r.topic, r.topic_len, start)
+            if not gone:
+                row.q = self._queue_of(r.topic, r.topic_len, rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT), batch, &rc)
             if rc == RC_UNFIT_TOPIC:
                 self.unqueued_count += 1
             elif rc != RC_OK:
@@ -205,7 +209,7 @@ cdef class Dispatcher:
                 if not self.catching_up:
                     self.index.prefetch(self.hashes[row.first_hash])
         self.row_count += 1
-        if self.multi and w.multi_queues.len > 0 and row.q != NULL:
+        if self.multi and w.multi_queues.len > 0 and (row.q != NULL or gone):
             return self._stage_more(&w, row.unit, row.end)
         return RC_OK
 
@@ -224,7 +228,10 @@ cdef class Dispatcher:
             stop = name_end if stop == NULL else stop
             offset_stop = <const uint8_t*>memchr(offset, c",", <size_t>(offset_end - offset))
             offset_stop = offset_end if offset_stop == NULL else offset_stop
-            if is_light(name, stop - name) and number(offset, <int>(offset_stop - offset)) >= 0:
+            if (
+                is_light(name, stop - name) and number(offset, <int>(offset_stop - offset)) >= 0
+                and not self.gone.has(name, <int32_t>(stop - name), unit.phy_offset)
+            ):
                 self.rows[self.row_count - 1].end = unit.phy_offset     # the record is done with its last row
                 if self.row_count == ROWS:
                     rc = self._put_rows()
@@ -306,6 +313,10 @@ cdef class Dispatcher:
         memset(self.recent, 0, sizeof(self.recent))
         if self.index is not None:
             check(self.index.start_checking(index_from))
+
+    def leave_out(self, GoneTopics gone not None):
+        """Take these topics' old records for the index alone."""
+        self.gone = gone
 
     def take(self, Walker walker not None):
         """Dispatch what a walker finds. False if the index is in doubt: repair it, and start again.

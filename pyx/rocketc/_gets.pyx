@@ -9,8 +9,9 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from posix.unistd cimport usleep
 
 from rocketc._answers cimport HOW_BROKER, HOW_LOOSE, HOW_VIEWS, how_of, number
+from rocketc._atomic cimport rc_load_i64
 from rocketc._lookups cimport Wanted, ask
-from rocketc._put_result cimport closed
+from rocketc._put_result cimport closed, failure
 from rocketc._puts cimport Putting
 from rocketc._reads cimport GetResult
 from rocketc._service cimport rc_clock_ns
@@ -343,6 +344,8 @@ cdef class Getting(Putting):
                     rc = self.dispatcher.wait_position(end, until, SLICE_NS)
                 if rc != RC_OK and self._closing:
                     raise closed(f"{self.path}: the store was closed meanwhile")
+                if rc == RC_MORE and self.dispatcher.follows_flush and rc_load_i64(&self.log.fl.failed) != 0:
+                    raise failure(self.log, self.path)
             if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
                 raise self.dispatcher._failure(rc)
             return rc == RC_OK

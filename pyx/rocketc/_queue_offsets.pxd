@@ -10,6 +10,7 @@ ctypedef struct QueueSlot:
     int32_t queue_id
     int32_t topic_len
     int64_t next_offset     # guarded by the stripe's lock
+    bint held               # its topic is being deleted, or it may be: puts wait
     bint met                # at an opening: the log has a record of it that tells the offset
     uint8_t topic[1]        # topic_len bytes
 
@@ -39,6 +40,7 @@ cdef class QueueOffsets:
     cdef:
         Stripe* _stripes
         int _stripe_count
+        bint _holding       # new slots are held
     cdef QueueSlot* lock(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
     ) noexcept nogil

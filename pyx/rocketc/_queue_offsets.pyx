@@ -83,6 +83,7 @@ cdef class QueueOffsets:
         slot.queue_id = queue_id
         slot.topic_len = topic_len
         slot.next_offset = 0
+        slot.held = self._holding
         slot.met = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
@@ -135,6 +136,47 @@ cdef class QueueOffsets:
                         slot = slot.next
             pthread_mutex_unlock(&self._stripes[i].mutex)
         return found
+
+    def hold(self, set topics not None):
+        """Let puts to these topics wait from now on, and those to queues that are new, until release() is called.
+
+        topics  their names, UTF-8
+        When it returns, all that was put to them before is in the log. One thread at a time.
+        """
+        self._holding = True
+        self._mark(topics)
+
+    def begin_anew(self, set queues not None):
+        """Queues, (topic in UTF-8, queue id) each, go on at offset 0."""
+        cdef Stripe* stripe
+        cdef QueueSlot* slot
+        cdef bytes topic
+        for topic, queue_id in queues:
+            slot = self.lock(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, &stripe)
+            if slot == NULL:
+                raise MemoryError
+            slot.next_offset = 0
+            pthread_mutex_unlock(&stripe.mutex)
+
+    def release(self):
+        """The end of hold()."""
+        self._holding = False
+        self._mark(set())
+
+    def _mark(self, set topics):
+        """Hold the queues of these topics, and no others but new ones."""
+        cdef int i
+        cdef uint32_t b
+        cdef QueueSlot* slot
+        for i in range(self._stripe_count):
+            pthread_mutex_lock(&self._stripes[i].mutex)     # who has it never waits for the GIL
+            if self._stripes[i].buckets != NULL:
+                for b in range(self._stripes[i].mask + 1):
+                    slot = self._stripes[i].buckets[b]
+                    while slot != NULL:
+                        slot.held = len(topics) > 0 and slot.topic[:slot.topic_len] in topics
+                        slot = slot.next
+            pthread_mutex_unlock(&self._stripes[i].mutex)
 
     def set_at_least(self, str topic, int32_t queue_id, int64_t next_offset):
         """Let a queue go on at next_offset, if it is not beyond."""

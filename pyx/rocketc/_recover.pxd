@@ -1,6 +1,7 @@
 """One pass over the records of a log file at its opening."""
 from libc.stdint cimport int32_t, int64_t
 
+from rocketc._gone_topics cimport GoneTopics
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot
 from rocketc._record cimport Record
 
@@ -20,6 +21,7 @@ cdef class Pass:
         long long torn              # first record behind durable_end whose end is missing, and where it would end; -1
         long long torn_end
         long long timestamp         # ms, of the last record; 0
+    cdef GoneTopics gone        # None: no topic was deleted
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil
     cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil

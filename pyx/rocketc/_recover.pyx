@@ -4,6 +4,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcmp, memset
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
+from rocketc._gone_topics cimport GoneTopics
 from rocketc._layout cimport (
     RC_FLAG_INNER_BATCH,
     RC_FLAG_PREPARED,
@@ -32,14 +33,17 @@ cdef class Pass:
     flushed  physical offset before which they are; -1: it is not known, and `durable` tells
     believed  `offsets` says what consume queues tell of records before this physical offset; the first record of a
               queue from there on knows better, if it has a lower offset
+    gone      topics that were deleted; the offsets of their old records are free again
     """
     def __cinit__(
         self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX, *, int64_t flushed=-1,
+        GoneTopics gone=None,
     ):
         self.offsets = offsets
         self.durable = durable
         self.flushed = flushed
         self.believed = believed
+        self.gone = gone
         self.end = self.durable_end = self.torn = self.torn_end = -1
         memset(self._recent, 0, sizeof(self._recent))
 
@@ -78,6 +82,8 @@ cdef class Pass:
             self.durable_end = self.end
             self.torn = self.torn_end = -1      # what stands before it was durable as it is
         if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:
+            return 0
+        if self.gone is not None and self.gone.has(r.topic, r.topic_len, start):
             return 0
         if r.sys_flag & RC_FLAG_INNER_BATCH:
             next_offset = r.queue_offset + max(number(r, b"INNER_NUM", 9), 1)

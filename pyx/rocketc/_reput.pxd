@@ -15,6 +15,7 @@ cdef class ReputService(Dispatcher):
     cdef:
         rc_service service
         rc_service keeper       # the thread that flushes what was dispatched
+        pthread_mutex_t working     # while records are dispatched
         pthread_mutex_t flushing    # of queues and index
         Bell bells[BELLS]
         Bell progress           # who waits for all of the log

@@ -71,6 +71,7 @@ cdef class ReputService(Dispatcher):
         self.least_pages = config.flush_consume_queue_least_pages
         check(rc_service_init(&self.service))
         check(rc_service_init(&self.keeper))
+        check(pthread_mutex_init(&self.working, NULL))
         check(pthread_mutex_init(&self.flushing, NULL))
         check(pthread_mutex_init(&self.progress.mutex, NULL))
         check(rc_cond_init(&self.progress.cond))
@@ -93,6 +94,7 @@ cdef class ReputService(Dispatcher):
         pthread_cond_destroy(&self.progress.cond)
         pthread_mutex_destroy(&self.progress.mutex)
         pthread_mutex_destroy(&self.flushing)
+        pthread_mutex_destroy(&self.working)
         rc_service_destroy(&self.keeper)
         rc_service_destroy(&self.service)
 
@@ -141,7 +143,10 @@ cdef class ReputService(Dispatcher):
     cdef int _step(self) noexcept nogil:
         """Dispatch some of what there is: RC_OK, RC_MORE if nothing could be done, or why not."""
         cdef int64_t before = rc_load_i64(&self.position)
-        cdef int rc = self._walk(self._limit())
+        cdef int rc
+        pthread_mutex_lock(&self.working)
+        rc = self._walk(self._limit())
+        pthread_mutex_unlock(&self.working)
         if rc != RC_OK:
             rc_store_i64(&self.error, rc)
             return rc
@@ -289,6 +294,17 @@ cdef class ReputService(Dispatcher):
         """Tell of the next new messages; who is to be told looks once more behind this call, and then sleeps."""
         rc_store_i64(&self.armed, 1)
         rc_fence_full()
+
+    def delete_queues(self, dict ends):
+        """ConsumeQueues.delete(), while nothing is dispatched or made durable. Neither thread ever takes the GIL."""
+        with nogil:
+            pthread_mutex_lock(&self.flushing)      # first: that may take a while, in which messages are dispatched
+            pthread_mutex_lock(&self.working)
+        try:
+            return self.queues.delete(ends)
+        finally:
+            pthread_mutex_unlock(&self.working)
+            pthread_mutex_unlock(&self.flushing)
 
     # durability
 

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """MessageStore: a store that is open. How it takes messages is in _puts, how it hands them out in _gets."""
 import atexit
+import contextlib
 import os
 import threading
 import warnings
@@ -20,9 +21,20 @@ from rocketc._reput cimport ReputService
 from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_OK
 
+from rocketc.cleaning import expired_queues, unused_topics
 from rocketc.status import PutStatus
 
 _open = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def _held(offsets, topics):
+    """Puts to these topics wait."""
+    offsets.hold({topic.encode("utf-8", "surrogateescape") for topic in topics})
+    try:
+        yield
+    finally:
+        offsets.release()
 
 
 def _forked():
@@ -279,6 +291,98 @@ cdef class MessageStore(Getting):
             return topic
         finally:
             self._leave()
+
+    def delete_topics(self, names):
+        """Delete topics: their consume queues, and their entries in the table of topics; return how many there were.
+
+        names  a name, or several; RocketMQ's own topics too, if you say so
+        What was put to them before is in no queue from then on, and stays so whatever happens: a note in the store
+        tells (config/deletedTopics.json). The next message of such a topic gets queue offset 0. The old ones stay in
+        the log until its files are deleted: scan() and query() find them. Puts of other threads to these topics, or to
+        queues that are new, wait meanwhile. Raises StoreIOError, StoreFullError, StoreFailedError; then it may be done
+        in part, and the next call goes on.
+        Source: RocketMQ DefaultMessageStore.deleteTopics.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one"), store.put("audit", b"two")
+        ...     store.delete_topics(["orders", "no such topic"]), store.queues()
+        ...     store.put("orders", b"new").queue_offset
+        (1, [('audit', 0)])
+        0
+        """
+        return len(self._delete({names} if isinstance(names, str) else set(names)))
+
+    def clean_unused_topics(self, retain):
+        """Delete all topics but some: delete_topics() of those that have queues; return the names, sorted.
+
+        retain  the names of those that stay; RocketMQ's own topics and light queues do, too
+        Source: RocketMQ DefaultMessageStore.cleanUnusedTopic.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = [store.put(topic, b"hello") for topic in ("orders", "audit", "TBW102")]
+        ...     store.wait_dispatched(), store.clean_unused_topics(retain=["orders"]), store.queues()
+        (True, ['audit'], [('TBW102', 0), ('orders', 0)])
+        """
+        retain = {retain} if isinstance(retain, str) else set(retain)
+        return sorted(self._delete(set(unused_topics({topic for topic, _ in self.queues()}, retain))))
+
+    def clean_expired_queues(self):
+        """Delete queues that had messages once, and have none in the log any more; return their (topic, queue id).
+
+        The next message of such a queue gets queue offset 0. Entries in the table of topics stay, and so do the queues
+        of RocketMQ's own topics. Raises as delete_topics() does.
+        Source: RocketMQ DefaultMessageStore.cleanExpiredConsumerQueue.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 12) as store:
+        ...     r = store.put("old", b"hello"), store.put_many("orders", [bytes(1000)] * 10)
+        ...     store.wait_dispatched(), store.clean(expired_ms=-1).log_files > 0
+        ...     store.clean_expired_queues(), store.queues()
+        (True, True)
+        ([('old', 0)], [('orders', 0)])
+        """
+        self._enter()
+        try:
+            with self._numbering:
+                expired = set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
+                with _held(self.log.offsets, {topic for topic, _ in expired}):
+                    self.flush()
+                    self.wait_dispatched()      # now no message comes any more; some may have come meanwhile
+                    expired &= set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
+                    return sorted(self._caretaker.delete_queues(dict.fromkeys(expired, INT64_MAX), self._drop))
+        finally:
+            self._leave()
+
+    def _delete(self, set names):
+        """Delete topics; the set of those that there were."""
+        self._enter()
+        try:
+            self.flush()
+            self.wait_dispatched()          # so that the puts to these topics wait for little else
+            with self._numbering, _held(self.log.offsets, names):
+                end = self.max_phy_offset
+                self.flush()                # what is before `end` can be dispatched then
+                self.wait_dispatched()
+                gone = self._caretaker.delete_topics(names, end, self._drop)
+            if self._known is not None:
+                self._known -= names
+            return gone
+        finally:
+            self._leave()
+
+    def _drop(self, dict ends):
+        """Delete queues as ReputService.delete_queues() does; those that there were begin at offset 0 again."""
+        try:
+            return self.dispatcher.delete_queues(ends)
+        finally:
+            left = set(self.reader.queues.items())
+            self.log.offsets.begin_anew({
+                (topic.encode("utf-8", "surrogateescape"), queue_id)
+                for (topic, queue_id), _ in self.log.offsets.items()
+                if (topic in ends or (topic, queue_id) in ends) and (topic, queue_id) not in left
+            })
 
     def clean(self, *, asked=True, expired_ms=None, now=None):
         """Delete log files that are too old, and what of queues and index tells of nothing else; return a CleanReport.

@@ -31,7 +31,7 @@ FILE_SIZE = 4096
 # What a store does to files and maps; the `?` is for systems that do not have all of them.
 SET = (
     "?openat,?mkdir,?mkdirat,?fcntl,?fallocate,?ftruncate,?lseek,?mmap,?munmap,?madvise,?mlock,?msync,?fdatasync,?fsync,"
-    "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?close"
+    "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?rmdir,?close"
 )
 
 # Fields of the store that is killed.
@@ -235,6 +235,46 @@ def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name
     assert not killed
     assert number > 3
     assert_same(root, wanted, name)
+
+
+# ---------------------------------------------------------------- a deletion
+def test_a_deletion_killed_at_every_call(zygote, memory_path):
+    """The topic is there with all it had, or gone and stays so; what is acknowledged afterwards is there."""
+    fields = {**SETTINGS, "flush": "sync"}
+    with rocketc.open(memory_path / "made", **fields) as store:
+        for number in range(7):
+            store.put("orders", b"old %d" % number, queue_id=number % 2)
+        store.put("audit", b"stays")
+
+    def lay(name: str) -> Path:
+        return shutil.copytree(memory_path / "made", memory_path / name)
+
+    root = lay("whole")
+    counts = zygote.counted(lambda: zygote.run("delete", root, fields), memory_path / "trace")
+    assert {"unlink", "rmdir", "rename", "fsync"} < counts.keys()
+    deaths, states = 0, set()
+    wanted = ("unlink", "rmdir", "rename", "fsync", "fdatasync", "mkdir", "link", "linkat", "ftruncate", "write")
+    for name, number in every({call: counts[call] for call in wanted if call in counts}):
+        root = lay(f"{name}-{number}")
+        with zygote.killed_at(name, number):
+            killed, lines = zygote.run("delete", root, fields)
+        deaths += killed
+        new = [line for line in lines if line not in ("deleted", "closed")]
+        assert new == [f"{n} {n}" for n in range(len(new))], (name, number)
+        for _ in range(2):
+            with rocketc.open(root, **fields) as store:
+                found = [m.body for m in store.get("orders")]
+                if lines or store.max_offset("orders") < 4:
+                    assert found in ([b"new %d" % n for n in range(len(new) + more)] for more in (0, 1)), (name, number)
+                    assert store.get("orders", 1).messages == []
+                else:
+                    assert found == [b"old %d" % n for n in range(0, 7, 2)], (name, number)
+                    assert [m.body for m in store.get("orders", 1)] == [b"old %d" % n for n in range(1, 7, 2)]
+                assert [m.body for m in store.get("audit")] == [b"stays"]
+            states.add(len(found))
+        assert rocketc.verify(root).is_whole, (name, number)
+        shutil.rmtree(root)
+    assert deaths > 30 and {0, 1, 3, 4} <= states
 
 
 # ---------------------------------------------------------------- a table

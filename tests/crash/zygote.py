@@ -43,6 +43,17 @@ def write(root: str, fields: dict[str, Any]) -> None:
     tell("closed")
 
 
+def delete(root: str, fields: dict[str, Any]) -> None:
+    store = rocketc.open(root, **{**SMALL, **fields})
+    store.delete_topics("orders")
+    tell("deleted")
+    for number in range(3):
+        result = store.put("orders", b"new %d" % number)
+        tell(f"{number} {result.queue_offset}")
+    store.close()
+    tell("closed")
+
+
 def recover(root: str, fields: dict[str, Any]) -> None:
     rocketc.open(root, **{**SMALL, **fields}).close()
     tell("closed")
@@ -63,6 +74,7 @@ def clean(root: str, fields: dict[str, Any]) -> None:
 
 JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
     "write": write,
+    "delete": delete,
     "recover": recover,
     "table": table,
     "clean": clean,

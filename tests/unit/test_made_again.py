@@ -1,8 +1,12 @@
 """catch_up: a topic that was deleted and made again has each number twice in the log; its queue says which is meant."""
 
+import shutil
+
 import derived
 import oracle
 import pytest
+
+import rocketc
 
 SETTINGS = {
     "mapped_file_size_commit_log": 8 << 10,
@@ -92,3 +96,74 @@ def test_without_its_files_the_first_messages_come_back(open_store, tmp_path):
     """Nothing tells any more that they were deleted: RocketMQ does the same."""
     lay_down(tmp_path, messages(("a", 0, 3)), [])
     assert open_store(**SETTINGS).max_offset("a") == 3
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ([("a", 0, 3)], [("a", 0, 1)]),
+        ([("a", 0, 300)], [("b", 0, 3), ("a", 0, 700)]),
+        ([("a", 50, 30)], [("a", 0, 25), ("b", 0, 3)]),
+        ([("a", 0, 9), ("a", 0, 4)], [("a", 0, 2)]),
+    ],
+)
+def test_it_is_sound_and_a_rebuild_comes_to_the_same(open_store, tmp_path, caplog, monkeypatch, old, new, small):
+    if not small:
+        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    lay_down(tmp_path, messages(*old), messages(("c", 0, 2), *new, ("c", 2, 2)))
+    open_store(**SETTINGS).close()
+    before = derived.files_of(tmp_path, "consumequeue")
+    report = rocketc.verify(tmp_path)
+    assert report.is_whole, report
+    assert list(report.derived.made_again) == [("a", 0)]
+    rocketc.rebuild(tmp_path)
+    assert derived.files_of(tmp_path, "consumequeue") == before
+    assert rocketc.verify(tmp_path).is_whole
+    caplog.clear()
+    open_store(**SETTINGS).close()
+    assert caplog.text == ""
+    assert derived.files_of(tmp_path, "consumequeue") == before
+    shutil.rmtree(tmp_path / "consumequeue")  # now nothing tells
+    rocketc.rebuild(tmp_path)
+    assert derived.files_of(tmp_path, "consumequeue") != before
+
+
+@pytest.mark.parametrize("claim", [(1 << 40, 100), (400, 100)])
+def test_verify_and_rebuild_do_not_believe_a_first_unit_that_lies(open_store, tmp_path, claim):
+    lay_down(tmp_path, [], messages(("a", 0, 25), ("b", 0, 3)))
+    open_store(**SETTINGS).close()
+    before = derived.files_of(tmp_path, "consumequeue")
+    first = tmp_path / "consumequeue/a/0" / f"{0:020d}"
+    first.write_bytes(derived.UNIT.pack(*claim, 0) + first.read_bytes()[20:])
+    report = rocketc.verify(tmp_path)
+    assert report.is_log_whole and not report.derived.is_whole
+    assert report.derived.units == 27 and report.derived.made_again == {}
+    rocketc.rebuild(tmp_path)
+    assert derived.files_of(tmp_path, "consumequeue") == before
+
+
+def test_verify_still_finds_numbers_that_come_twice(tmp_path):
+    lay_down(tmp_path, [], messages(("a", 0, 25), ("a", 20, 3)))
+    report = rocketc.verify(tmp_path)
+    assert [(each.start, each.stop) for each in report.duplicate_offsets] == [(20, 23)]
+    assert not report.is_whole
+
+
+def test_batch_queues(open_store, tmp_path):
+    """A queue of batches numbers its units itself; its first one tells as well."""
+    records = lay_down(tmp_path, messages(("a", 0, 30)), messages(("a", 0, 7)))
+    shutil.rmtree(tmp_path / "consumequeue")
+    for name, data in derived.queue_files(records[30:], 200, batch=["a"], batch_size=230).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "config").mkdir()
+    table = '{"topicConfigTable":{"a":{"topicName":"a","attributes":{"queue.type":"BatchCQ"}}}}'
+    (tmp_path / "config/topics.json").write_text(table)
+    before = derived.files_of(tmp_path, "batchconsumequeue")
+    assert rocketc.verify(tmp_path).is_whole
+    rocketc.rebuild(tmp_path)
+    assert derived.files_of(tmp_path, "batchconsumequeue") == before
+    fields = {**SETTINGS, "mapper_file_size_batch_consume_queue": 230}
+    store = open_store(**fields)
+    assert [m.phy_offset for m in store.get("a")] == [r["physicalOffset"] for r in records[30:]]

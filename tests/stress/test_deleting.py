@@ -1,0 +1,140 @@
+"""Topics are deleted while others put to them and read them, in threads and in another process."""
+
+import multiprocessing
+import threading
+import time
+
+import pytest
+
+import rocketc
+
+SIZES = {
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_consume_queue": 2000,
+    "enable_lmq": True,
+    "enable_multi_dispatch": True,
+}
+ROUNDS = 30
+LIGHT = "%LMQ%light"
+
+
+class Putter(threading.Thread):
+    """Puts to one topic until it is told to end; keeps the (queue offset, physical offset) of what was acknowledged."""
+
+    def __init__(self, store, topic, way, enough):
+        super().__init__()
+        self.store, self.topic, self.way, self.enough = store, topic, way, enough
+        self.acknowledged = []
+        self.error = None
+
+    def run(self):
+        try:
+            while not self.enough.is_set():
+                self.acknowledged.append(self.step())
+        except BaseException as error:
+            self.error = error
+
+    def step(self):
+        if self.way == "many":
+            put = self.store.put_many(self.topic, [b"x" * 50] * 700)
+            return put.queue_offset, put.phy_offset, put.count
+        properties = {"INNER_MULTI_DISPATCH": LIGHT} if self.way == "light" else None
+        put = self.store.put(self.topic, b"x", properties=properties)
+        return put.queue_offset, put.phy_offset, 1
+
+
+def read_all(store, topic):
+    found, offset = [], 0
+    while got := store.get(topic, offset=offset, max_count=1000):
+        found += zip(got.queue_offsets, got.phy_offsets, strict=True)
+        offset = got.next_offset
+    return found
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_what_was_acknowledged_since_the_last_deletion_is_there(memory_path, open_store, flush):
+    store = open_store(memory_path, flush=flush, **SIZES)
+    enough, wrong = threading.Event(), []
+    ways = {"goes": "one", "goes many": "many", "stays": "one", "dispatches": "light"}
+    putters = [Putter(store, topic, way, enough) for topic, way in [*ways.items(), ("goes", "one")]]
+
+    def read(topic):
+        offset = 0
+        while not enough.is_set():
+            got = store.get(topic, offset=offset)
+            wrong.extend(m for m in got if m.topic != topic)
+            offset = got.next_offset if got.status.name != "OFFSET_OVERFLOW_BADLY" else 0
+
+    readers = [threading.Thread(target=read, args=(topic,)) for topic in ("goes", "stays")]
+    for thread in [*putters, *readers]:
+        thread.start()
+    deleted, latest = 0, time.monotonic() + 60
+    while deleted < 3 * ROUNDS and time.monotonic() < latest:
+        deleted += store.delete_topics(["goes", "goes many", LIGHT])
+    enough.set()
+    for thread in [*putters, *readers]:
+        thread.join()
+    assert [putter.error for putter in putters] == [None] * len(putters)
+    assert deleted >= 3 * ROUNDS and wrong == []
+    assert_whole(store, putters)
+    store.delete_topics("goes")
+    store.put("goes", b"last")
+    store.close()
+    store = open_store(memory_path, **SIZES)
+    assert [offset for offset, _ in read_all(store, "goes")] == [0]
+    assert_whole(store, [putter for putter in putters if putter.topic != "goes"])
+
+
+def assert_whole(store, putters):
+    """Each queue begins at 0 and has no gap; of what was acknowledged all is there from the first one in it on."""
+    store.flush()
+    assert store.wait_dispatched(30)
+    for topic in {putter.topic for putter in putters}:
+        there = read_all(store, topic)
+        assert [offset for offset, _ in there] == list(range(len(there))), topic
+        begin = there[0][1] if there else 1 << 62
+        known = dict(there)
+        for putter in putters:
+            for offset, phy_offset, count in putter.acknowledged if putter.topic == topic else ():
+                if phy_offset >= begin:
+                    assert known[offset] == phy_offset and known[offset + count - 1], topic
+        assert topic != "stays" or len(there) == sum(len(p.acknowledged) for p in putters if p.topic == topic)
+    light = read_all(store, LIGHT)
+    assert [offset for offset, _ in light] == list(range(len(light)))
+
+
+def follow(path, ready, enough, found):
+    """Another process: reads from the first message on, again and again; what it met that can't be."""
+    wrong, rounds = [], 0
+    with rocketc.open(path, read_only=True, **SIZES) as reader:
+        ready.set()
+        while not enough.is_set():
+            rounds += 1
+            got = reader.get("goes", max_count=100)
+            offsets = [m.queue_offset for m in got]
+            stamps = {m.body for m in got}
+            if offsets != list(range(len(offsets))) or len(stamps) > 1:
+                wrong.append((offsets, stamps))
+        time.sleep(0.1)
+        last = [m.body for m in reader.get("goes", max_count=100)]
+    found.put((rounds, wrong[:3], last))
+
+
+def test_a_reader_in_another_process_sees_one_life_of_a_topic_at_a_time(memory_path, open_store):
+    store = open_store(memory_path, **SIZES)
+    store.put("goes", b"0")
+    store.wait_dispatched(10)
+    spawn = multiprocessing.get_context("spawn")
+    ready, enough, found = spawn.Event(), spawn.Event(), spawn.Queue()
+    other = spawn.Process(target=follow, args=(memory_path, ready, enough, found))
+    other.start()
+    assert ready.wait(60)
+    for n in range(1, 200):
+        store.delete_topics("goes")
+        store.put_many("goes", [b"%d" % n] * 50)
+        assert store.wait_dispatched(10)
+    enough.set()
+    rounds, wrong, last = found.get(timeout=60)
+    other.join()
+    assert rounds > 10 and wrong == []
+    assert last == [b"199"] * 50
