@@ -50,8 +50,13 @@ def by_queue(records: list[oracle.Record]) -> dict[Queue, list[oracle.Record]]:
     return queues
 
 
-def assert_answers(store: Any, records: list[oracle.Record], says: object = None) -> None:
-    """Every range, every message by queue, tag, key and time is what the log's records say."""
+def assert_answers(
+    store: Any, records: list[oracle.Record], says: object = None, *, queued: list[oracle.Record] | None = None
+) -> None:
+    """Every range, every message by queue, tag, key and time is what the log's records say.
+
+    queued  those that are in queues; None: all
+    """
     keys: dict[tuple[str, str], list[int]] = {}
     for record in records:
         properties = record["properties"]
@@ -59,7 +64,7 @@ def assert_answers(store: Any, records: list[oracle.Record], says: object = None
             keys.setdefault((record["topic"], key), []).append(record["physicalOffset"])
     for (topic, key), phy_offsets in keys.items():
         assert store.query(topic, key, max_count=1 << 20).phy_offsets == phy_offsets, (says, topic, key)
-    for (topic, queue_id), queue in by_queue(records).items():
+    for (topic, queue_id), queue in by_queue(records if queued is None else queued).items():
         what = (says, topic, queue_id)
         offsets = [record["queueOffset"] for record in queue]
         low, high = offsets[0], offsets[-1] + 1

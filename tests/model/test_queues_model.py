@@ -15,7 +15,8 @@ keys = st.sampled_from([None, "Aa", "BB", "Aa k", "k l m"])
 
 
 class QueuesModel(StoreModel):
-    """All that the store answers is what the records of its log say; nothing is numbered anew."""
+    """All that the store answers is what the records of its log say; but for topics that are deleted, nothing is
+    numbered anew."""
 
     def open(self) -> None:
         self.fields.update(TINY)
@@ -35,14 +36,25 @@ class QueuesModel(StoreModel):
         self.store.flush()
         self.flushed()
         assert self.store.wait_dispatched(30)
-        assert_answers(self.store, records_of(self.root))
+        records = records_of(self.root)
+        queued = [r for n, r in enumerate(records, self.gone) if n >= self.begins.get(r["topic"], 0)]
+        assert_answers(self.store, records, queued=queued)
+        for topic in self.begins.keys() - {r["topic"] for r in queued}:
+            assert [self.store.get(topic, queue_id).messages for queue_id in (0, 1)] == [[], []]
 
     @rule()
     def files_follow_from_the_log(self) -> None:
         self.store.close()
-        if self.gone == 0:
+        if self.gone == 0 and not self.begins:
             assert_files(self.root, TINY)
         self.open()
+
+    @rule(topic=topics)
+    def delete_topic(self, topic: str) -> None:
+        self.store.delete_topics(topic)
+        self.begins[topic] = len(self.puts)
+        self.flushed()
+        self.answers()
 
     @rule(part=st.integers(0, 100))
     def clean(self, part: int) -> None:

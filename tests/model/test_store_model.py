@@ -55,7 +55,7 @@ def as_put(message: oracle.Record) -> Put:
 
 class StoreModel(RuleBasedStateMachine):
     """`puts` is what the store must hold, `durable` how many of them a power loss must spare; the first `gone` of them
-    were cleaned away."""
+    were cleaned away. `begins` says how many there were when a topic was deleted last: its numbers began anew."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,6 +64,7 @@ class StoreModel(RuleBasedStateMachine):
         self.puts: list[Put] = []
         self.durable = 0
         self.gone = 0
+        self.begins: dict[str, int] = {}
         self.clock = 1_700_000_000_000
         self.store: Any = None
         self.disk: remains.Files = {}
@@ -96,7 +97,7 @@ class StoreModel(RuleBasedStateMachine):
         self.disk = remains.take(self.root)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        return sum((p.topic, p.queue_id) == (topic, queue_id) for p in self.puts)
+        return sum((p.topic, p.queue_id) == (topic, queue_id) for p in self.puts[self.begins.get(topic, 0) :])
 
     def note(self, result: Any, topic: str, queue_id: int, messages: list[tuple[bytes, dict[str, str] | None]]) -> None:
         first = self.next_offset(topic, queue_id)
@@ -214,7 +215,7 @@ class StoreModel(RuleBasedStateMachine):
     @invariant()
     def queues_have_no_gaps(self) -> None:
         lengths: Counter[tuple[str, int]] = Counter()
-        for p in self.puts:
+        for p in (p for n, p in enumerate(self.puts) if n >= self.begins.get(p.topic, 0)):
             assert p.queue_offset == lengths[p.topic, p.queue_id]
             lengths[p.topic, p.queue_id] += 1
 

@@ -127,6 +127,20 @@ def test_it_stays_deleted(open_store, tmp_path, caplog, log, lost, abort, new):
         assert caplog.text == ""
 
 
+def test_nobody_misses_the_queues(open_store, tmp_path, caplog, log):
+    """The store was opened with them; it is killed after the deletion."""
+    store = open_store(tmp_path / "store", **SMALL)
+    for topic in ("orders", "audit"):
+        store.put_many(topic, [b"old"] * 25)
+    store.close()
+    store = open_store(tmp_path / "store", **SMALL)
+    store.delete_topics("orders")
+    root = copy(tmp_path / "store", "killed", abort=True)
+    one = open_store(root, **SMALL)
+    assert one.queues() == [("audit", 0)]
+    assert caplog.text == ""
+
+
 def test_files_that_a_crash_has_left_are_deleted(open_store, tmp_path, caplog, log):
     """The note is on the disk, and the old files are still there or some of them; new messages are durable."""
     store = open_store(tmp_path / "store", **SMALL)

@@ -127,6 +127,8 @@ def test_it_is_sound_and_a_rebuild_comes_to_the_same(open_store, tmp_path, caplo
     shutil.rmtree(tmp_path / "consumequeue")  # now nothing tells
     rocketc.rebuild(tmp_path)
     assert derived.files_of(tmp_path, "consumequeue") != before
+    open_store(**SETTINGS).close()
+    assert caplog.text == ""  # nobody misses the queues that there were
 
 
 @pytest.mark.parametrize("claim", [(1 << 40, 100), (400, 100)])
