@@ -5,16 +5,25 @@ import json
 import lzma
 import tarfile
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 FOLDER = Path(__file__).parent / "golden"
 
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 WHOLE = [name for name in NAMES if (FOLDER / f"{name}.expected.jsonl.xz").exists()]  # RocketMQ read every record
 DAMAGED = [name for name in NAMES if name not in WHOLE]  # killed, torn or rotten
+
+
+def some(names: Iterable[str]) -> list[Any]:
+    """For tests that take long: a large store, one of all kinds of records, two damaged ones; the others are `long`."""
+    few = {"flights-2013-01", "v533-store", "v533-bitrot", "v497-torn"}
+    return [name if name in few else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 @dataclass(frozen=True)
