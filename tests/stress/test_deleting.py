@@ -1,6 +1,7 @@
 """Topics are deleted while others put to them and read them, in threads and in another process."""
 
 import multiprocessing
+import shutil
 import threading
 import time
 
@@ -71,12 +72,18 @@ def test_what_was_acknowledged_since_the_last_deletion_is_there(memory_path, ope
     deleted, latest = 0, time.monotonic() + 60
     while deleted < 3 * ROUNDS and time.monotonic() < latest:
         deleted += store.delete_topics(["goes", "goes many", LIGHT])
+    time.sleep(0.1)
     enough.set()
     for thread in [*putters, *readers]:
         thread.join()
     assert [putter.error for putter in putters] == [None] * len(putters)
     assert deleted >= 3 * ROUNDS and wrong == []
-    assert_whole(store, putters)
+    whole = assert_whole(store, putters)
+    assert all(whole.values())
+    store.close()
+    shutil.rmtree(memory_path / "consumequeue")  # the log alone says as much
+    store = open_store(memory_path, **SIZES)
+    assert assert_whole(store, putters) == whole
     store.delete_topics("goes")
     store.put("goes", b"last")
     store.close()
@@ -86,11 +93,15 @@ def test_what_was_acknowledged_since_the_last_deletion_is_there(memory_path, ope
 
 
 def assert_whole(store, putters):
-    """Each queue begins at 0 and has no gap; of what was acknowledged all is there from the first one in it on."""
+    """Each queue begins at 0 and has no gap; of what was acknowledged all is there from the first one in it on.
+
+    Returns what is in each: (queue offset, physical offset).
+    """
+    whole = {}
     store.flush()
     assert store.wait_dispatched(30)
     for topic in {putter.topic for putter in putters}:
-        there = read_all(store, topic)
+        there = whole[topic] = read_all(store, topic)
         assert [offset for offset, _ in there] == list(range(len(there))), topic
         begin = there[0][1] if there else 1 << 62
         known = dict(there)
@@ -99,8 +110,9 @@ def assert_whole(store, putters):
                 if phy_offset >= begin:
                     assert known[offset] == phy_offset and known[offset + count - 1], topic
         assert topic != "stays" or len(there) == sum(len(p.acknowledged) for p in putters if p.topic == topic)
-    light = read_all(store, LIGHT)
+    light = whole[LIGHT] = read_all(store, LIGHT)
     assert [offset for offset, _ in light] == list(range(len(light)))
+    return whole
 
 
 def follow(path, ready, enough, found):

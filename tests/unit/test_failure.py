@@ -463,6 +463,23 @@ def test_the_hook(open_store, tmp_path):
     assert open_store().message(0).body == b"stored"
 
 
+def test_a_failed_store_dispatches_no_more(open_store):
+    """What is not durable is in no queue in sync mode: nobody waits for that, and no topic is deleted."""
+    store = open_store(flush="sync")
+    store.put("t", b"stored")
+    assert store.wait_dispatched(10)
+    store._hook("slow_ns", 500_000_000)
+    store.put("t", b"in the log", wait_store_ok=False)
+    store._hook("fail", errno.EIO)
+    with pytest.raises(rocketc.StoreFailedError):
+        store.wait_dispatched()
+    with pytest.raises(rocketc.StoreFailedError):
+        store.delete_topics("t")
+    assert store.get("t").messages[0].body == b"stored"
+    with pytest.raises(rocketc.StoreFailedError):
+        store.close()
+
+
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_log_file_that_somebody_cuts_short(open_store, tmp_path, flush):
     """What was written there is lost: the store fails, and no signal ends the process."""
