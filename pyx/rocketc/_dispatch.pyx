@@ -190,7 +190,7 @@ cdef class Dispatcher:
                 if 0 < n < 32768 and number(w.inner_base.at, w.inner_base.len) >= 0:
                     row.unit.count = <int32_t>n
                     row.unit.queue_offset = number(w.inner_base.at, w.inner_base.len)
-            gone = self.gone.has(r.topic, r.topic_len, start)
+            gone = start < self.gone.end and self.gone.has(r.topic, r.topic_len, start)
             if not gone:
                 row.q = self._queue_of(r.topic, r.topic_len, rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT), batch, &rc)
             if rc == RC_UNFIT_TOPIC:
