@@ -59,7 +59,6 @@ cdef class Dispatcher:
     cdef int _stage_more(self, Wanted* w, Unit unit, int64_t end) noexcept nogil
     cdef int64_t _tags_code(self, const Record* r, Wanted* w, int64_t timestamp) noexcept nogil
     cdef int _put_rows(self) noexcept nogil
-    cdef int _put_row(self, Row* row) noexcept nogil
     cdef int _put_keys(self, Row* row) noexcept nogil
     cdef bint _end_rows(self, int rc) except -1
     cdef object _failure(self, int rc)

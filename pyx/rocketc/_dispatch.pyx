@@ -95,6 +95,22 @@ cdef int64_t number(const uint8_t* p, int n) noexcept nogil:
     return v
 
 
+cdef int put_row(Dispatcher d, Row* row) noexcept nogil:
+    """Put one row into its queue, and its keys into the index."""
+    cdef ConsumeQueue* q = row.q
+    cdef int rc
+    if q != NULL:
+        rc = cq_put(q, &row.unit, d.whole)
+        if rc == RC_OUT_OF_ORDER:
+            d.unqueued_count += 1
+            d.doubt = True
+        elif rc != RC_OK:
+            d.error_path = q.folder
+            return rc
+        d.touched |= <uint64_t>1 << (q.hash % BELLS)
+    return d._put_keys(row) if row.hash_count > 0 else RC_OK
+
+
 def delays_of(str levels not None):
     """ms of each delay level: "1s 5s 1m 2h 1d" as messageDelayLevel has them. Raises ValueError.
 
@@ -256,27 +272,13 @@ cdef class Dispatcher:
         cdef int i, rc = RC_OK
         for i in range(self.row_count):
             row = &self.rows[i]
-            rc = self.writer.put(row, &self.hashes[row.first_hash]) if self.catching_up else self._put_row(row)
+            rc = self.writer.put(row, &self.hashes[row.first_hash]) if self.catching_up else put_row(self, row)
             if rc != RC_OK:
                 break
             rc_store_i64(&self.timestamp, row.unit.store_timestamp)
             rc_store_i64(&self.position, row.end)
         self.row_count = self.hash_count = 0
         return rc
-
-    cdef int _put_row(self, Row* row) noexcept nogil:
-        cdef ConsumeQueue* q = row.q
-        cdef int rc
-        if q != NULL:
-            rc = cq_put(q, &row.unit, self.whole)
-            if rc == RC_OUT_OF_ORDER:
-                self.unqueued_count += 1
-                self.doubt = True
-            elif rc != RC_OK:
-                self.error_path = q.folder
-                return rc
-            self.touched |= <uint64_t>1 << (q.hash % BELLS)
-        return self._put_keys(row) if row.hash_count > 0 else RC_OK
 
     cdef int _put_keys(self, Row* row) noexcept nogil:
         cdef int i, rc = RC_OK
