@@ -51,7 +51,7 @@ again:
 
 test: setup  ## all tests but the long ones
 	@tools/setup.sh strace || true
-	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadgroup $(OPTIONS)
+	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadscope $(OPTIONS)
 
 test-long: setup  ## the long tests, then the tests under the address and undefined-behaviour sanitizers
 	@tools/setup.sh valgrind

@@ -67,11 +67,17 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would children
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start Spark share one, so they run in one process."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that start Spark share one, and those with RocketMQ a process a release: each group runs in one process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouping(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            folders = nodeid.partition("::")[0].split("/")
+            return next((group for group in ("spark", "interop") if group in folders), nodeid)
+
+    return Grouping(config, log)
 
 
 @pytest.fixture(scope="session")

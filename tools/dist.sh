@@ -32,4 +32,4 @@ echo "dist: testing it"
 venv=$PWD/$work/venv
 package=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/rocketc
 cd "$work"/rocketc-*/
-exec env PYTHONSAFEPATH=1 ROCKETC_TEST_PACKAGE="$package" "$venv/bin/pytest" -m "not long" -p no:cacheprovider --numprocesses 2 --dist loadgroup
+exec env PYTHONSAFEPATH=1 ROCKETC_TEST_PACKAGE="$package" "$venv/bin/pytest" -m "not long" -p no:cacheprovider --numprocesses 2 --dist loadscope

@@ -1,19 +1,11 @@
 """One Java process a release for all tests here; they run in one process of pytest, which starts few of Java's."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from interop import peer as rocketmq
 
 pytest.register_assert_rewrite("interop.ledger")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("interop"))
 
 
 @pytest.fixture(scope="session")

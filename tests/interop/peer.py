@@ -6,12 +6,13 @@ the first time and stay under build/interop; where that cannot be had, `Unavaila
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,53 +52,59 @@ def tool(name: str) -> str:
     return found
 
 
+@contextlib.contextmanager
+def alone(release: str) -> Iterator[Path]:
+    """The folder of what is made for a release; tests run in several processes, and one of them makes it."""
+    folder = BUILD / release
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
 def jars(release: str) -> Path:
     """The folder with RocketMQ's message store and all it needs; filled once."""
-    folder = BUILD / release / "jars"
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as part:
-        command = [tool("mvn"), "-q", "-B", "-f", str(SOURCES / "pom.xml"), COPY, f"-Drocketmq={release}"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
-        log = Path(part) / "log"
-        with log.open("wb") as output:
-            try:
-                subprocess.run(
-                    command,
-                    env=ENVIRONMENT,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    timeout=240,
-                    check=True,
-                )
-            except (subprocess.SubprocessError, OSError) as error:
-                said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or [str(error)]
-                raise Unavailable(f"Maven could not get the jars of RocketMQ {release}: {said[0]}") from None
-        (Path(part) / "jars").rename(folder)
+    with alone(release) as above:
+        folder = above / "jars"
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=above) as part:
+                fetch(release, Path(part))
+                (Path(part) / "jars").rename(folder)
     return folder
+
+
+def fetch(release: str, part: Path) -> None:
+    """Let Maven fill the folder `jars` in an empty one."""
+    command = [tool("mvn"), "-q", "-B", "-f", str(SOURCES / "pom.xml"), COPY, f"-Drocketmq={release}"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
+    log = part / "log"
+    with log.open("wb") as output:
+        try:
+            subprocess.run(
+                command,
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=240,
+                check=True,
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or [str(error)]
+            raise Unavailable(f"Maven could not get the jars of RocketMQ {release}: {said[0]}") from None
 
 
 def class_path(release: str) -> str:
     """Our classes, compiled against the release, and its jars."""
     lib = jars(release)
-    classes = BUILD / release / "classes"
     sources = [SOURCES / "Peer.java", SOURCES / f"release{release[0]}" / "Release.java"]
-    made = classes / "Peer.class"
-    if not made.exists() or any(source.stat().st_mtime > made.stat().st_mtime for source in sources):
-        command = [
-            tool("javac"),
-            "-J-XX:TieredStopAtLevel=1",
-            "--release",
-            "11",
-            "-proc:none",
-            "-cp",
-            f"{lib}/*",
-            "-d",
-            str(classes),
-        ]
-        subprocess.run([*command, *map(str, sources)], env=ENVIRONMENT, check=True)
+    with alone(release) as above:
+        classes = above / "classes"
+        made = classes / "Peer.class"
+        if not made.exists() or any(source.stat().st_mtime > made.stat().st_mtime for source in sources):
+            options = ["-J-XX:TieredStopAtLevel=1", "--release", "11", "-proc:none"]
+            command = [tool("javac"), *options, "-cp", f"{lib}/*", "-d", str(classes), *map(str, sources)]
+            subprocess.run(command, env=ENVIRONMENT, check=True)
     return f"{classes}:{lib}/*"
 
 
