@@ -351,13 +351,13 @@ cdef class IndexRow:
         RC_NO_FILE (cursor.error is why a file can't be mapped); failure() makes an exception of it.
         """
         cdef IndexPart* p
-        cdef int64_t name
+        cdef int64_t name, unread = rc_load_i64(&self._unread)
         cdef int found = 0, n, rc
         cdef bint is_last
         if key_hash < 0:
             cursor.file = -1
-        if self._unread >= 0 and cursor.file >= 0:
-            cursor.file = self._unread
+        if unread >= 0 and cursor.file >= 0:
+            cursor.file = unread
             cursor.damage = 0
             return RC_BAD_CHAIN
         while found < room and cursor.file >= 0:

@@ -11,7 +11,7 @@ import threading
 from libc.errno cimport EBUSY, EROFS
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 
-from rocketc._atomic cimport rc_load_i64
+from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._index_part cimport (
     IndexPart,
     IndexUnit,
@@ -379,7 +379,7 @@ cdef class KeyIndex(IndexRow):
                     continue
                 if what is not None:
                     self._amiss.append(name)
-        self._unread = min(self._amiss, default=-1)
+        rc_store_i64(&self._unread, <int64_t>min(self._amiss, default=-1))
 
     # ------------------------------------------------------------------------------------ flush, expire, close
 

@@ -92,7 +92,7 @@ cdef int file_by_time(
 ) noexcept nogil:
     """The number of the file to look into, by the times of its first and last unit; -1: none."""
     cdef int64_t each = q.files.file_size // q.unit_bytes, units = rc_load_i64(&q.units)
-    cdef int64_t first = q.min_unit // each, last = (units - 1) // each, i, time
+    cdef int64_t first = rc_load_i64(&q.min_unit) // each, last = (units - 1) // each, i, time
     cdef int rc
     if boundary == LOWER:
         for i in range(first, last):
@@ -154,7 +154,7 @@ cdef int by_time(
     """The queue offset in the file that begins at `file`, a position in the queue."""
     cdef Unit u
     cdef int64_t each = q.files.file_size // q.unit_bytes, start = file // q.unit_bytes
-    cdef int64_t low = max(q.min_unit, start), high = min(rc_load_i64(&q.units), start + each) - 1
+    cdef int64_t low = max(rc_load_i64(&q.min_unit), start), high = min(rc_load_i64(&q.units), start + each) - 1
     cdef int64_t unit = 0, time
     cdef int rc, got = 0
     found[0] = 0
