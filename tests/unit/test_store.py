@@ -425,6 +425,7 @@ flushing = threading.Thread(target=lambda: store.put("t", b"other"))  # it flush
 flushing.start()
 while store.max_phy_offset < 190:
     time.sleep(0.001)
+time.sleep(0.3)  # it has appended, and flushes now
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 begin = time.monotonic()
 try:
