@@ -65,6 +65,8 @@ def pytest_sessionstart() -> None:
     if reason := why_not_testable():
         pytest.exit(f"{reason}; run `make setup`", returncode=4)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would children
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # the background of a shell, the same
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
