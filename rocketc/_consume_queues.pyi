@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketc._queue_offsets import QueueOffsets
@@ -8,16 +8,6 @@ class ConsumeQueues(QueueTable):
     amiss: list[str]
     @property
     def in_doubt(self) -> bool: ...
-    def __new__(
-        cls,
-        root: str,
-        file_size: int = 6_000_000,
-        batch_file_size: int = 13_800_000,
-        *,
-        batch_topics: Iterable[str] = (),
-        ext_file_size: int = 0,
-        read_only: bool = False,
-    ) -> ConsumeQueues: ...
     def load(self) -> None: ...
     def end_before(self, phy_offset: int, offsets: QueueOffsets | None = None) -> int: ...
     def begin(self, phy_offset: int) -> None: ...

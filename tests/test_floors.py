@@ -20,19 +20,20 @@ FLOORS = """
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message
     6   _gone_topics _rows _mapped_file_queue _checkpoint _walk _ledger
     7   deleted_topics _allocator _answers _arrow _audit _columns _consume_queue_ext _index_file _queue_units _recover
-    8   _consume_queue _flusher _index_row _reader _tally
-    9   _commit_log _queue_table _key_index paths arrow
-    10  _consume_queues _row_writer _times scan _bodies _put_result
-    11  caretaker _dispatch _puts _reads export recovery salvage tally
-    12  catch_up _derived_audit _lookups _reput
-    13  _gets verify_derived
-    14  _store verify
-    15  futures positions
-    16  following consumer
-    17  store
-    18  queue rebuild
-    19  spark cli __init__
-    20  __main__
+    8   _consume_queue_read _flusher _index_row _reader _tally
+    9   _commit_log _consume_queue _key_index paths arrow
+    10  _queue_table _row_writer _times scan _bodies _put_result
+    11  _consume_queues _puts export salvage tally
+    12  caretaker recovery _dispatch _reads
+    13  catch_up _derived_audit _lookups _reput
+    14  _gets verify_derived
+    15  _store verify
+    16  futures positions
+    17  following consumer
+    18  store
+    19  queue rebuild
+    20  spark cli __init__
+    21  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

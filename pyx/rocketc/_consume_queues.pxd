@@ -1,7 +1,7 @@
 """All consume queues of a store."""
 from libc.stdint cimport int32_t, int64_t
 
-from rocketc._consume_queue cimport ConsumeQueue
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._queue_folders cimport QueueFolder, QueueFolders
 from rocketc._queue_table cimport QueueTable
 

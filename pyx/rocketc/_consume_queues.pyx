@@ -16,8 +16,6 @@ from posix.unistd cimport usleep
 from rocketc._append_file cimport file_shutdown
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._consume_queue cimport (
-    ConsumeQueue,
-    Unit,
     correct_min,
     cq_begin,
     cq_delete_expired,
@@ -25,24 +23,17 @@ from rocketc._consume_queue cimport (
     cq_flush,
     cq_free,
     cq_measure,
-    cq_min_offset,
-    cq_read,
-    cq_tags_code,
     drop_files,
-    is_blank,
     is_fit,
-    is_valid,
-    last_of,
-    units_before,
 )
 from rocketc._consume_queue_ext cimport ext_clear, ext_load
-from rocketc._filter cimport SKIP
+from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, last_of, units_before
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_start, queue_unmap
 from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 from rocketc._queue_table cimport QueueTable, key_of
-from rocketc._queue_units cimport is_light
+from rocketc._queue_units cimport Unit, is_blank, is_light, is_valid
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_MORE, RC_OK, check_file, io_error
 
@@ -405,19 +396,11 @@ cdef class ConsumeQueues(QueueTable):
             found.add(key)
         for topic in ends:
             if isinstance(topic, str):
-                self._forget_batches(topic)
+                self.add_batch_topic(topic, is_one=False)
         for i in range(self._count):
             if self._all[i].dead != 0 and key_of(self._all[i]) in found:
                 self._delete(self._all[i])
         return found
-
-    def _forget_batches(self, str topic):
-        cdef bytes name = topic.encode("utf-8", "surrogateescape")
-        pthread_mutex_lock(&self._mutex)
-        try:
-            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), SKIP)
-        finally:
-            pthread_mutex_unlock(&self._mutex)
 
     cdef int _delete(self, ConsumeQueue* q) except -1:
         """Delete the files of a queue that nobody finds any more, and the folders that are empty then."""

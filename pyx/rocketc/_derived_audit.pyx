@@ -10,12 +10,13 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_read, cq_tags_code, is_blank, is_fit, is_named, is_of_another
+from rocketc._consume_queue cimport is_fit, is_of_another
+from rocketc._consume_queue_read cimport ConsumeQueue, cq_read, cq_tags_code, is_named
 from rocketc._dispatch cimport BELLS, Dispatcher, Row
 from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_map, time_diff
 from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._queue_offsets cimport cq_hash
-from rocketc._queue_units cimport is_schedule_topic
+from rocketc._queue_units cimport Unit, is_blank, is_schedule_topic
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC, check_file
 
 cdef enum:

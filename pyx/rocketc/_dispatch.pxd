@@ -1,10 +1,11 @@
 """From the records of a log to the consume queues and the index."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from rocketc._consume_queue cimport ConsumeQueue, Unit
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._gone_topics cimport GoneTopics
 from rocketc._key_index cimport KeyIndex
+from rocketc._queue_units cimport Unit
 from rocketc._record cimport Piece, Record
 from rocketc._row_writer cimport MOST_HASHES, Row, RowWriter
 

@@ -14,7 +14,8 @@ from libc.string cimport memchr, memcmp, memset
 
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
-from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_put, is_named
+from rocketc._consume_queue cimport cq_put
+from rocketc._consume_queue_read cimport ConsumeQueue, is_named
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._gone_topics cimport GoneTopics
 from rocketc._guard cimport install
@@ -30,7 +31,7 @@ from rocketc._layout cimport (
     RC_MSG_STORE_TIMESTAMP_PAST,
 )
 from rocketc._queue_offsets cimport cq_hash
-from rocketc._queue_units cimport is_light, is_schedule_topic
+from rocketc._queue_units cimport Unit, is_light, is_schedule_topic
 from rocketc._record cimport Piece, Record
 from rocketc._status cimport RC_BAD_CHAIN, RC_FILE_CUT, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC, check, io_error
 from rocketc._vm cimport rc_guard

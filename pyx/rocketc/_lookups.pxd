@@ -2,9 +2,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc._answers cimport Answer, Cursor, Haul
-from rocketc._consume_queue cimport ConsumeQueue, Unit
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._key_index cimport KeyIndex
 from rocketc._queue_offsets cimport QueueOffsets
+from rocketc._queue_units cimport Unit
 from rocketc._reads cimport QueueReader
 from rocketc._record cimport Record
 

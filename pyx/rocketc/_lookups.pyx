@@ -39,7 +39,7 @@ from rocketc._answers cimport (
 from rocketc._append_file cimport file_readable
 from rocketc._atomic cimport rc_load_i64
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
-from rocketc._consume_queue cimport ConsumeQueue, Unit, cq_min_offset, cq_read, cq_unit_of, is_blank, is_valid
+from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_unit_of
 from rocketc._filter cimport ms_of
 from rocketc._index_row cimport IndexCursor, index_cursor, key_hash
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
@@ -52,6 +52,7 @@ from rocketc._layout cimport (
     RC_PROPERTY_SEPARATOR,
 )
 from rocketc._queue_offsets cimport QueueOffsets
+from rocketc._queue_units cimport Unit, is_blank, is_valid
 from rocketc._reads cimport QueueReader, find_queue
 from rocketc._record cimport Record, parse_record
 from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK, io_error, reason_of

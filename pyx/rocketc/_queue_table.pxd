@@ -1,8 +1,8 @@
 """The consume queues of a store by topic and queue id."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from rocketc._consume_queue cimport ConsumeQueue
 from rocketc._consume_queue_ext cimport ExtQueue
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._filter cimport TextTable
 from rocketc._service cimport pthread_mutex_t
 

@@ -11,9 +11,10 @@ from libc.stdlib cimport calloc, free, realloc
 
 from rocketc._append_file cimport FILE_READ, FILE_SPARSE
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport ConsumeQueue, cq_free, cq_new, is_fit, is_named, make_folders
+from rocketc._consume_queue cimport cq_free, cq_new, is_fit, make_folders
 from rocketc._consume_queue_ext cimport ExtQueue, ext_new
-from rocketc._filter cimport KEEP, TextTable
+from rocketc._consume_queue_read cimport ConsumeQueue, is_named
+from rocketc._filter cimport KEEP, SKIP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._queue_offsets cimport cq_hash
@@ -190,12 +191,12 @@ cdef class QueueTable:
         self._room = room
         return True
 
-    def add_batch_topic(self, str topic):
-        """From now on a new queue of this topic is a batch queue."""
+    def add_batch_topic(self, str topic, bint is_one=True):
+        """From now on a new queue of this topic is a batch queue, or is none."""
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
         pthread_mutex_lock(&self._mutex)
         try:
-            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), KEEP)
+            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), KEEP if is_one else SKIP)
         finally:
             pthread_mutex_unlock(&self._mutex)
 
@@ -208,16 +209,7 @@ cdef class QueueTable:
 
     def items(self):
         """(topic, queue id) of each queue."""
-        cdef ConsumeQueue* q
-        cdef int i = 0
-        cdef list found = []
-        while True:
-            q = self._nth(i)
-            if q == NULL:
-                return found
-            if rc_load_i64(&q.dead) == 0:
-                found.append(key_of(q))
-            i += 1
+        return [(topic, queue_id) for topic, queue_id, _ in self.phy_ends()]
 
     def ends(self):
         """The queue offset behind the last message of each queue, in the order of items()."""
@@ -226,10 +218,16 @@ cdef class QueueTable:
 
     def phy_ends(self):
         """(topic, queue id, physical offset behind its last record; -1: it has none) of each queue."""
-        cdef int i
-        return [
-            (*key_of(self._all[i]), self._all[i].max_phy_offset) for i in range(self._count) if self._all[i].dead == 0
-        ]
+        cdef ConsumeQueue* q
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            q = self._nth(i)
+            if q == NULL:
+                return found
+            if rc_load_i64(&q.dead) == 0:
+                found.append((*key_of(q), rc_load_i64(&q.max_phy_offset)))
+            i += 1
 
     def claims(self):
         """{(topic, queue id): (physical offset, queue offset)} of the record that the first unit of each queue's files

@@ -2,9 +2,10 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rocketc._answers cimport Answer, Cursor, Haul, LogPaths, Place, TagFilter, Taken
-from rocketc._consume_queue cimport ConsumeQueue, Unit
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._mapped_file_queue cimport MappedFileQueue
+from rocketc._queue_units cimport Unit
 
 # What get() was asked, and what it says.
 ctypedef struct Asked:

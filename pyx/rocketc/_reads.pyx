@@ -41,20 +41,11 @@ from rocketc._answers cimport (
 )
 from rocketc._append_file cimport file_readable
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport (
-    ConsumeQueue,
-    Unit,
-    cq_min_offset,
-    cq_read,
-    cq_tags_code,
-    cq_unit_of,
-    is_blank,
-    is_valid,
-)
+from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, cq_unit_of
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._mapped_file_queue cimport MappedFileQueue
-from rocketc._queue_units cimport is_light, is_schedule_topic
+from rocketc._queue_units cimport Unit, is_blank, is_light, is_schedule_topic, is_valid
 from rocketc._record cimport Record, parse_record
 from rocketc._status cimport (
     RC_BAD_BODY_CRC,

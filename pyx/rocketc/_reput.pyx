@@ -14,7 +14,7 @@ from posix.unistd cimport write as write_file
 from rocketc._append_file cimport FileState, file_readable, file_release
 from rocketc._atomic cimport rc_add_i64, rc_count_i64, rc_fence_full, rc_load_i64, rc_store_i64
 from rocketc._commit_log cimport CommitLog
-from rocketc._consume_queue cimport ConsumeQueue
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._dispatch cimport BELLS, HASHES, MOST_HASHES, ROWS, Dispatcher
 from rocketc._flusher cimport flusher_checkpoint, flusher_note

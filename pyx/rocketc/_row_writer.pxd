@@ -1,8 +1,9 @@
 """Rows put into the queues and the index beside the thread that reads the log."""
 from libc.stdint cimport int32_t, int64_t
 
-from rocketc._consume_queue cimport ConsumeQueue, Unit
+from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._key_index cimport KeyIndex
+from rocketc._queue_units cimport Unit
 from rocketc._service cimport rc_service
 
 cdef enum:

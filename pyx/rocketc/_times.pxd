@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t
 
 from rocketc._answers cimport Cursor
-from rocketc._consume_queue cimport ConsumeQueue, Unit
+from rocketc._consume_queue_read cimport ConsumeQueue
+from rocketc._queue_units cimport Unit
 
 cdef enum Boundary:
     LOWER = 0                   # the first message of a time or later

@@ -1,0 +1,1 @@
+"""One consume queue in memory, and how it is read, from any thread."""
