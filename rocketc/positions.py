@@ -90,9 +90,9 @@ class Positions:
         told = False
         while True:
             self._wake.wait()
+            self._wake.clear()  # before the look whether it is to stop: who stops it wakes it once
             if self._stop.wait(self._every):
                 return
-            self._wake.clear()
             try:
                 self.write()
                 told = False

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import threading
 import time
 
 import pytest
@@ -165,3 +166,28 @@ def test_acked_files_can_be_kept(open_queue, tmp_path):
         pass
     queue.flush()
     assert log_files(tmp_path)[0] == 0
+
+
+@pytest.mark.timeout(30)
+def test_stopping_is_heard_at_any_moment(open_queue, monkeypatch):
+    """Also between the end of a pause and the look whether anything has moved: closing waited for ever once."""
+    queue = open_queue(position_interval=0)
+    inner = queue._positions
+    stopper = threading.Thread(target=queue.close, daemon=True)
+    clear = inner._wake.clear
+
+    def clear_late():
+        monkeypatch.setattr(inner._wake, "clear", clear)
+        stopper.start()
+        wait_until(inner._stop.is_set)
+        time.sleep(0.05)
+        clear()
+
+    monkeypatch.setattr(inner._wake, "clear", clear_late)
+    queue.put(b"0")
+    queue.ack(queue.get())
+    wait_until(lambda: stopper.ident)
+    stopper.join(5)
+    heard = not stopper.is_alive()
+    inner._wake.set()
+    assert heard
