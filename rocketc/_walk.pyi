@@ -16,6 +16,7 @@ class Walker:
         start: int | None = None,
         stop: int | None = None,
         crc: int = 1,
+        search: bool = False,
         errors: str = "raise",
         last: bool = True,
         follow: bool = False,

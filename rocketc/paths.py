@@ -40,6 +40,7 @@ class LogFile:
     size   bytes it has
     limit  bytes it has by right: more than size if its end was not copied
     last   no file with data follows in the same log
+    start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
     """
 
     path: str
@@ -47,6 +48,8 @@ class LogFile:
     size: int
     limit: int
     last: bool
+    start: int | None = None
+    stop: int | None = None
 
 
 @dataclass(frozen=True)

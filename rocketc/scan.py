@@ -158,7 +158,7 @@ class _Pass:
             for file in log.files:
                 if scan._is_outside(file):
                     continue
-                yield self._open(MappedFile(file.path), file.base, file.limit, file.last, file.path)
+                yield self._open(MappedFile(file.path), file.base, file.limit, file.last, file.path, part=file)
         self._close()
 
     def _following(self, log: Log) -> Iterator[Walker]:
@@ -198,16 +198,20 @@ class _Pass:
         last: bool,
         path: str | None = None,
         position: int | None = None,
+        part: LogFile | None = None,
     ) -> Walker:
         self._close()
         reading = self._scan._reading
+        starts = [reading.start if position is None else position, part and part.start]
+        stops = [reading.stop, part and part.stop]
         self._walker = Walker(
             source,
             base,
             self._scan._filter,
             limit=limit,
-            start=reading.start if position is None else position,
-            stop=reading.stop,
+            start=max((start for start in starts if start is not None), default=None),
+            stop=min((stop for stop in stops if stop is not None), default=None),
+            search=part is not None and (part.start, part.stop) != (None, None),
             crc=_CRC[reading.crc],
             errors=reading.errors,
             last=last,

@@ -32,6 +32,8 @@ cdef class Walker:
         bint _raise             # damage is an exception
         bint _last              # no file with data follows: zero space is the end of the log
         bint _follow            # a record that is not whole yet is waited for
+        bint _search            # the first record is searched for, the end agreed upon with who begins there
+        bint _begun             # ... and was found
         bint _torn_twice        # a bad tail was looked at again already
         bint _done
         str _file
@@ -48,6 +50,8 @@ cdef class Walker:
     cdef int cut_in_block(self, int first) except -1
     cdef void enter(self, rc_guard* guard) noexcept nogil
     cdef void leave(self, rc_guard* guard) noexcept nogil
+    cdef int _seek(self) except -1
+    cdef bint _is_agreed(self) except -1
     cdef int _fill(self) noexcept nogil
     cdef int _judge(self) except -1
     cdef bint _go_on(self, int rc) except -1

@@ -98,6 +98,8 @@ cdef class Walker:
     limit   bytes the file has by right (the way to the next file's name); 0: as many as it has
     start   records that begin before this physical offset are walked over in silence; None: none
     stop    records from this physical offset on are not ours; None: no bound
+    search  the first record from start on is searched for, nothing before it is read. Walkers whose start is another's
+            stop have each record once and each damaged range once, wherever the file is cut
     crc     a Crc: what is checked of the records that pass the filter
     errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
     last    no file with data follows
@@ -106,7 +108,7 @@ cdef class Walker:
 
     def __cinit__(
         self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY,
-        str errors="raise", bint last=True, bint follow=False, str file=None,
+        bint search=False, str errors="raise", bint last=True, bint follow=False, str file=None,
     ):
         if isinstance(source, MappedFile):
             self._map = source
@@ -130,6 +132,9 @@ cdef class Walker:
         self.base = self._learn_base() if base is None else base
         self._from = 0 if start is None else min(max(start - self.base, 0), self._limit)
         self._to = self._limit if stop is None else min(max(stop - self.base, 0), self._limit)
+        self._search = search
+        self._begun = not search or self._from == 0
+        self._done = search and self._to == 0
 
     def __dealloc__(self):
         if self._map is not None:
@@ -165,6 +170,8 @@ cdef class Walker:
     cdef int next_block(self) except -1:
         """Find the next records that are wanted: 1 if any are in _block, 0 if there are no more here (or not yet)."""
         cdef int rc
+        if not self._begun:
+            self._seek()
         while not self._done:
             with nogil:
                 rc = self._fill()
@@ -177,12 +184,33 @@ cdef class Walker:
             if rc == RC_MORE:
                 self._judge()
             elif rc == RC_TRUNCATED and self._pos >= self._to:
-                self._done = True
+                self._done = self._is_agreed()
             elif rc != RC_OK and self._count == 0 and not self._go_on(rc):
                 return 0
             if self._count > 0:
                 return 1
         return 0
+
+    cdef int _seek(self) except -1:
+        """Begin at the first record, or the blank one, that stands behind `start` for sure."""
+        cdef size_t next = self._find_next(self._from)
+        while self.is_cut() or self._is_shorter():
+            if not self._on_cut(self._from):
+                break
+            next = self._find_next(self._from)
+        self._begun = True
+        if not self._done:
+            self._pos = self._from = next
+            self._done = next >= min(self._to, self._len)
+
+    cdef bint _is_agreed(self) except -1:
+        """Whether the end is where a search finds a record: what stands before that one is ours, damage or not."""
+        cdef size_t next
+        if not self._search or self._pos >= self._len:
+            return True
+        next = self._find_next(self._pos)
+        self._to = next if next < self._len else self._limit
+        return next == self._pos
 
     cdef int _fill(self) noexcept nogil:
         """Walk until the block is full, STEP_BYTES are walked over, or something needs a decision.

@@ -7,6 +7,7 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -15,7 +16,7 @@ from pyspark.sql import Row
 
 from rocketc._arrow import Schema
 from rocketc.errors import StoreIOError
-from rocketc.paths import base_of
+from rocketc.paths import LogFile, base_of, resolve
 from rocketc.scan import Scan, decode, scan
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _scan(item: Any, options: dict[str, Any]) -> Scan:
     if isinstance(item, (tuple, list)) and item and isinstance(item[0], (str, os.PathLike)):
         path = os.fspath(item[0])
         if len(item) == 3 and all(bound is None or isinstance(bound, int) for bound in item[1:]):
-            return scan(_local(path), **{**options, **_bounds(path, item[1], item[2], options)})
+            return scan(_part(_local(path), item[1], item[2]), **options)
         if len(item) == 2 and isinstance(item[1], (bytes, bytearray, memoryview)):
             name = _FILE_URI.sub("", path, count=1)
             return decode(item[1], base_of(name), file=name, **options)
@@ -162,13 +163,15 @@ def _scan(item: Any, options: dict[str, Any]) -> Scan:
     )
 
 
-def _bounds(path: str, start: int | None, stop: int | None, options: dict[str, Any]) -> dict[str, int | None]:
-    """A split's bounds within those that the options ask for."""
+def _part(path: str, start: int | None, stop: int | None) -> LogFile:
+    """The part of a file that a split says."""
     if start is not None and stop is not None and stop < start:
         raise ValueError(f"{path}: a split from {start} to {stop}; the second is where it ends, not its length")
-    starts = [bound for bound in (start, options.get("start")) if bound is not None]
-    stops = [bound for bound in (stop, options.get("stop")) if bound is not None]
-    return {"start": max(starts, default=None), "stop": min(stops, default=None)}
+    [log] = resolve(path)
+    [file] = log.files
+    if stop is not None and file.base is not None and stop >= file.base + file.size:
+        stop = None
+    return replace(file, start=start, stop=stop)
 
 
 def _local(path: str) -> str:

@@ -15,8 +15,6 @@ from rocketc._arrow import Schema
 _LATER = (
     "startingOffsets",
     "endingOffsets",
-    "minPartitions",
-    "maxBytesPerPartition",
     "maxBytesPerTrigger",
     "failOnDataLoss",
     "filterPushdown",
@@ -36,11 +34,13 @@ class Options:
     paths    as the user gave them: local, or file: URIs
     columns  names in order; None: all
     scan     keyword arguments of rocketc.scan() but for columns; can be pickled
+    plan     keyword arguments of partitions.plan()
     """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     scan: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, int] = field(default_factory=dict)
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
@@ -72,7 +72,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
             values["startingTimestamp"],
             f"later than endingTimestamp={values['endingTimestamp']!r}",
         )
-    return Options(paths, columns, scan)
+    plan = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_PLAN.items() if name in values}
+    return Options(paths, columns, scan, plan)
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -169,6 +170,20 @@ def _time(name: str, value: str) -> int:
     return -((_EPOCH - when) // _MS)  # a part of a millisecond counts as a whole one
 
 
+def _count(name: str, value: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", value.strip(), re.ASCII) or int(value) < 1:
+        _refuse(name, value, "a whole number, 1 or more")
+    return int(value)
+
+
+def _bytes(name: str, value: str) -> int:
+    """A size as Spark's own options have it: 134217728, 128m, 128MB."""
+    found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", value.strip().lower(), re.ASCII)
+    if found is None or int(found[1]) < 1:
+        _refuse(name, value, "bytes, 1 or more: 134217728, 128m, 1g")
+    return min(int(found[1]) << 10 * (" kmgt".index(found[2] or " ")), 1 << 62)
+
+
 def _one_of(allowed: Mapping[str, Any], name: str, value: str) -> Any:
     for word, meaning in allowed.items():
         if value.strip().lower() == word.lower():
@@ -195,4 +210,9 @@ _TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "verifyCrc": ("crc", _word({"true": "body", "false": "none", "full": "full"})),
     "decompress": ("decompress", _word({"true": True, "false": False})),
 }
-_NAMES = {name.lower(): name for name in ("path", "paths", "columns", *_TO_SCAN, "mode")}
+# ... and of partitions.plan().
+_TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
+    "minPartitions": ("min_partitions", _count),
+    "maxBytesPerPartition": ("max_bytes", _bytes),
+}
+_NAMES = {name.lower(): name for name in ("path", "paths", "columns", *_TO_SCAN, "mode", *_TO_PLAN)}

@@ -1,14 +1,21 @@
-"""What one task reads: splits of commit log files."""
+"""What one task reads: parts of commit log files, cut by bytes; small ones together."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from rocketc._filter import Filter
 from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
-from rocketc.paths import Paths, resolve
+from rocketc.paths import Log, LogFile, Paths, resolve
+
+MAX_BYTES = 128 << 20
+_LEAST_BYTES = 4 << 20  # a part of less is not worth a task of its own
+_OPEN_BYTES = 1 << 20  # what it costs to open a file, in bytes that are read meanwhile
 
 
 class Split(NamedTuple):
@@ -22,26 +29,88 @@ class Split(NamedTuple):
     stop: int
 
 
-def splits(path: Paths, max_bytes: int = 128 << 20) -> list[Split]:
+def splits(path: Paths, max_bytes: int = MAX_BYTES) -> list[Split]:
     """Cut a store into splits for the tasks of Spark: no file in a split with another, no split above max_bytes.
 
     path       as in rocketc.scan(); tasks see the same files under the same absolute paths
     max_bytes  of stored records; the last record of a split may reach beyond
-    Together they hold each record once, whatever max_bytes is. A task walks from record to record from the start of
-    its file, so a file should not be cut into many more splits than there are cores.
-    Raises StoreIOError as rocketc.scan() does.
+    Together they hold each record once, and each damaged range, whatever max_bytes is: a task searches for the first
+    record of its split, and reads nothing before it. Raises StoreIOError as rocketc.scan() does.
     """
     if max_bytes < 1:
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
     out = []
-    for log in resolve(path):
+    for part in _parts(resolve(path), max_bytes):
+        start = (part.base or 0) if part.start is None else part.start
+        out.append(Split(part.path, start, (part.base or 0) + part.size if part.stop is None else part.stop))
+    return out
+
+
+def plan(
+    logs: Iterable[Log], max_bytes: int = MAX_BYTES, min_partitions: int | None = None
+) -> list[tuple[LogFile, ...]]:
+    """What each task reads, in the order of the logs: parts of at most max_bytes, small files together.
+
+    logs            of resolve()
+    min_partitions  at least so many, if there are bytes enough; parts become smaller then. None: one for each core
+                    of this machine, of 4 MiB at least
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for base in (0, 100):
+    ...     _ = (folder / f"{base:020d}").write_bytes(b"x" * 100)
+    >>> [len(parts) for parts in plan(resolve(folder))]
+    [2]
+    >>> [[(part.start, part.stop) for part in parts] for parts in plan(resolve(folder), min_partitions=4)]
+    [[(None, 50)], [(50, None)], [(None, 150)], [(150, None)]]
+    """
+    logs = list(logs)
+    total = sum(_data_bytes(file) for log in logs for file in log.files)
+    even = -(-total // max(min_partitions or os.cpu_count() or 1, 1))
+    limit = max(min(max_bytes, even if min_partitions else max(even, _LEAST_BYTES)), 1)
+    tasks: list[tuple[LogFile, ...]] = []
+    room = 0
+    for part in _parts(logs, limit):
+        size = _bytes_of(part)
+        cost = min(_OPEN_BYTES, limit // 16)
+        if not tasks or room < size + cost:
+            tasks.append(())
+            room = limit + cost
+        tasks[-1] += (part,)
+        room -= size + cost
+    return tasks
+
+
+def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
+    """The files, absolute, each cut into equal parts of at most so many bytes; the last one goes to the file's end."""
+    for log in logs:
         for file in log.files:
+            file = replace(file, path=os.path.abspath(file.path))
+            size = _data_bytes(file)
+            count = -(-size // max_bytes)
+            if count < 2:
+                if file.size > 0:
+                    yield file
+                continue
             base = file.base
             if base is None:  # the first record tells it
                 base = Walker(MappedFile(file.path), None, Filter()).base
-            parts = -(-file.size // max_bytes)
-            step = -(-file.size // max(parts, 1))
-            where = os.path.abspath(file.path)
-            for start in range(0, file.size, max(step, 1)):
-                out.append(Split(where, base + start, base + min(start + step, file.size)))
-    return out
+            cuts = [base + size * n // count for n in range(1, count)]
+            for start, stop in zip([None, *cuts], [*cuts, None], strict=True):
+                yield replace(file, base=base, start=start, stop=stop)
+
+
+def _bytes_of(part: LogFile) -> int:
+    base = part.base or 0
+    return (base + _data_bytes(part) if part.stop is None else part.stop) - (base if part.start is None else part.start)
+
+
+def _data_bytes(file: LogFile) -> int:
+    """Where the last of a file's bytes is that is no hole: files are made as long as they may become."""
+    end = 0
+    with suppress(OSError), open(file.path, "rb", buffering=0) as opened:  # no data behind, or no such call
+        while end < file.size:
+            data = os.lseek(opened.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(opened.fileno(), data, os.SEEK_HOLE)
+        return file.size
+    return end

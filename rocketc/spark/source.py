@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, MutableMapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -16,6 +14,7 @@ from rocketc.paths import LogFile, resolve
 from rocketc.scan import ScanReport, scan
 from rocketc.spark.decode import _local
 from rocketc.spark.options import Options, near, parse_options
+from rocketc.spark.partitions import plan
 from rocketc.spark.schema import SCHEMA, schema
 
 if TYPE_CHECKING:
@@ -49,21 +48,23 @@ class RocketmqSource(DataSource):
 
 
 class RocketmqReader(DataSourceReader):
-    """A task for each file; planned on the driver, read in the workers. No pushFilters(): see docs/howto/spark.md."""
+    """A task for each part of the log; planned on the driver, read in the workers. No pushFilters(): see
+    docs/howto/spark.md."""
 
     def __init__(self, options: Options, columns: list[str]) -> None:
         self._paths = local_paths(options)
         self._options = {**options.scan, "columns": columns}
+        self._cut = options.plan
 
     def partitions(self) -> list[InputPartition]:
-        """The files to read, absolute. Raises StoreIOError for a path that can't be read."""
-        files = [file for log in resolve(self._paths) for file in log.files]
-        return [InputPartition(replace(file, path=os.path.abspath(file.path))) for file in files]
+        """Parts of files, absolute; small files together. Raises StoreIOError for a path that can't be read."""
+        return [InputPartition(parts) for parts in plan(resolve(self._paths), **self._cut)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
-        """The messages of a file; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
-        file = partition.value if partition is not None else None
-        return _batches(file, self._options) if file is not None else iter(())
+        """The messages of a task; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
+        parts = partition.value if partition is not None else None
+        for part in parts or ():
+            yield from _batches(part, self._options)
 
 
 def local_paths(options: Options) -> list[str]:

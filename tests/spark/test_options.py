@@ -30,7 +30,7 @@ from rocketc.spark.source import check_schema
 
 OPTIONS = (
     "path, columns, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, verifyCrc, "
-    "decompress, mode"
+    "decompress, mode, minPartitions, maxBytesPerPartition"
 )
 
 
@@ -137,11 +137,32 @@ def test_a_time_says_its_zone() -> None:
         ("mode", "permissive", "not there yet; FAILFAST or DROPMALFORMED"),
         ("verifyCrc", "yes", "it is one of true, false, full"),
         ("decompress", "", "it is one of true, false"),
+        ("minPartitions", "0", "a whole number, 1 or more"),
+        ("minPartitions", "many", "a whole number, 1 or more"),
+        ("maxBytesPerPartition", "0", "bytes, 1 or more: 134217728, 128m, 1g"),
+        ("maxBytesPerPartition", "128 megabytes", "bytes, 1 or more"),
+        ("maxBytesPerPartition", "-1", "bytes, 1 or more"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_option(name: str, value: str, why: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: option {name}={value!r}: {why}")):
         scan_of(**{name.lower(): value})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, {}),
+        ({"minPartitions": "8"}, {"min_partitions": 8}),
+        ({"maxBytesPerPartition": "1000"}, {"max_bytes": 1000}),
+        ({"maxBytesPerPartition": "128m"}, {"max_bytes": 128 << 20}),
+        ({"maxBytesPerPartition": " 2 GiB "}, {"max_bytes": 2 << 30}),
+        ({"maxBytesPerPartition": "64KB"}, {"max_bytes": 64 << 10}),
+        ({"maxBytesPerPartition": "999999999999t"}, {"max_bytes": 1 << 62}),
+    ],
+)
+def test_options_of_the_plan(given: Mapping[str, str], wanted: Mapping[str, int]) -> None:
+    assert parse_options({"path": "store", **given}).plan == wanted
 
 
 def test_contradictions() -> None:
@@ -172,8 +193,7 @@ def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["startingOffsets", "endingOffsets", "minPartitions", "maxBytesPerPartition", "maxBytesPerTrigger"]
-    + ["failOnDataLoss", "filterPushdown"],
+    ["startingOffsets", "endingOffsets", "maxBytesPerTrigger", "failOnDataLoss", "filterPushdown"],
 )
 def test_options_of_later_are_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"^rocketmq: option {name}: not there yet$"):

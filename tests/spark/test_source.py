@@ -254,7 +254,7 @@ def test_wrong_options_are_told_at_load(spark: SparkSession, golden: Golden) -> 
     for options, text in (
         ({"subscibe": "a"}, r"ValueError: rocketmq: option subscibe: there is none \(did you mean subscribe\?\)"),
         ({"SUBSCRIBEpattern": "("}, r"ValueError: rocketmq: option subscribePattern='\(': no regular expression"),
-        ({"minpartitions": "8"}, "ValueError: rocketmq: option minPartitions: not there yet"),
+        ({"minpartitions": "no"}, "ValueError: rocketmq: option minPartitions='no': a whole number"),
         ({"mode": "PERMISSIVE"}, "ValueError: rocketmq: option mode='PERMISSIVE': not there yet"),
     ):
         with pytest.raises(AnalysisException, match=text):
@@ -309,13 +309,21 @@ def test_a_store_without_messages_has_no_rows(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_a_task_for_each_file_with_data(golden: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_read_the_files_with_data(golden: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = golden(name)
     monkeypatch.chdir(store.path.parent)
-    planned = reader(store.path.name).partitions()
+    planned = [part for partition in reader(store.path.name).partitions() for part in partition.value]
     files = [path for path in store.log_files if path.read_bytes()[:8].strip(b"\0")]
-    assert [partition.value.path for partition in planned] == [str(path) for path in files]
-    assert [partition.value.last for partition in planned] == [False] * (len(files) - 1) + [True]
+    assert [part.path for part in planned] == [str(path) for path in files]
+    assert [part.last for part in planned] == [False] * (len(files) - 1) + [True]
+
+
+def test_how_many_tasks_there_are(spark: SparkSession, golden: Golden) -> None:
+    path = golden("flights-2013-01").path  # 13.9 MiB in four files
+    for options, wanted in (({"minPartitions": "7"}, 7), ({"maxBytesPerPartition": "2m"}, 8)):
+        df = load(spark, path, **options)
+        assert df.rdd.getNumPartitions() == wanted
+        assert df.count() == 27004
 
 
 def test_a_plan_can_be_sent_to_workers(golden: Golden) -> None:
