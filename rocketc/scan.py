@@ -202,8 +202,8 @@ class _Pass:
     ) -> Walker:
         self._close()
         reading = self._scan._reading
-        starts = [reading.start if position is None else position, part and part.start]
-        stops = [reading.stop, part and part.stop]
+        starts = [reading.start if position is None else position, None if part is None else part.start]
+        stops = [reading.stop, None if part is None else part.stop]
         self._walker = Walker(
             source,
             base,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rocketc.errors import CorruptRecordError
-from rocketc.paths import LogFile, resolve
-from rocketc.scan import ScanReport, scan
+from rocketc.paths import resolve
 from rocketc.spark.decode import _local
 from rocketc.spark.options import Options, near, parse_options
 from rocketc.spark.partitions import plan
+from rocketc.spark.read import read_parts
 from rocketc.spark.schema import SCHEMA, schema
 
 if TYPE_CHECKING:
@@ -63,8 +61,7 @@ class RocketmqReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         """The messages of a task; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
         parts = partition.value if partition is not None else None
-        for part in parts or ():
-            yield from _batches(part, self._options)
+        return read_parts(parts or (), self._options)
 
 
 def local_paths(options: Options) -> list[str]:
@@ -108,22 +105,3 @@ def check_schema(asked: StructType, columns: tuple[str, ...] | None = None) -> N
         raise ValueError(
             f"rocketmq: option columns={','.join(columns)!r}: the schema has {','.join(asked.names)}; give one of them"
         )
-
-
-def _batches(file: LogFile, options: dict[str, object]) -> Iterator[pyarrow.RecordBatch]:
-    messages = scan(file, **options)  # type: ignore[arg-type]
-    try:
-        yield from messages.batches()
-    except CorruptRecordError as error:
-        advice = "option mode=DROPMALFORMED leaves it out and goes on"
-        raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
-    finally:
-        _tell(file, messages.report)
-
-
-def _tell(file: LogFile, report: ScanReport) -> None:
-    """One line about what mode=DROPMALFORMED has dropped; a worker's stderr goes to its executor's log."""
-    if damage := report.damage:
-        lost = sum(one.stop - one.start for one in damage)
-        more = f", the first of {len(damage)} ranges; {lost} bytes in all" if len(damage) > 1 else ""
-        print(f"rocketc: {damage[0]}{more}", file=sys.stderr)
