@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rocketc._arrow import Schema
+from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
 _LATER = (
     "startingOffsets",
@@ -32,15 +32,33 @@ class Options:
     """What the options of a load() ask for.
 
     paths    as the user gave them: local, or file: URIs
-    columns  names in order; None: all
+    columns  names in order, of those that were named one by one
+    kafka    columns are those of Spark's Kafka source; headers: with `headers` among them
+    damage   damaged ranges are rows, too
     scan     keyword arguments of rocketc.scan() but for columns; can be pickled
     plan     keyword arguments of partitions.plan()
     """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None = None
+    kafka: bool = False
+    headers: bool = False
+    damage: bool = False
     scan: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, int] = field(default_factory=dict)
+
+    def row(self) -> tuple[str, ...]:
+        """The columns of a row unless the user gives a schema.
+
+        >>> Options(("store",), kafka=True).row()
+        ('key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType')
+        """
+        if self.columns is not None:
+            return self.columns
+        names = list(KAFKA.names if self.kafka else SCHEMA.names)
+        if self.kafka and not self.headers:
+            names.remove("headers")
+        return (*names, *(DAMAGE.names if self.damage else ()))
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
@@ -60,8 +78,13 @@ def parse_options(given: Mapping[str, str]) -> Options:
     paths = _paths(values)
     if "subscribe" in values and "subscribePattern" in values:
         raise ValueError("rocketmq: options subscribe and subscribePattern: give one of them")
-    columns = _columns(values["columns"]) if "columns" in values else None
-    scan: dict[str, Any] = {"errors": _one_of(_MODES, "mode", values.get("mode", "FAILFAST"))}
+    kafka = values.get("columns", "").strip().lower() == "kafka"
+    if "includeHeaders" in values and not kafka:
+        _refuse("includeHeaders", values["includeHeaders"], "only beside columns=kafka; take the column properties")
+    headers = _one_of(_BOOL, "includeHeaders", values.get("includeHeaders", "false"))
+    columns = _columns(values["columns"]) if "columns" in values and not kafka else None
+    mode = _one_of({word: word for word in _MODES}, "mode", values.get("mode", "FAILFAST"))
+    scan: dict[str, Any] = {"errors": _MODES[mode]}
     for name, (argument, parse) in _TO_SCAN.items():
         if name in values:
             scan[argument] = parse(name, values[name])
@@ -73,7 +96,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
             f"later than endingTimestamp={values['endingTimestamp']!r}",
         )
     plan = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_PLAN.items() if name in values}
-    return Options(paths, columns, scan, plan)
+    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", scan, plan)
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -188,8 +211,6 @@ def _one_of(allowed: Mapping[str, Any], name: str, value: str) -> Any:
     for word, meaning in allowed.items():
         if value.strip().lower() == word.lower():
             return meaning
-    if name == "mode" and value.strip().upper() == "PERMISSIVE":
-        _refuse(name, value, "not there yet; FAILFAST or DROPMALFORMED")
     _refuse(name, value, f"it is one of {', '.join(allowed)}")
 
 
@@ -197,8 +218,9 @@ def _word(allowed: Mapping[str, Any]) -> Callable[[str, str], Any]:
     return lambda name, value: _one_of(allowed, name, value)
 
 
-_MODES = {"FAILFAST": "raise", "DROPMALFORMED": "skip"}
-_COLUMNS = Schema().names
+_MODES = {"FAILFAST": "raise", "PERMISSIVE": "skip", "DROPMALFORMED": "skip"}
+_BOOL = {"true": True, "false": False}
+_COLUMNS = (*SCHEMA.names, *DAMAGE.names)
 # Option -> argument of rocketc.scan(), and how its text is read.
 _TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "subscribe": ("topics", _list),
@@ -208,11 +230,11 @@ _TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "startingTimestamp": ("begin", _time),
     "endingTimestamp": ("end", _time),
     "verifyCrc": ("crc", _word({"true": "body", "false": "none", "full": "full"})),
-    "decompress": ("decompress", _word({"true": True, "false": False})),
+    "decompress": ("decompress", _word(_BOOL)),
 }
 # ... and of partitions.plan().
 _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
     "minPartitions": ("min_partitions", _count),
     "maxBytesPerPartition": ("max_bytes", _bytes),
 }
-_NAMES = {name.lower(): name for name in ("path", "paths", "columns", *_TO_SCAN, "mode", *_TO_PLAN)}
+_NAMES = {name.lower(): name for name in ("path", "paths", "columns", "includeHeaders", *_TO_SCAN, "mode", *_TO_PLAN)}

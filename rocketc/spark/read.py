@@ -3,39 +3,125 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rocketc._arrow import Schema
+from rocketc.arrow import import_pyarrow
 from rocketc.errors import CorruptRecordError
 from rocketc.paths import LogFile
-from rocketc.scan import ScanReport, scan
+from rocketc.scan import Damage, ScanReport, scan
+from rocketc.spark.schema import DAMAGE
 
 if TYPE_CHECKING:
     import pyarrow
 
+# Column of Spark's Kafka source -> ours.
+_SOURCE = {
+    "key": "keys",
+    "value": "body",
+    "partition": "queueId",
+    "offset": "queueOffset",
+    "timestamp": "storeTimestamp",
+    "timestampType": "storeTimestamp",
+    "headers": "properties",
+}
+LOG_APPEND_TIME = 1  # Kafka's timestampType of a time that the broker has set
 
-def read_parts(parts: Iterable[LogFile], options: Mapping[str, Any]) -> Iterator[pyarrow.RecordBatch]:
+
+def read_parts(
+    parts: Iterable[LogFile], columns: Sequence[str], options: Mapping[str, Any], *, damage: bool = False
+) -> Iterator[pyarrow.RecordBatch]:
     """The messages of parts of files, one part after the other.
 
-    options  keyword arguments of rocketc.scan()
+    columns  names of rocketc.spark.schema.FIELDS
+    options  keyword arguments of rocketc.scan() but for columns
+    damage   each damaged range of a part is a row behind its messages; options must say errors="skip"
     Raises what rocketc.scan() raises.
     """
     for part in parts:
-        yield from _batches(part, options)
+        yield from _batches(part, columns, options, damage)
 
 
-def _batches(file: LogFile, options: Mapping[str, Any]) -> Iterator[pyarrow.RecordBatch]:
-    messages = scan(file, **options)
+def sources_of(columns: Iterable[str]) -> list[str]:
+    """The columns of a scan that these are made from; at least one, to count.
+
+    >>> sources_of(["key", "timestamp", "timestampType", "_error"]), sources_of(["_error"])
+    (['keys', 'storeTimestamp'], ['queueId'])
+    """
+    return list(dict.fromkeys(_SOURCE.get(name, name) for name in columns if name not in DAMAGE.names)) or ["queueId"]
+
+
+def _batches(
+    file: LogFile, columns: Sequence[str], options: Mapping[str, Any], damage: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    sources = sources_of(columns)
+    messages = scan(file, columns=sources, **options)
     try:
-        yield from messages.batches()
+        for batch in messages.batches():
+            yield batch if sources == list(columns) else _shaped(batch, columns)
+        if damage and messages.report.damage:
+            yield _damage_rows(messages.report.damage, columns)
     except CorruptRecordError as error:
-        advice = "option mode=DROPMALFORMED leaves it out and goes on"
+        advice = "option mode=DROPMALFORMED leaves it out and goes on, PERMISSIVE makes a row of it"
         raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
     finally:
-        _tell(file, messages.report)
+        if not damage:
+            _tell(messages.report)
 
 
-def _tell(file: LogFile, report: ScanReport) -> None:
+def _shaped(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> pyarrow.RecordBatch:
+    """The columns of Spark's rows from those of a scan."""
+    pa = import_pyarrow()
+    arrays = []
+    for name in columns:
+        if name in DAMAGE.names:
+            arrays.append(pa.nulls(batch.num_rows, pa.string() if name == "_error" else pa.int64()))
+        else:
+            array = batch.column(_SOURCE.get(name, name))
+            arrays.append(_MADE[name](array) if name in _MADE else array)
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _damage_rows(damage: Sequence[Damage], columns: Sequence[str]) -> pyarrow.RecordBatch:
+    """A row for each damaged range: null but for where it is, and why."""
+    pa = import_pyarrow()
+    fields = pa.schema(Schema(sources_of(columns)))
+    empty = pa.RecordBatch.from_arrays([pa.nulls(len(damage), field.type) for field in fields], schema=fields)
+    known = {
+        "file": pa.array([one.file for one in damage], pa.string()),
+        "_corrupt_offset": pa.array([one.start for one in damage], pa.int64()),
+        "_corrupt_length": pa.array([one.stop - one.start for one in damage], pa.int64()),
+        "_error": pa.array([one.reason for one in damage], pa.string()),
+    }
+    rows = _shaped(empty, columns)
+    return pa.RecordBatch.from_arrays([known.get(name, rows.column(name)) for name in columns], names=list(columns))
+
+
+def _binary(array: pyarrow.Array) -> pyarrow.Array:
+    return array.cast("binary")
+
+
+def _append_time(array: pyarrow.Array) -> pyarrow.Array:
+    pa = import_pyarrow()
+    return pa.array([LOG_APPEND_TIME], pa.int32()).take(pa.nulls(len(array), pa.int32()).fill_null(0))
+
+
+def _headers(array: pyarrow.MapArray) -> pyarrow.ListArray:
+    """map<string, string> -> list<struct<key: string, value: binary>>"""
+    pa = import_pyarrow()
+    entries = pa.StructArray.from_arrays([array.keys, _binary(array.items)], names=["key", "value"])
+    return pa.ListArray.from_arrays(array.offsets, entries, mask=array.is_null())
+
+
+_MADE: dict[str, Callable[[Any], Any]] = {
+    "key": _binary,
+    "timestampType": _append_time,
+    "headers": _headers,
+}
+
+
+def _tell(report: ScanReport) -> None:
     """One line about what mode=DROPMALFORMED has dropped; a worker's stderr goes to its executor's log."""
     if damage := report.damage:
         lost = sum(one.stop - one.start for one in damage)

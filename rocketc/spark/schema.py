@@ -1,10 +1,11 @@
-"""The columns of a scan as a Spark schema."""
+"""The columns of a scan, of Kafka's source, and of damage as Spark schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -54,3 +55,30 @@ def schema(columns: Sequence[str] | None = None) -> StructType:
 
 
 SCHEMA = schema()
+
+# What mode=PERMISSIVE adds: a row of a damaged range has these, and null in all else but `file`.
+DAMAGE = StructType(
+    [
+        StructField("_corrupt_offset", LongType()),
+        StructField("_corrupt_length", LongType()),
+        StructField("_error", StringType()),
+    ]
+)
+
+# The columns of Spark's Kafka source, for columns=kafka.
+KAFKA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField(
+            "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+        ),
+    ]
+)
+
+FIELDS = {field.name: field for field in (*SCHEMA, *KAFKA, *DAMAGE)}

@@ -13,7 +13,7 @@ from rocketc.spark.decode import _local
 from rocketc.spark.options import Options, near, parse_options
 from rocketc.spark.partitions import plan
 from rocketc.spark.read import read_parts
-from rocketc.spark.schema import SCHEMA, schema
+from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,21 +37,23 @@ class RocketmqSource(DataSource):
     def schema(self) -> StructType:
         """Spark asks at load(), unless the user gives a schema: then is the time to tell of a path that is none."""
         resolve(local_paths(self._asked))
-        return schema(self._asked.columns)
+        return StructType([FIELDS[name] for name in self._asked.row()])
 
     def reader(self, schema: StructType) -> RocketmqReader:
         """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
-        check_schema(schema, self._asked.columns)
-        return RocketmqReader(self._asked, schema.names)
+        check_schema(schema, self._asked)
+        return RocketmqReader(self._asked, schema)
 
 
 class RocketmqReader(DataSourceReader):
     """A task for each part of the log; planned on the driver, read in the workers. No pushFilters(): see
     docs/howto/spark.md."""
 
-    def __init__(self, options: Options, columns: list[str]) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         self._paths = local_paths(options)
-        self._options = {**options.scan, "columns": columns}
+        self._options = options.scan
+        self._damage = options.damage
+        self._columns = tuple(schema.names)
         self._cut = options.plan
 
     def partitions(self) -> list[InputPartition]:
@@ -61,7 +63,7 @@ class RocketmqReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         """The messages of a task; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
         parts = partition.value if partition is not None else None
-        return read_parts(parts or (), self._options)
+        return read_parts(parts or (), self._columns, self._options, damage=self._damage)
 
 
 def local_paths(options: Options) -> list[str]:
@@ -73,24 +75,24 @@ def local_paths(options: Options) -> list[str]:
     return [_local(path) for path in options.paths]
 
 
-def check_schema(asked: StructType, columns: tuple[str, ...] | None = None) -> None:
+def check_schema(asked: StructType, options: Options | None = None) -> None:
     """Raise ValueError for a schema that is not made of columns as they are: any of them, in any order.
 
-    columns  what the option `columns` says; the schema must have the same ones
+    options  of the load(); the option `columns` must name the same ones, but for columns=kafka
 
-    >>> check_schema(schema(["topic", "body"]))
+    >>> check_schema(StructType().add("queueId", "int").add("body", "binary"))
     >>> check_schema(StructType().add("queueId", "long"))
     Traceback (most recent call last):
         ...
     ValueError: rocketmq: schema: queueId is int, not bigint
     """
-    known = {field.name: field for field in SCHEMA}
+    known = [*(KAFKA if options is not None and options.kafka else SCHEMA).names, *DAMAGE.names]
     for at, field in enumerate(asked):
         if field.name not in known:
             raise ValueError(
                 f"rocketmq: schema: {field.name!r} is no column{near(field.name, known)}; there are {', '.join(known)}"
             )
-        wanted = known[field.name].dataType
+        wanted = FIELDS[field.name].dataType
         if field.dataType != wanted:
             raise ValueError(
                 f"rocketmq: schema: {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}"
@@ -101,6 +103,7 @@ def check_schema(asked: StructType, columns: tuple[str, ...] | None = None) -> N
             raise ValueError(f"rocketmq: schema: {field.name} comes twice")
     if not asked.names:
         raise ValueError("rocketmq: a schema without columns; take one, such as queueId int, to count")
+    columns = options.columns if options is not None else None
     if columns is not None and list(columns) != asked.names:
         raise ValueError(
             f"rocketmq: option columns={','.join(columns)!r}: the schema has {','.join(asked.names)}; give one of them"

@@ -25,12 +25,12 @@ from pyspark.sql.types import (
 
 import rocketc
 from rocketc.spark import SCHEMA, schema
-from rocketc.spark.options import parse_options
+from rocketc.spark.options import Options, parse_options
 from rocketc.spark.source import check_schema
 
 OPTIONS = (
-    "path, columns, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, verifyCrc, "
-    "decompress, mode, minPartitions, maxBytesPerPartition"
+    "path, columns, includeHeaders, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, "
+    "verifyCrc, decompress, mode, minPartitions, maxBytesPerPartition"
 )
 
 
@@ -56,6 +56,7 @@ def scan_of(**given: str) -> dict[str, Any]:
         ({"decompress": "False"}, {"decompress": False}),
         ({"mode": "failFast"}, {}),
         ({"mode": "dropMalformed"}, {"errors": "skip"}),
+        ({"mode": "permissive"}, {"errors": "skip"}),
     ],
 )
 def test_options_become_arguments_of_a_scan(given: Mapping[str, str], wanted: dict[str, Any]) -> None:
@@ -133,8 +134,8 @@ def test_a_time_says_its_zone() -> None:
         ("endingTimestamp", "2026-01-30T00:00+99:00", "offset must be a timedelta strictly between"),
         ("endingTimestamp", "-1", "no time; "),
         ("endingTimestamp", "1" * 30, "no time; "),
-        ("mode", "skip", "it is one of FAILFAST, DROPMALFORMED"),
-        ("mode", "permissive", "not there yet; FAILFAST or DROPMALFORMED"),
+        ("mode", "skip", "it is one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
+        ("includeHeaders", "true", "only beside columns=kafka"),
         ("verifyCrc", "yes", "it is one of true, false, full"),
         ("decompress", "", "it is one of true, false"),
         ("minPartitions", "0", "a whole number, 1 or more"),
@@ -211,7 +212,7 @@ def test_any_columns_in_any_order_are_a_schema() -> None:
     check_schema(SCHEMA)
     texts = MapType(StringType(), StringType())
     check_schema(struct(("body", BinaryType()), ("properties", texts), ("storeTimestamp", TimestampType())))
-    check_schema(schema(["body", "topic"]), ("body", "topic"))
+    check_schema(schema(["body", "topic"]), Options(("s",), ("body", "topic")))
 
 
 @pytest.mark.parametrize(
@@ -233,4 +234,4 @@ def test_any_columns_in_any_order_are_a_schema() -> None:
 )
 def test_another_schema_is_told(asked: StructType, why: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: {why}")):
-        check_schema(asked, ("topic", "body"))
+        check_schema(asked, Options(("s",), ("topic", "body")))

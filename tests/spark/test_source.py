@@ -255,7 +255,10 @@ def test_wrong_options_are_told_at_load(spark: SparkSession, golden: Golden) -> 
         ({"subscibe": "a"}, r"ValueError: rocketmq: option subscibe: there is none \(did you mean subscribe\?\)"),
         ({"SUBSCRIBEpattern": "("}, r"ValueError: rocketmq: option subscribePattern='\(': no regular expression"),
         ({"minpartitions": "no"}, "ValueError: rocketmq: option minPartitions='no': a whole number"),
-        ({"mode": "PERMISSIVE"}, "ValueError: rocketmq: option mode='PERMISSIVE': not there yet"),
+        (
+            {"mode": "PERMISIVE"},
+            "ValueError: rocketmq: option mode='PERMISIVE': it is one of FAILFAST, PERMISSIVE, DROPM",
+        ),
     ):
         with pytest.raises(AnalysisException, match=text):
             load(spark, path, **options)
