@@ -17,7 +17,6 @@ _LATER = (
     "endingOffsets",
     "maxBytesPerTrigger",
     "failOnDataLoss",
-    "filterPushdown",
 )
 _NO_TABLES = (
     "Spark keeps no options of permanent tables for a source in Python; use CREATE TEMPORARY VIEW ... USING rocketmq"
@@ -35,6 +34,7 @@ class Options:
     columns  names in order, of those that were named one by one
     kafka    columns are those of Spark's Kafka source; headers: with `headers` among them
     damage   damaged ranges are rows, too
+    pushdown take the filters of the query, if the session allows it
     scan     keyword arguments of rocketc.scan() but for columns; can be pickled
     plan     keyword arguments of partitions.plan()
     """
@@ -44,6 +44,7 @@ class Options:
     kafka: bool = False
     headers: bool = False
     damage: bool = False
+    pushdown: bool = False
     scan: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, int] = field(default_factory=dict)
 
@@ -96,7 +97,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
             f"later than endingTimestamp={values['endingTimestamp']!r}",
         )
     plan = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_PLAN.items() if name in values}
-    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", scan, plan)
+    pushdown = _one_of(_BOOL, "filterPushdown", values.get("filterPushdown", "false"))
+    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan)
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -237,4 +239,7 @@ _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
     "minPartitions": ("min_partitions", _count),
     "maxBytesPerPartition": ("max_bytes", _bytes),
 }
-_NAMES = {name.lower(): name for name in ("path", "paths", "columns", "includeHeaders", *_TO_SCAN, "mode", *_TO_PLAN)}
+_NAMES = {
+    name.lower(): name
+    for name in ("path", "paths", "columns", "includeHeaders", *_TO_SCAN, "mode", "filterPushdown", *_TO_PLAN)
+}

@@ -47,13 +47,18 @@ def splits(path: Paths, max_bytes: int = MAX_BYTES) -> list[Split]:
 
 
 def plan(
-    logs: Iterable[Log], max_bytes: int = MAX_BYTES, min_partitions: int | None = None
+    logs: Iterable[Log],
+    max_bytes: int = MAX_BYTES,
+    min_partitions: int | None = None,
+    start: int | None = None,
+    stop: int | None = None,
 ) -> list[tuple[LogFile, ...]]:
     """What each task reads, in the order of the logs: parts of at most max_bytes, small files together.
 
     logs            of resolve()
     min_partitions  at least so many, if there are bytes enough; parts become smaller then. None: one for each core
                     of this machine, of 4 MiB at least
+    start, stop     physical offsets; parts without a record that begins there are left out
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -65,12 +70,14 @@ def plan(
     [[(None, 50)], [(50, None)], [(None, 150)], [(150, None)]]
     """
     logs = list(logs)
-    total = sum(_data_bytes(file) for log in logs for file in log.files)
+    total = sum(data_bytes(file) for log in logs for file in log.files)
     even = -(-total // max(min_partitions or os.cpu_count() or 1, 1))
     limit = max(min(max_bytes, even if min_partitions else max(even, _LEAST_BYTES)), 1)
     tasks: list[tuple[LogFile, ...]] = []
     room = 0
     for part in _parts(logs, limit):
+        if part.base is not None and not _overlaps(part, start, stop):
+            continue
         size = _bytes_of(part)
         cost = min(_OPEN_BYTES, limit // 16)
         if not tasks or room < size + cost:
@@ -86,7 +93,7 @@ def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
     for log in logs:
         for file in log.files:
             file = replace(file, path=os.path.abspath(file.path))
-            size = _data_bytes(file)
+            size = data_bytes(file)
             count = -(-size // max_bytes)
             if count < 2:
                 if file.size > 0:
@@ -100,13 +107,25 @@ def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
                 yield replace(file, base=base, start=start, stop=stop)
 
 
+def _overlaps(part: LogFile, start: int | None, stop: int | None) -> bool:
+    """Whether a record of a part may begin in [start, stop)."""
+    base = part.base or 0
+    first = base if part.start is None else part.start
+    end = base + max(part.limit, part.size) if part.stop is None else part.stop
+    return (start is None or start < end) and (stop is None or first < stop)
+
+
 def _bytes_of(part: LogFile) -> int:
     base = part.base or 0
-    return (base + _data_bytes(part) if part.stop is None else part.stop) - (base if part.start is None else part.start)
+    return (base + data_bytes(part) if part.stop is None else part.stop) - (base if part.start is None else part.start)
 
 
-def _data_bytes(file: LogFile) -> int:
-    """Where the last of a file's bytes is that is no hole: files are made as long as they may become."""
+def data_bytes(file: LogFile) -> int:
+    """Where the last of a file's bytes is that is no hole: files are made as long as they may become.
+
+    >>> data_bytes(LogFile("nowhere", 0, 100, 100, True))
+    0
+    """
     end = 0
     with suppress(OSError), open(file.path, "rb", buffering=0) as opened:  # no data behind, or no such call
         while end < file.size:

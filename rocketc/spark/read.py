@@ -43,13 +43,22 @@ def read_parts(
         yield from _batches(part, columns, options, damage)
 
 
+def source_of(column: str) -> str:
+    """The column of a scan that a column of a row is made from.
+
+    >>> source_of("partition"), source_of("tags")
+    ('queueId', 'tags')
+    """
+    return _SOURCE.get(column, column)
+
+
 def sources_of(columns: Iterable[str]) -> list[str]:
     """The columns of a scan that these are made from; at least one, to count.
 
     >>> sources_of(["key", "timestamp", "timestampType", "_error"]), sources_of(["_error"])
     (['keys', 'storeTimestamp'], ['queueId'])
     """
-    return list(dict.fromkeys(_SOURCE.get(name, name) for name in columns if name not in DAMAGE.names)) or ["queueId"]
+    return list(dict.fromkeys(source_of(name) for name in columns if name not in DAMAGE.names)) or ["queueId"]
 
 
 def _batches(
@@ -78,7 +87,7 @@ def _shaped(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> pyarrow.Recor
         if name in DAMAGE.names:
             arrays.append(pa.nulls(batch.num_rows, pa.string() if name == "_error" else pa.int64()))
         else:
-            array = batch.column(_SOURCE.get(name, name))
+            array = batch.column(source_of(name))
             arrays.append(_MADE[name](array) if name in _MADE else array)
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING
+import os
+import sys
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rocketc.paths import resolve
+from rocketc.paths import Log, LogFile, resolve
 from rocketc.spark.decode import _local
+from rocketc.spark.filters import Narrowing, session_pushes
 from rocketc.spark.options import Options, near, parse_options
 from rocketc.spark.partitions import plan
+from rocketc.spark.pruning import prune
 from rocketc.spark.read import read_parts
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow
+
+# Arguments of a scan that leave messages out.
+_ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "start", "stop", "offsets")
 
 
 class RocketmqSource(DataSource):
@@ -42,12 +49,13 @@ class RocketmqSource(DataSource):
     def reader(self, schema: StructType) -> RocketmqReader:
         """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
         check_schema(schema, self._asked)
+        if self._asked.pushdown and session_pushes():
+            return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
 
 
 class RocketmqReader(DataSourceReader):
-    """A task for each part of the log; planned on the driver, read in the workers. No pushFilters(): see
-    docs/howto/spark.md."""
+    """A task for each part of the log; planned on the driver, read in the workers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._paths = local_paths(options)
@@ -57,13 +65,48 @@ class RocketmqReader(DataSourceReader):
         self._cut = options.plan
 
     def partitions(self) -> list[InputPartition]:
-        """Parts of files, absolute; small files together. Raises StoreIOError for a path that can't be read."""
-        return [InputPartition(parts) for parts in plan(resolve(self._paths), **self._cut)]
+        """Parts of files, absolute; small files together. Raises StoreIOError for a path that can't be read.
+
+        What is left out because nothing in it is asked for, a line on stderr says: the log of the driver.
+        """
+        bounds = {name: self._options.get(name) for name in ("begin", "end", "start", "stop")}
+        logs = resolve(self._paths)
+        kept = prune(logs, bounds["begin"], bounds["end"])
+        tasks = plan(kept, **self._cut, start=bounds["start"], stop=bounds["stop"])
+        self._tell(logs, tasks)
+        return [InputPartition(parts) for parts in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         """The messages of a task; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
         parts = partition.value if partition is not None else None
         return read_parts(parts or (), self._columns, self._options, damage=self._damage)
+
+    def _tell(self, logs: list[Log], tasks: list[tuple[LogFile, ...]]) -> None:
+        files = [os.path.abspath(file.path) for log in logs for file in log.files]
+        left = len(set(files) - {part.path for parts in tasks for part in parts})
+        asked = {name: value for name, value in self._options.items() if name in _ASKED}
+        if asked:
+            what = ", ".join(f"{name}={value!r}" for name, value in asked.items())
+            print(
+                f"rocketc: {left} of {len(files)} files left out, {len(tasks)} tasks; they look for {what}",
+                file=sys.stderr,
+            )
+
+
+class PushingReader(RocketmqReader):
+    """... whose scan is narrowed by the query's own filters, too: option filterPushdown.
+
+    A class of its own, for a reader that has pushFilters() fails every query of a session that does not push filters.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Narrow the scan; returns the filters that Spark still has to ask."""
+        narrowing = Narrowing()
+        answered = [narrowing.take(filter) for filter in filters]
+        self._options = narrowing.of(self._options)
+        if self._damage:  # rows of damage have nothing that was asked: Spark drops them
+            return filters
+        return [filter for filter, done in zip(filters, answered, strict=True) if not done]
 
 
 def local_paths(options: Options) -> list[str]:
@@ -80,8 +123,8 @@ def check_schema(asked: StructType, options: Options | None = None) -> None:
 
     options  of the load(); the option `columns` must name the same ones, but for columns=kafka
 
-    >>> check_schema(StructType().add("queueId", "int").add("body", "binary"))
-    >>> check_schema(StructType().add("queueId", "long"))
+    >>> check_schema(StructType([FIELDS["queueId"], FIELDS["body"]]))
+    >>> check_schema(StructType().add("queueId", FIELDS["queueOffset"].dataType))
     Traceback (most recent call last):
         ...
     ValueError: rocketmq: schema: queueId is int, not bigint

@@ -30,7 +30,7 @@ from rocketc.spark.source import check_schema
 
 OPTIONS = (
     "path, columns, includeHeaders, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, "
-    "verifyCrc, decompress, mode, minPartitions, maxBytesPerPartition"
+    "verifyCrc, decompress, mode, filterPushdown, minPartitions, maxBytesPerPartition"
 )
 
 
@@ -194,7 +194,7 @@ def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["startingOffsets", "endingOffsets", "maxBytesPerTrigger", "failOnDataLoss", "filterPushdown"],
+    ["startingOffsets", "endingOffsets", "maxBytesPerTrigger", "failOnDataLoss"],
 )
 def test_options_of_later_are_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"^rocketmq: option {name}: not there yet$"):

@@ -1,0 +1,71 @@
+"""Files that hold nothing of what is asked for: found on the driver, before there are tasks for them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rocketc.errors import RocketcError
+from rocketc.paths import Log, LogFile
+from rocketc.scan import scan
+from rocketc.spark.partitions import data_bytes
+from rocketc.tally import count
+
+_WHOLE_BYTES = 16 << 20  # a file of no more is asked for the times of all its records
+_LOOK_BYTES = 1 << 20  # of a larger one, so much is looked at
+_LOOKS = 16  # ... in so many places, the first and the last bytes among them
+
+Times = tuple[int, int]
+
+
+def prune(logs: Iterable[Log], begin: int | None = None, end: int | None = None) -> list[Log]:
+    """The logs without the files whose records were all stored before `begin`, or at `end` or later; epoch ms.
+
+    A file of up to 16 MiB is left out by the times of all its records. Of a larger one those in 16 places are looked
+    at, and it is left out only if they rise from each to the next: where a clock was set back, all is read. What can't
+    be read here is read by a task, which tells what is wrong with it.
+    """
+    if begin is None and end is None:
+        return list(logs)
+    out = []
+    for log in logs:
+        kept = tuple(file for file in log.files if not _is_outside(file, begin, end))
+        out.append(replace(log, files=kept))
+    return out
+
+
+def times_of(file: LogFile) -> Times | None:
+    """The first and the last store timestamp in a file, epoch ms; None: not to be told without reading it."""
+    size = data_bytes(file)
+    if size <= _WHOLE_BYTES:
+        return _times_in(file)
+    if file.base is None:
+        return None
+    seen: list[Times] = []
+    for look in range(_LOOKS):
+        start = file.base + (size - _LOOK_BYTES) * look // (_LOOKS - 1)
+        times = _times_in(replace(file, start=start, stop=start + _LOOK_BYTES if look < _LOOKS - 1 else None))
+        if times is not None:
+            seen.append(times)
+        elif look in (0, _LOOKS - 1):
+            return None
+    if any(before[1] > behind[0] for before, behind in itertools.pairwise(seen)):
+        return None
+    return seen[0][0], seen[-1][1]
+
+
+def _is_outside(file: LogFile, begin: int | None, end: int | None) -> bool:
+    try:
+        times = times_of(file)
+    except (RocketcError, OSError):
+        return False
+    if times is None:
+        return False
+    return (begin is not None and times[1] < begin) or (end is not None and times[0] >= end)
+
+
+def _times_in(part: LogFile) -> Times | None:
+    """The least and the greatest store timestamp of the records in a part; None: it has none."""
+    whole = count(scan(part, errors="skip", crc="none", unwrap=False), threads=1).total
+    return None if whole.first is None or whole.last is None else (whole.first, whole.last)
