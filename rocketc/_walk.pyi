@@ -17,6 +17,7 @@ class Walker:
         stop: int | None = None,
         crc: int = 1,
         search: bool = False,
+        exact: bool = False,
         errors: str = "raise",
         last: bool = True,
         follow: bool = False,

@@ -41,6 +41,7 @@ class LogFile:
     limit  bytes it has by right: more than size if its end was not copied
     last   no file with data follows in the same log
     start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
+    exact  the log goes on at start, as the report of a scan has said: nothing is searched for
     """
 
     path: str
@@ -50,6 +51,7 @@ class LogFile:
     last: bool
     start: int | None = None
     stop: int | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,7 @@ class _Pass:
             start=max((start for start in starts if start is not None), default=None),
             stop=min((stop for stop in stops if stop is not None), default=None),
             search=part is not None and (part.start, part.stop) != (None, None),
+            exact=part is not None and part.exact,
             crc=_CRC[reading.crc],
             errors=reading.errors,
             last=last,

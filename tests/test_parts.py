@@ -103,6 +103,18 @@ def test_cut_at_two_places(small: Callable[[bytes], Path], name: str) -> None:
             assert of(cut_at(path, [HERE + at, HERE + at + more])) == whole, (at, more)
 
 
+@pytest.mark.parametrize("name", LOGS)
+def test_read_on_where_a_scan_ended(small: Callable[[bytes], Path], name: str) -> None:
+    """What stands there is ours, damage too: a search would pass over it."""
+    path = small(LOGS[name])
+    messages, damage, _ = of([path])
+    for at in [*(phy_offset for phy_offset, _ in messages), *(start for start, _, _ in damage), HERE + len(LOGS[name])]:
+        [_, part] = cut_at(path, [at])
+        found = of([replace(part, exact=True)])
+        assert found[0] == [one for one in messages if one[0] >= at]
+        assert found[1] == [one for one in damage if one[0] >= at], at
+
+
 def test_damage_that_raises_does_so_once(small: Callable[[bytes], Path]) -> None:
     path = small(LOGS["a body damaged"])
     for at in range(len(WHOLE)):
