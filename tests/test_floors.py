@@ -32,8 +32,9 @@ FLOORS = """
     17  following consumer
     18  store
     19  queue rebuild
-    20  spark cli __init__
-    21  __main__
+    20  spark __init__
+    21  cli
+    22  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -45,7 +45,8 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     epilog="""\b
 Examples:
   rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31
-  rocketc export /data/store -o lake/ --partition-by topic,date""",
+  rocketc export /data/store -o lake/ --partition-by topic,date
+  rocketc export /data/store -o archive/ --engine spark""",
 )
 @selects
 @click.option(
@@ -79,6 +80,12 @@ Examples:
     help="Of Parquet and Arrow: bytes of a row group before they are compressed. Usual: 64MiB.",
 )
 @click.option("--force", is_flag=True, help="Replace what is there: a file, or a folder with an older export.")
+@click.option(
+    "--engine",
+    type=click.Choice(["rocketc", "spark"]),
+    default="rocketc",
+    help="spark: an archive by topic,date that grows; each run adds what is new, damage and statistics beside it.",
+)
 @click.option("--jobs", type=Number(1, 256), metavar="N", help="Threads. Usual: one for each core.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="What was written, as one JSON object on stdout.")
 @ends_quietly
@@ -91,6 +98,7 @@ def export(
     compression: str | None,
     row_group_size: int,
     force: bool,
+    engine: str,
     jobs: int | None,
     as_json: bool,
 ) -> int:
@@ -100,6 +108,12 @@ def export(
     JSON lines are those of `rocketc cat --json`; times in CSV are ISO-8601 in UTC, and a body that is no UTF-8 stands
     in its column bodyBase64. Damage is stepped over and told on stderr; the exit code is 1 then.
     """
+    if engine == "spark":
+        from rocketc.cli.export_spark import export_spark
+
+        other = {"-o -": output == "-", "--format": form not in (None, "parquet"), "--force": force}
+        other["--row-group-size"] = row_group_size != ROW_GROUP_BYTES
+        return export_spark(selection, output, columns, partition_by, compression, jobs, as_json, other)
     to_stdout = output == "-"
     if to_stdout and as_json:
         raise click.UsageError("--json tells on stdout what was written: not with -o -")

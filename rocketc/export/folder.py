@@ -86,14 +86,24 @@ class Parts:
     root   where they are made
     shown  where they are going to be, for errors
     make   begins a file
+    stem   what the files' names begin with
     """
 
-    def __init__(self, root: str, shown: str, by: Sequence[str], suffix: str, make: Callable[[Sink], PartFile]) -> None:
+    def __init__(
+        self,
+        root: str,
+        shown: str,
+        by: Sequence[str],
+        suffix: str,
+        make: Callable[[Sink], PartFile],
+        stem: str = "part",
+    ) -> None:
         self._root = root
         self._shown = shown
         self._by = by
         self._suffix = suffix
         self._make = make
+        self._stem = stem
         self._open: OrderedDict[Key, tuple[PartFile, Sink]] = OrderedDict()
         self._numbers: dict[Key, int] = {}
         self.bytes = 0
@@ -116,7 +126,7 @@ class Parts:
             number = self._numbers.get(key, 0)
             self._numbers[key] = number + 1
             names = [folder_name(by, value) for by, value in zip(self._by, key, strict=True)]
-            names.append(f"part-{number}{self._suffix}")
+            names.append(f"{self._stem}-{number}{self._suffix}")
             path, shown = os.path.join(self._root, *names), os.path.join(self._shown, *names)
             with errors_of(shown):
                 os.makedirs(os.path.dirname(path), exist_ok=True)

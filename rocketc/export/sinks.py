@@ -197,7 +197,7 @@ def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> 
         yield temporary
         refuse_existing_folder(shown, overwrite, is_ours)
         with errors_of(shown):
-            _sync_tree(temporary)
+            sync_tree(temporary)
             with suppress(FileNotFoundError):
                 os.rename(path, old)
             os.rename(temporary, path)
@@ -258,7 +258,7 @@ def sync(path: str) -> None:
         os.close(fd)
 
 
-def _sync_tree(root: str) -> None:
+def sync_tree(root: str) -> None:
     """All that is in a folder, several at a time: the disk takes them together."""
     from concurrent.futures import ThreadPoolExecutor
 

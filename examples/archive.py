@@ -1,0 +1,52 @@
+"""A commit log as a folder of Parquet that grows with it: each run adds what is new.
+
+    spark-submit examples/archive.py STORE TARGET
+    python examples/archive.py STORE TARGET
+
+TARGET gets the messages by topic and date, and two tables beside them: what is where (_statistics), and what was lost
+(_damage). Run it again as often as you like, also after a kill: it holds each message once.
+"""
+
+import argparse
+import os
+import sys
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+import rocketc
+from rocketc.spark.archive import archive
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("target", metavar="TARGET")
+    parser.add_argument("--topic", action="append", metavar="NAME", help="only this one; repeatable")
+    args = parser.parse_args()
+    spark = SparkSession.builder.appName("archive").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        report = archive(spark, args.store, args.target, topics=args.topic)
+        print(f"{report.messages:,} messages added: {report.bytes:,} bytes in {report.files} files")
+        statistics = os.path.join(args.target, "_statistics")
+        if os.path.isdir(statistics):
+            groups = spark.read.parquet(statistics).groupBy("topic", "date")
+            table = groups.agg(f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"))
+            table.orderBy("topic", "date").show(50, truncate=False)
+        for one in report.damage:
+            print(f"lost: {one}")
+        if report.torn:
+            print(f"not yet whole: {report.torn}")
+    except (ValueError, rocketc.RocketcError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

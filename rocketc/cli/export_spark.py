@@ -1,0 +1,118 @@
+"""rocketc export --engine spark: an archive that Spark writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketc.cli.output import Out, note
+from rocketc.cli.progress import progress
+from rocketc.cli.selection import Selection
+from rocketc.cli.signals import Ended, signals_raise
+from rocketc.cli.tables import many, show_size
+from rocketc.errors import StoreLockedError
+from rocketc.paths import resolve
+
+if TYPE_CHECKING:
+    from rocketc.spark.archive import ArchiveReport
+
+_TAKEN = {"topics", "crc", "decompress", "errors"}  # of a selection; an archive is of whole topics
+
+
+def export_spark(
+    selection: Selection,
+    output: str,
+    columns: list[str] | None,
+    partition_by: list[str] | None,
+    compression: str | None,
+    jobs: int | None,
+    as_json: bool,
+    other: dict[str, Any],
+) -> int:
+    """Add what is new to an archive.
+
+    other  options of the command that an archive knows nothing of, as they were given
+    """
+    options = selection.options
+    refused = [name for name, value in other.items() if value]
+    refused += [name for name in options if name not in _TAKEN and options[name] not in (None, True)]
+    refused += ["strict"] if options["errors"] == "raise" else []
+    if refused:
+        raise click.UsageError(f"--engine spark archives whole topics: not with {', '.join(refused)}")
+    if partition_by not in (None, ["topic", "date"]):
+        raise click.UsageError("--engine spark makes folders by topic,date")
+    topics = options["topics"]
+    if topics is not None and not all(isinstance(topic, str) for topic in topics):
+        raise click.UsageError("--engine spark takes names of topics, no /REGEX/")
+    try:
+        from rocketc.spark import archive as spark_archive
+    except ImportError as error:
+        note(str(error))
+        return 1
+    source = selection.paths[0] if len(selection.paths) == 1 else list(selection.paths)
+    with Out() as out, signals_raise():
+        try:
+            spark = _session(jobs)
+            try:
+                size = sum(file.size for log in resolve(source) for file in log.files)
+                with progress("archiving", size) as tell:
+                    report = spark_archive.archive(
+                        spark,
+                        source,
+                        output,
+                        topics=topics,
+                        columns=columns,
+                        crc=options["crc"],
+                        decompress=options["decompress"],
+                        compression=compression,
+                        progress=tell,
+                    )
+            finally:
+                spark.stop()
+        except (ValueError, StoreLockedError) as error:
+            raise click.UsageError(str(error)) from None
+        except Ended as error:
+            return error.code
+        if as_json:
+            out.write((json.dumps(_summary(report), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+    if not as_json:
+        files = f"{show_size(report.bytes)} in {many(report.files, 'file')}"
+        note(f"{many(report.messages, 'message')} added to {output}: {files}" if report.commits else "nothing new")
+    if report.torn:
+        note(f"{report.torn}; at the end of the log, the next run looks again")
+    if report.damage:
+        lost = sum(one.stop - one.start for one in report.damage)
+        note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
+        return 1
+    return 0
+
+
+def _session(jobs: int | None) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
+    builder = SparkSession.builder.appName("rocketc export").config("spark.ui.showConsoleProgress", "false")
+    if jobs is not None:
+        builder = builder.master(f"local[{jobs}]")
+    return builder.getOrCreate()
+
+
+def _summary(report: ArchiveReport) -> dict[str, Any]:
+    def row(one: Any) -> dict[str, Any]:
+        return {"file": one.file, "start": one.start, "stop": one.stop, "reason": one.reason}
+
+    return {
+        "path": report.path,
+        "format": "parquet",
+        "rows": report.messages,
+        "bytes": report.bytes,
+        "files": report.files,
+        "start": report.start,
+        "stop": report.stop,
+        "damage": [row(one) for one in report.damage],
+        "torn": row(report.torn) if report.torn else None,
+    }

@@ -1,0 +1,373 @@
+"""A log as a folder of Parquet that grows with it: archive() and read_archive(); docs/howto/archive.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rocketc._arrow import Schema
+from rocketc.export.formats import choose_format
+from rocketc.paths import Log, LogFile, Paths, resolve
+from rocketc.scan import Crc, Damage, scan
+from rocketc.spark.archive_target import Commit, Target, commits_of
+from rocketc.spark.archive_task import Job, add_up, run_tasks
+from rocketc.spark.decode import _local
+from rocketc.spark.partitions import plan
+from rocketc.spark.schema import schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_BYTES = 1 << 30
+COMMIT_BYTES = 16 << 30
+
+_TIME = pa.timestamp("us", "UTC")
+_STATISTICS = pa.schema(
+    {
+        "file": pa.string(),
+        "topic": pa.string(),
+        "date": pa.date32(),
+        "messages": pa.int64(),
+        "bytes": pa.int64(),
+        "firstOffset": pa.int64(),
+        "lastOffset": pa.int64(),
+        "firstTimestamp": _TIME,
+        "lastTimestamp": _TIME,
+    }
+)
+_DAMAGE = pa.schema({"file": pa.string(), "start": pa.int64(), "stop": pa.int64(), "reason": pa.string()})
+
+
+@dataclass
+class ArchiveReport:
+    """What a run has added to an archive.
+
+    start, stop  physical offsets that were read; the next run goes on at stop
+    messages     how many were added
+    files        Parquet files of messages
+    bytes        of these
+    damage       ranges of the log that are lost, those without a file too
+    torn         bytes at the end of the log that are no message yet, and may become one: the next run looks again
+    commits      in how many steps
+    """
+
+    path: str
+    start: int = 0
+    stop: int = 0
+    messages: int = 0
+    files: int = 0
+    bytes: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    torn: Damage | None = None
+    commits: int = 0
+
+
+def archive(
+    spark: SparkSession,
+    source: Paths,
+    target: str | os.PathLike[str],
+    *,
+    topics: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    crc: Crc = "body",
+    decompress: bool = True,
+    compression: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    commit_bytes: int = COMMIT_BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> ArchiveReport:
+    """Add to a folder of Parquet what is new in a log since the last run; the first run makes it.
+
+    The folder has the messages as rocketc.export(..., partition_by=("topic", "date")) writes them, and beside them
+    `_statistics` and `_damage`, two tables. It holds each message once, whenever a run was killed: a run is made
+    of commits, and who comes next throws away what is not committed, and ends what is.
+
+    source        one log of files that are named by their offset, as in rocketc.scan(); a broker may be writing it
+    target        a folder that is not there, is empty, or an archive; executors see both under the same path
+    topics, columns  only these; the same in each run
+    crc, decompress  as in rocketc.scan()
+    compression   "zstd" (default), "snappy", "gzip", "lz4", "none"
+    max_bytes     of the log that a task reads: more make fewer and larger files
+    commit_bytes  of the log in a commit: what a kill can cost
+    progress      called with the bytes of the log that are done, after each commit
+    Raises ValueError for a log that is not the one archived before, or was cut, and for other options than before;
+    StoreLockedError if another run is at work; StoreIOError.
+    """
+    given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    paths = [_local(os.fspath(path)) for path in given]
+    names = tuple(Schema(columns).names)
+    wanted = None if topics is None else sorted([topics] if isinstance(topics, str) else set(topics))
+    choose_format("", "parquet", compression, "parquet")
+    if min(max_bytes, commit_bytes) < 1:
+        raise ValueError(f"max_bytes={max_bytes}, commit_bytes={commit_bytes}: at least 1")
+    path = _local(os.fspath(target))
+    _one_log(paths)
+    _check_place(paths, path)
+    options = {"topics": wanted, "crc": crc, "decompress": decompress}
+    out = Target(path)
+    try:
+        run = _Run(spark, paths, out, names, options, compression)
+        return run.go(max_bytes, commit_bytes, progress or (lambda done: None))
+    finally:
+        out.close()
+
+
+def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFrame:
+    """The messages of an archive, `date` beside them: those of whole commits, also while a run is at work.
+
+    spark.read.parquet(target) reads them too, but guesses at the types of topic and date, and may meet a part of the
+    commit that is being moved to its place.
+    Raises StoreIOError for a folder that is no archive.
+    """
+    path = os.path.abspath(_local(os.fspath(target)))
+    commits = list(commits_of(path))
+    columns = commits[-1].columns if commits else None
+    wanted = schema(columns)
+    if "topic" not in wanted.names:
+        wanted.add("topic", "string")
+    wanted.add("date", "date")
+    files = [os.path.join(path, file[0]) for commit in commits for file in commit.files if file[0][0] != "_"]
+    if not files:
+        return spark.createDataFrame([], wanted)
+    return spark.read.schema(wanted).option("basePath", path).parquet(*files).select(*wanted.names)
+
+
+class _Run:
+    """One run: commit after commit, up to the end of the log."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: list[str],
+        target: Target,
+        columns: tuple[str, ...],
+        options: dict[str, Any],
+        compression: str | None,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._target = target
+        self._columns = columns
+        self._options = options
+        self._compression = compression
+
+    def go(self, max_bytes: int, commit_bytes: int, progress: Callable[[int], None]) -> ArchiveReport:
+        log = _one_log(self._paths)
+        last = self._target.last()
+        if last is not None:
+            self._check_same(log, last)
+        begin = log.files[0].base or 0 if log.files else 0
+        mark = begin if last is None else last.stop
+        report = ArchiveReport(self._target.path, mark, mark)
+        goal = max((_end(file) for file in log.files), default=0)
+        while mark < goal:
+            try:
+                commit, damage, report.torn = self._next(log, mark, last, max_bytes, commit_bytes)
+            except BaseException:
+                self._target.clean()
+                raise
+            if commit is None:
+                break
+            self._target.commit(commit)
+            self._target.publish(commit)
+            _add(report, commit, damage)
+            progress(commit.stop - report.start)
+            last, mark = commit, commit.stop
+            log = _one_log(self._paths)
+        return report
+
+    def _next(
+        self, log: Log, mark: int, last: Commit | None, max_bytes: int, commit_bytes: int
+    ) -> tuple[Commit | None, list[Damage], Damage | None]:
+        """The next commit, staged, and its damage; None if there is nothing new. And what is torn at the log's end."""
+        first = log.files[0].base or 0 if log.files else mark
+        lost: list[list[Any]] = [[None, mark, first, "missing_file"]] if mark < first else []
+        pos = max(mark, first)
+        tasks = _tasks(log, pos, max_bytes, commit_bytes)
+        if not tasks:
+            return None, [], None
+        end, torn = _is_end(tasks[0][0], pos, self._options)
+        if end and not lost:
+            return None, [], torn
+        staging = self._target.stage()
+        run = os.path.basename(staging)
+        job = Job(staging, self._columns, self._options, self._compression, dict(log.missing))
+        accepted = []
+        for done in run_tasks(self._spark, tasks, job):
+            gap = job.gaps.get(pos)
+            if done["begin"] != pos and (gap is None or gap != done["begin"]):
+                break  # the log grew between two tasks: what lies between them is read first
+            if done["begin"] != pos:
+                lost.append([None, pos, gap, "missing_file"])
+            pos = done["end"]
+            accepted.append(done)
+        lost += [one for done in accepted for one in done["damage"]]
+        torn = None
+        if accepted and accepted[-1]["torn"]:
+            torn = Damage(*lost.pop())
+            pos = torn.start
+        if pos == mark and not lost:
+            self._target.clean()
+            return None, [], torn
+        number = 1 if last is None else last.number + 1
+        files = [
+            [os.sep.join(name.split(os.sep)[1:]), os.path.join(run, name), *counts]
+            for done in accepted
+            for name, *counts in done["files"]
+        ]
+        rows = [row for done in accepted for row in done["statistics"]]
+        files += self._stage_tables(staging, number, rows, lost)
+        anchors = [done["anchor"] for done in accepted if done["anchor"] is not None]
+        commit = Commit(
+            number,
+            [os.path.abspath(path) for path in self._paths],
+            list(self._columns),
+            self._options["topics"],
+            mark,
+            pos,
+            anchors[-1] if anchors else None if last is None else last.anchor,
+            sum(row[3] for row in rows),
+            files,
+        )
+        return commit, [Damage(*one) for one in lost], torn
+
+    def _stage_tables(self, staging: str, number: int, statistics: list[Any], lost: list[Any]) -> list[list[Any]]:
+        """The rows of a commit in the tables of an archive; the first one makes both."""
+        out = []
+        tables = (("_statistics", _statistics(statistics)), ("_damage", _table(lost, _DAMAGE)))
+        for name, table in tables:
+            if table.num_rows or number == 1:
+                file = f"part-{number:08d}.parquet"
+                staged = os.path.join(staging, name + file)
+                pq.write_table(table, staged)
+                size = os.stat(staged).st_size
+                out.append(
+                    [os.path.join(name, file), os.path.relpath(staged, self._target.staging), size, table.num_rows]
+                )
+        return out
+
+    def _check_same(self, log: Log, last: Commit) -> None:
+        """Raise ValueError if this is not what the last run archived, grown."""
+        for name, was, now in (
+            ("columns", last.columns, list(self._columns)),
+            ("topics", last.topics, self._options["topics"]),
+        ):
+            if was != now:
+                raise ValueError(
+                    f"{self._target.path}: {name}={now}, and it was made with {was}; take the same, or another folder"
+                )
+        end = max((_end(file) for file in log.files), default=0)
+        why = None
+        if end < last.stop:
+            why = f"ends at physical offset {end}, and it was archived up to {last.stop}"
+        elif last.anchor is not None:
+            at = last.anchor["physicalOffset"]
+            here = [file for file in log.files if file.base is not None and file.base <= at < _end(file)]
+            if here and _anchor_at(here[0], at) != last.anchor:
+                why = f"has another message at physical offset {at} than the one that was archived last"
+        if why is not None:
+            raise ValueError(
+                f"{', '.join(self._paths)}: {why} to {self._target.path}: it was cut, or is another log; "
+                "archive it to another folder"
+            )
+
+
+def _end(file: LogFile) -> int:
+    return (file.base or 0) + file.size
+
+
+def _one_log(paths: list[str]) -> Log:
+    logs = resolve(paths)
+    if len(logs) != 1 or any(file.base is None for file in logs[0].files):
+        raise ValueError(
+            f"{', '.join(paths)}: an archive is made of one log, whose files are named by their physical offset"
+        )
+    return logs[0]
+
+
+def _check_place(paths: list[str], target: str) -> None:
+    """Raise ValueError if source and target lie in one another."""
+    outer = os.path.realpath(target)
+    for path in paths:
+        inner = os.path.realpath(path)
+        if os.path.commonpath([inner, outer]) in (inner, outer):
+            raise ValueError(f"{target!r} and {path!r}, which is read, lie in one another")
+
+
+def _tasks(log: Log, mark: int, max_bytes: int, commit_bytes: int) -> list[tuple[LogFile, ...]]:
+    """What is behind mark, as tasks of about commit_bytes together."""
+    rest = [file for file in log.files if (file.base or 0) + max(file.limit, file.size) > mark]
+    tasks: list[tuple[LogFile, ...]] = []
+    taken = 0
+    for task in plan([Log(tuple(rest), ())], min(max_bytes, commit_bytes)):
+        parts = [part for part in task if part.stop is None or part.stop > mark]
+        parts = [_from(part, mark) for part in parts]
+        if not parts:
+            continue
+        size = sum((_end(part) if part.stop is None else part.stop) - (part.start or part.base or 0) for part in parts)
+        if tasks and taken + size > commit_bytes:
+            break
+        tasks.append(tuple(parts))
+        taken += size
+    return tasks
+
+
+def _from(part: LogFile, mark: int) -> LogFile:
+    """The part without what lies before mark, where the log goes on."""
+    if mark <= ((part.base or 0) if part.start is None else part.start):
+        return part
+    return replace(part, start=mark, exact=True)
+
+
+def _is_end(part: LogFile, mark: int, options: dict[str, Any]) -> tuple[bool, Damage | None]:
+    """Whether there is nothing behind mark, the beginning of this part, but room for more, or what is torn."""
+    if not part.last:
+        return False, None
+    found = scan(replace(part, start=mark, stop=mark + 1, exact=True), errors="skip", columns=[], **options)
+    found.count()
+    end, damage = found.report.end, found.report.damage
+    if damage and damage[0].start == mark and damage[0].stop == end:
+        return _is_end(replace(part, start=end), damage[0].stop, options)[0], damage[0]
+    return end == mark, None
+
+
+def _anchor_at(file: LogFile, at: int) -> dict[str, Any] | None:
+    """What identifies the message at a physical offset."""
+    part = replace(file, start=at, stop=at + 1, exact=True)
+    messages = scan(part, errors="skip", crc="none", decompress=False, unwrap=False)
+    for one in messages:
+        return {
+            "physicalOffset": one.phy_offset,
+            "storeTimestamp": one.store_timestamp * 1000,
+            "storeSize": one.store_size,
+            "bodyCRC": one.body_crc,
+        }
+    return None
+
+
+def _statistics(rows: list[Any]) -> pa.Table:
+    """Rows of one file, topic and date that several tasks have met, added up."""
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        add_up(sums, tuple(row[:3]), row[3:])
+    return _table([[*key, *values] for key, values in sums.items()], _STATISTICS)
+
+
+def _table(rows: list[Any], of: pa.Schema) -> pa.Table:
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in of]
+    return pa.table([pa.array(values, kind) for values, kind in zip(columns, of.types, strict=True)], schema=of)
+
+
+def _add(report: ArchiveReport, commit: Commit, damage: list[Damage]) -> None:
+    messages = [file for file in commit.files if not file[0].startswith("_")]
+    report.stop = commit.stop
+    report.messages += commit.messages
+    report.files += len(messages)
+    report.bytes += sum(file[2] for file in messages)
+    report.damage += damage
+    report.commits += 1

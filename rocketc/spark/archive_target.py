@@ -1,0 +1,179 @@
+"""The folder that an archive is written to: what is staged, committed and published in it.
+
+    TARGET/topic=orders/date=2026-01-31/part-00000000001073741824-0.parquet    messages
+    TARGET/_statistics/part-00000001.parquet    TARGET/_damage/part-00000001.parquet
+    TARGET/_commits/00000001.json               what commit 1 holds; 00000001.moving while its files are being moved
+    TARGET/_staging/                            of a commit that is not there yet
+
+Spark, Arrow and DuckDB's `topic=*` leave out names that begin with `_`. A commit is made by the rename that gives it
+its name `.moving`: before it nothing counts, and what is staged is thrown away by whoever comes next; after it the
+files are moved to their places, by whoever comes next if need be, and a second rename makes it `.json`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rocketc.errors import StoreIOError, StoreLockedError
+from rocketc.export.folder import is_partition
+from rocketc.export.sinks import errors_of, sync, sync_tree
+from rocketc.running import StoreLock
+
+VERSION = 1
+TABLES = ("_statistics", "_damage")
+_COMMITS, _STAGING = "_commits", "_staging"
+_NAME = re.compile(r"(\d{8})\.(json|moving)")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit holds.
+
+    source, columns, topics  what was asked for
+    start, stop  the physical offsets that were read
+    anchor       of the last message up to stop: offset, time, size, CRC; None: there is none
+    messages     how many
+    files        [path, path below the staging folder, bytes, rows] of each, tables too
+    """
+
+    number: int
+    source: list[str]
+    columns: list[str]
+    topics: list[str] | None
+    start: int
+    stop: int
+    anchor: dict[str, Any] | None
+    messages: int
+    files: list[list[Any]]
+    version: int = VERSION
+
+
+class Target:
+    """An archive that is being written, by this process alone. close() lets go of it.
+
+    Raises StoreIOError, StoreLockedError if another process writes to it, ValueError for a folder that is none.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.staging = os.path.join(self.path, _STAGING)
+        self._commits = os.path.join(self.path, _COMMITS)
+        with errors_of(path):
+            names = os.listdir(path) if os.path.lexists(path) else []
+            foreign = sorted(
+                name for name in names if not (name in (_COMMITS, _STAGING, *TABLES) or is_partition(name))
+            )
+            if foreign or (names and _COMMITS not in names):
+                raise ValueError(f"{path}: it holds {(foreign or sorted(names))[0]!r}, which no archive has made")
+            os.makedirs(self._commits, exist_ok=True)
+        try:
+            self._lock = StoreLock(self._commits)
+        except StoreLockedError:
+            raise StoreLockedError(f"{path}: another process is writing to this archive") from None
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def last(self) -> Commit | None:
+        """The last commit. What a killed run has left is put in order: files in place, and nothing staged."""
+        names = sorted(_names(self._commits))
+        for name in names:
+            if name.endswith(".moving"):
+                self.publish(_read(self._commits, name))
+        self.clean()
+        return _read(self._commits, names[-1].replace(".moving", ".json")) if names else None
+
+    def stage(self) -> str:
+        """A new folder below `staging`, for files that are not committed yet."""
+        folder = os.path.join(self.staging, uuid.uuid4().hex)
+        with errors_of(folder):
+            os.makedirs(folder)
+        reached("planned")
+        return folder
+
+    def commit(self, commit: Commit) -> None:
+        """From here on it counts; publish() comes next. Its staged files are durable."""
+        name = os.path.join(self._commits, f"{commit.number:08d}")
+        with errors_of(name):
+            sync_tree(self.staging)
+            with open(name + ".tmp", "w", encoding="utf-8") as file:
+                json.dump(asdict(commit), file, ensure_ascii=False)
+            sync(name + ".tmp")
+            reached("written")
+            os.rename(name + ".tmp", name + ".moving")
+            sync(self._commits)
+
+    def publish(self, commit: Commit) -> None:
+        """Move the files of a commit to their places, in the order of the log; again if that was begun before."""
+        name = os.path.join(self._commits, f"{commit.number:08d}")
+        folders = {self.path}
+        for path, staged, size, _ in commit.files:
+            place = os.path.join(self.path, path)
+            reached("moving")
+            with errors_of(place):
+                folder = os.path.dirname(place)
+                if folder not in folders:
+                    os.makedirs(folder, exist_ok=True)
+                    folders |= {folder, os.path.dirname(folder)}
+                try:
+                    os.rename(os.path.join(self.staging, staged), place)
+                except FileNotFoundError:
+                    if not os.path.exists(place) or os.stat(place).st_size != size:
+                        raise StoreIOError(
+                            errno.ENOENT, f"neither here nor staged, but commit {commit.number} has it", place
+                        ) from None
+        with errors_of(name):
+            for folder in folders:
+                sync(folder)
+            reached("moved")
+            os.rename(name + ".moving", name + ".json")
+            sync(self._commits)
+            reached("published")
+            shutil.rmtree(self.staging, ignore_errors=True)
+
+    def clean(self) -> None:
+        """Throw away what is staged and not committed."""
+        shutil.rmtree(self.staging, ignore_errors=True)  # a killed run's workers may be writing there still
+        with errors_of(self._commits):
+            for name in os.listdir(self._commits):
+                if name.endswith(".tmp"):
+                    os.unlink(os.path.join(self._commits, name))
+
+
+def reached(step: str) -> None:
+    """Between two steps that change the folder; tests look at it here."""
+
+
+def commits_of(path: str) -> Iterator[Commit]:
+    """The commits of an archive whose files are all in their places. Raises StoreIOError if there is no archive."""
+    folder = os.path.join(path, _COMMITS)
+    if not os.path.isdir(folder):
+        raise StoreIOError(errno.ENOENT, f"no archive here: it has no folder {_COMMITS}", path)
+    for name in sorted(_names(folder)):
+        if name.endswith(".json"):
+            yield _read(folder, name)
+
+
+def _names(folder: str) -> list[str]:
+    with errors_of(folder):
+        return [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
+
+
+def _read(folder: str, name: str) -> Commit:
+    path = os.path.join(folder, name)
+    try:
+        with errors_of(path), open(path, encoding="utf-8") as file:
+            told = json.load(file)
+        if told["version"] != VERSION:
+            raise ValueError(f"{path}: version {told['version']}; this rocketc knows {VERSION}")
+        return Commit(**told)
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: no commit of an archive: {error}") from None

@@ -1,0 +1,194 @@
+"""What a task of an archive does, in Spark's workers: parts of a log -> Parquet files by topic and date, and books."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rocketc.export.columns import ROW_GROUP_BYTES, ColumnFile, schema_of
+from rocketc.export.folder import Parts, fill_with_columns
+from rocketc.export.formats import choose_format
+from rocketc.export.sinks import sync_tree
+from rocketc.paths import LogFile
+from rocketc.scan import scan
+
+BY = ("topic", "date")
+_ANCHOR = ("physicalOffset", "storeTimestamp", "storeSize", "bodyCRC")
+_NEEDED = ("topic", "storeTimestamp", "physicalOffset", "storeSize", "bodyCRC")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a commit have in common.
+
+    staging      folder of the archive where tasks write; each in one of its own, however often it is tried
+    columns      of the messages; `topic` is in the names of folders
+    options      of rocketc.scan()
+    compression  of the Parquet files
+    gaps         physical offsets between two files of the log: where a gap begins -> where it ends
+    """
+
+    staging: str
+    columns: tuple[str, ...]
+    options: Mapping[str, Any]
+    compression: str | None
+    gaps: Mapping[int, int]
+
+
+def write_tasks(
+    batches: Iterable[pa.RecordBatch], tasks: Sequence[Sequence[LogFile]], job: Job
+) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow over the numbers of tasks: what each has written, as JSON."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            done = {"task": number, **write_task(tasks[number], job)}
+            yield pa.record_batch({"done": pa.array([json.dumps(done)], pa.string())})
+
+
+def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
+    """Write the messages of these parts of a log, durable, and tell what that was.
+
+    Returns a dict that JSON can say:
+    begin, end  where reading began and ended. A part that does not begin where the one before it ended, as that of a
+                log that grows while it is read, is left out, with all behind it
+    files       [path below staging, bytes, messages] of each
+    statistics  [file, topic, days, messages, bytes, first and last offset, first and last time in us] of each
+    damage      [file, start, stop, reason] of each range
+    torn        whether the last damaged range is at the end of the log, where the log may go on
+    anchor      the last message's offset, time, size and CRC; None: there is no message
+    """
+    books = _Books(job)
+    folder = f"task-{uuid.uuid4().hex}"
+    root = os.path.join(job.staging, folder)
+    first = parts[0]
+    stem = f"part-{(first.base or 0) if first.start is None else first.start:020d}"
+    columns = [name for name in job.columns if name not in BY]
+    form = choose_format("", "parquet", job.compression, "parquet")
+    schema = schema_of(columns)
+
+    def make(sink: Any) -> ColumnFile:
+        return ColumnFile(sink, form, schema, ROW_GROUP_BYTES, ordered=True, stream=False)
+
+    out = Parts(root, root, BY, form.suffix, make, stem)
+    try:
+        fill_with_columns(books.batches(parts), columns, BY, out, None)
+        out.close()
+        if out.files:
+            sync_tree(root)
+    except BaseException:
+        out.drop()
+        shutil.rmtree(root, ignore_errors=True)
+        raise
+    return books.told() | {"files": sorted(_files(job.staging, folder))}
+
+
+def _files(staging: str, folder: str) -> Iterator[list[Any]]:
+    for where, _, names in os.walk(os.path.join(staging, folder)):
+        for name in names:
+            path = os.path.join(where, name)
+            yield [os.path.relpath(path, staging), os.stat(path).st_size, pq.read_metadata(path).num_rows]
+
+
+class _Books:
+    """What a task has read so far."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._columns = list(dict.fromkeys([*job.columns, *_NEEDED]))
+        self._begin: int | None = None
+        self._end: int | None = None
+        self._damage: list[list[Any]] = []
+        self._torn = False
+        self._anchor: dict[str, Any] | None = None
+        self._sums: dict[tuple[Any, ...], list[int]] = {}
+
+    def batches(self, parts: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
+        """The messages of the parts that follow one another."""
+        for part in parts:
+            messages = scan(part, errors="skip", columns=self._columns, **self._job.options)
+            fits = None
+            for batch in messages.batches():
+                fits = self._follows(messages.report) if fits is None else fits
+                if not fits:
+                    return
+                self._count(part.path, batch)
+                yield batch
+            report = messages.report
+            if not (self._follows(report) if fits is None else fits):
+                return
+            self._end = report.end
+            self._damage += [[one.file, one.start, one.stop, one.reason] for one in report.damage]
+            self._torn = bool(part.last and report.damage and report.damage[-1].stop == report.end)
+
+    def _follows(self, report: Any) -> bool:
+        """Whether a part begins where the one before it ended."""
+        begin = report.end - report.bytes
+        if self._begin is None:
+            self._begin = self._end = begin
+        if begin != self._end and begin == self._job.gaps.get(self._end or 0):
+            self._damage.append([None, self._end, begin, "missing_file"])
+            self._end = begin
+        return bool(begin == self._end)
+
+    def _count(self, file: str, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        offsets = batch.column("physicalOffset")
+        times = batch.column("storeTimestamp")
+        before = None if self._anchor is None else self._anchor["physicalOffset"]
+        earlier = pa.concat_arrays([pa.array([before], pa.int64()), offsets.slice(0, batch.num_rows - 1)])
+        again = pc.fill_null(pc.equal(offsets, earlier), False)  # of one record, an inner batch: its size counts once
+        table = pa.table(
+            {
+                "topic": batch.column("topic"),
+                "day": times.cast(pa.date32()).cast(pa.int32()),
+                "size": pc.if_else(again, 0, batch.column("storeSize")),
+                "offset": offsets,
+                "time": times.cast(pa.int64()),
+            }
+        )
+        sums = [("offset", "count"), ("size", "sum"), *((c, f) for c in ("offset", "time") for f in ("min", "max"))]
+        found = table.group_by(["topic", "day"], use_threads=False).aggregate(sums)
+        for row in found.select(["topic", "day", *(f"{c}_{f}" for c, f in sums)]).to_pylist():
+            topic, day, *new = row.values()
+            add_up(self._sums, (file, topic, day), new)
+        last = batch.slice(batch.num_rows - 1)
+        values = (last.column(name)[0] for name in _ANCHOR)
+        self._anchor = dict(zip(_ANCHOR, (v.value if hasattr(v, "value") else v.as_py() for v in values), strict=True))
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "begin": self._begin,
+            "end": self._end,
+            "statistics": [[*key, *sums] for key, sums in self._sums.items()],
+            "damage": self._damage,
+            "torn": self._torn,
+            "anchor": self._anchor,
+        }
+
+
+def add_up(sums: dict[tuple[Any, ...], list[int]], key: tuple[Any, ...], new: list[int]) -> None:
+    """Add a row of the statistics to those of the same key."""
+    old = sums.setdefault(key, [0, 0, *new[2:]])
+    old[:2] = old[0] + new[0], old[1] + new[1]
+    old[2:] = min(old[2], new[2]), max(old[3], new[3]), min(old[4], new[4]), max(old[5], new[5])
+
+
+def run_tasks(spark: Any, tasks: Sequence[Sequence[LogFile]], job: Job) -> list[dict[str, Any]]:
+    """Run each in a task of Spark; what they told, in their order."""
+    numbers = spark.range(0, len(tasks), 1, len(tasks))  # one for each task
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of a newer pandas than Spark knows, which has no part in this
+        rows = numbers.mapInArrow(partial(write_tasks, tasks=tasks, job=job), "done string").collect()
+    return sorted((json.loads(row.done) for row in rows), key=lambda done: done["task"])
