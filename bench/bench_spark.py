@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from common import MIB, Bench, Log, make_sum, same, timed
+from common import MIB, MIXED_TOPICS, Bench, Log, make_sum, python_messages, same, timed
 
 import rocketc
 
@@ -154,6 +154,118 @@ def one_row_each(log: Log, name: str):
     )
 
 
+def some_of_it(log: Log, name: str):
+    """One message of a hundred, asked for by option or filter, against all of them; both give what they should."""
+    first, wanted = 1_700_000_000_000 + log.sum.records // 2, log.sum.records // 100
+    times = {"startingTimestamp": str(first), "endingTimestamp": str(first + wanted)}
+    rare = log.topics["RareTopic"].records
+    everything = through_source(log)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    for case, frame, records in (
+        ("topic", reading(log, subscribe="RareTopic"), rare),
+        ("time", reading(log, **times), wanted),
+        ("key, of one message", reading(log, keys=f"order-{log.sum.records // 2}"), 1),
+        ("topic, as a filter", reading(log, filterPushdown="true").where("topic = 'RareTopic'"), rare),
+    ):
+        bench.row(
+            f"{name}: 1 % by {case}",
+            against="all of it",
+            goal=8,
+            work=log.bytes / 1e9,
+            unit="GB/s of log",
+            check=lambda frame=frame, records=records: same(frame.count(), records, "Spark"),
+            ours=timed(partial(drop_all, frame)),
+            theirs=timed(partial(drop_all, everything)),
+        )
+
+
+def reading(log: Log, **options: str):
+    return spark.read.format("rocketmq").options(**options).load(log.path)
+
+
+def to_parquet(log: Log, name: str):
+    """Spark -> Parquet, against one core of pyarrow that has the table in memory; Spark has two."""
+    import pyarrow.parquet as pq
+
+    table, frame = rocketc.scan(log.path).to_arrow(), through_source(log)
+    folder = Path(tempfile.mkdtemp(prefix="parquet-", dir=bench.args.data))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+    def write():
+        frame.write.mode("overwrite").option("compression", "snappy").parquet(str(folder / "spark"))
+
+    def read():
+        return spark.read.schema(frame.schema).parquet(str(folder / "spark"))
+
+    def check():
+        write()
+        same(sum_frame(read()), log.sum, "Spark's Parquet")
+
+    bench.row(
+        f"{name} -> Parquet, two cores",
+        against="pyarrow, from memory, one core",
+        goal=0.8,
+        work=log.bytes / 1e6,
+        unit="MB/s",
+        check=check,
+        ours=timed(write),
+        theirs=timed(lambda: pq.write_table(table, folder / "pyarrow.parquet", compression="snappy")),
+    )
+    bench.row(
+        f"{name}: source, all columns",
+        against="Parquet of the same rows, read in the JVM",
+        goal=None,
+        work=log.sum.records / 1e6,
+        unit="M rows/s",
+        check=check,
+        ours=timed(partial(drop_all, frame)),
+        theirs=timed(lambda: drop_all(read())),
+    )
+
+
+def in_plain_python(log: Log, name: str):
+    """Row by row with struct and zlib, as a user without us would decode; a part of the log has to do."""
+    from rocketc.spark import Split, decode_partition
+
+    files, limit = log.files[:2], 20_000
+    decoded = spark.sparkContext.parallelize(files, len(files)).flatMap(lambda file: python_messages(file, limit))
+    parts = [Split(file, int(Path(file).name), int(Path(file).name) + PART) for file in files]
+    ours = spark.sparkContext.parallelize(parts, len(parts)).mapPartitions(partial(decode_partition, as_="batch"))
+    rows = sum(ours.map(lambda batch: batch.num_rows).collect())
+    bench.row(
+        f"{name}: mapPartitions, Arrow batches of all columns",
+        against="struct and zlib, a dict each",
+        goal=None,
+        work=rows / 1e6,
+        their_work=limit * len(files) / 1e6,
+        unit="M rows/s",
+        ours=timed(lambda: ours.foreach(lambda batch: None)),
+        theirs=timed(lambda: decoded.foreach(lambda row: None)),
+    )
+
+
+def tasks_of_nothing():
+    """What a task costs that reads nothing: Spark's part of it is the peer's."""
+    log = bench.log(body=1024, size=8 * MIB, file_size=8 * MIB)
+    ours = reading(log, minPartitions="34", subscribe="NoTopic")
+    count = ours.rdd.getNumPartitions()
+    folder = Path(tempfile.mkdtemp(prefix="arrow-", dir=bench.args.data))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for n in range(count):
+        with pa.ipc.new_file(str(folder / f"{n:02}.arrow"), pa.schema(rocketc.scan(log.path))):
+            pass
+    theirs = spark.read.format("memory").schema(ours.schema).load(str(folder))
+    bench.row(
+        f"{count} tasks that find nothing",
+        against="as many empty Arrow files",
+        goal=None,
+        work=count,
+        unit="tasks/s",
+        ours=timed(partial(drop_all, ours)),
+        theirs=timed(partial(drop_all, theirs)),
+    )
+
+
 def main():
     for body, name in ((1024, "1 KiB"), (256, "256 B")):
         size = (128 if bench.quick else 1024) * MIB
@@ -161,6 +273,12 @@ def main():
         full_read(log, name)
         columns_only(log, name)
     one_row_each(log, name)
+    in_plain_python(log, name)
+    to_parquet(log, name)
+    size = (512 if bench.quick else 4096) * MIB  # what is left out is worth a look where there is much
+    mixed = bench.log(body=1024, size=size, file_size=size // FILES, topics=MIXED_TOPICS)
+    some_of_it(mixed, "1 KiB")
+    tasks_of_nothing()
 
 
 spark = start_spark()
