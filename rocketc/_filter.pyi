@@ -1,7 +1,7 @@
 """Which records a scan wants, decided from their bytes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from typing_extensions import Self
@@ -19,5 +19,6 @@ class Filter:
         begin: int | datetime | None = None,
         end: int | datetime | None = None,
         *,
+        offsets: Mapping[str, Mapping[int | None, tuple[int | None, int | None]]] | None = None,
         unwrap: bool = True,
     ) -> Self: ...

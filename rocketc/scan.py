@@ -8,7 +8,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Topics = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
 Texts = str | Iterable[str]
 When = int | datetime.datetime
+Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
 Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
 
@@ -426,6 +427,7 @@ def scan(
     keys: Texts | None = None,
     begin: When | None = None,
     end: When | None = None,
+    offsets: Offsets | None = None,
     start: int | None = None,
     stop: int | None = None,
     columns: Sequence[str] | None = None,
@@ -445,6 +447,8 @@ def scan(
     tags        TAGS is one of them; "A||B" is both, "*" is all
     keys        one of them is among the blank-separated KEYS, or is UNIQ_KEY
     begin, end  store timestamps, [begin, end): ms since the epoch, or aware datetimes
+    offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound; of a topic that is
+                named here no queue passes that is not, but None as queue id stands for all others
     start, stop physical offsets, [start, stop): records whose first byte lies there
     columns     names and order of the Arrow columns; None: all
     where       a predicate of Message, asked last
@@ -470,7 +474,7 @@ def scan(
         path,
         None,
         None,
-        Filter(topics, queues, tags, keys, begin, end, unwrap=unwrap),
+        Filter(topics, queues, tags, keys, begin, end, offsets=offsets, unwrap=unwrap),
         _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
     )
 
@@ -485,6 +489,7 @@ def decode(
     keys: Texts | None = None,
     begin: When | None = None,
     end: When | None = None,
+    offsets: Offsets | None = None,
     start: int | None = None,
     stop: int | None = None,
     columns: Sequence[str] | None = None,
@@ -513,6 +518,6 @@ def decode(
         file,
         view,
         base_offset,
-        Filter(topics, queues, tags, keys, begin, end, unwrap=unwrap),
+        Filter(topics, queues, tags, keys, begin, end, offsets=offsets, unwrap=unwrap),
         _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
     )

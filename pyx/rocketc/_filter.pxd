@@ -14,6 +14,14 @@ ctypedef struct Judged:
     int32_t n
     int32_t verdict
 
+# Queue offsets that are kept of a topic's queue: [begin, end). Those of a topic lie one behind the other.
+ctypedef struct Offsets:
+    int64_t begin
+    int64_t end
+    int32_t queue_id
+    bint others             # of every queue that has none before it
+    bint last               # of its topic
+
 
 cdef class TextTable:
     cdef:
@@ -35,11 +43,15 @@ cdef class Filter:
         bint _ask           # there are patterns
         int32_t* _queues    # sorted
         int _queue_count    # -1: every queue
+        TextTable _ranged   # topic -> FIRST_RANGE + where its Offsets begin; None: all queue offsets
+        Offsets* _offsets
         int64_t _begin      # ms; store timestamp, inclusive
         int64_t _end        # exclusive
         bint _unwrap        # inner batches are taken apart
         bint _all           # nothing is filtered
     cdef int verdict(self, const Record* r) noexcept nogil
+    cdef bint _has_offset(self, const Record* r) noexcept nogil
+    cdef int _take_offsets(self, dict offsets) except -1
     cdef int verdict_of_content(self, const Record* r) noexcept nogil
     cdef int judge(self, const Record* r) except -1
 

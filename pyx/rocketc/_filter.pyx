@@ -14,6 +14,7 @@ from rocketc._record cimport Record
 
 cdef enum:
     TABLE_MAX = 1 << 16     # verdicts of patterns are forgotten when there are so many
+    FIRST_RANGE = 3         # in the table of topics with queue offsets: lower numbers are verdicts
 
 
 cdef inline uint64_t load8(const uint8_t* p, int n) noexcept nogil:
@@ -109,15 +110,19 @@ cdef int64_t ms_of(str what, object when, int64_t default) except? -1:
 
 
 cdef class Filter:
-    """topics, queues, tags, keys, begin, end as rocketc.scan() takes them; None filters nothing.
+    """topics, queues, tags, keys, begin, end, offsets as rocketc.scan() takes them; None filters nothing.
 
     A record passes if its topic is one of `topics` (names, or patterns that match the whole topic), its queue id one of
-    `queues`, its TAGS one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, and its store
-    timestamp in [begin, end). Tags and keys of an inner batch are those of its entries, so the batch passes here and
-    its entries are asked one by one; with unwrap=False it is asked like any other record.
+    `queues`, its TAGS one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, its store
+    timestamp in [begin, end), and its queue offset in what `offsets` says of its topic. Queue offsets, tags and keys of
+    an inner batch are those of its entries, so the batch passes here and its entries are asked one by one; with
+    unwrap=False it is asked like any other record.
     """
 
-    def __cinit__(self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None, *, bint unwrap=True):
+    def __cinit__(
+        self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None, *,
+        offsets=None, bint unwrap=True,
+    ):
         cdef int i
         self._unwrap = unwrap
         self._queue_count = -1
@@ -149,14 +154,45 @@ cdef class Filter:
             self._queue_count = <int>len(ids)
         self._begin = ms_of("begin", begin, INT64_MIN)
         self._end = ms_of("end", end, INT64_MAX)
+        if offsets is not None:
+            self._take_offsets(dict(offsets))
         self._ask = len(self._patterns) > 0
         self._all = (
             self._topics is None and self._tags is None and self._keys is None and self._queue_count < 0
-            and begin is None and end is None
+            and begin is None and end is None and self._ranged is None
         )
 
     def __dealloc__(self):
         free(self._queues)
+        free(self._offsets)
+
+    cdef int _take_offsets(self, dict offsets) except -1:
+        """offsets  {topic: {queue id, or None for all others: (begin, end), each None without a bound}}"""
+        cdef Offsets* one
+        cdef bytes utf8
+        cdef size_t at = 0
+        cdef dict sized = {str(topic): dict(queues) for topic, queues in offsets.items()}
+        self._ranged = TextTable()
+        self._offsets = <Offsets*>calloc(sum([len(queues) for queues in sized.values()]) + len(sized), sizeof(Offsets))
+        if self._offsets == NULL:
+            raise MemoryError
+        for topic, queues in sized.items():
+            utf8 = topic.encode()
+            self._ranged.put(utf8, <int>len(utf8), FIRST_RANGE + <int>at)
+            for queue_id in sorted(queues, key=lambda id: (id is None, id)):
+                begin, end = queues[queue_id]
+                one = &self._offsets[at]
+                at += 1
+                one.others = queue_id is None
+                one.queue_id = 0 if queue_id is None else queue_id
+                one.begin = INT64_MIN if begin is None else begin
+                one.end = INT64_MAX if end is None else end
+            if queues:
+                self._offsets[at - 1].last = True
+            else:                           # no queue at all
+                self._offsets[at].others = self._offsets[at].last = True
+                at += 1
+        return 0
 
     cdef int verdict(self, const Record* r) noexcept nogil:
         """SKIP, KEEP, or UNKNOWN: then ask judge() and come again."""
@@ -184,9 +220,11 @@ cdef class Filter:
         return self.verdict_of_content(r)
 
     cdef int verdict_of_content(self, const Record* r) noexcept nogil:
-        """SKIP or KEEP by tags and keys; r may be an entry of an inner batch."""
+        """SKIP or KEEP by queue offset, tags and keys; r may be an entry of an inner batch."""
         cdef int at = 0, n, end
         cdef const void* blank
+        if self._ranged is not None and not self._has_offset(r):
+            return SKIP
         if self._tags is not None:
             n = rc_find_property(r.props, r.props_len, "TAGS", 4, &at)
             if n < 0 or self._tags.get(r.props + at, n) != KEEP:
@@ -205,6 +243,20 @@ cdef class Filter:
                 return KEEP
             at += n + 1
         return SKIP
+
+    cdef bint _has_offset(self, const Record* r) noexcept nogil:
+        cdef int said = self._ranged.get(r.topic, r.topic_len)
+        cdef int32_t queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
+        cdef const Offsets* one
+        if said == UNKNOWN:
+            return True
+        one = &self._offsets[said - FIRST_RANGE]
+        while True:
+            if one.others or one.queue_id == queue_id:
+                return one.begin <= r.queue_offset < one.end
+            if one.last:
+                return False
+            one += 1
 
     cdef int judge(self, const Record* r) except -1:
         """Decide about the topic of r with the patterns, and remember it."""

@@ -77,6 +77,50 @@ def test_filters_keep_what_a_plain_python_filter_keeps(topics, queues, tags, key
     assert [row["queueOffset"] for row in scan.to_arrow().to_pylist()] == [r["queueOffset"] for r in meant]
 
 
+BOUND = st.none() | st.integers(-1, 201)
+
+
+@given(
+    offsets=st.dictionaries(
+        st.sampled_from([*TOPICS, "other"]),
+        st.dictionaries(st.none() | st.integers(0, 3), st.tuples(BOUND, BOUND), max_size=3),
+        max_size=3,
+    ),
+    topics=st.none() | st.just(TOPICS[:2]),
+)
+def test_queue_offsets_keep_what_a_plain_python_filter_keeps(offsets, topics):
+    def wanted(r):
+        if topics is not None and r["topic"] not in topics:
+            return False
+        if r["topic"] not in offsets:
+            return True
+        queues = offsets[r["topic"]]
+        begin, end = queues.get(r["queueId"], queues.get(None, (0, 0)))
+        return (begin is None or begin <= r["queueOffset"]) and (end is None or r["queueOffset"] < end)
+
+    scan = rocketc.decode(DATA, topics=topics, offsets=offsets)
+    assert [m.queue_offset for m in scan] == [r["queueOffset"] for r in RECORDS if wanted(r)]
+
+
+def test_queue_offsets_of_an_inner_batch_are_those_of_its_messages():
+    entries = [(0, b"%d" % n, {"TAGS": "A"}) for n in range(5)]
+    data = oracle.encode_inner_batch("orders", entries, queue_offset=10)
+    some = rocketc.decode(data, offsets={"orders": {0: (12, 14)}})
+    assert [(m.queue_offset, m.body) for m in some] == [(12, b"2"), (13, b"3")]
+    assert rocketc.decode(data, offsets={"orders": {None: (15, None)}}).count() == 0
+    whole = rocketc.decode(data, offsets={"orders": {0: (10, 11)}}, unwrap=False)
+    assert [m.queue_offset for m in whole] == [10]
+
+
+def test_queue_offsets_that_make_no_sense():
+    with pytest.raises(TypeError):
+        rocketc.decode(DATA, offsets={"orders": 7})
+    with pytest.raises(ValueError, match="unpack"):
+        rocketc.decode(DATA, offsets={"orders": {0: (1, 2, 3)}})
+    with pytest.raises(OverflowError):
+        rocketc.decode(DATA, offsets={"orders": {0: (1 << 64, None)}})
+
+
 def test_every_split_gives_each_record_once():
     small = DATA[: RECORDS[8]["physicalOffset"]]
     whole = [m.phy_offset for m in rocketc.decode(small)]
