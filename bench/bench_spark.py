@@ -1,15 +1,18 @@
 """How fast do Spark's rows come out of commit logs? Settings of Spark for both sides: ROCKETC_BENCH_SPARK="a=b c=d"."""
 
 import atexit
+import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
+import threading
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from common import MIB, MIXED_TOPICS, Bench, Log, make_sum, python_messages, same, timed
+from common import MIB, MIXED_TOPICS, Bench, Log, family, make_sum, python_messages, same, timed
 
 import rocketc
 
@@ -184,33 +187,40 @@ def reading(log: Log, **options: str):
 
 
 def to_parquet(log: Log, name: str):
-    """Spark -> Parquet, against one core of pyarrow that has the table in memory; Spark has two."""
+    """Spark -> Parquet on two cores, against one core of pyarrow that has the table in memory; zstd both."""
     import pyarrow.parquet as pq
+
+    from rocketc.spark.archive import archive
 
     table, frame = rocketc.scan(log.path).to_arrow(), through_source(log)
     folder = Path(tempfile.mkdtemp(prefix="parquet-", dir=bench.args.data))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
-    def write():
-        frame.write.mode("overwrite").option("compression", "snappy").parquet(str(folder / "spark"))
+    def archived():
+        shutil.rmtree(folder / "archive", ignore_errors=True)
+        same(archive(spark, log.path, folder / "archive").messages, log.sum.records, "archive")
+
+    def written():
+        frame.write.mode("overwrite").option("compression", "zstd").parquet(str(folder / "spark"))
 
     def read():
         return spark.read.schema(frame.schema).parquet(str(folder / "spark"))
 
     def check():
-        write()
+        written()
         same(sum_frame(read()), log.sum, "Spark's Parquet")
 
-    bench.row(
-        f"{name} -> Parquet, two cores",
-        against="pyarrow, from memory, one core",
-        goal=0.8,
-        work=log.bytes / 1e6,
-        unit="MB/s",
-        check=check,
-        ours=timed(write),
-        theirs=timed(lambda: pq.write_table(table, folder / "pyarrow.parquet", compression="snappy")),
-    )
+    for case, goal, ours in (("archive()", 0.8, archived), ("Spark's own writer", None, written)):
+        bench.row(
+            f"{name} -> Parquet, {case}",
+            against="pyarrow, from memory, one core",
+            goal=goal,
+            work=log.bytes / 1e6,
+            unit="MB/s",
+            check=check,
+            ours=timed(ours),
+            theirs=timed(lambda: pq.write_table(table, folder / "pyarrow.parquet", compression="zstd")),
+        )
     bench.row(
         f"{name}: source, all columns",
         against="Parquet of the same rows, read in the JVM",
@@ -266,6 +276,40 @@ def tasks_of_nothing():
     )
 
 
+def memory_of_workers():
+    """Memory of their own that Spark's Python workers take while they read one large file; the map is page cache."""
+    size = (1 if bench.quick else 4) << 30
+    case, limit = f"a file of {size >> 30} GiB", 256
+    if not bench.wanted(case, f"{limit} MiB"):
+        return
+    log = bench.log(body=1024, size=size, file_size=size)
+    peaks: list[float] = []
+    done = threading.Event()
+
+    def watch():
+        while not done.wait(0.02):
+            peaks.append(max((own_memory(process) for process in family()), default=0.0))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        drop_all(through_source(log))
+    finally:
+        done.set()
+        watcher.join()
+    peaks = [peak for peak in peaks if peak > 0]
+    bench.show(case, f"{limit} MiB", limit / max(peaks), 1.0, peaks, [limit], "MiB a worker")
+
+
+def own_memory(process: str) -> float:
+    """RssAnon of one of Spark's Python workers, MiB; 0 for any other process."""
+    with contextlib.suppress(OSError):
+        if b"pyspark.daemon" in Path(f"/proc/{process}/cmdline").read_bytes():
+            found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.M)
+            return int(found[1]) / 1024 if found else 0.0
+    return 0.0
+
+
 def main():
     for body, name in ((1024, "1 KiB"), (256, "256 B")):
         size = (128 if bench.quick else 1024) * MIB
@@ -279,6 +323,7 @@ def main():
     mixed = bench.log(body=1024, size=size, file_size=size // FILES, topics=MIXED_TOPICS)
     some_of_it(mixed, "1 KiB")
     tasks_of_nothing()
+    memory_of_workers()
 
 
 spark = start_spark()

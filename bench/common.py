@@ -340,13 +340,13 @@ def measure(ours: Side, theirs: Side, rounds: int, until: float = float("inf")) 
     return pairs
 
 
-def _family(process: str = "self") -> list[str]:
+def family(process: str = "self") -> list[str]:
     """A process, its children, and theirs."""
     found = [process]
     try:
         for task in Path(f"/proc/{process}/task").iterdir():
             for child in (task / "children").read_text().split():
-                found += _family(child)
+                found += family(child)
     except OSError:
         pass  # it has ended, or the kernel keeps no list of children
     return found
@@ -358,7 +358,7 @@ def _busy() -> float:
     with open("/proc/stat") as f:
         numbers = f.readline().split()
     used = sum(int(numbers[i]) for i in (1, 2, 3, 6, 7, 8))
-    for process in _family():
+    for process in family():
         try:
             stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             used -= sum(map(int, stat[11:13]))
