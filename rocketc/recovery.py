@@ -246,6 +246,28 @@ def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Rec
             _clear(file.path, pos, _data_end(file.path, pos))
 
 
+def cut_off(queue: MappedFileQueue, end: int) -> None:
+    """Take away what stands behind an end that somebody knows, of a loaded log that nobody has open; nothing is kept.
+
+    Killed in between, the log ends at `end` or behind it, once it was recovered.
+
+    >>> import rocketc, tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 20) as store:
+    ...     ends = [store.put("t", body).end for body in (b"stays", b"goes")]
+    >>> queue = MappedFileQueue([root + "/commitlog"], 1 << 20)
+    >>> queue.load()
+    >>> cut_off(queue, ends[0])
+    >>> [m.body for m in rocketc.scan(root)]
+    [b'stays']
+    """
+    queue.truncate(end)
+    for path in queue.files:
+        base = int(os.path.basename(path))
+        if base <= end:
+            _clear(path, end - base, _data_end(path, end - base))
+
+
 def _extents(fd: int, pos: int) -> list[tuple[int, int]]:
     """[start, stop) of the parts of a file from pos on that are no holes."""
     extents = []

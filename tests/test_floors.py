@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 # extern .pxd that has a header of its name.
 FLOORS = """
     0   status
-    1   errors ids message config
+    1   errors ids message config copying
     2   disk_use blocks codecs running
     3   derived_files _shape _status config_tables
     4   kept_table _guard _locks _queue_folders _queue_offsets _record

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import sys
-import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rocketc.copying import ANEW, copied_flags, copied_properties, host_of
 from rocketc.errors import IllegalMessageError, StoreIOError
 
 BLOCK_BYTES = 1 << 20
 
-# What becomes of a JSON line's values: argument of store.put(), and type. Those that the store gives anew are in _ANEW.
+# What becomes of a JSON line's values: argument of store.put(), and type. Those that the store gives anew are in ANEW.
 _PLAIN: dict[str, tuple[str, type]] = {
     "topic": ("topic", str),
     "queueId": ("queue_id", int),
@@ -33,13 +32,7 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
     "bodyBase64": lambda text: b64decode(text, validate=True),
     "bodyHex": bytes.fromhex,
 }
-_ANEW = {"queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"}
-_KNOWN = {*_PLAIN, *_BODIES, *_ANEW, "keys", "tags", "properties", "bornHost", "bodyCRC"}
-
-_HOST = re.compile(r"(?:([0-9.]+)|\[([0-9A-Fa-f:.]+)\]):([0-9]{1,10})", re.ASCII)
-
-_FLAGS_V6 = 0x30  # of sysFlag: how hosts are stored, which the store itself says
-_FLAGS_BODY = 0x7C1  # what the stored body is: compressed, an inner batch
+_KNOWN = {*_PLAIN, *_BODIES, *ANEW, "keys", "tags", "properties", "bornHost", "bodyCRC"}
 
 Waiting = Callable[[], AbstractContextManager[None]]
 
@@ -190,9 +183,9 @@ def message_of(line: bytes) -> dict[str, Any]:
     if (properties := _properties(given)) is not None:
         made["properties"] = properties
     if "bornHost" in given:
-        made["born_host"] = _host(_typed("bornHost", given["bornHost"], str))
+        made["born_host"] = host_of(_typed("bornHost", given["bornHost"], str))
     if "sys_flag" in made:
-        made["sys_flag"] &= ~(_FLAGS_V6 if _is_as_stored(given, made["body"]) else _FLAGS_V6 | _FLAGS_BODY)
+        made["sys_flag"] = copied_flags(made["sys_flag"], given.get("bodyCRC"), made["body"])
     return made
 
 
@@ -217,19 +210,5 @@ def _properties(given: dict[str, Any]) -> dict[str, str] | None:
     found = given.get("properties", {})
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("properties is no object with texts in it")
-    for key, name in (("keys", "KEYS"), ("tags", "TAGS")):
-        if key in given:
-            found = {**found, name: _typed(key, given[key], str)}
-    return found or None
-
-
-def _host(text: str) -> tuple[str, int]:
-    match = _HOST.fullmatch(text)
-    if match is None:
-        raise ValueError(f"bornHost is {text!r}, not as in 127.0.0.1:10911 or [::1]:10911")
-    return match[1] or match[2], int(match[3])
-
-
-def _is_as_stored(given: dict[str, Any], body: bytes) -> bool:
-    """Whether the body is the stored one, and not one that was decompressed or taken out of a batch."""
-    return "bodyCRC" not in given or given["bodyCRC"] == zlib.crc32(body) & 0x7FFFFFFF
+    keys, tags = (_typed(key, given[key], str) if key in given else None for key in ("keys", "tags"))
+    return copied_properties(found, keys, tags)

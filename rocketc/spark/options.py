@@ -37,6 +37,8 @@ class Options:
     pushdown take the filters of the query, if the session allows it
     scan     keyword arguments of rocketc.scan() but for columns; can be pickled
     plan     keyword arguments of partitions.plan()
+    store    of rocketc.open(), when messages are written
+    given    names of the options that were given, but for the path
     """
 
     paths: tuple[str, ...]
@@ -47,6 +49,8 @@ class Options:
     pushdown: bool = False
     scan: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, int] = field(default_factory=dict)
+    store: dict[str, int] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
 
     def row(self) -> tuple[str, ...]:
         """The columns of a row unless the user gives a schema.
@@ -98,7 +102,22 @@ def parse_options(given: Mapping[str, str]) -> Options:
         )
     plan = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_PLAN.items() if name in values}
     pushdown = _one_of(_BOOL, "filterPushdown", values.get("filterPushdown", "false"))
-    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan)
+    store = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_STORE.items() if name in values}
+    names = tuple(name for name in values if name not in ("path", "paths"))
+    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names)
+
+
+def check_use(options: Options, writing: bool) -> None:
+    """Raise ValueError for an option of the other side.
+
+    >>> check_use(parse_options({"path": "store", "subscribe": "orders"}), writing=True)
+    Traceback (most recent call last):
+        ...
+    ValueError: rocketmq: option subscribe is for reading
+    """
+    for name in options.given:
+        if (name in _TO_STORE) != writing:
+            raise ValueError(f"rocketmq: option {name} is for {'reading' if writing else 'writing'}")
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -239,7 +258,21 @@ _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
     "minPartitions": ("min_partitions", _count),
     "maxBytesPerPartition": ("max_bytes", _bytes),
 }
+# ... and of rocketc.open(), for writing.
+_TO_STORE: dict[str, tuple[str, Callable[[str, str], int]]] = {
+    "mappedFileSizeCommitLog": ("mapped_file_size_commit_log", _bytes),
+}
 _NAMES = {
     name.lower(): name
-    for name in ("path", "paths", "columns", "includeHeaders", *_TO_SCAN, "mode", "filterPushdown", *_TO_PLAN)
+    for name in (
+        "path",
+        "paths",
+        "columns",
+        "includeHeaders",
+        *_TO_SCAN,
+        "mode",
+        "filterPushdown",
+        *_TO_PLAN,
+        *_TO_STORE,
+    )
 }

@@ -13,11 +13,12 @@ from pyspark.sql.types import StructType
 from rocketc.paths import Log, LogFile, resolve
 from rocketc.spark.decode import _local
 from rocketc.spark.filters import Narrowing, session_pushes
-from rocketc.spark.options import Options, near, parse_options
+from rocketc.spark.options import Options, check_use, near, parse_options
 from rocketc.spark.partitions import plan
 from rocketc.spark.pruning import prune
 from rocketc.spark.read import read_parts
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
+from rocketc.spark.sink import RocketmqWriter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,10 +49,16 @@ class RocketmqSource(DataSource):
 
     def reader(self, schema: StructType) -> RocketmqReader:
         """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
+        check_use(self._asked, writing=False)
         check_schema(schema, self._asked)
         if self._asked.pushdown and session_pushes():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> RocketmqWriter:
+        """schema: of the rows. Raises what can be known before a task runs: see rocketc/spark/sink.py."""
+        check_use(self._asked, writing=True)
+        return RocketmqWriter(local_paths(self._asked), self._asked.store, schema, overwrite)
 
 
 class RocketmqReader(DataSourceReader):

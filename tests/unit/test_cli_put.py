@@ -198,6 +198,7 @@ def test_options_go_before_what_a_line_says(call):
          {"body": b"x", "properties": {"TAGS": "A", "p": ""}}),
         ('{"body":"x","bornHost":"10.0.0.1:123"}', {"body": b"x", "born_host": ("10.0.0.1", 123)}),
         ('{"body":"x","bornHost":"[::1]:123"}', {"body": b"x", "born_host": ("::1", 123)}),
+        ('{"body":"x","properties":{"a":"b","__CRC32#":"12"}}', {"body": b"x", "properties": {"a": "b"}}),
         ('{"body":"x","sysFlag":63}', {"body": b"x", "sys_flag": 15}),
         ('{"body":"x","sysFlag":2047,"bodyCRC":1}', {"body": b"x", "sys_flag": 14}),
         ('{"body":"x","sysFlag":193,"bodyCRC":215750275}', {"body": b"x", "sys_flag": 193}),

@@ -1,0 +1,365 @@
+"""df.write.format("rocketmq"): rows appended to a store, all or none; docs/howto/spark.md, Writing.
+
+A store has one writer. So tasks only stage their rows, below `sparkwrite` in the store's folder, and commit(), on the
+driver, appends them in the order of the partitions. While it does, sparkwrite/journal.json says where the log ended
+before: what a commit that failed, or was killed, has appended is cut off again, by itself or by the next write.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+from pyspark.sql.types import StructType
+
+from rocketc._arrow import Schema
+from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc.copying import ANEW, copied_flags, copied_properties, host_of
+from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
+from rocketc.recovery import cut_off
+from rocketc.running import StoreLock, sync_folder
+from rocketc.scan import scan
+from rocketc.spark.options import near
+from rocketc.spark.schema import SCHEMA
+from rocketc.store import open as open_store
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rocketc._store import MessageStore
+
+FOLDER = "sparkwrite"
+_OLD_S = 7 * 86_400  # a folder of staged rows that is so old has nobody who will commit it
+_COLUMNS = {field.name: field.dataType for field in SCHEMA}
+_PLAIN = {
+    "topic": "topic",
+    "body": "body",
+    "queueId": "queue_id",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+}
+
+# Arrow batches instead of rows, in Spark 4.1 and newer.
+_Base: Any = getattr(datasource, "DataSourceArrowWriter", datasource.DataSourceWriter)
+
+
+@dataclass
+class Staged(datasource.WriterCommitMessage):
+    """What a task has staged: its file, None if it had no rows."""
+
+    path: str | None
+    rows: int
+
+
+class RocketmqWriter(_Base):  # type: ignore[misc]
+    """One write. Raises ValueError for columns that don't fit and for mode("overwrite"), StoreLockedError if the store
+    is open elsewhere; both before a task runs."""
+
+    def __init__(self, paths: list[str], settings: Mapping[str, Any], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ValueError('rocketmq: a log is appended to, never replaced: mode("append"), or another path')
+        if len(paths) != 1:
+            raise ValueError(f"rocketmq: option path: {len(paths)} paths; a write has one store")
+        check_columns(schema)
+        self._root = os.path.abspath(paths[0])
+        self._settings = dict(settings)
+        self._folder = os.path.join(self._root, FOLDER, uuid.uuid4().hex)
+        _check_place(self._root)
+        if os.path.isdir(os.path.join(self._root, "commitlog")):
+            StoreLock(self._root).release()
+            end_killed(self._root, self._settings)
+
+    def write(self, iterator: Iterator[Any]) -> Staged:
+        """Stage the rows of a task, durable."""
+        import pyarrow as pa
+
+        batches = (batch for batch in _checked(_batches(iterator)) if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return Staged(None, 0)
+        os.makedirs(self._folder, exist_ok=True)
+        path = os.path.join(self._folder, f"{uuid.uuid4().hex}.arrow")
+        rows = 0
+        try:
+            with open(path, "xb") as file:
+                with pa.ipc.new_stream(file, first.schema) as writer:
+                    for batch in chain([first], batches):
+                        writer.write_batch(batch)
+                        rows += batch.num_rows
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self._folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+        return Staged(path, rows)
+
+    def commit(self, messages: list[Staged | None]) -> None:
+        """Append what was staged, in the order of the partitions, and flush; or leave the log as it was."""
+        paths = [one.path for one in messages if one is not None and one.path is not None]
+        if not paths:
+            return
+        _forget_old(self._root, os.path.basename(self._folder))
+        end_killed(self._root, self._settings)
+        store = open_store(self._root, flush="async", **self._settings)
+        journal = _Journal(store, paths)
+        try:
+            journal.write(self._root)
+            for row, values in enumerate(_rows(paths)):
+                try:
+                    store.put(**values)
+                except IllegalMessageError as error:
+                    raise IllegalMessageError(f"rocketmq: message {row} of the write: {error}") from None
+            store.close()  # and flush
+        except BaseException:
+            with suppress(RocketcError):
+                store.close()
+            journal.undo(self._root)
+            raise
+        journal.remove(self._root)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove_empty(self._root)
+
+    def abort(self, messages: list[Staged | None]) -> None:
+        """A task has failed for good, or commit() has: what was staged goes."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove_empty(self._root)
+
+
+class _Journal:
+    """Where a log ended before a commit, and which staged files are appended."""
+
+    def __init__(self, store: MessageStore, paths: Sequence[str]) -> None:
+        self.start = store.max_phy_offset
+        self.paths = list(paths)
+        self._folders = store.config.commit_log_paths(store.path)
+        self._file_size = store.config.mapped_file_size_commit_log
+        self._read_only = list(store.config.read_only_paths)
+
+    def write(self, root: str) -> None:
+        path = os.path.join(root, FOLDER, "journal.json")
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump({"version": 1, "start": self.start, "staged": self.paths}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(path + ".tmp", path)
+        sync_folder(os.path.dirname(path))
+
+    @staticmethod
+    def read(root: str) -> tuple[int, list[str]] | None:
+        """Of a commit that did not end: where the log ended, and what was staged."""
+        path = os.path.join(root, FOLDER, "journal.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                told = json.load(file)
+            if told["version"] != 1:
+                raise ValueError(f"{path}: version {told['version']}; this rocketc knows 1")
+            return int(told["start"]), [str(one) for one in told["staged"]]
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path}: no journal of a write: {error}") from None
+
+    @staticmethod
+    def remove(root: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(root, FOLDER, "journal.json"))
+            sync_folder(os.path.join(root, FOLDER))
+
+    def undo(self, root: str) -> None:
+        """Cut the log of a closed store back to where it was; the next opening mends queues and index."""
+        lock = StoreLock(root)
+        try:
+            queue = MappedFileQueue(self._folders, self._file_size, self._read_only)
+            queue.load()
+            cut_off(queue, self.start)
+        finally:
+            lock.release()
+        self.remove(root)
+
+
+def end_killed(root: str, settings: Mapping[str, Any]) -> None:
+    """Cut off what a commit that was killed has appended.
+
+    Raises RocketcError if somebody else has appended since: that is not to be cut.
+    """
+    found = _Journal.read(root)
+    if found is None:
+        return
+    start, paths = found
+    with open_store(root, **dict(settings)) as store:
+        journal = _Journal(store, paths)
+        journal.start = start
+    appended = _appended(root, start, paths)
+    if appended is None:
+        place = os.path.join(root, FOLDER, "journal.json")
+        raise RocketcError(
+            f"{root}: a write by Spark was killed at physical offset {start} and somebody has appended since: its rows "
+            f"are in doubt, look at them; delete {place} to go on behind them"
+        )
+    if appended:
+        journal.undo(root)
+    else:
+        _Journal.remove(root)
+    for folder in {os.path.dirname(path) for path in paths}:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _appended(root: str, start: int, paths: Sequence[str]) -> int | None:
+    """How many staged rows stand at the end of the log; None if something else does."""
+    count = 0
+    rows = _rows(paths)
+    for message in scan(root, start=start, errors="skip", unwrap=False, decompress=False):
+        try:
+            values = next(rows, None)
+        except OSError:  # the staged files are gone
+            return None
+        if values is None or (message.topic, bytes(message.body), message.queue_id) != (
+            values["topic"],
+            values["body"],
+            values.get("queue_id", 0),
+        ):
+            return None
+        count += 1
+    return count
+
+
+def check_columns(schema: StructType) -> None:
+    """Raise ValueError if rows of this schema are no messages: topic and body are a must.
+
+    >>> check_columns(StructType().add("topic", "string").add("body", "string"))
+    Traceback (most recent call last):
+        ...
+    ValueError: rocketmq: column body is binary, not string
+    """
+    for at, field in enumerate(schema):
+        if field.name not in _COLUMNS:
+            hint = near(field.name, _COLUMNS)
+            raise ValueError(
+                f"rocketmq: a message has no {field.name!r}{hint}: drop it; there are {', '.join(_COLUMNS)}"
+            )
+        wanted = _COLUMNS[field.name]
+        if type(field.dataType) is not type(wanted) or field.dataType.simpleString() != wanted.simpleString():
+            raise ValueError(
+                f"rocketmq: column {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}"
+            )
+        if field.name in schema.names[:at]:
+            raise ValueError(f"rocketmq: column {field.name} comes twice")
+    for name in ("topic", "body"):
+        if name not in schema.names:
+            raise ValueError(f"rocketmq: no column {name}; a message needs topic and body")
+
+
+def _check_place(root: str) -> None:
+    """Raise StoreIOError where no store can be made."""
+    if not os.path.lexists(root):
+        return
+    try:
+        names = set(os.listdir(root))
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, root) from None
+    if "commitlog" not in names and names - {FOLDER, "lost+found"}:
+        raise StoreIOError(errno.ENOTEMPTY, "no store, and not empty", root)
+
+
+def _batches(iterator: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
+    """What Spark gives to write(): batches, or in Spark 4.0 rows."""
+    import pyarrow as pa
+
+    schema = pa.schema(Schema())
+    waiting: list[dict[str, Any]] = []
+    for one in iterator:
+        if isinstance(one, pa.RecordBatch):
+            yield one
+            continue
+        waiting.append(one.asDict())
+        if len(waiting) >= 10_000:
+            yield _as_batch(waiting, schema)
+            waiting = []
+    if waiting:
+        yield _as_batch(waiting, schema)
+
+
+def _as_batch(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist(rows, pa.schema([schema.field(name) for name in rows[0]]))
+
+
+def _checked(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """The batches, if their topics and bodies are there. What else may be wrong with a message the store says."""
+    import pyarrow.compute as pc
+
+    before = 0
+    for batch in batches:
+        for name in ("topic", "body"):
+            column = batch.column(name)
+            if column.null_count:
+                row = before + pc.index(column.is_null(), True).as_py()
+                raise IllegalMessageError(f"rocketmq: {name} is null in row {row} of a partition")
+        before += batch.num_rows
+        yield batch
+
+
+def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The arguments of store.put() that staged rows say."""
+    import pyarrow as pa
+
+    for path in paths:
+        with pa.OSFile(path) as file, pa.ipc.open_stream(file) as batches:
+            for batch in batches:
+                names = [name for name in batch.schema.names if name not in ANEW]
+                columns = []
+                for name in names:
+                    column = batch.column(name)
+                    if name == "bornTimestamp":
+                        column = column.cast(pa.int64())
+                    columns.append(column.to_pylist())
+                for values in zip(*columns, strict=True):
+                    yield _message(
+                        {name: value for name, value in zip(names, values, strict=True) if value is not None}
+                    )
+
+
+def _message(row: dict[str, Any]) -> dict[str, Any]:
+    made = {_PLAIN[name]: value for name, value in row.items() if name in _PLAIN}
+    if "bornTimestamp" in row:
+        made["born_timestamp"] = row["bornTimestamp"] // 1000
+    if "bornHost" in row:
+        made["born_host"] = host_of(row["bornHost"])
+    properties = copied_properties(dict(row.get("properties", ())), row.get("keys"), row.get("tags"))
+    if properties is not None:
+        made["properties"] = properties
+    if "sys_flag" in made:
+        made["sys_flag"] = copied_flags(made["sys_flag"], row.get("bodyCRC"), made["body"])
+    return made
+
+
+def _forget_old(root: str, own: str) -> None:
+    """Throw away what jobs staged whose driver was killed long ago."""
+    folder = os.path.join(root, FOLDER)
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with suppress(OSError):
+            if name != own and os.path.isdir(path) and time.time() - os.stat(path).st_mtime > _OLD_S:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_empty(root: str) -> None:
+    """Leave no folder behind that has no use; nor a root that is no store."""
+    with suppress(OSError):
+        os.rmdir(os.path.join(root, FOLDER))
+        os.rmdir(root)

@@ -1,0 +1,228 @@
+"""df.write.format("rocketmq"): rows appended to a store, all or none."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stores
+from pyspark.sql import Row
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+import rocketc
+from rocketc.spark import schema, sink
+from rocketc.spark.sink import FOLDER, RocketmqWriter, Staged, end_killed
+from rocketc.spark.source import RocketmqSource
+
+pytestmark = pytest.mark.spark
+Golden = Callable[[str], stores.GoldenStore]
+
+SMALL = {"mappedFileSizeCommitLog": "1m"}
+SETTINGS = {"mapped_file_size_commit_log": 1 << 20}
+FIELDS = ("topic", "queue_id", "body", "tags", "keys", "flag", "born_timestamp", "born_host", "reconsume_times")
+
+
+def write(frame: Any, path: Path, mode: str = "append", **options: str) -> None:
+    frame.write.format("rocketmq").mode(mode).options(**{**SMALL, **options}).save(str(path))
+
+
+def by_queue(path: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    out: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    for m in rocketc.scan(path):
+        values = (*(getattr(m, name) for name in FIELDS), {**m.properties, "__CRC32#": None}, m.sys_flag & ~0x7F1)
+        out.setdefault((m.topic, m.queue_id), []).append(values)
+    return out
+
+
+def bodies(path: Path) -> list[bytes]:
+    return [m.body for m in rocketc.scan(path)]
+
+
+def staged(path: Path, rows: list[Any], columns: str = "topic string, body binary") -> tuple[RocketmqWriter, Staged]:
+    """What Spark does on its driver and in one task."""
+    writer = RocketmqWriter([str(path)], SETTINGS, StructType.fromDDL(columns), False)
+    return writer, writer.write(iter(rows))
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with rocketc.open(path, **SETTINGS) as store:
+        for i in range(20):
+            store.put("t", b"old %d" % i, queue_id=i % 3, keys=f"k{i}")
+    return path
+
+
+def is_sound(path: Path, count: int) -> bool:
+    """Whether queues and index say what the log says, once it was opened again."""
+    with rocketc.open(path) as store:
+        store.wait_dispatched()
+    report = rocketc.verify(path)
+    assert not report.derived.findings and not any(file.damage for file in report.files)
+    return sum(file.messages for file in report.files) == count and not (path / FOLDER).exists()
+
+
+@pytest.mark.parametrize("name", ["v533-broker", pytest.param("v533-store-crc", marks=pytest.mark.long)])
+def test_a_store_is_replayed_into_another(golden: Golden, spark: Any, tmp_path: Path, name: str) -> None:
+    source, target = golden(name).path, tmp_path / "copy"
+    frame = spark.read.format("rocketmq").load(str(source)).where("length(topic) < 128")  # what a store takes
+    write(frame, target)
+    whole = {key: rows for key, rows in by_queue(source).items() if len(key[0]) < 128}
+    assert by_queue(target) == whole
+    assert is_sound(target, sum(map(len, whole.values())))
+
+
+def test_rows_of_a_query(spark: Any, filled: Path) -> None:
+    rows = spark.range(0, 100, 1, 4).select(
+        f.lit("made").alias("topic"),
+        f.col("id").cast("string").cast("binary").alias("body"),
+        (f.col("id") % 2).cast("int").alias("queueId"),
+        f.when(f.col("id") > 50, f.lit("late")).alias("tags"),
+    )
+    write(rows, filled)
+    new = list(rocketc.scan(filled, topics="made"))
+    assert [m.body for m in new] == [b"%d" % i for i in range(100)]  # in the order of the partitions
+    assert [(m.queue_id, m.queue_offset, m.tags) for m in new[50:53]] == [
+        (0, 25, None),
+        (1, 25, "late"),
+        (0, 26, "late"),
+    ]
+    write(rows.limit(0), filled)
+    assert is_sound(filled, 120)
+    write(rows.limit(0), filled.parent / "nothing")
+    assert not (filled.parent / "nothing").exists()
+
+
+def test_a_task_that_fails_leaves_the_store_as_it_was(spark: Any, filled: Path) -> None:
+    before = bodies(filled)
+    rows = spark.range(0, 1000, 1, 4).selectExpr("'t' topic", "if(id = 900, null, binary(string(id))) body")
+    with pytest.raises(Exception, match=r"body is null in row 150 of a partition"):
+        write(rows, filled)
+    assert bodies(filled) == before and is_sound(filled, 20)
+
+
+def test_what_does_not_fit_is_told_before_a_task_runs(spark: Any, filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes").write_text("mine")
+    one = "topic string, body binary"
+    for columns, path, options, overwrite, text in (
+        ("topic string", filled, {}, False, "no column body; a message needs topic and body"),
+        ("topic string, body string", filled, {}, False, "column body is binary, not string"),
+        (f"{one}, queueId long", filled, {}, False, "column queueId is int, not bigint"),
+        (f"{one}, topic string", filled, {}, False, "column topic comes twice"),
+        (f"{one}, tag string", filled, {}, False, r"a message has no 'tag' \(did you mean tags\?\): drop it"),
+        (one, filled, {"subscribe": "t"}, False, "option subscribe is for reading"),
+        (one, filled, {"mappedFileSizeCommitLog": "x"}, False, "bytes, 1 or more"),
+        (one, filled, {}, True, "never replaced"),
+        (one, tmp_path / "taken", {}, False, "no store, and not empty"),
+        (one, filled / "lock", {}, False, "Not a directory"),
+    ):
+        with pytest.raises((ValueError, rocketc.StoreIOError), match=text):
+            RocketmqSource({"path": str(path), **options}).writer(StructType.fromDDL(columns), overwrite)
+    with pytest.raises(ValueError, match="2 paths; a write has one store"):
+        RocketmqSource({"paths": '["a", "b"]'}).writer(schema(["topic", "body"]), False)
+    with pytest.raises(ValueError, match="option mappedFileSizeCommitLog is for writing"):
+        RocketmqSource({"path": str(filled), **SMALL}).reader(schema(["topic"]))
+    rows = spark.sql("select 't' topic, binary('x') body")
+    with rocketc.open(filled, **SETTINGS), pytest.raises(Exception, match="is open for writing already"):
+        write(rows, filled)
+    for mode in ("errorifexists", "ignore"):  # Spark says so itself
+        with pytest.raises(Exception, match='use either the "Append" or "Overwrite" mode'):
+            write(rows, filled, mode)
+    assert is_sound(filled, 20)
+
+
+def test_rows_as_spark_4_0_gives_them(filled: Path) -> None:
+    rows = [Row(topic="r", body=b"%d" % i, properties={"a": "b"}) for i in range(3)]
+    writer, done = staged(filled, rows, "topic string, body binary, properties map<string,string>")
+    assert done.rows == 3
+    writer.commit([None, done])
+    assert [(m.body, m.properties) for m in rocketc.scan(filled, topics="r")] == [
+        (b"%d" % i, {"a": "b"}) for i in range(3)
+    ]
+
+
+def test_a_commit_that_fails_is_undone(filled: Path) -> None:
+    before = bodies(filled)
+    good = [Row(topic="t", body=b"x" * 100_000)] * 40  # four files of the log
+    for bad, text in (
+        (Row(topic="t", body=b"x" * (5 << 20)), "(?i)too long|body|size"),
+        (Row(topic="t" * 300, body=b"x"), "message 40 of the write: topic"),
+        (Row(topic="", body=b"x"), "topic"),
+    ):
+        writer, done = staged(filled, [*good, bad])
+        with pytest.raises(rocketc.IllegalMessageError, match=text):
+            writer.commit([done])
+        writer.abort([done])
+        assert bodies(filled) == before
+    assert is_sound(filled, 20)
+    writer, done = staged(filled, good[:1])
+    writer.commit([done])
+    assert len(bodies(filled)) == 21 and is_sound(filled, 21)
+
+
+def test_retried_tasks_count_once(filled: Path) -> None:
+    writer = RocketmqWriter([str(filled)], SETTINGS, schema(["topic", "body"]), False)
+    rows = [Row(topic="t", body=b"new")]
+    attempts = [writer.write(iter(rows)) for _ in range(3)]
+    with pytest.raises(ZeroDivisionError):
+        writer.write(failing(rows))
+    writer.commit([attempts[1]])
+    assert len(bodies(filled)) == 21 and is_sound(filled, 21)
+
+
+def failing(rows: list[Any]) -> Iterator[Any]:
+    yield from rows
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("step", ["first", "middle", "flushed"])
+def test_a_commit_that_is_killed_is_undone_by_the_next(filled: Path, step: str) -> None:
+    pid = os.fork()
+    if not pid:
+        with contextlib.suppress(BaseException):
+            writer, done = staged(filled, [Row(topic="t", body=b"%d" % i * 1000) for i in range(3000)])
+            killed_at(step)
+            writer.commit([done])
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert (filled / FOLDER / "journal.json").exists()
+    assert (len(bodies(filled)) > 20) == (step != "first")
+    writer, done = staged(filled, [Row(topic="t", body=b"again")])
+    writer.commit([done])
+    assert bodies(filled) == [b"old %d" % i for i in range(20)] + [b"again"] and is_sound(filled, 21)
+
+
+def killed_at(step: str) -> None:
+    rows = sink._rows
+
+    def some(paths: list[str]) -> Iterator[dict[str, Any]]:
+        for i, row in enumerate(rows(paths)):
+            if i == {"first": 0, "middle": 1500}.get(step):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield row
+
+    sink._rows = some  # type: ignore[assignment]
+    sink._Journal.remove = staticmethod(lambda root: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[assignment]
+
+
+def test_what_others_appended_since_is_not_cut(filled: Path) -> None:
+    (filled / FOLDER).mkdir()
+    journal = filled / FOLDER / "journal.json"
+    start = list(rocketc.scan(filled))[-1].phy_offset
+    journal.write_text('{"version": 1, "start": %d, "staged": ["%s"]}' % (start, filled / FOLDER / "x" / "gone.arrow"))
+    with pytest.raises(rocketc.RocketcError, match=rf"killed at physical offset {start} .* delete .*journal.json"):
+        staged(filled, [])
+    journal.write_text('{"version": 7}')
+    with pytest.raises(ValueError, match=r"journal.json: version 7; this rocketc knows 1"):
+        staged(filled, [])
+    journal.write_text("[")
+    with pytest.raises(ValueError, match=r"journal.json: no journal of a write"):
+        staged(filled, [])
+    journal.unlink()
+    end_killed(str(filled), SETTINGS)
+    assert len(bodies(filled)) == 20
