@@ -18,6 +18,7 @@ class Walker:
         crc: int = 1,
         search: bool = False,
         exact: bool = False,
+        exact_stop: bool = False,
         errors: str = "raise",
         last: bool = True,
         follow: bool = False,

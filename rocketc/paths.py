@@ -42,6 +42,7 @@ class LogFile:
     last   no file with data follows in the same log
     start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
     exact  the log goes on at start, as the report of a scan has said: nothing is searched for
+    exact_stop  a record ends at stop: what follows is not looked at
     """
 
     path: str
@@ -52,6 +53,7 @@ class LogFile:
     start: int | None = None
     stop: int | None = None
     exact: bool = False
+    exact_stop: bool = False
 
 
 @dataclass(frozen=True)

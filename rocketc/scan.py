@@ -205,15 +205,18 @@ class _Pass:
         reading = self._scan._reading
         starts = [reading.start if position is None else position, None if part is None else part.start]
         stops = [reading.stop, None if part is None else part.stop]
+        start = max((start for start in starts if start is not None), default=None)
+        stop = min((stop for stop in stops if stop is not None), default=None)
         self._walker = Walker(
             source,
             base,
             self._scan._filter,
             limit=limit,
-            start=max((start for start in starts if start is not None), default=None),
-            stop=min((stop for stop in stops if stop is not None), default=None),
+            start=start,
+            stop=stop,
             search=part is not None and (part.start, part.stop) != (None, None),
-            exact=part is not None and part.exact,
+            exact=part is not None and part.exact and start == part.start,
+            exact_stop=part is not None and part.exact_stop and stop == part.stop,
             crc=_CRC[reading.crc],
             errors=reading.errors,
             last=last,

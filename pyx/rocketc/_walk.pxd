@@ -32,8 +32,8 @@ cdef class Walker:
         bint _raise             # damage is an exception
         bint _last              # no file with data follows: zero space is the end of the log
         bint _follow            # a record that is not whole yet is waited for
-        bint _search            # the first record is searched for, the end agreed upon with who begins there
-        bint _begun             # ... and was found
+        bint _search            # the end is agreed upon with who searches for the first record from there
+        bint _begun             # the first record is found
         bint _torn_twice        # a bad tail was looked at again already
         bint _done
         str _file

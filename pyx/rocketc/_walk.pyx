@@ -102,6 +102,7 @@ cdef class Walker:
             stop have each record once and each damaged range once, wherever the file is cut
     exact   nothing is searched for: the log goes on at start, as another walker's position said; what stands there is
             ours, damage too
+    exact_stop  a record ends at stop: what follows is not looked at
     crc     a Crc: what is checked of the records that pass the filter
     errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
     last    no file with data follows
@@ -110,7 +111,8 @@ cdef class Walker:
 
     def __cinit__(
         self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY,
-        bint search=False, bint exact=False, str errors="raise", bint last=True, bint follow=False, str file=None,
+        bint search=False, bint exact=False, bint exact_stop=False, str errors="raise", bint last=True,
+        bint follow=False, str file=None,
     ):
         if isinstance(source, MappedFile):
             self._map = source
@@ -134,11 +136,11 @@ cdef class Walker:
         self.base = self._learn_base() if base is None else base
         self._from = 0 if start is None else min(max(start - self.base, 0), self._limit)
         self._to = self._limit if stop is None else min(max(stop - self.base, 0), self._limit)
-        self._search = search
+        self._search = search and not exact_stop
         self._begun = not search or exact or self._from == 0
         if exact:
             self._pos = min(self._from, self._len)
-        self._done = search and self._to == 0
+        self._done = search and (self._to == 0 or self._pos >= self._to)
 
     def __dealloc__(self):
         if self._map is not None:

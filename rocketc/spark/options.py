@@ -12,12 +12,7 @@ from typing import Any, NoReturn
 
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
-_LATER = (
-    "startingOffsets",
-    "endingOffsets",
-    "maxBytesPerTrigger",
-    "failOnDataLoss",
-)
+_LATER = ("endingOffsets",)
 _NO_TABLES = (
     "Spark keeps no options of permanent tables for a source in Python; use CREATE TEMPORARY VIEW ... USING rocketmq"
 )
@@ -39,6 +34,7 @@ class Options:
     plan     keyword arguments of partitions.plan()
     store    of rocketc.open(), when messages are written
     given    names of the options that were given, but for the path
+    stream   what only a stream can do: option -> its value
     """
 
     paths: tuple[str, ...]
@@ -51,6 +47,7 @@ class Options:
     plan: dict[str, int] = field(default_factory=dict)
     store: dict[str, int] = field(default_factory=dict)
     given: tuple[str, ...] = ()
+    stream: dict[str, Any] = field(default_factory=dict)
 
     def row(self) -> tuple[str, ...]:
         """The columns of a row unless the user gives a schema.
@@ -101,10 +98,13 @@ def parse_options(given: Mapping[str, str]) -> Options:
             f"later than endingTimestamp={values['endingTimestamp']!r}",
         )
     plan = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_PLAN.items() if name in values}
+    stream = {name: parse(name, values[name]) for name, parse in _OF_STREAM.items() if name in values}
+    if "startingOffsets" in stream and "startingTimestamp" in values:
+        raise ValueError("rocketmq: options startingOffsets and startingTimestamp: give one of them")
     pushdown = _one_of(_BOOL, "filterPushdown", values.get("filterPushdown", "false"))
     store = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_STORE.items() if name in values}
     names = tuple(name for name in values if name not in ("path", "paths"))
-    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names)
+    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names, stream)
 
 
 def check_use(options: Options, writing: bool) -> None:
@@ -262,6 +262,14 @@ _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
 _TO_STORE: dict[str, tuple[str, Callable[[str, str], int]]] = {
     "mappedFileSizeCommitLog": ("mapped_file_size_commit_log", _bytes),
 }
+# Those that only a stream can follow.
+_OF_STREAM: dict[str, Callable[[str, str], Any]] = {
+    "startingOffsets": _word({"earliest": "earliest", "latest": "latest"}),
+    "maxBytesPerTrigger": _bytes,
+    "maxOffsetsPerTrigger": _count,
+    "maxFilesPerTrigger": _count,
+    "failOnDataLoss": _word(_BOOL),
+}
 _NAMES = {
     name.lower(): name
     for name in (
@@ -274,5 +282,6 @@ _NAMES = {
         "filterPushdown",
         *_TO_PLAN,
         *_TO_STORE,
+        *_OF_STREAM,
     )
 }

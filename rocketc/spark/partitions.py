@@ -55,7 +55,7 @@ def plan(
 ) -> list[tuple[LogFile, ...]]:
     """What each task reads, in the order of the logs: parts of at most max_bytes, small files together.
 
-    logs            of resolve()
+    logs            of resolve(); a file may have a start and a stop
     min_partitions  at least so many, if there are bytes enough; parts become smaller then. None: one for each core
                     of this machine, of 4 MiB at least
     start, stop     physical offsets; parts without a record that begins there are left out
@@ -70,7 +70,7 @@ def plan(
     [[(None, 50)], [(50, None)], [(None, 150)], [(150, None)]]
     """
     logs = list(logs)
-    total = sum(data_bytes(file) for log in logs for file in log.files)
+    total = sum(_bytes_of(file) for log in logs for file in log.files)
     even = -(-total // max(min_partitions or os.cpu_count() or 1, 1))
     limit = max(min(max_bytes, even if min_partitions else max(even, _LEAST_BYTES)), 1)
     tasks: list[tuple[LogFile, ...]] = []
@@ -89,11 +89,14 @@ def plan(
 
 
 def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
-    """The files, absolute, each cut into equal parts of at most so many bytes; the last one goes to the file's end."""
+    """The files, absolute, each cut into equal parts of at most so many bytes; the last one goes to the file's end.
+
+    A file of which only a part is to be read is cut within that part.
+    """
     for log in logs:
         for file in log.files:
             file = replace(file, path=os.path.abspath(file.path))
-            size = data_bytes(file)
+            size = _bytes_of(file)
             count = -(-size // max_bytes)
             if count < 2:
                 if file.size > 0:
@@ -102,9 +105,17 @@ def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
             base = file.base
             if base is None:  # the first record tells it
                 base = Walker(MappedFile(file.path), None, Filter()).base
-            cuts = [base + size * n // count for n in range(1, count)]
-            for start, stop in zip([None, *cuts], [*cuts, None], strict=True):
-                yield replace(file, base=base, start=start, stop=stop)
+            first = base if file.start is None else file.start
+            cuts = [first + size * n // count for n in range(1, count)]
+            for start, stop in zip([file.start, *cuts], [*cuts, file.stop], strict=True):
+                yield replace(
+                    file,
+                    base=base,
+                    start=start,
+                    stop=stop,
+                    exact=file.exact and start == file.start,
+                    exact_stop=file.exact_stop and stop == file.stop,
+                )
 
 
 def _overlaps(part: LogFile, start: int | None, stop: int | None) -> bool:
@@ -117,7 +128,8 @@ def _overlaps(part: LogFile, start: int | None, stop: int | None) -> bool:
 
 def _bytes_of(part: LogFile) -> int:
     base = part.base or 0
-    return (base + data_bytes(part) if part.stop is None else part.stop) - (base if part.start is None else part.start)
+    stop = base + data_bytes(part) if part.stop is None else part.stop
+    return max(stop - (base if part.start is None else part.start), 0)
 
 
 def data_bytes(file: LogFile) -> int:

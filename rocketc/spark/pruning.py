@@ -30,7 +30,7 @@ def prune(logs: Iterable[Log], begin: int | None = None, end: int | None = None)
         return list(logs)
     out = []
     for log in logs:
-        kept = tuple(file for file in log.files if not _is_outside(file, begin, end))
+        kept = tuple(file for file in log.files if not is_outside(file, begin, end))
         out.append(replace(log, files=kept))
     return out
 
@@ -55,7 +55,12 @@ def times_of(file: LogFile) -> Times | None:
     return seen[0][0], seen[-1][1]
 
 
-def _is_outside(file: LogFile, begin: int | None, end: int | None) -> bool:
+def is_outside(file: LogFile, begin: int | None, end: int | None) -> bool:
+    """Whether every record of a file was stored before `begin`, or at `end` or later; False if that is not certain.
+
+    >>> is_outside(LogFile("nowhere", 0, 100, 100, True), 0, None)
+    False
+    """
     try:
         times = times_of(file)
     except (RocketcError, OSError):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rocketc.errors import StoreIOError
 from rocketc.paths import Log, LogFile, resolve
 from rocketc.spark.decode import _local
 from rocketc.spark.filters import Narrowing, session_pushes
@@ -44,13 +46,19 @@ class RocketmqSource(DataSource):
 
     def schema(self) -> StructType:
         """Spark asks at load(), unless the user gives a schema: then is the time to tell of a path that is none."""
-        resolve(local_paths(self._asked))
+        try:
+            resolve(local_paths(self._asked))
+        except StoreIOError as error:
+            if error.errno != errno.ENOENT or not self._asked.stream:
+                raise  # a stream waits for a store that is to come
         return StructType([FIELDS[name] for name in self._asked.row()])
 
     def reader(self, schema: StructType) -> RocketmqReader:
         """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
         check_use(self._asked, writing=False)
         check_schema(schema, self._asked)
+        for name in self._asked.stream:
+            raise ValueError(f"rocketmq: option {name}: only for a stream, spark.readStream")
         if self._asked.pushdown and session_pushes():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
@@ -59,6 +67,16 @@ class RocketmqSource(DataSource):
         """schema: of the rows. Raises what can be known before a task runs: see rocketc/spark/sink.py."""
         check_use(self._asked, writing=True)
         return RocketmqWriter(local_paths(self._asked), self._asked.store, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """schema: as of reader()."""
+        from rocketc.spark.stream import RocketmqStreamReader  # a batch needs none of it
+
+        check_use(self._asked, writing=False)
+        check_schema(schema, self._asked)
+        if self._asked.pushdown:
+            raise ValueError("rocketmq: option filterPushdown: not for a stream; say what is wanted as options")
+        return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 
 class RocketmqReader(DataSourceReader):

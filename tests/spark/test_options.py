@@ -30,7 +30,8 @@ from rocketc.spark.source import check_schema
 
 OPTIONS = (
     "path, columns, includeHeaders, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, "
-    "verifyCrc, decompress, mode, filterPushdown, minPartitions, maxBytesPerPartition"
+    "verifyCrc, decompress, mode, filterPushdown, minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, "
+    "startingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
 )
 
 
@@ -138,6 +139,11 @@ def test_a_time_says_its_zone() -> None:
         ("includeHeaders", "true", "only beside columns=kafka"),
         ("verifyCrc", "yes", "it is one of true, false, full"),
         ("decompress", "", "it is one of true, false"),
+        ("startingOffsets", "-2", "it is one of earliest, latest"),
+        ("failOnDataLoss", "no", "it is one of true, false"),
+        ("maxBytesPerTrigger", "0", "bytes, 1 or more"),
+        ("maxOffsetsPerTrigger", "0", "a whole number, 1 or more"),
+        ("maxFilesPerTrigger", "1k", "a whole number, 1 or more"),
         ("minPartitions", "0", "a whole number, 1 or more"),
         ("minPartitions", "many", "a whole number, 1 or more"),
         ("maxBytesPerPartition", "0", "bytes, 1 or more: 134217728, 128m, 1g"),
@@ -166,7 +172,25 @@ def test_options_of_the_plan(given: Mapping[str, str], wanted: Mapping[str, int]
     assert parse_options({"path": "store", **given}).plan == wanted
 
 
+def test_options_of_a_stream() -> None:
+    for asked, wanted in (
+        ({}, {}),
+        ({"startingOffsets": " Earliest"}, {"startingOffsets": "earliest"}),
+        (
+            {"maxBytesPerTrigger": "1g", "failOnDataLoss": "FALSE"},
+            {"maxBytesPerTrigger": 1 << 30, "failOnDataLoss": False},
+        ),
+        (
+            {"maxOffsetsPerTrigger": "9", "maxFilesPerTrigger": "2"},
+            {"maxOffsetsPerTrigger": 9, "maxFilesPerTrigger": 2},
+        ),
+    ):
+        assert parse_options({"path": "store", **asked}).stream == wanted
+
+
 def test_contradictions() -> None:
+    with pytest.raises(ValueError, match="options startingOffsets and startingTimestamp: give one of them"):
+        parse_options({"path": "s", "startingOffsets": "latest", "startingTimestamp": "2026-01-31T09:30Z"})
     with pytest.raises(ValueError, match="options subscribe and subscribePattern: give one of them"):
         scan_of(subscribe="a", subscribePattern="b")
     times = {"startingTimestamp": "2026-01-31T09:30+01:00", "endingTimestamp": "2026-01-31T08:30Z"}
@@ -194,7 +218,7 @@ def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["startingOffsets", "endingOffsets", "maxBytesPerTrigger", "failOnDataLoss"],
+    ["endingOffsets"],
 )
 def test_options_of_later_are_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"^rocketmq: option {name}: not there yet$"):

@@ -1,0 +1,142 @@
+"""spark.readStream.format("rocketmq"): micro-batches over a commit log that grows."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from rocketc.errors import StoreIOError
+from rocketc.paths import Log
+from rocketc.spark.growing import GrowingLog, Place
+from rocketc.spark.options import Options
+from rocketc.spark.partitions import plan
+from rocketc.spark.read import read_parts
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # Spark 4.0 and 4.1 know no limits
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Offset = dict[str, Any]
+
+
+class _StreamReader(DataSourceStreamReader):
+    """What all versions of Spark ask for; offsets are those of Place.
+
+    It lives in a Python process beside the driver for as long as the query runs; tasks have a copy, for read() alone.
+    """
+
+    def __init__(self, paths: list[str], options: Options, columns: Sequence[str]) -> None:
+        stream = options.stream
+        self._options = options
+        self._columns = tuple(columns)
+        self._fail_on_loss: bool = stream.get("failOnDataLoss", True)
+        self._limits = {name: stream[option] for option, name in _LIMITS.items() if option in stream}
+        self._log = GrowingLog(paths, options.scan, self._fail_on_loss)
+
+    def initialOffset(self) -> Offset:
+        """Where a query without a checkpoint begins."""
+        begin = self._options.scan.get("begin")
+        if begin is not None:
+            return self._log.begin_at(begin).to_json()
+        if self._options.stream.get("startingOffsets", "latest") == "earliest":
+            return self._log.begin().to_json()
+        end = self._log.end()
+        return replace(end, initial=end.offset).to_json()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """The tasks of a batch, also of one that is done once more: the same rows then."""
+        files = self._log.parts(Place.from_json(start), Place.from_json(end))
+        return [InputPartition(parts) for parts in plan([Log(tuple(files), ())], **self._options.plan)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The messages of a task."""
+        for part in partition.value:
+            try:
+                yield from read_parts([part], self._columns, self._options.scan, damage=self._options.damage)
+            except StoreIOError as error:
+                if self._fail_on_loss or error.errno != errno.ENOENT:
+                    raise
+                print(f"rocketc: {part.path}: deleted since the batch was planned", file=sys.stderr)
+
+
+_LIMITS = {
+    "maxBytesPerTrigger": "max_bytes",
+    "maxOffsetsPerTrigger": "max_records",
+    "maxFilesPerTrigger": "max_files",
+}
+
+if HAS_LIMITS:
+
+    class RocketmqStreamReader(_StreamReader, SupportsTriggerAvailableNow):
+        """A stream in Spark 4.2 and newer."""
+
+        _target: Place | None = None
+
+        def getDefaultReadLimit(self) -> ReadLimit:
+            """The first of the limits that the options set; Spark has room for one, latestOffset() keeps them all."""
+            for name, kind in _KINDS.items():
+                if name in self._limits:
+                    return kind(self._limits[name])
+            return ReadAllAvailable()
+
+        def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+            """The end of the next batch; start if there is nothing new."""
+            limits: Mapping[str, int] = {} if isinstance(limit, ReadAllAvailable) else self._limits
+            place = Place.from_json(start)
+            if self._target is not None and self._target.offset is None:
+                return start
+            end = self._log.next(place, None if self._target is None else self._target.offset, **limits)
+            return start if end == place else end.to_json()
+
+        def reportLatestOffset(self) -> Offset | None:
+            """The end of the log: how far it is ahead of the stream, the query's progress shows."""
+            end = self._log.end()
+            return None if end.offset is None else end.to_json()
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            self._target = self._log.end()
+
+    _KINDS = {"max_bytes": ReadMaxBytes, "max_records": ReadMaxRows, "max_files": ReadMaxFiles}
+
+else:
+
+    class RocketmqStreamReader(_StreamReader):  # type: ignore[no-redef]
+        """A stream in Spark 4.0 and 4.1, which do not tell where the last batch ended: it is remembered.
+
+        After a restart no one knows until a batch is planned: the first one has no limits then.
+        """
+
+        _planned: Place | None = None
+
+        def initialOffset(self) -> Offset:
+            offset = super().initialOffset()
+            self._planned = Place.from_json(offset)
+            return offset
+
+        def latestOffset(self) -> Offset:  # type: ignore[override]
+            if self._planned is None:
+                return self._log.end().to_json()
+            return self._log.next(self._planned, **self._limits).to_json()
+
+        def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+            out = super().partitions(start, end)
+            self._planned = Place.from_json(end)
+            return out
