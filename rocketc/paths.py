@@ -74,11 +74,11 @@ def base_of(path: str) -> int | None:
     return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) < 1 << 63 else None
 
 
-def resolve(path: Paths | LogFile) -> list[Log]:
+def resolve(path: Paths | LogFile | Log) -> list[Log]:
     """Find the commit log files that a path names.
 
     path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a
-          list of them; or a LogFile, one that this function gave
+          list of them; or a Log or a LogFile, one that this function gave
     Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log. Files that are named by their
     offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
     Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
@@ -91,6 +91,8 @@ def resolve(path: Paths | LogFile) -> list[Log]:
     >>> [(file.base, file.size, file.last) for log in resolve(folder) for file in log.files]
     [(0, 4, True)]
     """
+    if isinstance(path, Log):
+        return [path]
     if isinstance(path, LogFile):
         return [Log((path,), ())]
     items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)

@@ -287,7 +287,7 @@ class Scan:
     def __init__(
         self,
         logs: list[Log],
-        path: Paths | LogFile | None,
+        path: Paths | LogFile | Log | None,
         buffer: Any,
         base: int | None,
         filter: Filter,
@@ -422,7 +422,7 @@ class Scan:
 
 
 def scan(
-    path: Paths | LogFile,
+    path: Paths | LogFile | Log,
     *,
     topics: Topics | None = None,
     queues: int | Iterable[int] | None = None,
@@ -470,7 +470,7 @@ def scan(
     >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
     [b'hi']
     """
-    if not isinstance(path, (str, os.PathLike, LogFile)):
+    if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
     return Scan(
         resolve(path),

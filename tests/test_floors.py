@@ -24,7 +24,7 @@ FLOORS = """
     9   _commit_log _consume_queue _key_index paths arrow
     10  _queue_table _row_writer _times scan _bodies _put_result
     11  _consume_queues _puts export salvage tally
-    12  caretaker recovery _dispatch _reads
+    12  _known_records caretaker recovery _dispatch _reads
     13  catch_up _derived_audit _lookups _reput
     14  _gets verify_derived
     15  _store verify

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rocketc._arrow import Schema
 from rocketc.arrow import import_pyarrow
 from rocketc.errors import CorruptRecordError
-from rocketc.paths import LogFile
+from rocketc.paths import Log, LogFile
 from rocketc.scan import Damage, ScanReport, scan
+from rocketc.spark.known import known_parts
 from rocketc.spark.schema import DAMAGE
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def read_parts(
     damage   each damaged range of a part is a row behind its messages; options must say errors="skip"
     Raises what rocketc.scan() raises.
     """
-    for part in parts:
+    for part in known_parts(parts, options):
         yield from _batches(part, columns, options, damage)
 
 
@@ -62,10 +63,10 @@ def sources_of(columns: Iterable[str]) -> list[str]:
 
 
 def _batches(
-    file: LogFile, columns: Sequence[str], options: Mapping[str, Any], damage: bool
+    part: LogFile | Log, columns: Sequence[str], options: Mapping[str, Any], damage: bool
 ) -> Iterator[pyarrow.RecordBatch]:
     sources = sources_of(columns)
-    messages = scan(file, columns=sources, **options)
+    messages = scan(part, columns=sources, **options)
     try:
         for batch in messages.batches():
             yield batch if sources == list(columns) else _shaped(batch, columns)
