@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from rocketc.spark.assigned import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
-_LATER = ("endingOffsets",)
 _NO_TABLES = (
     "Spark keeps no options of permanent tables for a source in Python; use CREATE TEMPORARY VIEW ... USING rocketmq"
 )
@@ -78,8 +78,9 @@ def parse_options(given: Mapping[str, str]) -> Options:
     for name, value in given.items():
         values[_known(name)] = value
     paths = _paths(values)
-    if "subscribe" in values and "subscribePattern" in values:
-        raise ValueError("rocketmq: options subscribe and subscribePattern: give one of them")
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    if len(ways) > 1:
+        raise ValueError(f"rocketmq: options {' and '.join(ways)}: give one of them")
     kafka = values.get("columns", "").strip().lower() == "kafka"
     if "includeHeaders" in values and not kafka:
         _refuse("includeHeaders", values["includeHeaders"], "only beside columns=kafka; take the column properties")
@@ -90,6 +91,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     for name, (argument, parse) in _TO_SCAN.items():
         if name in values:
             scan[argument] = parse(name, values[name])
+    scan.update(assigned(values, scan.get("topics")))
     begin, end = scan.get("begin"), scan.get("end")
     if begin is not None and end is not None and begin > end:
         _refuse(
@@ -99,6 +101,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
         )
     plan = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_PLAN.items() if name in values}
     stream = {name: parse(name, values[name]) for name, parse in _OF_STREAM.items() if name in values}
+    if "endingOffsets" in values:
+        _ending("endingOffsets", values["endingOffsets"])
     if "startingOffsets" in stream and "startingTimestamp" in values:
         raise ValueError("rocketmq: options startingOffsets and startingTimestamp: give one of them")
     pushdown = _one_of(_BOOL, "filterPushdown", values.get("filterPushdown", "false"))
@@ -139,9 +143,6 @@ def _known(name: str) -> str:
     """An option's name as docs/howto/spark.md spells it."""
     if known := _NAMES.get(name.lower()):
         return known
-    for later in _LATER:
-        if name.lower() == later.lower():
-            raise ValueError(f"rocketmq: option {later}: not there yet")
     options = [known for known in _NAMES.values() if known != "paths"]
     raise ValueError(f"rocketmq: option {name}: there is none{near(name, options)}; there are {', '.join(options)}")
 
@@ -235,6 +236,16 @@ def _one_of(allowed: Mapping[str, Any], name: str, value: str) -> Any:
     _refuse(name, value, f"it is one of {', '.join(allowed)}")
 
 
+def _starting(name: str, value: str) -> str:
+    """JSON is looked at by assigned(): a stream then begins with the first message of the log that it lets pass."""
+    words = {"earliest": "earliest", "latest": "latest"}
+    return "earliest" if value.lstrip().startswith("{") else str(_one_of(words, name, value))
+
+
+def _ending(name: str, value: str) -> str:
+    return "latest" if value.lstrip().startswith("{") else str(_one_of({"latest": "latest"}, name, value))
+
+
 def _word(allowed: Mapping[str, Any]) -> Callable[[str, str], Any]:
     return lambda name, value: _one_of(allowed, name, value)
 
@@ -264,7 +275,7 @@ _TO_STORE: dict[str, tuple[str, Callable[[str, str], int]]] = {
 }
 # Those that only a stream can follow.
 _OF_STREAM: dict[str, Callable[[str, str], Any]] = {
-    "startingOffsets": _word({"earliest": "earliest", "latest": "latest"}),
+    "startingOffsets": _starting,
     "maxBytesPerTrigger": _bytes,
     "maxOffsetsPerTrigger": _count,
     "maxFilesPerTrigger": _count,
@@ -277,7 +288,9 @@ _NAMES = {
         "paths",
         "columns",
         "includeHeaders",
+        "assign",
         *_TO_SCAN,
+        "endingOffsets",
         "mode",
         "filterPushdown",
         *_TO_PLAN,

@@ -57,8 +57,9 @@ class RocketmqSource(DataSource):
         """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
         check_use(self._asked, writing=False)
         check_schema(schema, self._asked)
-        for name in self._asked.stream:
-            raise ValueError(f"rocketmq: option {name}: only for a stream, spark.readStream")
+        for name, value in self._asked.stream.items():
+            if (name, value) != ("startingOffsets", "earliest"):
+                raise ValueError(f"rocketmq: option {name}: only for a stream, spark.readStream")
         if self._asked.pushdown and session_pushes():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
@@ -76,6 +77,8 @@ class RocketmqSource(DataSource):
         check_schema(schema, self._asked)
         if self._asked.pushdown:
             raise ValueError("rocketmq: option filterPushdown: not for a stream; say what is wanted as options")
+        if "endingOffsets" in self._asked.given:
+            raise ValueError("rocketmq: option endingOffsets: not for a stream, which has no end")
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 

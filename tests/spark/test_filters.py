@@ -163,6 +163,24 @@ def test_options_say_the_same_as_filters(golden: Golden, name: str) -> None:
         assert rows_of(asked.reader(asked.schema())) == wanted
 
 
+@pytest.mark.parametrize("parts", ["1", "6"])
+def test_queue_offsets_as_options(golden: Golden, parts: str) -> None:
+    path = str(golden("flights-2013-01").path)
+    asked = source(
+        path,
+        assign='{"flights": [1, 3]}',
+        startingOffsets='{"flights": {"1": 4000}}',
+        endingOffsets='{"flights": {"1": -1, "3": 7}}',
+        minPartitions=parts,
+    )
+    wanted = [
+        row
+        for row in all_rows(path)
+        if (row["queueId"] == 1 and row["queueOffset"] >= 4000) or (row["queueId"] == 3 and row["queueOffset"] < 7)
+    ]
+    assert rows_of(asked.reader(asked.schema())) == wanted != []
+
+
 def ms(when: datetime) -> int:
     return (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
 

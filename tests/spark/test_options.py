@@ -26,11 +26,12 @@ from pyspark.sql.types import (
 import rocketc
 from rocketc.spark import SCHEMA, schema
 from rocketc.spark.options import Options, parse_options
-from rocketc.spark.source import check_schema
+from rocketc.spark.source import RocketmqSource, check_schema
 
+W = (None, None)  # the whole of a queue
 OPTIONS = (
-    "path, columns, includeHeaders, subscribe, subscribePattern, tags, keys, startingTimestamp, endingTimestamp, "
-    "verifyCrc, decompress, mode, filterPushdown, minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, "
+    "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
+    "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, filterPushdown, minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, "
     "startingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
 )
 
@@ -217,12 +218,62 @@ def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["endingOffsets"],
+    ("given", "wanted"),
+    [
+        ({"assign": '{"a": [1, 0]}'}, {"topics": ["a"], "offsets": {"a": {1: (None, None), 0: (None, None)}}}),
+        ({"startingOffsets": '{"a": {"0": 5, "1": -2}}'}, {"offsets": {"a": {0: (5, None), 1: W, None: W}}}),
+        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, {}),
+        (
+            {"startingOffsets": '{"a": {"0": 5}}', "endingOffsets": '{"a": {"0": 9, "3": -1}, "b": {"0": 1}}'},
+            {"offsets": {"a": {0: (5, 9), 3: W, None: W}, "b": {0: (None, 1), None: W}}},
+        ),
+        (
+            {"subscribePattern": "a.*", "endingOffsets": '{"ab": {"0": 9}}'},
+            {"topics": [re.compile("a.*")], "offsets": {"ab": {0: (None, 9), None: W}}},
+        ),
+        (
+            {"assign": '{"a": [0, 1]}', "startingOffsets": '{"a": {"1": 9}}'},
+            {"topics": ["a"], "offsets": {"a": {0: W, 1: (9, None)}}},
+        ),
+    ],
 )
-def test_options_of_later_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^rocketmq: option {name}: not there yet$"):
-        scan_of(**{name.lower(): "1"})
+def test_queues_and_their_offsets(given: Mapping[str, str], wanted: dict[str, Any]) -> None:
+    assert scan_of(**given) == {"errors": "raise", **wanted}
+    rocketc.decode(b"", **wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why", "more"),
+    [
+        ("assign", "orders", "no JSON: ", {}),
+        ("assign", '["orders"]', 'topics in JSON, such as {"orders": ...}', {}),
+        ("assign", '{"a": 1}', "of 'a': a list of queue ids", {}),
+        ("assign", '{"a": [true]}', "of 'a': a list of queue ids", {}),
+        ("assign", '{"a": [-1]}', "of 'a': a list of queue ids", {}),
+        ("startingOffsets", '{"a": ', "no JSON: ", {}),
+        ("startingOffsets", '{"a": [1]}', "of 'a': queue ids with their offsets, {\"0\": 70}", {}),
+        ("startingOffsets", '{"a": {"x": 1}}', "of 'a': 'x' is no queue id", {}),
+        ("startingOffsets", '{"a": {"0": -1}}', "of 'a', queue 0: a queue offset, or -2 for earliest", {}),
+        ("endingOffsets", '{"a": {"0": -2}}', "of 'a', queue 0: a queue offset, or -1 for latest", {}),
+        ("endingOffsets", "earliest", "it is one of latest", {}),
+        ("endingOffsets", '{"a": {"0": 1e3}}', "of 'a', queue 0: a queue offset, or -1 for latest", {}),
+        ("endingOffsets", '{"b": {"0": 1}}', "topic 'b' is not asked for", {"subscribe": "a"}),
+        ("endingOffsets", '{"a": {"7": 1}}', "queue 7 of 'a' is not in option assign", {"assign": '{"a": [0]}'}),
+    ],
+)
+def test_queues_that_make_no_sense(name: str, value: str, why: str, more: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"rocketmq: option {name}={value!r}: {why}")):
+        scan_of(**{name: value}, **more)
+
+
+def test_one_way_to_name_topics() -> None:
+    with pytest.raises(ValueError, match="options subscribe and assign: give one of them"):
+        scan_of(subscribe="a", assign='{"a": [0]}')
+    source = RocketmqSource({"path": "s", "endingOffsets": '{"a": {"0": 1}}'})
+    with pytest.raises(ValueError, match="endingOffsets: not for a stream"):
+        source.streamReader(SCHEMA)
+    with pytest.raises(ValueError, match="startingOffsets: only for a stream"):
+        RocketmqSource({"path": "s", "startingOffsets": "latest"}).reader(SCHEMA)
 
 
 # The schema that a user gives
