@@ -31,8 +31,8 @@ from rocketc.spark.source import RocketmqSource, check_schema
 W = (None, None)  # the whole of a queue
 OPTIONS = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
-    "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, filterPushdown, minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, "
-    "startingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
+    "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, filterPushdown, minPartitions, "
+    "maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
 )
 
 
