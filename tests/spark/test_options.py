@@ -32,7 +32,8 @@ W = (None, None)  # the whole of a queue
 OPTIONS = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
     "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, filterPushdown, minPartitions, "
-    "maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
+    "maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, "
+    "maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
 )
 
 
