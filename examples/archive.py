@@ -10,14 +10,16 @@ TARGET gets the messages by topic and date, and two tables beside them: what is 
 import argparse
 import os
 import sys
-
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
+import warnings
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import rocketc
 from rocketc.spark.archive import archive
+
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
 
 
 def main() -> int:

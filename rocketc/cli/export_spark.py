@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,6 +95,7 @@ def export_spark(
 def _session(jobs: int | None) -> Any:
     from pyspark.sql import SparkSession
 
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # it has no part in this
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
     builder = SparkSession.builder.appName("rocketc export").config("spark.ui.showConsoleProgress", "false")
     if jobs is not None:

@@ -5,11 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pyarrow.dataset as ds
 import pytest
+from stores import GoldenStore
 
 import rocketc
 
@@ -99,3 +101,15 @@ def test_a_store_without_flights_is_told(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}").write_bytes(rocketc.encode("other", b"{}"))
     done = run("flights_spark.py", ".", tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, ".: no messages of the topic flights\n")
+
+
+@pytest.mark.long
+def test_an_archive_is_made_and_grows(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
+    store = golden("v533-bitrot").path
+    for added in ("1,499", "0"):
+        done = run("archive.py", store, "lake", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"{added} messages added" in done.stdout and "|CrashA|2026-11-21|504     |211582|" in done.stdout
+        assert ("bad_body_crc" in done.stdout) == (added != "0")
+    done = run("archive.py", "nowhere", "lake", cwd=tmp_path)
+    assert done.returncode == 1 and "nowhere" in done.stderr
