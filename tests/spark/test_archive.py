@@ -18,7 +18,8 @@ import stores
 
 import rocketc
 from rocketc.cli.main import cli
-from rocketc.spark import archive_target
+from rocketc.spark import archive as archive_module
+from rocketc.spark import archive_target, archive_task
 from rocketc.spark.archive import archive, read_archive
 from rocketc.tally import count
 
@@ -146,6 +147,27 @@ def test_grows_with_the_log(golden: Golden, spark: Any, tmp_path: Path, room: bo
         assert visible(target) == whole, cut
         assert told(report.damage) == ([(damaged, 361_996, "bad_body_crc")] if cut == 590_000 else []) or cut == 362_000
     assert torn >= 3 and damage_of(target) == [(damaged, 361_996, "bad_body_crc")]
+
+
+def test_a_log_that_grows_between_two_tasks(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task ended where the log did then, and the next one finds messages far behind: those between come first."""
+    store, target = golden("v533-bitrot").path, tmp_path / "out"
+    copy = prefix(store, tmp_path / "copy", 70_000, True)
+    runs = []
+
+    def run(spark: Any, tasks: Any, job: Any) -> list[dict[str, Any]]:
+        done = []
+        for number, task in enumerate(tasks):
+            done.append({"task": number, **archive_task.write_task(task, job)})
+            if task[-1].stop is not None and task[-1].stop > 70_000:
+                prefix(store, copy, 120_000, True)
+        runs.append([one["begin"] for one in done])
+        return done
+
+    monkeypatch.setattr(archive_module, "run_tasks", run)
+    report = archive(None, copy, target, max_bytes=5_000)  # type: ignore[arg-type]
+    assert len(runs) > 1 and max(runs[0]) > min(runs[1])  # the first round read too far
+    assert visible(target) == scanned(copy) and (report.damage, report.messages) == ([], len(visible(target)))
 
 
 def test_files_that_were_deleted_and_a_log_that_is_another(golden: Golden, spark: Any, tmp_path: Path) -> None:
