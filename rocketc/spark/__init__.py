@@ -12,8 +12,18 @@ try:
 except ImportError:
     raise ImportError("rocketc.spark needs pyspark: pip install 'rocketc[spark]'") from None
 
+from rocketc.spark.counting import Dropped, dropped_accumulator
 from rocketc.spark.decode import decode_batches, decode_partition
 from rocketc.spark.partitions import Split, splits
 from rocketc.spark.schema import SCHEMA, schema
 
-__all__ = ["SCHEMA", "Split", "decode_batches", "decode_partition", "schema", "splits"]
+__all__ = [
+    "SCHEMA",
+    "Dropped",
+    "Split",
+    "decode_batches",
+    "decode_partition",
+    "dropped_accumulator",
+    "schema",
+    "splits",
+]

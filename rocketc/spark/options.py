@@ -34,6 +34,7 @@ class Options:
     plan     keyword arguments of partitions.plan()
     store    of rocketc.open(), when messages are written
     given    names of the options that were given, but for the path
+    dropped  the number of the accumulator that counts dropped ranges
     stream   what only a stream can do: option -> its value
     """
 
@@ -48,6 +49,7 @@ class Options:
     store: dict[str, int] = field(default_factory=dict)
     given: tuple[str, ...] = ()
     stream: dict[str, Any] = field(default_factory=dict)
+    dropped: int | None = None
 
     def row(self) -> tuple[str, ...]:
         """The columns of a row unless the user gives a schema.
@@ -106,9 +108,16 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if "startingOffsets" in stream and "startingTimestamp" in values:
         raise ValueError("rocketmq: options startingOffsets and startingTimestamp: give one of them")
     pushdown = _one_of(_BOOL, "filterPushdown", values.get("filterPushdown", "false"))
+    dropped = None
+    if "droppedAccumulator" in values:
+        if mode != "DROPMALFORMED":
+            _refuse("droppedAccumulator", values["droppedAccumulator"], "only beside mode=DROPMALFORMED")
+        dropped = _number("droppedAccumulator", values["droppedAccumulator"])
     store = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_STORE.items() if name in values}
     names = tuple(name for name in values if name not in ("path", "paths"))
-    return Options(paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names, stream)
+    return Options(
+        paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names, stream, dropped
+    )
 
 
 def check_use(options: Options, writing: bool) -> None:
@@ -221,6 +230,12 @@ def _count(name: str, value: str) -> int:
     return int(value)
 
 
+def _number(name: str, value: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII):
+        _refuse(name, value, "the aid of an accumulator, rocketc.spark.dropped_accumulator(spark).aid")
+    return int(value)
+
+
 def _bytes(name: str, value: str) -> int:
     """A size as Spark's own options have it: 134217728, 128m, 128MB."""
     found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", value.strip().lower(), re.ASCII)
@@ -292,6 +307,7 @@ _NAMES = {
         *_TO_SCAN,
         "endingOffsets",
         "mode",
+        "droppedAccumulator",
         "filterPushdown",
         *_TO_PLAN,
         *_TO_STORE,

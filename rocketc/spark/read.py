@@ -11,6 +11,7 @@ from rocketc.arrow import import_pyarrow
 from rocketc.errors import CorruptRecordError
 from rocketc.paths import Log, LogFile
 from rocketc.scan import Damage, ScanReport, scan
+from rocketc.spark.counting import add_dropped
 from rocketc.spark.known import known_parts
 from rocketc.spark.schema import DAMAGE
 
@@ -31,17 +32,23 @@ LOG_APPEND_TIME = 1  # Kafka's timestampType of a time that the broker has set
 
 
 def read_parts(
-    parts: Iterable[LogFile], columns: Sequence[str], options: Mapping[str, Any], *, damage: bool = False
+    parts: Iterable[LogFile],
+    columns: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    damage: bool = False,
+    dropped: int | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The messages of parts of files, one part after the other.
 
     columns  names of rocketc.spark.schema.FIELDS
     options  keyword arguments of rocketc.scan() but for columns
     damage   each damaged range of a part is a row behind its messages; options must say errors="skip"
+    dropped  otherwise the number of the accumulator that counts them, counting.dropped_accumulator()
     Raises what rocketc.scan() raises.
     """
     for part in known_parts(parts, options):
-        yield from _batches(part, columns, options, damage)
+        yield from _batches(part, columns, options, damage, dropped)
 
 
 def source_of(column: str) -> str:
@@ -63,7 +70,7 @@ def sources_of(columns: Iterable[str]) -> list[str]:
 
 
 def _batches(
-    part: LogFile | Log, columns: Sequence[str], options: Mapping[str, Any], damage: bool
+    part: LogFile | Log, columns: Sequence[str], options: Mapping[str, Any], damage: bool, dropped: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
     sources = sources_of(columns)
     messages = scan(part, columns=sources, **options)
@@ -78,6 +85,8 @@ def _batches(
     finally:
         if not damage:
             _tell(messages.report)
+            if dropped is not None and messages.report.damage:
+                add_dropped(dropped, messages.report.damage)
 
 
 def _shaped(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> pyarrow.RecordBatch:

@@ -89,6 +89,7 @@ class RocketmqReader(DataSourceReader):
         self._paths = local_paths(options)
         self._options = options.scan
         self._damage = options.damage
+        self._dropped = options.dropped
         self._columns = tuple(schema.names)
         self._cut = options.plan
 
@@ -107,7 +108,7 @@ class RocketmqReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         """The messages of a task; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
         parts = partition.value if partition is not None else None
-        return read_parts(parts or (), self._columns, self._options, damage=self._damage)
+        return read_parts(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
 
     def _tell(self, logs: list[Log], tasks: list[tuple[LogFile, ...]]) -> None:
         files = [os.path.abspath(file.path) for log in logs for file in log.files]

@@ -70,7 +70,8 @@ class _StreamReader(DataSourceStreamReader):
         """The messages of a task."""
         for part in partition.value:
             try:
-                yield from read_parts([part], self._columns, self._options.scan, damage=self._options.damage)
+                asked = self._options
+                yield from read_parts([part], self._columns, asked.scan, damage=asked.damage, dropped=asked.dropped)
             except StoreIOError as error:
                 if self._fail_on_loss or error.errno != errno.ENOENT:
                     raise

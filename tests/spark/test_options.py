@@ -31,9 +31,9 @@ from rocketc.spark.source import RocketmqSource, check_schema
 W = (None, None)  # the whole of a queue
 OPTIONS = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
-    "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, filterPushdown, minPartitions, "
-    "maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, "
-    "maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
+    "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, droppedAccumulator, filterPushdown, "
+    "minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, maxBytesPerTrigger, "
+    "maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
 )
 
 
@@ -139,6 +139,7 @@ def test_a_time_says_its_zone() -> None:
         ("endingTimestamp", "1" * 30, "no time; "),
         ("mode", "skip", "it is one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
         ("includeHeaders", "true", "only beside columns=kafka"),
+        ("droppedAccumulator", "0", "only beside mode=DROPMALFORMED"),
         ("verifyCrc", "yes", "it is one of true, false, full"),
         ("decompress", "", "it is one of true, false"),
         ("startingOffsets", "-2", "it is one of earliest, latest"),

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import rocketc
+from rocketc.spark import Dropped, dropped_accumulator
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA
 from rocketc.spark.source import RocketmqSource
 
@@ -105,3 +106,15 @@ def test_spark_takes_these_rows(spark: SparkSession, golden: Golden) -> None:
     assert kafka.load(str(damaged)).where("size(headers) > 0 and timestampType = 1").count() == 1499
     some = kafka.schema("value binary, `offset` long, _error string").load(str(damaged))
     assert some.where("_error is null").selectExpr("max(offset)").first()[0] > 0
+
+
+def test_what_is_dropped_is_counted(spark: SparkSession, golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
+    dropped = dropped_accumulator(spark)
+    read = spark.read.format("rocketmq").options(mode="DROPMALFORMED", droppedAccumulator=str(dropped.aid))
+    frame = read.load([str(golden("v533-bitrot").path), str(golden("flights-2013-01").path)])
+    assert dropped.value == Dropped(0, 0)
+    assert frame.count() == 1499 + 27004
+    assert dropped.value == Dropped(1, 326)
+    assert "dropped 1 damaged ranges, 326 bytes, so far 1, 326" in caplog.text
+    with pytest.raises(ValueError, match="droppedAccumulator='0': only beside mode=DROPMALFORMED"):
+        RocketmqSource({"path": "s", "droppedAccumulator": "0"})
