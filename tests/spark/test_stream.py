@@ -579,7 +579,7 @@ def test_an_offset_of_another_source(log: GrowingLog, offset: Any, why: str) -> 
 def test_options_of_a_stream_and_of_a_batch(log: GrowingLog) -> None:
     append(log, 1)
     for name, value in (
-        ("startingOffsets", "earliest"),
+        ("startingOffsets", "latest"),
         ("maxBytesPerTrigger", "1g"),
         ("maxOffsetsPerTrigger", "7"),
         ("maxFilesPerTrigger", "7"),

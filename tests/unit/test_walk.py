@@ -1,5 +1,6 @@
 """_walk: the same records, the same ranges lost for the same reasons as the oracle, in buffers and in files."""
 
+import dataclasses
 import itertools
 import os
 import tempfile
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rocketc
+from rocketc.paths import resolve
 
 crcs = st.sampled_from(["none", "body", "full"])
 reading = st.fixed_dictionaries({"crc": crcs, "decompress": st.booleans(), "unwrap": st.booleans()})
@@ -335,3 +337,16 @@ def test_warnings_tell_each_damage_once():
         assert [f"offset {starts[n]}: bad_magic" in text for n, text in zip((3, 300, 599), told, strict=True)] == [
             True
         ] * 3
+
+
+def test_a_known_stop_is_not_looked_behind(tmp_path):
+    """A record that is torn, or damaged, right behind the end of a part is not the part's."""
+    path = tmp_path / f"{0:020d}"
+    first = rocketc.encode("t", b"first")
+    torn = rocketc.encode("t", b"second", phy_offset=len(first))[:50]
+    path.write_bytes((first + torn).ljust(4096, b"\0"))
+    [log] = resolve(tmp_path)
+    part = dataclasses.replace(log.files[0], stop=len(first))
+    with pytest.raises(rocketc.CorruptRecordError):
+        list(rocketc.scan(part))
+    assert [m.body for m in rocketc.scan(dataclasses.replace(part, exact_stop=True))] == [b"first"]
