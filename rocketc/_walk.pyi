@@ -1,5 +1,7 @@
 """From record to record through one file or buffer, damage included."""
 
+from collections.abc import Callable
+
 from typing_extensions import Buffer, Self
 
 from rocketc._filter import Filter
@@ -23,6 +25,7 @@ class Walker:
         last: bool = True,
         follow: bool = False,
         file: str | None = None,
+        fetch: Callable[[int, int], int] | None = None,
     ) -> Self: ...
     @property
     def base(self) -> int: ...

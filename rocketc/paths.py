@@ -1,4 +1,4 @@
-"""What a user calls a path (store root, commit log folder, file, glob, list of them) -> the files to read, in order."""
+"""What a user calls a path (store root, commit log folder, file, glob, URL, list of them) -> the files to read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from urllib.parse import unquote
 
+from rocketc import remote
 from rocketc.errors import StoreIOError
+from rocketc.remote import Options, Place, is_url, shown
 
 StrPath = str | os.PathLike[str]
 Paths = StrPath | Iterable[StrPath]
@@ -22,6 +25,7 @@ Paths = StrPath | Iterable[StrPath]
 _LISTINGS = 100  # of folders from which files go meanwhile
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _SEEK_DATA = getattr(os, "SEEK_DATA", None)
+_NO_LOG = "no commit log here: neither a folder `commitlog` nor files named by 20 digits"
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"\xfd7zXZ\0": "xz",
@@ -29,13 +33,14 @@ _PACKED = {
     b"BZh": "bzip2",
     b"PK\3\4": "zip",
 }
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/)")
 
 
 @dataclass(frozen=True)
 class LogFile:
     """One commit log file of a scan.
 
+    path   of a local file, or a URL
     base   physical offset of its first byte, from its name; None: the name is no offset
     size   bytes it has
     limit  bytes it has by right: more than size if its end was not copied
@@ -55,6 +60,15 @@ class LogFile:
     exact: bool = False
     exact_stop: bool = False
 
+    @property
+    def name(self) -> str:
+        """The path as it may be printed: a URL without its password."""
+        return shown(self.path)
+
+    def __repr__(self) -> str:
+        values = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self)[1:])
+        return f"LogFile({', '.join([repr(self.name), *values])})"
+
 
 @dataclass(frozen=True)
 class Log:
@@ -70,15 +84,34 @@ def base_of(path: str) -> int | None:
     >>> base_of("store/commitlog/00000000001073741824"), base_of("notes.txt")
     (1073741824, None)
     """
-    name = os.path.basename(path)
+    name = _split(path)[1]
     return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) < 1 << 63 else None
 
 
-def resolve(path: Paths | LogFile | Log) -> list[Log]:
+def _split(path: str) -> tuple[str, str]:
+    """Folder and name."""
+    return remote.split(path) if is_url(path) else os.path.split(path)
+
+
+def local_of(path: str) -> str:
+    """The local path that a file: URI means; anything else as it is. Spark's URIs are not percent-encoded, other
+    people's are.
+
+    >>> local_of("file:///data/store"), local_of("data/store"), local_of("s3://data/store")
+    ('/data/store', 'data/store', 's3://data/store')
+    """
+    name = _FILE_URI.sub("", path, count=1)
+    if name != path and "%" in name and not os.path.lexists(name) and os.path.lexists(unquote(name)):
+        return unquote(name)
+    return name
+
+
+def resolve(path: Paths | LogFile | Log, storage: Options | None = None) -> list[Log]:
     """Find the commit log files that a path names.
 
     path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a
-          list of them; or a Log or a LogFile, one that this function gave
+          list of them; or a Log or a LogFile, one that this function gave. A URL means the same in another file system
+    storage  options of the file systems of URLs
     Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log. Files that are named by their
     offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
     Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
@@ -98,24 +131,24 @@ def resolve(path: Paths | LogFile | Log) -> list[Log]:
     items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not items:
         raise ValueError("path: an empty list")
-    given = [os.fspath(item) for item in items]
+    given = [local_of(os.fspath(item)) for item in items]
     for _ in range(_LISTINGS):
         try:
-            return _find(given)
+            return _find(given, storage)
         except StoreIOError as error:
-            if error.errno != errno.ENOENT or error.filename in given:
+            if error.errno != errno.ENOENT or error.filename in map(shown, given):
                 raise
             # A file that was listed has been deleted since, as a running store does with old ones.
-    return _find(given)
+    return _find(given, storage)
 
 
-def _find(given: list[str]) -> list[Log]:
-    groups = [_expand(path) for path in given]
+def _find(given: list[str], storage: Options | None) -> list[Log]:
+    groups = [_expand(path, storage) for path in given]
     together = [file for group in groups for file in group]
     bases = [base_of(file) for file in together]
     if None not in bases and len(set(bases)) == len(bases):
-        return [_log(together)]
-    return [_log(part) for group in groups for part in _parts(group)]
+        return [_log(together, storage)]
+    return [_log(part, storage) for group in groups for part in _parts(group)]
 
 
 def _parts(files: list[str]) -> list[list[str]]:
@@ -123,13 +156,13 @@ def _parts(files: list[str]) -> list[list[str]]:
     named = [file for file in files if base_of(file) is not None]
     parts = [named] if named else []
     if len({base_of(file) for file in named}) < len(named):
-        parts = [list(part) for _, part in itertools.groupby(sorted(named), key=os.path.dirname)]
+        parts = [list(part) for _, part in itertools.groupby(sorted(named), key=lambda file: _split(file)[0])]
     return parts + [[file] for file in files if base_of(file) is None]
 
 
-def _expand(path: str) -> list[str]:
-    if _URL.match(path):
-        raise StoreIOError(errno.EINVAL, "a URL; only local files can be read yet, copy it first", path)
+def _expand(path: str, storage: Options | None) -> list[str]:
+    if is_url(path):
+        return _expand_url(path, storage)
     if os.path.isdir(path):
         return _folder(path)
     if os.path.lexists(path):
@@ -152,23 +185,48 @@ def _folder(path: str) -> list[str]:
         raise StoreIOError(error.errno, error.strerror, folder) from None
     files = [os.path.join(folder, name) for name in names if base_of(name) is not None]
     if not files and not is_root and os.path.basename(os.path.abspath(path)) != "commitlog":
-        raise StoreIOError(
-            errno.ENOENT, "no commit log here: neither a folder `commitlog` nor files named by 20 digits", path
-        )
+        raise StoreIOError(errno.ENOENT, _NO_LOG, path)
     return files
 
 
-def _log(paths: list[str]) -> Log:
+def _expand_url(url: str, storage: Options | None) -> list[str]:
+    if base_of(url) is not None:
+        return [url]
+    found = Place(url, storage).matches()
+    if found is None:
+        return _folder_of_url(url, storage)
+    if not found:
+        raise StoreIOError(errno.ENOENT, "no file matches", shown(url))
+    return [file for one in found for file in ([one] if base_of(one) is not None else _folder_of_url(one, storage))]
+
+
+def _folder_of_url(url: str, storage: Options | None) -> list[str]:
+    """As _folder(); the file itself if the URL names one."""
+    names = Place(url, storage).names()
+    if names is None:
+        return [url]
+    is_root = names.get("commitlog") == remote.FOLDER
+    folder = remote.join(url, "commitlog") if is_root else url
+    if is_root:
+        names = Place(folder, storage).names() or {}
+    files = [remote.join(folder, name) for name in sorted(names) if base_of(name) is not None]
+    if not files and not is_root and _split(url)[1] != "commitlog":
+        raise StoreIOError(errno.ENOENT, _NO_LOG, shown(url))
+    return files
+
+
+def _log(paths: list[str], storage: Options | None) -> Log:
     """A log of these files: named by offset all of them, or a single one that is not."""
     if len(paths) == 1 and base_of(paths[0]) is None:
-        size = _size(paths[0])
-        _refuse_packed(paths[0])
+        size = _size(paths[0], storage)
+        _refuse_packed(paths[0], size, storage)
         return Log((LogFile(paths[0], None, size, size, True),), ())
-    files = {int(os.path.basename(path)): path for path in paths}
-    there = {**_neighbours(files), **{base: (path, _size(path)) for base, path in files.items()}}
+    files = {int(_split(path)[1]): path for path in paths}
+    there = _neighbours(files, storage)
+    there |= {base: (path, _size(path, storage)) for base, path in files.items() if base not in there}
     order = sorted(there)
     usual = max((size for _, size in there.values()), default=0)
-    end = next((base for base in reversed(order) if _has_data(there[base][0])), -1)  # the last file with data
+    end = next((base for base in reversed(order) if _has_data(*there[base], storage)), -1)  # the last file with data
     named = sorted(files)
     out: list[LogFile] = []
     missing: list[tuple[int, int]] = []
@@ -186,25 +244,50 @@ def _log(paths: list[str]) -> Log:
     return Log(tuple(out), tuple(missing))
 
 
-def _neighbours(files: dict[int, str]) -> dict[int, tuple[str, int]]:
-    """The files of the same folders that are named by other offsets, with their sizes."""
+def _neighbours(files: dict[int, str], storage: Options | None) -> dict[int, tuple[str, int]]:
+    """The files of the same folders that are named by other offsets, with their sizes; of URLs also those given."""
     out: dict[int, tuple[str, int]] = {}
-    for folder in sorted({os.path.dirname(path) for path in files.values()}):
+    for folder in sorted({_split(path)[0] for path in files.values()}):
+        listed = _sizes_of_url(folder, storage) if is_url(folder) else _sizes_in(folder, files)
+        for base, found in listed.items():
+            if base not in files or files[base] == found[0]:
+                out.setdefault(base, found)
+    return out
+
+
+def _sizes_in(folder: str, files: dict[int, str]) -> dict[int, tuple[str, int]]:
+    """The files of a folder that are named by an offset which is not among those of `files`."""
+    out: dict[int, tuple[str, int]] = {}
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        return out  # a file can be read in a folder that can't be listed
+    for name in names:
+        base = base_of(name)
+        if base is None or base in files:
+            continue
+        path = os.path.join(folder, name)
         try:
-            names = os.listdir(folder or os.curdir)
+            info = os.stat(path)
         except OSError:
-            continue  # a file can be read in a folder that can't be listed
-        for name in names:
-            base = base_of(name)
-            if base is None or base in files:
-                continue
-            path = os.path.join(folder, name)
-            try:
-                info = os.stat(path)
-            except OSError:
-                continue  # removed this moment
-            if stat.S_ISREG(info.st_mode):
-                out.setdefault(base, (path, info.st_size))
+            continue  # removed this moment
+        if stat.S_ISREG(info.st_mode):
+            out[base] = (path, info.st_size)
+    return out
+
+
+def _sizes_of_url(folder: str, storage: Options | None) -> dict[int, tuple[str, int]]:
+    """All files of a folder that are named by an offset."""
+    out: dict[int, tuple[str, int]] = {}
+    try:
+        names = Place(folder, storage).names() or {}
+    except StoreIOError:
+        return out
+    for name, size in names.items():
+        base = base_of(name)
+        if base is not None and size != remote.FOLDER:
+            url = remote.join(folder, name)
+            out[base] = (url, _size(url, storage) if size is None else size)
     return out
 
 
@@ -231,30 +314,38 @@ def holes_of(path: str, base: int = 0) -> list[tuple[int, int]]:
     return out
 
 
-def _refuse_packed(path: str) -> None:
+def _refuse_packed(path: str, size: int, storage: Options | None) -> None:
     """Say so if a file is compressed, rather than that it holds no records."""
+    head = Place(path, storage).head(size) if is_url(path) else _head(path)
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise StoreIOError(errno.EINVAL, f"compressed with {name}; unpack it first", shown(path))
+
+
+def _head(path: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            head = os.pread(fd, 6, 0)
+            return os.pread(fd, 6, 0)
         finally:
             os.close(fd)
     except OSError:
-        return  # whoever reads it will tell
-    for magic, name in _PACKED.items():
-        if head.startswith(magic):
-            raise StoreIOError(errno.EINVAL, f"compressed with {name}; unpack it first", path)
+        return b""  # whoever reads it will tell
 
 
-def _size(path: str) -> int:
+def _size(path: str, storage: Options | None) -> int:
+    if is_url(path):
+        return Place(path, storage).size()
     try:
         return os.stat(path).st_size
     except OSError as error:
         raise StoreIOError(error.errno, error.strerror, path) from None
 
 
-def _has_data(path: str) -> bool:
+def _has_data(path: str, size: int, storage: Options | None) -> bool:
     """Whether any byte of a file is not zero; one that can't be read may well hold data."""
+    if is_url(path):
+        return Place(path, storage).has_data(size)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

@@ -21,6 +21,7 @@ from rocketc._reader import Reader
 from rocketc._walk import Walker
 from rocketc.errors import DamageWarning
 from rocketc.paths import Log, LogFile, Paths, resolve
+from rocketc.remote import Options, Place, RemoteFile, is_url, shown
 
 if TYPE_CHECKING:
     import pyarrow
@@ -108,6 +109,7 @@ class _Reading:
     unwrap: bool
     batch_bytes: int
     max_decompressed: int
+    storage: Options | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.errors not in ("raise", "skip", "report"):
@@ -159,7 +161,7 @@ class _Pass:
             for file in log.files:
                 if scan._is_outside(file):
                     continue
-                yield self._open(MappedFile(file.path), file.base, file.limit, file.last, file.path, part=file)
+                yield self._open(None, file.base, file.limit, file.last, part=file)
         self._close()
 
     def _following(self, log: Log) -> Iterator[Walker]:
@@ -207,22 +209,22 @@ class _Pass:
         stops = [reading.stop, None if part is None else part.stop]
         start = max((start for start in starts if start is not None), default=None)
         stop = min((stop for stop in stops if stop is not None), default=None)
-        self._walker = Walker(
-            source,
-            base,
-            self._scan._filter,
-            limit=limit,
-            start=start,
-            stop=stop,
-            search=part is not None and (part.start, part.stop) != (None, None),
-            exact=part is not None and part.exact and start == part.start,
-            exact_stop=part is not None and part.exact_stop and stop == part.stop,
-            crc=_CRC[reading.crc],
-            errors=reading.errors,
-            last=last,
-            follow=self._follow is not None,
-            file=path,
-        )
+        how: dict[str, Any] = {
+            "limit": limit,
+            "start": start,
+            "stop": stop,
+            "search": part is not None and (part.start, part.stop) != (None, None),
+            "exact": part is not None and part.exact and start == part.start,
+            "exact_stop": part is not None and part.exact_stop and stop == part.stop,
+            "crc": _CRC[reading.crc],
+            "errors": reading.errors,
+            "last": last,
+            "follow": self._follow is not None,
+        }
+        if part is None:
+            self._walker = Walker(source, base, self._scan._filter, file=path, **how)
+        else:
+            self._walker = open_walker(part, self._scan._filter, reading.storage, **how)
         self._report.files += 1
         return self._walker
 
@@ -339,6 +341,8 @@ class Scan:
         """
         if len(self._logs) != 1:
             raise ValueError("follow() needs one commit log")
+        if any(is_url(file.path) for file in self._logs[0].files):
+            raise ValueError("follow() reads local files only, no URLs")
         self._pass = _Pass(self, [], follow=poll, idle=idle)
         return itertools.chain.from_iterable(self._pass.blocks())
 
@@ -421,6 +425,26 @@ class Scan:
         return stream_capsule(self._begin(self._columns).batches(), self._columns, requested_schema)
 
 
+def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, **how: Any) -> Walker:
+    """The walker over a file that resolve() found, local or not.
+
+    storage  options of the file systems of URLs
+    how      arguments of Walker but for source, base and file
+    Raises StoreIOError.
+
+    >>> open_walker(LogFile("nowhere", 0, 100, 100, True), Filter())
+    Traceback (most recent call last):
+        ...
+    rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
+    """
+    if not is_url(file.path):
+        return Walker(MappedFile(file.path), file.base, filter, file=file.path, **how)
+    stop = how.get("stop")
+    behind = None if stop is None or file.base is None else stop - file.base
+    source = RemoteFile(Place(file.path, storage), file.size, behind)
+    return Walker(source.view, file.base, filter, file=shown(file.path), fetch=source.fetch, **how)
+
+
 def scan(
     path: Paths | LogFile | Log,
     *,
@@ -441,10 +465,12 @@ def scan(
     unwrap: bool = True,
     batch_bytes: int = 16 << 20,
     max_decompressed: int = 64 << 20,
+    storage_options: Options | None = None,
 ) -> Scan:
     """Read the messages of a RocketMQ commit log: read-only, without a broker; it may be live, copied, or damaged.
 
-    path        store root, commit log folder, file, glob, or a list of them
+    path        store root, commit log folder, file, glob, or a list of them; local, or as URLs: s3://, hdfs://, gs://,
+                http://, whatever fsspec can read here (extra `remote`)
     topics      names, and compiled patterns that match the whole topic
     queues      queue ids
     tags        TAGS is one of them; "A||B" is both, "*" is all
@@ -461,6 +487,7 @@ def scan(
     decompress  zlib, LZ4 and zstd bodies (extra `compression` for the latter two), each up to max_decompressed bytes
     unwrap      hand out an inner batch as its messages
     batch_bytes stored bytes of the records in an Arrow batch, about
+    storage_options  what fsspec wants to know of the file systems of URLs: {"key": ..., "secret": ...}; never shown
     Raises StoreIOError at once for a path that can't be read, ValueError and TypeError for options.
 
     >>> import pathlib, tempfile, rocketc
@@ -473,12 +500,14 @@ def scan(
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
     return Scan(
-        resolve(path),
+        resolve(path, storage_options),
         path,
         None,
         None,
         Filter(topics, queues, tags, keys, begin, end, offsets=offsets, unwrap=unwrap),
-        _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
+        _Reading(
+            start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
+        ),
     )
 
 

@@ -29,6 +29,7 @@ from rocketc.following import Followers
 from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
 from rocketc.recovery import Recovery, recover
+from rocketc.remote import refuse_urls
 from rocketc.running import AbortFile, StoreLock, make_folder
 from rocketc.topics import Topics
 
@@ -62,6 +63,7 @@ def open(
     >>> [m.body for m in rocketc.scan(folder)]
     [b'hello']
     """
+    refuse_urls([os.fspath(path)], "open()")
     root = os.path.abspath(os.fspath(path))
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
     if config is None and "mapped_file_size_commit_log" not in fields:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rocketc._audit import Audit
 from rocketc._filter import Filter
-from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
-from rocketc.scan import Damage
+from rocketc.scan import Damage, open_walker
 from rocketc.verify_derived import DerivedReport, verify_derived
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
 
     Of a store it compares every unit of the consume queues and of the index with the records, too, and the checkpoint.
 
-    path  store root, commit log folder, file, glob, or a list of them
+    path  store root, commit log folder, file, glob, or a list of them; of a store by URL the log alone is checked
     jobs  files that are read at the same time; None: as many as there are processors
     tell  is called with the bytes read so far, some times a second; those of a store's log count twice
     Bodies are not decompressed: their CRC says whether they are what was stored.
@@ -318,14 +317,11 @@ class _Check:
 
     def __call__(self) -> tuple[FileReport, Runs, bool]:
         file = self._file
-        out = FileReport(file.path, file.base or 0, file.size)
+        out = FileReport(file.name, file.base or 0, file.size)
         if self.stop:
             return out, [], False
         try:
-            walker = Walker(
-                MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip",
-                last=file.last, file=file.path,
-            )  # fmt: skip
+            walker = open_walker(file, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip", last=file.last)
         except RocketcError as error:  # no permission, gone
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)

@@ -15,7 +15,7 @@ FLOORS = """
     0   status
     1   errors ids message config copying
     2   disk_use blocks codecs running
-    3   derived_files _shape _status config_tables
+    3   derived_files _shape _status config_tables remote
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message
     6   _gone_topics _rows _mapped_file_queue _checkpoint _walk _ledger

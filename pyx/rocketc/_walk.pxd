@@ -19,6 +19,9 @@ cdef class Walker:
         const uint8_t* _buf     # _len bytes; NULL if _len is 0
         size_t _len
         size_t _whole           # _len before the file was cut while we read it; 0: it was not
+        size_t _there           # bytes up to here, from where the walk or a search is, can be read; _len but for fetch
+        object _fetch           # or None: all bytes are there
+        bint _away              # a search met a record that is not all there
         size_t _limit           # where the file ends by right: more than _len if its end was not copied
         size_t _pos             # of the next record; all before it is done
         size_t _from            # records before it are walked over in silence
@@ -65,7 +68,11 @@ cdef class Walker:
     cdef bint _look_again(self, int rc) except -1
     cdef bint _is_boundary(self, size_t pos) except -1
     cdef bint _is_blank(self, size_t pos) noexcept nogil
+    cdef int _reach_record(self, size_t pos) except -1
+    cdef size_t _reach(self, size_t pos, size_t stop) except? 0
+    cdef int _parse_there(self, size_t pos, Record* r) noexcept nogil
     cdef size_t _find_next(self, size_t pos) except? 0
+    cdef size_t _find(self, size_t pos, size_t end, bint with_offset) except? 0
     cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil
     cdef bint _is_crowded(self, size_t pos, const Record* r) noexcept nogil
     cdef void _note_crowd(self, size_t pos, const Record* r) noexcept nogil

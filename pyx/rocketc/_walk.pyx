@@ -28,8 +28,11 @@ from rocketc._record cimport CRC_BODY, CRC_NONE, Record, crc32, parse_record, ve
 from rocketc._status cimport (
     RC_BAD_BLANK,
     RC_BAD_BODY_CRC,
+    RC_BAD_LENGTH,
     RC_BAD_PHYSICAL_OFFSET,
+    RC_BAD_PROPERTIES_LENGTH,
     RC_BAD_PROPERTY_CRC,
+    RC_BAD_TOPIC_LENGTH,
     RC_BLANK,
     RC_END,
     RC_FILE_CUT,
@@ -52,6 +55,8 @@ cdef extern from *:
 
 cdef enum:
     KEEP_MAPPED = 64 << 20      # bytes of a map that stay resident behind the walker
+    HEAD_BYTES = 256            # of a record up to its body, and more
+    TRIM_BYTES = 4 << 20        # how much of a file's end is looked at in one go
     TORN_LOOKS = 5              # how often a bad tail of a live file is looked at again,
     TORN_PAUSE_MS = 2           # and the pause before each look: a broker needs microseconds to finish a record
     AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
@@ -107,12 +112,15 @@ cdef class Walker:
     errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
     last    no file with data follows
     follow  wait for a record that is not whole yet: next_block() returns 0 and may be called again
+    fetch   for a buffer whose bytes come when they are asked for: fetch(pos, stop) has the bytes [pos, stop) there, and
+            returns up to where they are, stop at least; those before pos may go. What is not there can be read, too,
+            and is zero
     """
 
     def __cinit__(
         self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY,
         bint search=False, bint exact=False, bint exact_stop=False, str errors="raise", bint last=True,
-        bint follow=False, str file=None,
+        bint follow=False, str file=None, fetch=None,
     ):
         if isinstance(source, MappedFile):
             self._map = source
@@ -125,6 +133,8 @@ cdef class Walker:
             self._len = <size_t>self._view.shape[0]
             self._buf = &self._view[0] if self._len > 0 else NULL
         self._limit = max(limit, self._len)
+        self._fetch = fetch
+        self._there = self._len if fetch is None else 0
         self._filter = filter
         self._crc = crc
         self._raise = errors == "raise"
@@ -179,6 +189,7 @@ cdef class Walker:
         if not self._begun:
             self._seek()
         while not self._done:
+            self._reach_record(self._pos)
             with nogil:
                 rc = self._fill()
             if self.is_cut():
@@ -187,15 +198,47 @@ cdef class Walker:
                 return 0
             self._forget_pages(self._pos)
             PyErr_CheckSignals()
-            if rc == RC_MORE:
+            if rc == RC_MORE and self._away:
+                self._away = False      # what it takes is fetched next
+            elif rc == RC_MORE:
                 self._judge()
-            elif rc == RC_TRUNCATED and self._pos >= self._to:
+            elif rc == RC_TRUNCATED and self._pos >= self._to and self._count == 0:
                 self._done = self._is_agreed()
             elif rc != RC_OK and self._count == 0 and not self._go_on(rc):
                 return 0
             if self._count > 0:
                 return 1
         return 0
+
+    cdef int _reach_record(self, size_t pos) except -1:
+        """Have all bytes there that it takes to tell what stands at pos."""
+        cdef Record r
+        if self._fetch is None or pos >= self._len:
+            return 0
+        self._there = self._fetch(pos, min(pos + HEAD_BYTES, self._len))
+        if self._parse_there(pos, &r) == RC_MORE:
+            self._there = self._fetch(pos, pos + <size_t>r.size)
+        return 0
+
+    cdef size_t _reach(self, size_t pos, size_t stop) except? 0:
+        """Have bytes from pos on there; returns up to where they are, stop at most."""
+        if self._fetch is None:
+            return stop
+        self._there = self._fetch(pos, min(pos + 2 * HEAD_BYTES, stop))
+        return min(self._there, stop)
+
+    cdef int _parse_there(self, size_t pos, Record* r) noexcept nogil:
+        """parse_record() of what stands at pos; RC_MORE if r.size bytes, as far as can be told, must be there first."""
+        cdef int rc = parse_record(self._buf + pos, self._len - pos, r)
+        if self._there == self._len:
+            return rc
+        if pos + HEAD_BYTES > self._there:
+            r.size = HEAD_BYTES     # within the file, or all of it would be there
+            return RC_MORE
+        if rc == RC_OK or rc == RC_BAD_TOPIC_LENGTH or rc == RC_BAD_PROPERTIES_LENGTH or rc == RC_BAD_LENGTH:
+            if <size_t>r.size > self._there - pos:
+                return RC_MORE
+        return rc
 
     cdef int _seek(self) except -1:
         """Begin at the first record, or the blank one, that stands behind `start` for sure."""
@@ -221,8 +264,8 @@ cdef class Walker:
     cdef int _fill(self) noexcept nogil:
         """Walk until the block is full, STEP_BYTES are walked over, or something needs a decision.
 
-        Returns RC_OK, RC_MORE (judge the topic of _block[_count]), RC_TRUNCATED with _pos at _to (done), or what stands
-        at _pos.
+        Returns RC_OK, RC_MORE (judge the topic of _block[_count]; or, if _away, fetch bytes at _pos), RC_TRUNCATED with
+        _pos at _to (done), or what stands at _pos.
         """
         cdef rc_guard guard
         cdef Record* r
@@ -238,8 +281,11 @@ cdef class Walker:
         while pos < to:
             r = &self._block[count]
             p = self._buf + pos
-            rc = parse_record(p, self._len - pos, r)
+            rc = parse_record(p, self._there - pos, r)
             if rc != RC_OK:
+                if self._there < self._len:
+                    rc = self._parse_there(pos, r)
+                    self._away = rc == RC_MORE
                 break
             if r.size == size:
                 fetch_guessed(p + <ptrdiff_t>AHEAD * size, size if bodies and size <= FETCH_WHOLE else 0)
@@ -310,6 +356,7 @@ cdef class Walker:
                 self._done = not self._follow
                 self._zeros_at = self._pos
                 return False
+            self._reach_record(self._pos)
             if self._look(self._pos) != RC_END:
                 return True                 # written a moment ago
             return self._damaged(RC_ZEROED)
@@ -465,6 +512,7 @@ cdef class Walker:
             return pos == self._len
         if self._len - pos < RC_BLANK_BYTES:
             return self._data_from(pos) == self._len
+        self._reach_record(pos)
         rc = self._look(pos)
         if rc == RC_BLANK:
             return self._is_blank(pos)
@@ -484,28 +532,39 @@ cdef class Walker:
 
     cdef size_t _find_next(self, size_t pos) except? 0:
         """The first position from pos on where a record or the blank one stands for sure; _len if there is none."""
+        return self._find(pos, self._len, True)
+
+    cdef size_t _find(self, size_t pos, size_t end, bint with_offset) except? 0:
+        """As _find_in(), in steps; holes are not read, bytes are fetched."""
         cdef size_t stop, found, data
-        while pos < self._len:
+        while pos < end:
             if self._map is not None:
                 data = self._map.data_from(pos)
                 if data >= self._len:
                     break
                 if data > pos + RC_BLANK_BYTES:
                     pos = data - RC_BLANK_BYTES     # a hole, but for bytes of a size that are zero
-            stop = min(pos + STEP_BYTES, self._len)
+            stop = self._reach(pos, min(pos + STEP_BYTES, self._len))
+            stop = min(stop if stop == self._len else stop - HEAD_BYTES, end)   # the head of the last one is there
+            if pos >= stop:
+                break
             with nogil:
-                found = self._find_in(pos, stop, True)
-            if found < stop:
+                found = self._find_in(pos, stop, with_offset)
+            if self._away:
+                self._away = False
+                self._reach_record(found)
+                stop = found
+            elif found < stop:
                 return found
             pos = stop
             self._forget_pages(pos)
             PyErr_CheckSignals()
-        return self._len
+        return end
 
     cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil:
         """The first position in [pos, stop) of a record that passes every check with its CRC, or of the blank one.
 
-        Returns stop if there is none.
+        Returns stop if there is none; or, with _away, where bytes of what may be one are to be fetched.
 
         with_offset  its stored physical offset must agree; otherwise it must only not be before pos
         """
@@ -514,7 +573,7 @@ cdef class Walker:
         cdef int64_t offset
         cdef int32_t magic
         cdef size_t room
-        cdef int crc = CRC_BODY if self._crc == CRC_NONE else self._crc
+        cdef int rc, crc = CRC_BODY if self._crc == CRC_NONE else self._crc
         self.enter(&guard)
         while pos < stop:
             # the magic number's first byte is 0xDA or, of a blank one, 0xCB
@@ -527,9 +586,13 @@ cdef class Walker:
                 break
             magic = rc_get_i32(self._buf + pos + RC_MSG_MAGIC_AT)
             if magic == RC_MAGIC_V1 or magic == RC_MAGIC_V2:
-                if parse_record(self._buf + pos, self._len - pos, &r) == RC_OK:
+                rc = self._parse_there(pos, &r)
+                if rc == RC_OK or rc == RC_MORE:
                     offset = self.base + <int64_t>pos if with_offset else r.phy_offset
                     if r.phy_offset == offset and offset >= <int64_t>pos and not self._is_crowded(pos, &r):
+                        if rc == RC_MORE:
+                            self._away = True
+                            break
                         if verify_record(&r, crc, crc32, offset) == RC_OK:
                             break
                         self._note_crowd(pos, &r)
@@ -556,8 +619,7 @@ cdef class Walker:
     cdef int64_t _learn_base(self) except? -1:
         """The physical offset of byte 0 as the first record tells it; 0 if none does."""
         cdef size_t stop = min(<size_t>LEARN_BYTES, self._len), at
-        with nogil:
-            at = self._find_in(0, stop, False)
+        at = self._find(0, stop, False)
         if at == stop:
             return 0
         return self._offset_at(at) - <int64_t>at
@@ -576,7 +638,7 @@ cdef class Walker:
         cdef rc_guard guard
         cdef size_t hole, n
         while pos < self._len:
-            hole = self._len
+            hole = self._reach(pos, self._len)
             if self._map is not None:
                 pos = self._map.data_from(pos)
                 hole = min(<size_t>self._map.hole_from(pos), self._len)
@@ -597,18 +659,23 @@ cdef class Walker:
     cdef size_t _trimmed(self, size_t pos) except? 0:
         """Bytes from pos on without the zeros at the end of the file; at least 1."""
         cdef rc_guard guard
-        cdef size_t stop = self._len, n, at
+        cdef size_t stop = self._len, n = 0, at
         if self._map is not None:
             # leave out the last hole
             at = self._map.data_from(pos)
             while at < self._len:
                 stop = min(<size_t>self._map.hole_from(at), self._len)
                 at = self._map.data_from(stop)
-        with nogil:
-            self.enter(&guard)
-            n = rc_trim_zeros(self._buf + pos, stop - pos)
-            self.leave(&guard)
-        return max(n, <size_t>1)
+        while stop > pos and n == 0:
+            at = max(pos, stop - min(stop, <size_t>TRIM_BYTES))
+            if self._fetch is not None:
+                self._fetch(at, stop)
+            with nogil:
+                self.enter(&guard)
+                n = rc_trim_zeros(self._buf + at, stop - at)
+                self.leave(&guard)
+            stop = at
+        return max(stop + n - pos, <size_t>1)
 
     cdef void _forget_pages(self, size_t pos) noexcept:
         """Let go of the part of the map far behind pos, so that a big file does not fill our resident memory."""

@@ -16,6 +16,7 @@ from rocketc.cli.place import find, takes_kind
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.shortcuts import place_of
 from rocketc.paths import resolve
+from rocketc.remote import refuse_urls
 from rocketc.scan import ScanReport
 
 
@@ -142,6 +143,7 @@ class _Run:
             given = self._selection.options["start"]
             start = max((at for at in (given, end) if at is not None), default=None)
             self._scans.append(self._selection.scan(start=start))
+        refuse_urls(self._selection.paths, "-F")
         try:
             coming = self._scans[-1].follow(idle=idle)
         except ValueError:

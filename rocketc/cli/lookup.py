@@ -14,6 +14,7 @@ from rocketc.cli.output import in_words
 from rocketc.cli.progress import progress
 from rocketc.errors import CorruptRecordError, StoreIOError
 from rocketc.paths import Log, LogFile, resolve
+from rocketc.remote import refuse_urls
 from rocketc.scan import decode, scan
 
 _HEAD = 8  # bytes: size and magic number
@@ -29,6 +30,7 @@ def at_offset(paths: Sequence[str], offset: int) -> list[Message]:
 
     Raises NotThere. In several logs each is looked into.
     """
+    refuse_urls(paths, "this")
     found: list[Message] = []
     told: list[str] = []
     for log in resolve(list(paths)):

@@ -14,6 +14,7 @@ import click
 from rocketc.cli.arguments import Number
 from rocketc.errors import StoreIOError
 from rocketc.paths import base_of
+from rocketc.remote import is_url, refuse_urls
 
 QUEUE_KINDS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")  # also the names of their folders
 KINDS = ("commitlog", *QUEUE_KINDS, "index", "checkpoint", "json")
@@ -84,6 +85,8 @@ def find(paths: Sequence[str], kind: str | None, index_slots: int | None = None)
     Raises click.UsageError if the paths are of several kinds, or if the number of slots says nothing about them;
     StoreIOError if a folder can't be read.
     """
+    if kind not in (None, "commitlog"):
+        refuse_urls(paths, f"--as {kind}")
     paths = [found for path in paths for found in _matches(path)]
     kinds = {path: kind or kind_of(path) or "commitlog" for path in paths}
     if index_slots is not None and "index" not in kinds.values():
@@ -106,6 +109,8 @@ def _matches(path: str) -> list[str]:
 
 def kind_of(path: str) -> str | None:
     """One of WORDS, by the path's place; None for anything else, which is taken for a commit log."""
+    if is_url(path):
+        return None
     *above, name = os.path.abspath(path).split(os.sep)
     parents = [*reversed(above), "", "", ""]
     if os.path.isdir(path):

@@ -15,6 +15,7 @@ from rocketc.cli.arguments import Number, Regex
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import note
 from rocketc.cli.times import When
+from rocketc.remote import shown
 from rocketc.scan import Scan, ScanReport, scan
 
 
@@ -48,7 +49,7 @@ class Selection:
             note(f"damage: {ranges}, {lost} bytes lost")
             return 1
         if complete and report.bytes == 0:
-            note(f"nothing to read: {' '.join(self.paths)}")
+            note(f"nothing to read: {' '.join(map(shown, self.paths))}")
             return 1
         return 0
 

@@ -22,6 +22,7 @@ from rocketc._walk import Walker
 from rocketc.cli.progress import progress
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, base_of, holes_of, resolve
+from rocketc.remote import refuse_urls
 from rocketc.scan import Damage
 
 CHECKPOINT_FIELDS = (
@@ -111,6 +112,7 @@ def survey(path: str) -> Survey:
 
     Raises StoreIOError if there is nothing at all.
     """
+    refuse_urls([path], "info")
     logs = resolve(path)
     is_root = os.path.isdir(os.path.join(path, "commitlog"))
     out = Survey(path, "store" if is_root else "commitlog" if os.path.isdir(path) else "file")

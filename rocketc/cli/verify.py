@@ -15,6 +15,7 @@ from rocketc.cli.progress import progress
 from rocketc.cli.tables import columns, facts, many, render, section, show_size, some
 from rocketc.cli.times import show_span, show_time
 from rocketc.paths import resolve
+from rocketc.remote import shown
 from rocketc.scan import Damage
 from rocketc.verify import FileReport, QueueRange, VerifyReport, root_of
 from rocketc.verify import verify as check
@@ -61,13 +62,13 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
         report = check(path, jobs=jobs, tell=tell)
     with Out() as out:
         if as_json:
-            text = json.dumps({"path": list(path), **report.to_dict()}, ensure_ascii=False)
+            text = json.dumps({"path": [*map(shown, path)], **report.to_dict()}, ensure_ascii=False)
             text = (visible_json(text) if out.is_terminal else text) + "\n"
         else:
             text = draw(path, report, out.has_colour, every)
         out.write(text.encode("utf-8", "backslashreplace"))
     if report.is_empty:
-        note(f"nothing to read: {' '.join(path)}")
+        note(f"nothing to read: {' '.join(map(shown, path))}")
     return 0 if report.is_whole and not report.is_empty else 1
 
 
@@ -81,7 +82,7 @@ def draw(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -
 
 def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
     """Name, text and style of each line above the files."""
-    yield "log", " ".join(path), ""
+    yield "log", " ".join(map(shown, path)), ""
     batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
     files = many(sum(file.end != "ahead" for file in report.files), "file")
     yield "checked", f"{many(report.records, 'record')}{batches} of {many(report.queues, 'queue')}, in {files}", ""

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from pyspark.sql import Row
 
 from rocketc._arrow import Schema
 from rocketc.errors import StoreIOError
-from rocketc.paths import LogFile, base_of, resolve
+from rocketc.paths import LogFile, base_of, local_of, resolve
+from rocketc.remote import Options, is_url, shown
 from rocketc.scan import Scan, decode, scan
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _ATTRIBUTES = {
     "file": "file",
 }
 
-_FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/)")
 _OTHER_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 _WHAT = ({"path", "start", "stop"}, {"path", "content"}, {"path"})
@@ -59,7 +58,7 @@ def decode_partition(items: Iterable[Any], *, as_: str = "row", **scan_options: 
     """Decode what the items of a partition say: rdd.mapPartitions(rocketc.spark.decode_partition).
 
     items  each a split (file, start, stop), as splits() lists them: the records whose first byte lies there;
-           or a path, local or file:/..., as in rocketc.scan();
+           or a path, local, file:/... or a URL, as in rocketc.scan();
            or a pair (path, bytes), a whole file as sc.binaryFiles gives it: zero space ends it, for no neighbour can
            be asked whether the log goes on
     as_    "row"      pyspark Row of the columns of SCHEMA, or of `columns`, with aware datetimes
@@ -149,13 +148,13 @@ def _as_rows(messages: Scan, columns: list[str]) -> Iterator[Row]:
 def _scan(item: Any, options: dict[str, Any]) -> Scan:
     """The scan that an item asks for."""
     if isinstance(item, (str, os.PathLike)):
-        return scan(_local(os.fspath(item)), **options)
+        return scan(path_of(os.fspath(item)), **options)
     if isinstance(item, (tuple, list)) and item and isinstance(item[0], (str, os.PathLike)):
         path = os.fspath(item[0])
         if len(item) == 3 and all(bound is None or isinstance(bound, int) for bound in item[1:]):
-            return scan(_part(_local(path), item[1], item[2]), **options)
+            return scan(_part(path_of(path), item[1], item[2], options.get("storage_options")), **options)
         if len(item) == 2 and isinstance(item[1], (bytes, bytearray, memoryview)):
-            name = _FILE_URI.sub("", path, count=1)
+            name = local_of(path)
             return decode(item[1], base_of(name), file=name, **options)
     raise TypeError(
         f"rocketc.spark: {reprlib.repr(item)} ({type(item).__name__}) is no split (file, start, stop) with int "
@@ -163,24 +162,28 @@ def _scan(item: Any, options: dict[str, Any]) -> Scan:
     )
 
 
-def _part(path: str, start: int | None, stop: int | None) -> LogFile:
+def _part(path: str, start: int | None, stop: int | None, storage: Options | None) -> LogFile:
     """The part of a file that a split says."""
     if start is not None and stop is not None and stop < start:
-        raise ValueError(f"{path}: a split from {start} to {stop}; the second is where it ends, not its length")
-    [log] = resolve(path)
+        raise ValueError(f"{shown(path)}: a split from {start} to {stop}; the second is where it ends, not its length")
+    [log] = resolve(path, storage)
     [file] = log.files
     if stop is not None and file.base is not None and stop >= file.base + file.size:
         stop = None
     return replace(file, start=start, stop=stop)
 
 
+def path_of(path: str) -> str:
+    """What rocketc.scan() calls what Spark calls a path: a local one for a file: URI, or a URL as it is."""
+    name = local_of(path)
+    return name if is_url(name) and not name.startswith("file:") else _local(name)
+
+
 def _local(path: str) -> str:
-    """The local path that a path or a file: URI means. Spark's URIs are not percent-encoded, other people's are."""
-    name = _FILE_URI.sub("", path, count=1)
-    if name != path and "%" in name and not os.path.lexists(name) and os.path.lexists(unquote(name)):
-        return unquote(name)
+    """The local path that a path or a file: URI means."""
+    name = local_of(path)
     if _OTHER_URI.match(name):
         raise StoreIOError(
-            errno.EINVAL, "no local path; let Spark read it, with sc.binaryFiles or the binaryFile source", path
+            errno.EINVAL, "no local path; let Spark read it, with sc.binaryFiles or the binaryFile source", shown(path)
         )
     return name

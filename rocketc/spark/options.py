@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from rocketc.remote import StorageOptions
 from rocketc.spark.assigned import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
@@ -25,7 +26,7 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,6}))?(Z|[
 class Options:
     """What the options of a load() ask for.
 
-    paths    as the user gave them: local, or file: URIs
+    paths    as the user gave them: local, file: URIs, URLs
     columns  names in order, of those that were named one by one
     kafka    columns are those of Spark's Kafka source; headers: with `headers` among them
     damage   damaged ranges are rows, too
@@ -45,7 +46,7 @@ class Options:
     damage: bool = False
     pushdown: bool = False
     scan: dict[str, Any] = field(default_factory=dict)
-    plan: dict[str, int] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
     store: dict[str, int] = field(default_factory=dict)
     given: tuple[str, ...] = ()
     stream: dict[str, Any] = field(default_factory=dict)
@@ -77,8 +78,12 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if "provider" in given:  # the properties of a table that is being made, not options
         raise ValueError(f"rocketmq: {_NO_TABLES}")
     values: dict[str, str] = {}
+    storage = StorageOptions()
     for name, value in given.items():
-        values[_known(name)] = value
+        if name.lower().startswith(_STORAGE):
+            storage[name[len(_STORAGE) :]] = _storage_value(value)
+        else:
+            values[_known(name)] = value
     paths = _paths(values)
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
     if len(ways) > 1:
@@ -94,6 +99,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
         if name in values:
             scan[argument] = parse(name, values[name])
     scan.update(assigned(values, scan.get("topics")))
+    if storage:
+        scan["storage_options"] = storage
     begin, end = scan.get("begin"), scan.get("end")
     if begin is not None and end is not None and begin > end:
         _refuse(
@@ -152,7 +159,7 @@ def _known(name: str) -> str:
     """An option's name as docs/howto/spark.md spells it."""
     if known := _NAMES.get(name.lower()):
         return known
-    options = [known for known in _NAMES.values() if known != "paths"]
+    options = [known for known in _NAMES.values() if known != "paths"] + [f"{_STORAGE}NAME"]
     raise ValueError(f"rocketmq: option {name}: there is none{near(name, options)}; there are {', '.join(options)}")
 
 
@@ -191,6 +198,16 @@ def _list(name: str, value: str) -> list[str]:
     if "" in items:
         _refuse(name, value, "an empty item; a list has commas between its items")
     return items
+
+
+def _storage_value(value: str) -> Any:
+    """What fsspec gets: a short whole number, true, false, null, JSON in braces, brackets or quotes; else the text."""
+    if re.fullmatch(r'0|-?[1-9]\d{0,8}|true|false|null|[\[{"].*', value.strip(), re.ASCII | re.DOTALL):
+        try:
+            return json.loads(value)
+        except ValueError:
+            pass
+    return value
 
 
 def _pattern(name: str, value: str) -> re.Pattern[str]:
@@ -266,6 +283,7 @@ def _word(allowed: Mapping[str, Any]) -> Callable[[str, str], Any]:
 
 
 _MODES = {"FAILFAST": "raise", "PERMISSIVE": "skip", "DROPMALFORMED": "skip"}
+_STORAGE = "storage."  # before the names of options that fsspec gets
 _BOOL = {"true": True, "false": False}
 _COLUMNS = (*SCHEMA.names, *DAMAGE.names)
 # Option -> argument of rocketc.scan(), and how its text is read.

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rocketc._filter import Filter
-from rocketc._mapped_file import MappedFile
-from rocketc._walk import Walker
 from rocketc.paths import Log, LogFile, Paths, resolve
+from rocketc.remote import Options, is_url
+from rocketc.scan import open_walker
 
 MAX_BYTES = 128 << 20
 _LEAST_BYTES = 4 << 20  # a part of less is not worth a task of its own
@@ -29,18 +29,19 @@ class Split(NamedTuple):
     stop: int
 
 
-def splits(path: Paths, max_bytes: int = MAX_BYTES) -> list[Split]:
+def splits(path: Paths, max_bytes: int = MAX_BYTES, storage_options: Options | None = None) -> list[Split]:
     """Cut a store into splits for the tasks of Spark: no file in a split with another, no split above max_bytes.
 
     path       as in rocketc.scan(); tasks see the same files under the same absolute paths
     max_bytes  of stored records; the last record of a split may reach beyond
+    storage_options  as in rocketc.scan(); splits do not hold them: what decodes them wants them, too
     Together they hold each record once, and each damaged range, whatever max_bytes is: a task searches for the first
     record of its split, and reads nothing before it. Raises StoreIOError as rocketc.scan() does.
     """
     if max_bytes < 1:
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
     out = []
-    for part in _parts(resolve(path), max_bytes):
+    for part in _parts(resolve(path, storage_options), max_bytes, storage_options):
         start = (part.base or 0) if part.start is None else part.start
         out.append(Split(part.path, start, (part.base or 0) + part.size if part.stop is None else part.stop))
     return out
@@ -52,6 +53,7 @@ def plan(
     min_partitions: int | None = None,
     start: int | None = None,
     stop: int | None = None,
+    storage: Options | None = None,
 ) -> list[tuple[LogFile, ...]]:
     """What each task reads, in the order of the logs: parts of at most max_bytes, small files together.
 
@@ -59,6 +61,7 @@ def plan(
     min_partitions  at least so many, if there are bytes enough; parts become smaller then. None: one for each core
                     of this machine, of 4 MiB at least
     start, stop     physical offsets; parts without a record that begins there are left out
+    storage         options of the file systems of URLs
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -75,7 +78,7 @@ def plan(
     limit = max(min(max_bytes, even if min_partitions else max(even, _LEAST_BYTES)), 1)
     tasks: list[tuple[LogFile, ...]] = []
     room = 0
-    for part in _parts(logs, limit):
+    for part in _parts(logs, limit, storage):
         if part.base is not None and not _overlaps(part, start, stop):
             continue
         size = _bytes_of(part)
@@ -88,14 +91,23 @@ def plan(
     return tasks
 
 
-def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
+def absolute(path: str) -> str:
+    """A path that means the same in another folder.
+
+    >>> absolute("/data/store"), absolute("s3://bucket/store")
+    ('/data/store', 's3://bucket/store')
+    """
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iterable[LogFile]:
     """The files, absolute, each cut into equal parts of at most so many bytes; the last one goes to the file's end.
 
     A file of which only a part is to be read is cut within that part.
     """
     for log in logs:
         for file in log.files:
-            file = replace(file, path=os.path.abspath(file.path))
+            file = replace(file, path=absolute(file.path))
             size = _bytes_of(file)
             count = -(-size // max_bytes)
             if count < 2:
@@ -104,7 +116,7 @@ def _parts(logs: Iterable[Log], max_bytes: int) -> Iterable[LogFile]:
                 continue
             base = file.base
             if base is None:  # the first record tells it
-                base = Walker(MappedFile(file.path), None, Filter()).base
+                base = open_walker(file, Filter(), storage).base
             first = base if file.start is None else file.start
             cuts = [first + size * n // count for n in range(1, count)]
             for start, stop in zip([file.start, *cuts], [*cuts, file.stop], strict=True):
@@ -138,6 +150,8 @@ def data_bytes(file: LogFile) -> int:
     >>> data_bytes(LogFile("nowhere", 0, 100, 100, True))
     0
     """
+    if is_url(file.path):  # what of it was never written, nobody tells
+        return file.size
     end = 0
     with suppress(OSError), open(file.path, "rb", buffering=0) as opened:  # no data behind, or no such call
         while end < file.size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,10 @@ from pyspark.sql.types import StructType
 
 from rocketc.errors import StoreIOError
 from rocketc.paths import Log, LogFile, resolve
-from rocketc.spark.decode import _local
+from rocketc.spark.decode import _local, path_of
 from rocketc.spark.filters import Narrowing, session_pushes
 from rocketc.spark.options import Options, check_use, near, parse_options
-from rocketc.spark.partitions import plan
+from rocketc.spark.partitions import absolute, plan
 from rocketc.spark.pruning import prune
 from rocketc.spark.read import read_parts
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
@@ -47,7 +46,7 @@ class RocketmqSource(DataSource):
     def schema(self) -> StructType:
         """Spark asks at load(), unless the user gives a schema: then is the time to tell of a path that is none."""
         try:
-            resolve(local_paths(self._asked))
+            resolve(paths_of(self._asked), self._asked.scan.get("storage_options"))
         except StoreIOError as error:
             if error.errno != errno.ENOENT or not self._asked.stream:
                 raise  # a stream waits for a store that is to come
@@ -86,7 +85,7 @@ class RocketmqReader(DataSourceReader):
     """A task for each part of the log; planned on the driver, read in the workers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._paths = local_paths(options)
+        self._paths = paths_of(options)
         self._options = options.scan
         self._damage = options.damage
         self._dropped = options.dropped
@@ -99,9 +98,10 @@ class RocketmqReader(DataSourceReader):
         What is left out because nothing in it is asked for, a line on stderr says: the log of the driver.
         """
         bounds = {name: self._options.get(name) for name in ("begin", "end", "start", "stop")}
-        logs = resolve(self._paths)
-        kept = prune(logs, bounds["begin"], bounds["end"])
-        tasks = plan(kept, **self._cut, start=bounds["start"], stop=bounds["stop"])
+        storage = self._options.get("storage_options")
+        logs = resolve(self._paths, storage)
+        kept = prune(logs, bounds["begin"], bounds["end"], storage)
+        tasks = plan(kept, **self._cut, start=bounds["start"], stop=bounds["stop"], storage=storage)
         self._tell(logs, tasks)
         return [InputPartition(parts) for parts in tasks]
 
@@ -111,7 +111,7 @@ class RocketmqReader(DataSourceReader):
         return read_parts(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
 
     def _tell(self, logs: list[Log], tasks: list[tuple[LogFile, ...]]) -> None:
-        files = [os.path.abspath(file.path) for log in logs for file in log.files]
+        files = [absolute(file.path) for log in logs for file in log.files]
         left = len(set(files) - {part.path for parts in tasks for part in parts})
         asked = {name: value for name, value in self._options.items() if name in _ASKED}
         if asked:
@@ -139,12 +139,21 @@ class PushingReader(RocketmqReader):
 
 
 def local_paths(options: Options) -> list[str]:
-    """What the driver reads. Raises StoreIOError for a URI of another file system.
+    """What a stream reads, and a writer writes. Raises StoreIOError for a URI of another file system.
 
     >>> local_paths(Options(("file:/data/store", "store")))
     ['/data/store', 'store']
     """
     return [_local(path) for path in options.paths]
+
+
+def paths_of(options: Options) -> list[str]:
+    """What rocketc.scan() calls the paths. Raises StoreIOError for a URI that is none of its URLs.
+
+    >>> paths_of(Options(("file:/data/store", "store", "s3://bucket/store")))
+    ['/data/store', 'store', 's3://bucket/store']
+    """
+    return [path_of(path) for path in options.paths]
 
 
 def check_schema(asked: StructType, options: Options | None = None) -> None:

@@ -33,7 +33,7 @@ OPTIONS = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
     "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, droppedAccumulator, filterPushdown, "
     "minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, maxBytesPerTrigger, "
-    "maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
+    "maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss, storage.NAME"
 )
 
 

@@ -47,7 +47,7 @@ def test_a_file_that_is_named_as_a_log_is_read_as_one(tmp_path):
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("s3://bucket/store", "a URL; only local files can be read yet"),
+        ("s3://bucket/store", "Install s3fs to access S3"),
         ("nothing-here", os.strerror(2)),
         ("nothing-*", "no file matches"),
         (".", "no commit log here"),
@@ -73,10 +73,10 @@ def test_a_file_that_goes_once_it_was_listed(tmp_path, monkeypatch):
         (log / f"{start:020d}").write_bytes(b"x" * 4096)
     size_of = paths._size
 
-    def size_after_cleaning(path):
+    def size_after_cleaning(path, storage):
         if os.path.basename(path) == f"{0:020d}":
             os.unlink(path)
-        return size_of(path)
+        return size_of(path, storage)
 
     monkeypatch.setattr(paths, "_size", size_after_cleaning)
     (found,) = paths.resolve(tmp_path)
