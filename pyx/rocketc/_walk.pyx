@@ -460,7 +460,7 @@ cdef class Walker:
             self._whole = self._len
         if not start < now < self._len:
             return self._end_of_cut()
-        self._len = now
+        self._len = self._there = now
         self._map._cut = 0
         self._done = False
         return True

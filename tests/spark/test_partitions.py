@@ -161,8 +161,8 @@ def test_paths_as_uris(golden: Golden, tmp_path: Path) -> None:
     for uri in (f"file:{path}", f"file://{path}", f"file://localhost{path}", f"file:{quote(str(path))}", path.as_uri()):
         got = list(decode_partition([uri], as_="message"))
         assert got == whole and {m.file for m in got} == {str(path)}
-    with pytest.raises(rocketc.StoreIOError, match=r"binaryFiles.*hdfs://there/x"):
-        list(decode_partition([("hdfs://there/x", 0, 1)]))
+    with pytest.raises(rocketc.StoreIOError, match=r"quux.*quux://there/x"):
+        list(decode_partition([("quux://there/x", 0, 1)]))
     got = list(decode_partition([(f"hdfs://there/{name}", path.read_bytes())], as_="message"))
     assert got == whole and {m.file for m in got} == {f"hdfs://there/{name}"}
 
