@@ -45,7 +45,6 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     epilog="""\b
 Examples:
   rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31
-  rocketc export /data/store -o lake/ --partition-by topic,date
   rocketc export /data/store -o archive/ --engine spark""",
 )
 @selects

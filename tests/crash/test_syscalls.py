@@ -156,7 +156,7 @@ def assert_written(root: Path, fields: dict[str, object], lines: list[str], says
     assert_files(root, fields)
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("mix", [pytest.param(mix, marks=pytest.mark.long) if mix == "pool" else mix for mix in MIXES])
 def test_a_writer_killed_at_every_call(zygote, memory_path, mix):
     fields = {**SETTINGS, **MIXES[mix]}
     counts = zygote.counted(lambda: zygote.run("write", memory_path / "whole", fields), memory_path / "trace")

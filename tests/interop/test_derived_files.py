@@ -59,7 +59,7 @@ def test_we_take_its_closed_store_as_it_is(peer, tmp_path):
     turns.both_answer(peer)
 
 
-@pytest.mark.parametrize("log", ["small", "large"])
+@pytest.mark.parametrize("log", ["small", pytest.param("large", marks=pytest.mark.long)])
 def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
     if log == "large":  # then only its end is dispatched again
         monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)

@@ -5,8 +5,10 @@ from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import CHECKSUMS, SYNC, Turns
 
+PLAIN = pytest.param({}, id="plain", marks=pytest.mark.long)  # the two others tell it too
 
-@pytest.mark.parametrize("settings", [{}, CHECKSUMS, SYNC], ids=["plain", "checksums", "sync"])
+
+@pytest.mark.parametrize("settings", [PLAIN, pytest.param(CHECKSUMS, id="checksums"), pytest.param(SYNC, id="sync")])
 def test_three_rounds(peer, tmp_path, settings):
     turns = Turns(tmp_path / "store", settings)
     for n in range(3):

@@ -140,6 +140,7 @@ def test_damage_and_wrong_options_fail_the_query(spark: SparkSession, log: Growi
 # Killed
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed(spark: SparkSession, log: GrowingLog, tmp_path: Path, stopping: None) -> None:
     wanted = append(log, 300)
     stream = Stream(spark, log.folder, tmp_path, maxBytesPerPartition="300")

@@ -412,7 +412,12 @@ time.sleep(0.2)
 
 
 @pytest.mark.parametrize(
-    "wait", ['store.put("t", b"x")', "store.wait_flushed(store.max_phy_offset)", 'store.put_async("t", b"x").result()']
+    "wait",
+    [
+        'store.put("t", b"x")',
+        pytest.param("store.wait_flushed(store.max_phy_offset)", marks=pytest.mark.long),
+        pytest.param('store.put_async("t", b"x").result()', marks=pytest.mark.long),
+    ],
 )
 def test_ctrl_c_ends_a_wait(tmp_path, wait):
     """Waiting for a flush gives the GIL up, and looks after signals."""
