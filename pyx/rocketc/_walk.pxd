@@ -65,7 +65,7 @@ cdef class Walker:
     cdef bint _on_cut(self, size_t start) except -1
     cdef bint _end_of_cut(self) except -1
     cdef int _look(self, size_t pos) noexcept nogil
-    cdef bint _look_again(self, int rc) except -1
+    cdef bint _look_again(self, int looks) except -1
     cdef bint _is_boundary(self, size_t pos) except -1
     cdef bint _is_blank(self, size_t pos) noexcept nogil
     cdef int _reach_record(self, size_t pos) except -1

@@ -58,6 +58,7 @@ cdef enum:
     HEAD_BYTES = 256            # of a record up to its body, and more
     TRIM_BYTES = 4 << 20        # how much of a file's end is looked at in one go
     TORN_LOOKS = 5              # how often a bad tail of a live file is looked at again,
+    FOLLOW_LOOKS = 50           # ... where nobody else comes back to it,
     TORN_PAUSE_MS = 2           # and the pause before each look: a broker needs microseconds to finish a record
     AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
     FETCH_WHOLE = 1024          # the processor follows longer bodies by itself
@@ -373,8 +374,13 @@ cdef class Walker:
         cdef size_t start = self._pos, next
         cdef size_t size = <size_t>self._block[0].size
         cdef bint sized = rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC or rc == RC_BAD_PHYSICAL_OFFSET
+        cdef int looks
         if sized and self._is_boundary(start + size):
             next = start + size
+            # Its header may be there before its body: nothing follows what is being written.
+            looks = FOLLOW_LOOKS if self._follow else TORN_LOOKS
+            if self._last and self._look(next) == RC_END and self._look_again(looks):
+                return True
         else:
             next = self._find_next(start + 1)
         if self.is_cut() or self._is_shorter():
@@ -383,7 +389,7 @@ cdef class Walker:
             return self._end_of_cut()
         if next == self._len and self._last:
             # Nothing valid follows. A live broker may be in the middle of this record: look again.
-            if self._look_again(rc):
+            if self._look_again(1 if self._follow else TORN_LOOKS):
                 return True
             if self._follow:
                 return False
@@ -491,18 +497,16 @@ cdef class Walker:
         self.leave(&guard)
         return rc
 
-    cdef bint _look_again(self, int rc) except -1:
-        """Whether a bad tail has changed for the better within some ms; done once."""
+    cdef bint _look_again(self, int looks) except -1:
+        """Whether a bad tail has changed for the better within some ms; done once, or by who follows each time."""
         cdef int _
         if self._map is None or self._torn_twice:
             return False
         self._torn_twice = not self._follow
-        for _ in range(TORN_LOOKS):
+        for _ in range(looks):
             time.sleep(TORN_PAUSE_MS / 1000.0)
             if self._look(self._pos) == RC_OK:
                 return True
-            if self._follow:
-                break
         return False
 
     cdef bint _is_boundary(self, size_t pos) except -1:

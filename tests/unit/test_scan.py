@@ -221,3 +221,28 @@ def test_what_came_before_an_error_is_handed_out(tmp_path, way):
         for batch in scan.batches():
             got += batch.column("physicalOffset").to_pylist()
     assert got == [0]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+def test_a_body_that_comes_behind_its_header(tmp_path, follow, errors):
+    """All of a record but its body is there for a moment; behind it is room, as in a broker's files."""
+    first = oracle.encode("t", b"first")
+    second = oracle.encode("t", b"x" * 3000, phy_offset=len(first))
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(first + second.replace(b"x", b"\0") + bytes(1 << 16))
+
+    def finish():
+        time.sleep(0.004)
+        with path.open("r+b") as file:
+            file.seek(len(first))
+            file.write(second)
+
+    scan = rocketc.scan(path, errors=errors)
+    messages = scan.follow(poll=0.001) if follow else iter(scan)
+    assert next(messages).body == b"first"
+    writer = threading.Thread(target=finish)
+    writer.start()
+    assert len(next(messages).body) == 3000
+    writer.join()
+    assert scan.report.damage == []
