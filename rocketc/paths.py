@@ -61,6 +61,17 @@ class LogFile:
     exact_stop: bool = False
 
     @property
+    def begin(self) -> int:
+        """The physical offset where reading begins; of a file whose name tells none, as if it were the first."""
+        return (self.base or 0) if self.start is None else self.start
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind the last byte that is there to be read; it may be zero."""
+        end = (self.base or 0) + self.size
+        return end if self.stop is None else min(self.stop, end)
+
+    @property
     def name(self) -> str:
         """The path as it may be printed: a URL without its password."""
         return shown(self.path)

@@ -161,10 +161,10 @@ class _Run:
         last = self._target.last()
         if last is not None:
             self._check_same(log, last)
-        begin = log.files[0].base or 0 if log.files else 0
+        begin = log.files[0].begin if log.files else 0
         mark = begin if last is None else last.stop
         report = ArchiveReport(self._target.path, mark, mark)
-        goal = max((_end(file) for file in log.files), default=0)
+        goal = max((file.end for file in log.files), default=0)
         while mark < goal:
             try:
                 commit, damage, report.torn = self._next(log, mark, last, max_bytes, commit_bytes)
@@ -185,7 +185,7 @@ class _Run:
         self, log: Log, mark: int, last: Commit | None, max_bytes: int, commit_bytes: int
     ) -> tuple[Commit | None, list[Damage], Damage | None]:
         """The next commit, staged, and its damage; None if there is nothing new. And what is torn at the log's end."""
-        first = log.files[0].base or 0 if log.files else mark
+        first = log.files[0].begin if log.files else mark
         lost: list[list[Any]] = [[None, mark, first, "missing_file"]] if mark < first else []
         pos = max(mark, first)
         tasks = _tasks(log, pos, max_bytes, commit_bytes)
@@ -261,13 +261,13 @@ class _Run:
                 raise ValueError(
                     f"{self._target.path}: {name}={now}, and it was made with {was}; take the same, or another folder"
                 )
-        end = max((_end(file) for file in log.files), default=0)
+        end = max((file.end for file in log.files), default=0)
         why = None
         if end < last.stop:
             why = f"ends at physical offset {end}, and it was archived up to {last.stop}"
         elif last.anchor is not None:
             at = last.anchor["physicalOffset"]
-            here = [file for file in log.files if file.base is not None and file.base <= at < _end(file)]
+            here = [file for file in log.files if file.base is not None and file.base <= at < file.end]
             if here and _anchor_at(here[0], at) != last.anchor:
                 why = f"has another message at physical offset {at} than the one that was archived last"
         if why is not None:
@@ -275,10 +275,6 @@ class _Run:
                 f"{', '.join(self._paths)}: {why} to {self._target.path}: it was cut, or is another log; "
                 "archive it to another folder"
             )
-
-
-def _end(file: LogFile) -> int:
-    return (file.base or 0) + file.size
 
 
 def _one_log(paths: list[str]) -> Log:
@@ -309,7 +305,7 @@ def _tasks(log: Log, mark: int, max_bytes: int, commit_bytes: int) -> list[tuple
         parts = [_from(part, mark) for part in parts]
         if not parts:
             continue
-        size = sum((_end(part) if part.stop is None else part.stop) - (part.start or part.base or 0) for part in parts)
+        size = sum(part.end - part.begin for part in parts)
         if tasks and taken + size > commit_bytes:
             break
         tasks.append(tuple(parts))
@@ -319,7 +315,7 @@ def _tasks(log: Log, mark: int, max_bytes: int, commit_bytes: int) -> list[tuple
 
 def _from(part: LogFile, mark: int) -> LogFile:
     """The part without what lies before mark, where the log goes on."""
-    if mark <= ((part.base or 0) if part.start is None else part.start):
+    if mark <= part.begin:
         return part
     return replace(part, start=mark, exact=True)
 

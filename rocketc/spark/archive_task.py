@@ -71,8 +71,7 @@ def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
     books = _Books(job)
     folder = f"task-{uuid.uuid4().hex}"
     root = os.path.join(job.staging, folder)
-    first = parts[0]
-    stem = f"part-{(first.base or 0) if first.start is None else first.start:020d}"
+    stem = f"part-{parts[0].begin:020d}"
     columns = [name for name in job.columns if name not in BY]
     form = choose_format("", "parquet", job.compression, "parquet")
     schema = schema_of(columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 EARLIEST, LATEST = -2, -1
@@ -36,7 +36,7 @@ def assigned(values: Mapping[str, str], topics: list[str | re.Pattern[str]] | No
         if not values.get(name, "").lstrip().startswith("{"):
             continue
         for topic, queues in _objects(name, values[name]).items():
-            if not _is_asked(topic, offsets if "assign" in values else topics):
+            if not is_asked(topic, offsets if "assign" in values else topics):
                 _refuse(name, values[name], f"topic {topic!r} is not asked for")
             for queue_id, offset in _offsets(name, values[name], topic, queues, whole).items():
                 known = offsets.setdefault(topic, {None: (None, None)})
@@ -78,7 +78,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
-def _is_asked(topic: str, topics: Any) -> bool:
+def is_asked(topic: str, topics: Iterable[str | re.Pattern[str]] | None) -> bool:
+    """Whether rocketc.scan(topics=) takes messages of a topic.
+
+    >>> is_asked("orders", ["bills", re.compile("ord.*")]), is_asked("orders", None), is_asked("orders", [])
+    (True, True, False)
+    """
     if topics is None:
         return True
     return any(one == topic if isinstance(one, str) else one.fullmatch(topic) is not None for one in topics)

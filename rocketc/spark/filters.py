@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from rocketc.ids import decode_offset_id
+from rocketc.spark.assigned import is_asked
 from rocketc.spark.read import source_of
 
 _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -71,7 +72,7 @@ class Narrowing:
         for name, texts in self._texts.items():
             mine = sorted(texts)
             if name == "topics" and name in out:
-                mine = [text for text in mine if any(_matches(one, text) for one in out[name])]
+                mine = [text for text in mine if is_asked(text, out[name])]
             elif name in out:  # Spark asks again, so that the user's own tags and keys are enough
                 continue
             out[name] = mine
@@ -155,7 +156,3 @@ def _all(kind: type, values: Collection[Any]) -> bool:
 def _is_plain_tag(text: str) -> bool:
     """Whether rocketc.scan(tags=) takes the text for one tag as it stands."""
     return text not in ("", "*") and "||" not in text and text == text.strip() and "\ufffd" not in text
-
-
-def _matches(one: Any, topic: str) -> bool:
-    return one == topic if isinstance(one, str) else one.fullmatch(topic) is not None

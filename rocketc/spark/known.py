@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from rocketc._consume_queues import ConsumeQueues
 from rocketc._known_records import KnownRecords
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile
+from rocketc.spark.assigned import is_asked
 
 LEAST_BYTES = 16 << 20  # a smaller part is read sooner than its queues are looked at
 _MOST_QUEUES = 2000
@@ -30,10 +30,8 @@ def known_parts(parts: Iterable[LogFile], scan: Mapping[str, Any]) -> Iterator[L
     """
     kept: dict[str, ConsumeQueues | None] = {}
     for part in parts:
-        size = (part.size if part.stop is None else part.stop - (part.base or 0)) - (
-            0 if part.start is None else part.start - (part.base or 0)
-        )
-        if part.base is None or size < LEAST_BYTES or not any(name in scan for name in ("topics", "queues", "offsets")):
+        asked = any(name in scan for name in ("topics", "queues", "offsets"))
+        if not asked or part.base is None or part.end - part.begin < LEAST_BYTES:
             yield part
             continue
         folder = os.path.dirname(part.path)
@@ -57,16 +55,14 @@ def _queues_of(folder: str) -> ConsumeQueues | None:
 
 
 def _to_read(part: LogFile, queues: ConsumeQueues, scan: Mapping[str, Any]) -> list[LogFile] | None:
-    base = part.base or 0
-    start = base if part.start is None else part.start
-    end = base + part.size if part.stop is None else min(part.stop, base + part.size)
+    start, end = part.begin, part.end
     try:
         known = KnownRecords(queues, start, end, lambda topic, queue_id: _is_wanted(topic, queue_id, scan))
         if known.spread(_GAP_BYTES) > (end - start) // 4 or not known.take_others((end - start) // _RECORD_BYTES):
             return None  # reading all of it is faster
     except (RocketcError, OSError):
         return None
-    ranges = known.to_read(part.exact or start == base, _GAP_BYTES)
+    ranges = known.to_read(part.exact or start == part.base, _GAP_BYTES)
     if ranges is None or sum(behind - first for first, behind in ranges) > (end - start) // 2:
         return None
     return [
@@ -77,11 +73,7 @@ def _to_read(part: LogFile, queues: ConsumeQueues, scan: Mapping[str, Any]) -> l
 def _is_wanted(topic: str, queue_id: int, scan: Mapping[str, Any]) -> bool:
     if (queues := scan.get("queues")) is not None and queue_id not in queues:
         return False
-    if (topics := scan.get("topics")) is not None and not any(_matches(one, topic) for one in topics):
+    if not is_asked(topic, scan.get("topics")):
         return False
     ranges = (scan.get("offsets") or {}).get(topic)
     return ranges is None or queue_id in ranges or None in ranges
-
-
-def _matches(one: str | re.Pattern[str], topic: str) -> bool:
-    return one == topic if isinstance(one, str) else one.fullmatch(topic) is not None

@@ -42,8 +42,7 @@ def splits(path: Paths, max_bytes: int = MAX_BYTES, storage_options: Options | N
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
     out = []
     for part in _parts(resolve(path, storage_options), max_bytes, storage_options):
-        start = (part.base or 0) if part.start is None else part.start
-        out.append(Split(part.path, start, (part.base or 0) + part.size if part.stop is None else part.stop))
+        out.append(Split(part.path, part.begin, part.end))
     return out
 
 
@@ -132,16 +131,13 @@ def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iter
 
 def _overlaps(part: LogFile, start: int | None, stop: int | None) -> bool:
     """Whether a record of a part may begin in [start, stop)."""
-    base = part.base or 0
-    first = base if part.start is None else part.start
-    end = base + max(part.limit, part.size) if part.stop is None else part.stop
-    return (start is None or start < end) and (stop is None or first < stop)
+    end = (part.base or 0) + max(part.limit, part.size) if part.stop is None else part.stop
+    return (start is None or start < end) and (stop is None or part.begin < stop)
 
 
 def _bytes_of(part: LogFile) -> int:
-    base = part.base or 0
-    stop = base + data_bytes(part) if part.stop is None else part.stop
-    return max(stop - (base if part.start is None else part.start), 0)
+    stop = (part.base or 0) + data_bytes(part) if part.stop is None else part.stop
+    return max(stop - part.begin, 0)
 
 
 def data_bytes(file: LogFile) -> int:
