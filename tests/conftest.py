@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import random
 import re
 import signal
 import sysconfig
@@ -67,6 +68,20 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would children
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # the background of a shell, the same
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """@pytest.mark.some(n): of a test's variants n, drawn once and for all, are for each run; the others are `long`."""
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("some") and not item.get_closest_marker("long"):
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, same in variants.items():
+        [count] = same[0].get_closest_marker("some").args  # type: ignore[union-attr]
+        random.Random(name).shuffle(same)
+        for item in same[count:]:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -56,8 +56,9 @@ def dropped_accumulator(spark: SparkSession) -> Accumulator[Dropped]:
     """
     from rocketc.spark.source import RocketmqSource  # which counts with us
 
+    accumulator = spark.sparkContext.accumulator(Dropped(), _Sum())  # Spark Connect has none: an error that says so
     spark.dataSource.register(RocketmqSource)
-    return spark.sparkContext.accumulator(Dropped(), _Sum())
+    return accumulator
 
 
 def add_dropped(aid: int, damage: Iterable[Damage]) -> None:

@@ -1,0 +1,186 @@
+"""Workers whose Python lacks rocketc: a packed environment brings it, or the session. docs/howto/cluster.md"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from stores import GoldenStore
+
+import rocketc
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+ROOT = Path(rocketc.__file__).parents[1]
+JOB = Path(__file__).with_name("cluster_job.py")
+NEEDED = ("pyarrow", "numpy", "numpy.libs", "pandas", "pandas.libs", "dateutil", "six.py", "pytz", "tzdata")
+MASTER = "local-cluster[2,1,1024]"
+PACKED = "./environment/bin/python"
+
+
+def plain_python() -> str:
+    """The Python that the tests' own environment was made of; it does not know rocketc."""
+    python = os.path.join(sys.base_exec_prefix, "bin", f"python3.{sys.version_info.minor}")
+    if subprocess.run([python, "-c", "import rocketc"], capture_output=True, cwd="/", check=False).returncode == 0:
+        pytest.skip(f"{python} has rocketc")
+    return python
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with rocketc and what it needs in Spark, but without Spark, as one file."""
+    folder = tmp_path_factory.mktemp("packed")
+    subprocess.run([plain_python(), "-m", "venv", "--without-pip", folder / "env"], check=True)
+    [packages] = (folder / "env").glob("lib/python*/site-packages")
+    here = Path(sysconfig.get_path("platlib"))
+    leave = shutil.ignore_patterns("tests", "__pycache__")
+    for path in [*(here / name for name in NEEDED), ROOT / "rocketc", ROOT / "pyspark_rocketmq"]:
+        if path.is_dir():
+            shutil.copytree(path, packages / path.name, ignore=leave)
+        elif path.exists():
+            shutil.copy(path, packages)
+    subprocess.run(["tar", "-C", folder / "env", "-czf", folder / "environment.tar.gz", "."], check=True)
+    shutil.rmtree(folder / "env")
+    return folder / "environment.tar.gz"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A SPARK_HOME in which workers may keep their folders, and a folder `run` to be in."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "home").mkdir()
+    for one in Path(pyspark.__file__).parent.iterdir():
+        (tmp_path / "home" / one.name).symlink_to(one)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def unpacked(packed: Path, home: Path) -> str:
+    """The environment beside the driver, which plans with it."""
+    folder = home.with_name("run") / "environment"
+    folder.mkdir()
+    subprocess.run(["tar", "-C", folder, "-xzf", packed], check=True)
+    return str(folder)
+
+
+@pytest.fixture
+def log(golden: Callable[[str], GoldenStore], tmp_path: Path) -> GoldenStore:
+    shutil.copytree(golden("v533-bitrot").path, tmp_path / "damaged")
+    return golden("flights-2013-01")
+
+
+def environment(home: Path, **environ: str) -> dict[str, str]:
+    return {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", **environ}
+
+
+def settings(folder: Path, *more: str) -> list[str]:
+    all_ = ["spark.ui.enabled=false", f"spark.local.dir={folder}", f"spark.sql.warehouse.dir={folder}/warehouse", *more]
+    return ["--master", MASTER, *(word for one in all_ for word in ("--conf", one))]
+
+
+def submit(home: Path, *args: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [home / "bin" / "spark-submit", *settings(home.parent), *args]
+    return subprocess.run(
+        command, cwd=home.with_name("run"), env=environment(home, **environ), capture_output=True, text=True,
+        timeout=280, check=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def connect_server(home: Path, **environ: str) -> Iterator[str]:
+    """The URL of a Spark Connect server."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    binding = f"spark.connect.grpc.binding.port={port}", "spark.connect.grpc.binding.address=127.0.0.1"
+    command = [home / "sbin" / "start-connect-server.sh", "--wait", *settings(home.parent, *binding)]
+    with (home.parent / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            command, cwd=home.with_name("run"), env=environment(home, **environ), stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        until = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                assert server.poll() is None and time.monotonic() < until, (home.parent / "server.log").read_text()
+                time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+def client(home: Path, remote: str, *args: str | Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, JOB, *args], env=environment(home, SPARK_REMOTE=remote, PYTHONPATH=str(ROOT)),
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:] + (home.parent / "server.log").read_text()[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def check_workers(found: dict[str, Any], driver: str) -> None:
+    """They ran what was shipped, each in the folder of its own executor, and not the driver's."""
+    assert found.pop("driver").startswith(driver)
+    workers = found.pop("workers")
+    assert len({python for python, _ in workers}) == 2
+    for python, module in workers:
+        assert python.endswith("/environment/bin/python") and "/run/environment" not in python
+        assert module.startswith(python.removesuffix("bin/python"))
+
+
+def counts(log: GoldenStore) -> dict[str, int]:
+    same = dict.fromkeys(("source", "mapInArrow", "archived", "streamed"), len(log.messages))
+    return {**same, "written": sum(1 for _ in rocketc.scan(log.path, tags="HA"))}
+
+
+def test_a_packed_environment(packed: Path, unpacked: str, home: Path, log: GoldenStore, tmp_path: Path) -> None:
+    done = submit(home, "--archives", f"{packed}#environment", JOB, log.path, tmp_path, PYSPARK_PYTHON=PACKED)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    check_workers(found, unpacked)
+    damaged = rocketc.scan(tmp_path / "damaged", errors="skip")
+    kept = sum(1 for _ in damaged)
+    wanted = {"master": MASTER, "mapPartitions": len(log.messages), "kept": kept, "dropped": len(damaged.report.damage)}
+    assert found == {**counts(log), **wanted}
+
+
+def test_without_it_spark_finds_no_source(home: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(
+        "from pyspark.sql import SparkSession\n"
+        "SparkSession.builder.getOrCreate().read.format('rocketmq').load('store').show()\n"
+    )
+    done = submit(home, job, PYSPARK_PYTHON=plain_python())
+    assert done.returncode != 0
+    assert "DATA_SOURCE_NOT_FOUND" in done.stderr + done.stdout
+
+
+def test_connect(unpacked: str, home: Path, log: GoldenStore, tmp_path: Path) -> None:
+    with connect_server(home, PYSPARK_PYTHON=f"{unpacked}/bin/python") as remote:  # where each worker sees it
+        found = client(home, remote, log.path, tmp_path)
+    assert found.pop("driver").startswith(str(ROOT))
+    assert [python for python, _ in found.pop("workers")] == [f"{unpacked}/bin/python"]
+    assert found == counts(log)
+
+
+def test_connect_to_a_server_without_it(packed: Path, home: Path, log: GoldenStore, tmp_path: Path) -> None:
+    with connect_server(home, PYSPARK_PYTHON=plain_python()) as remote:
+        found = client(home, remote, log.path, tmp_path, packed)
+    check_workers(found, str(ROOT))
+    assert found == {"mapInArrow": len(log.messages)}
