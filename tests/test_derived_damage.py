@@ -117,6 +117,7 @@ def cuts(files: remains.Files) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_file_is_cut(made, root, end):
     every = cuts(made[end])
@@ -151,6 +152,7 @@ def damaged(data: bytes, how: str, chance: random.Random) -> bytes:
     return b""
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", ["zeros", "noise", "bit", "all noise", "longer", "empty"])
 def test_a_file_is_overwritten(made, root, end, how):

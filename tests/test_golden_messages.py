@@ -117,6 +117,7 @@ def test_json(golden, name):
             assert one["body"] == record["body"]
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.parametrize("unwrap", [True, False])
 def test_everything_as_the_oracle_reads_it(items, golden, name, unwrap):

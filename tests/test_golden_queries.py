@@ -61,6 +61,7 @@ def test_bounds(told, store):
         assert (store.min_offset(*where), store.max_offset(*where)) == (queue["min"], queue["max"])
 
 
+@pytest.mark.some(40)
 @pytest.mark.parametrize("kind", ["getMessage", "getOffsetInQueueByTime", "queryMessage"])
 def test_answers(told, known, store, kind):
     questions = asked(told, kind)
@@ -68,6 +69,7 @@ def test_answers(told, known, store, kind):
     assert wrong[:3] == [], f"{len(wrong)} of {len(questions)} answers differ"
 
 
+@pytest.mark.some(14)
 def test_tags_as_they_are_spelt(told, store):
     """As a client of RocketMQ sees a queue: without the messages whose tags only have the same hash."""
     asked = {(q["topic"], q["queueId"], tuple(q["tags"])) for q in told.queries["getMessage"] if q["tags"]}

@@ -46,6 +46,7 @@ def taken_for(request, monkeypatch):
         monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.usefixtures("taken_for")
 def test_derived_files_are_built_from_the_log(golden, tmp_path, name):
@@ -84,6 +85,7 @@ def test_derived_files_of_a_damaged_store_follow_what_its_log_kept(tmp_path, nam
     same_files(without_names(files_of(store.path, *FOLDERS)), wanted)
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("from_log", [True, False], ids=["built", "kept"])
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.usefixtures("taken_for")

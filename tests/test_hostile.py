@@ -294,6 +294,7 @@ def test_the_limit_is_kept(kind, size):
     assert scan.to_arrow().column("body").to_pylist() == [m.body for m in scan]
 
 
+@pytest.mark.some(1)
 @pytest.mark.measure
 @pytest.mark.parametrize("kind", [1, 2, 3])
 def test_bombs_cost_no_memory(kind):

@@ -189,6 +189,7 @@ def test_files_are_deleted(kind, root, end):
         assert_mended(kind, root, gone, told=True if end == "closed" else None)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_file_is_cut(kind, root, end):
     names = [name for name in kind.names(end) if name.startswith(kind.folders[0])]
@@ -211,6 +212,7 @@ def overwritten(data: bytes, how: str, chance: random.Random) -> bytes:
     return damaged(data, how, chance)
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_file_is_overwritten(kind, root, end, how):

@@ -85,6 +85,7 @@ LOGS = {
 }
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("crc", ["body", "none"])
 @pytest.mark.parametrize("name", LOGS)
 def test_cut_at_every_byte(small: Callable[[bytes], Path], name: str, crc: str) -> None:

@@ -67,6 +67,7 @@ def found(path: Any, near: str, **options: Any) -> tuple[Any, ...]:
 # The same as on a local disk
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_every_store(golden: Golden, memory: Callable[[Path], str], name: str) -> None:
     store = golden(name)
@@ -86,6 +87,7 @@ def test_every_store(golden: Golden, memory: Callable[[Path], str], name: str) -
         assert told.value.file.startswith(url) and told.value.file[-20:] == error.file[-20:]
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("name", LOGS)
 def test_pieces_of_every_size(
     memory: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -120,6 +120,7 @@ def assert_delivers(root: Path, says: object) -> None:
     assert found == list(range(found[0], COUNT)) and found[0] <= ACKED, says
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("bak", [True, False], ids=["bak", "no bak"])
 def test_a_table_is_cut(files, root, told, name, bak):
@@ -141,6 +142,7 @@ def test_a_table_is_cut(files, root, told, name, bak):
     assert now not in (before, nothing)
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_table_is_overwritten(files, root, told, name, how):

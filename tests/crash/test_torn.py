@@ -98,13 +98,8 @@ def kinds_and_endings(kinds):
     return [(kind, ending) for kind in kinds for ending in ENDINGS if kind == "v1" or ending in ("killed", "closed")]
 
 
-def long_but_some(cases):
-    """Of the kinds with one feature more than `v1` that with all of them stays; the others are `long`."""
-    rare = {"v2", "ipv6", "property-crc"}
-    return [pytest.param(*case, marks=pytest.mark.long) if case[0] in rare else case for case in cases]
-
-
-@pytest.mark.parametrize(("kind", "ending"), long_but_some(kinds_and_endings(KINDS)))
+@pytest.mark.some(6)
+@pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS))
 def test_cut_at_every_byte(memory_path, kind, ending):
     files, start, stop = write(memory_path / "whole", kind, ending)
     for cut in range(start, stop):
@@ -113,6 +108,7 @@ def test_cut_at_every_byte(memory_path, kind, ending):
             assert_goes_on(memory_path / "torn", torn, kind, start, cut - start)
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_zeroed_from_every_sector(memory_path, kind, ending):
     """The last record is long: nine sectors and more; the disk has written some of the first ones."""
@@ -121,6 +117,7 @@ def test_zeroed_from_every_sector(memory_path, kind, ending):
         assert_goes_on(memory_path / "torn", remains.zeroed(files, mark), kind, start, mark)
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_one_sector_is_missing(memory_path, kind, ending):
     """Disks write sectors in any order: one of the last record's is zero, wherever it lies."""

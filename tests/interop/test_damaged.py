@@ -7,6 +7,7 @@ from interop.ledger import plan
 from interop.turns import Turns
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -71,6 +71,7 @@ def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
         same_as_from_log(turns)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monkeypatch, log):
     if log == "large":
@@ -86,6 +87,7 @@ def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monke
     turns.both_answer(peer)
 
 
+@pytest.mark.some(1)
 def test_extension_files(peer, tmp_path):
     """consumequeue_ext: units that a queue points to instead of telling the hash of the tags."""
     turns = Turns(tmp_path / "store", EXT)
@@ -105,6 +107,7 @@ def test_extension_files(peer, tmp_path):
 NOTE = slice(4048, 4096)  # of the checkpoint: what rocketc notes of the queues when it closes a store
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("note", ["kept", "zeroed"])
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):

@@ -14,6 +14,7 @@ def told(peer, root):
     return [(m["topic"], m["queueOffset"], m["physicalOffset"]) for m in peer.read(root)["messages"]]
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("log", ["small", "large"])
 @pytest.mark.parametrize("old", [1, 3, 400])
 def test_its_messages_are_those_that_came_then(peer, tmp_path, monkeypatch, log, old):

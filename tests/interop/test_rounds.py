@@ -8,6 +8,7 @@ from interop.turns import CHECKSUMS, SYNC, Turns
 PLAIN = pytest.param({}, id="plain", marks=pytest.mark.long)  # the two others tell it too
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("settings", [PLAIN, pytest.param(CHECKSUMS, id="checksums"), pytest.param(SYNC, id="sync")])
 def test_three_rounds(peer, tmp_path, settings):
     turns = Turns(tmp_path / "store", settings)
@@ -17,6 +18,7 @@ def test_three_rounds(peer, tmp_path, settings):
         turns.both_answer(peer, n)
 
 
+@pytest.mark.some(1)
 def test_three_rounds_of_killed_writers(start, peer, tmp_path):
     turns = Turns(tmp_path / "store")
     for n in range(3):

@@ -83,6 +83,7 @@ def prefix(store: Path, to: Path, size: int, room: bool) -> Path:
 FEW = {"v533-broker", "v533-bitrot", "v497-torn"}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in stores.NAMES]
 )

@@ -123,6 +123,7 @@ def filters_over(rows: Sequence[dict[str, Any]]) -> st.SearchStrategy[Filter]:
     return draw_one()
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_what_is_pushed_is_what_spark_would_drop(golden: Golden, name: str) -> None:
     path = str(golden(name).path)

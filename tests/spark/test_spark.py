@@ -94,6 +94,7 @@ def expected_of(row: Any, keys: Any) -> dict[str, Any]:
     return {name: value for name, value in out.items() if name in keys}
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("name", stores.WHOLE)
 @pytest.mark.parametrize("way", ["mapPartitions", "mapInArrow"])
 def test_every_record_is_what_rocketmq_reads(spark: SparkSession, golden: Golden, name: str, way: str) -> None:
@@ -115,6 +116,7 @@ def test_every_record_is_what_rocketmq_reads(spark: SparkSession, golden: Golden
 # What rocketc.scan() reads
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", stores.some(stores.NAMES))
 def test_map_partitions_gives_what_a_scan_gives(spark: SparkSession, golden: Golden, name: str) -> None:
     store = golden(name)
@@ -136,6 +138,7 @@ def test_map_partitions_gives_what_a_scan_gives(spark: SparkSession, golden: Gol
         assert sort(pa.Table.from_batches(batches)) == sort(scan.to_arrow()), source
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", stores.some(stores.NAMES))
 def test_map_in_arrow_gives_what_a_scan_gives(spark: SparkSession, golden: Golden, name: str) -> None:
     store = golden(name)
@@ -228,6 +231,7 @@ def test_another_schema_than_the_columns_is_refused(spark: SparkSession, golden:
 # Errors
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("way", ["mapPartitions", "mapInArrow"])
 @pytest.mark.parametrize("source", ["splits", "paths", "binaryFiles"])
 def test_damage_reaches_the_driver_with_file_and_offset(

@@ -526,6 +526,7 @@ def nanoarrow_stops(scan: rocketc.Scan) -> object:
 USES = [never_taken, not_read, read_some, read_all, consumer_fails, duckdb_stops, polars_stops, nanoarrow_stops]
 
 
+@pytest.mark.some(5)
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system has no /proc")
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 def test_nothing_stays_behind(use, tmp_path):
@@ -606,6 +607,7 @@ libc.__cxa_atexit(ctypes.c_void_p(moved[3]), ctypes.byref(moved), None)  # a sta
 }
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("how", ENDS)
 def test_python_ends_while_a_stream_lives(how, tmp_path):
     if how == "DuckDB":

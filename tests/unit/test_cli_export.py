@@ -245,6 +245,7 @@ main(sys.argv[1:])
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     ("target", "number", "old"),
     [

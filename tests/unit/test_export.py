@@ -59,6 +59,7 @@ def many():
 ROUNDS = [(name, f"x.{form}") for name in stores.NAMES for form in FORMATS]
 
 
+@pytest.mark.some(25)
 @pytest.mark.parametrize(("name", "file"), [*ROUNDS, *(("v533-broker", file) for file in READERS)])
 def test_a_file_holds_the_table(golden, table, tmp_path, name, file):
     scan = rocketc.scan(golden(name).path, errors="skip", batch_bytes=100_000)

@@ -197,6 +197,7 @@ def killed_at(root, number):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])
 @pytest.mark.parametrize("then", ["rebuild", "open"])
 def test_killed_anywhere(root, tmp_path_factory, monkeypatch, then, broken):

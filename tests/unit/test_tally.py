@@ -55,6 +55,7 @@ def records_of(store: stores.GoldenStore, crc: str = "body") -> list[oracle.Reco
     return oracle.records(compare.expected(walked, decompress=False))
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_golden_stores_by_every_dimension(golden: Golden, name: str) -> None:
     store = golden(name)
