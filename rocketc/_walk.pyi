@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing_extensions import Buffer, Self
 
 from rocketc._filter import Filter
+from rocketc._log_bytes import LogBytes
 from rocketc._mapped_file import MappedFile
 
-class Walker:
+class Walker(LogBytes):
     def __new__(
         cls,
         source: MappedFile | Buffer,
@@ -27,8 +28,6 @@ class Walker:
         file: str | None = None,
         fetch: Callable[[int, int], int] | None = None,
     ) -> Self: ...
-    @property
-    def base(self) -> int: ...
     @property
     def ended(self) -> bool: ...
     @property

@@ -13,13 +13,14 @@ from rocketc._layout cimport (
     RC_FLAG_COMPRESSION_SHIFT,
     RC_FLAG_INNER_BATCH,
 )
+from rocketc._log_bytes cimport STEP_BYTES
 from rocketc._message cimport COL_BODY, copy_of, message_of, printable
 from rocketc._record cimport Record, parse_entry
 from rocketc._rows cimport Rows, Selection, rows_new
 from rocketc._status cimport RC_MORE, RC_OK, check
 from rocketc._text cimport rc_stream_end
 from rocketc._vm cimport rc_guard
-from rocketc._walk cimport STEP_BYTES, Walker
+from rocketc._walk cimport Walker
 
 from rocketc import codecs
 
