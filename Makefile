@@ -53,11 +53,15 @@ test: setup  ## all tests but the long ones
 	@tools/setup.sh strace || true
 	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadscope $(OPTIONS)
 
-test-long: setup  ## the long tests, then the tests under the address and undefined-behaviour sanitizers
+test-long: setup  ## the long tests, those of older Sparks, then all under the address and undefined-behaviour sanitizers
 	@tools/setup.sh valgrind
 	@tools/setup.sh strace || true
 	@tools/setup.sh arm64
 	$(RUN) -m pytest $(TESTS) -m long $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
+	@for spark in 4.0 4.1; do \
+	    tools/setup.sh spark $$spark && echo "tests: with Spark $$spark" || exit 1; \
+	    PYTHONPATH=$$PWD/build/spark-$$spark $(RUN) -m pytest $(TESTS) -m "spark and not long" $(OPTIONS) || [ $$? -eq 5 ] || exit 1; \
+	done
 	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(OPTIONS)
 
 bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run

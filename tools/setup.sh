@@ -6,6 +6,7 @@
 #   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
 #   tools/setup.sh peers              what the benches measure us against, in .venv
+#   tools/setup.sh spark 4.0          the last PySpark of that version in build/spark-4.0, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
 #   tools/setup.sh arm64              a compiler and an emulator, to test what only arm64 runs
 set -eu
@@ -103,6 +104,14 @@ strace() {
 peers() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock ||
         say "the peers can't be installed here: the benches leave out their rows"
+}
+
+spark() {
+    [ -d "build/spark-$1/pyspark" ] && return 0
+    say "installing Spark $1 into build/spark-$1"
+    rm -rf "build/spark-$1"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "build/spark-$1.new" "pyspark==$1.*"
+    mv "build/spark-$1.new" "build/spark-$1"
 }
 
 arm64() {

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.accumulators import Accumulator, AccumulatorParam, _deserialize_accumulator
+from pyspark.errors import AnalysisException
 
 from rocketc.scan import Damage
 
@@ -53,11 +54,21 @@ def dropped_accumulator(spark: SparkSession) -> Accumulator[Dropped]:
     Its value is Dropped(ranges, bytes). The driver logs each sum as a warning of "rocketc.spark". As with any
     accumulator of Spark, a task that is run twice counts twice.
     Registers the source with the session: Spark brings nothing back from sources that it has found by itself.
+    Raises NotImplementedError in Spark 4.0, where such a source stays as it was found, and PySpark's own error in
+    Spark Connect, which has no accumulators. mode=PERMISSIVE tells of damage everywhere.
     """
     from rocketc.spark.source import RocketmqSource  # which counts with us
 
-    accumulator = spark.sparkContext.accumulator(Dropped(), _Sum())  # Spark Connect has none: an error that says so
-    spark.dataSource.register(RocketmqSource)
+    accumulator = spark.sparkContext.accumulator(Dropped(), _Sum())
+    try:
+        spark.dataSource.register(RocketmqSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        raise NotImplementedError(
+            f"Spark {spark.version} brings no accumulator back from a source that it has found by itself, and takes no "
+            "other for it: use Spark 4.1 or newer, or mode=PERMISSIVE, which tells of damage in rows"
+        ) from None
     return accumulator
 
 

@@ -8,7 +8,12 @@ from pages import PAGES, ROOT, Page
 from pyspark.sql import SparkSession
 from stores import GoldenStore
 
-pytestmark = pytest.mark.spark
+from rocketc.spark.stream import HAS_LIMITS
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not HAS_LIMITS, reason="the pages show Spark 4.2 and newer"),
+]
 
 BY_NAME = {str(path.relative_to(ROOT)): path for path in PAGES if Page(path).needs_spark}
 

@@ -109,6 +109,10 @@ def test_spark_takes_these_rows(spark: SparkSession, golden: Golden) -> None:
 
 
 def test_what_is_dropped_is_counted(spark: SparkSession, golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
+    if spark.version.startswith("4.0."):
+        with pytest.raises(NotImplementedError, match=f"Spark {spark.version} brings no accumulator back"):
+            dropped_accumulator(spark)
+        return
     dropped = dropped_accumulator(spark)
     read = spark.read.format("rocketmq").options(mode="DROPMALFORMED", droppedAccumulator=str(dropped.aid))
     frame = read.load([str(golden("v533-bitrot").path), str(golden("flights-2013-01").path)])

@@ -25,7 +25,6 @@ from rocketc.spark.source import RocketmqReader, RocketmqSource
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*<socket:ResourceWarning"),  # PySpark 4.0 leaves some to the collector
 ]
 
 Golden = Callable[[str], stores.GoldenStore]

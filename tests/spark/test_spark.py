@@ -24,7 +24,6 @@ from rocketc.spark import SCHEMA, decode_batches, decode_partition, schema, spli
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*<socket:ResourceWarning"),  # PySpark 4.0 leaves some to the collector
 ]
 
 Golden = Callable[[str], stores.GoldenStore]

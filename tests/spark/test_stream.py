@@ -13,11 +13,18 @@ import stores
 from command import GrowingLog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
 import rocketc
 from rocketc.spark.growing import DataLossError
 from rocketc.spark.source import RocketmqSource
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="this Spark knows no limits")
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+)
 
 pytestmark = pytest.mark.spark
 
