@@ -186,6 +186,31 @@ def reading(log: Log, **options: str):
     return spark.read.format("rocketmq").options(**options).load(log.path)
 
 
+def catch_up(log: Log, name: str):
+    """A stream that begins at the start of the log and ends at its end, against a batch that reads the same."""
+    folder = Path(tempfile.mkdtemp(prefix="stream-", dir=bench.args.data))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+    def stream() -> int:
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        read = spark.readStream.format("rocketmq").option("startingOffsets", "earliest").load(log.path)
+        write = read.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+        query = write.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    bench.row(
+        f"{name}: a stream catches up",
+        against="the source as a batch",
+        goal=None,
+        work=log.sum.records / 1e6,
+        unit="M rows/s",
+        check=lambda: same(stream(), log.sum.records, "the stream"),
+        ours=timed(stream),
+        theirs=timed(partial(drop_all, through_source(log))),
+    )
+
+
 def to_parquet(log: Log, name: str):
     """Spark -> Parquet on two cores, against one core of pyarrow that has the table in memory; zstd both."""
     import pyarrow.parquet as pq
@@ -316,9 +341,11 @@ def main():
         log = bench.log(body=body, size=size, file_size=size // FILES)
         full_read(log, name)
         columns_only(log, name)
+    catch_up(log, name)
     one_row_each(log, name)
     in_plain_python(log, name)
-    to_parquet(log, name)
+    size = (512 if bench.quick else 1024) * MIB  # a job's fixed cost is no longer most of it
+    to_parquet(bench.log(body=body, size=size, file_size=size // FILES), name)
     size = (512 if bench.quick else 4096) * MIB  # what is left out is worth a look where there is much
     mixed = bench.log(body=1024, size=size, file_size=size // FILES, topics=MIXED_TOPICS)
     some_of_it(mixed, "1 KiB")

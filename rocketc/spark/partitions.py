@@ -13,7 +13,7 @@ from rocketc.paths import Log, LogFile, Paths, resolve
 from rocketc.remote import Options, is_url
 from rocketc.scan import open_walker
 
-MAX_BYTES = 128 << 20
+MAX_BYTES = 256 << 20
 _LEAST_BYTES = 4 << 20  # a part of less is not worth a task of its own
 _OPEN_BYTES = 1 << 20  # what it costs to open a file, in bytes that are read meanwhile
 

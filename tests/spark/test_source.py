@@ -1,5 +1,6 @@
 """spark.read.format("rocketmq"): what comes out is what rocketc.scan() reads, with every option."""
 
+import gc
 import os
 import pickle
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -421,3 +423,14 @@ def test_a_permanent_table_is_refused_and_says_why(spark: SparkSession, golden: 
             spark.table("permanent").count()
     finally:
         spark.sql("DROP TABLE IF EXISTS permanent")
+
+
+def test_collections_are_spared_in_workers_alone(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = RocketmqSource({"path": str(golden("v533-store").path)}).reader(SCHEMA)
+    [part] = reader.partitions()[:1]
+    assert list(reader.read(part)) and gc.get_freeze_count() == 0
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    try:
+        assert list(reader.read(part)) and gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
