@@ -34,6 +34,7 @@ from rocketc.export import ExportReport, export
 from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 from rocketc.queue import Queue
 from rocketc.rebuild import RebuildReport, rebuild
+from rocketc.salvage import SalvageReport, salvage
 from rocketc.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.status import GetStatus, PutStatus
 from rocketc.store import open
@@ -66,6 +67,7 @@ __all__ = [
     "QueueRange",
     "RebuildReport",
     "RocketcError",
+    "SalvageReport",
     "Scan",
     "ScanReport",
     "StoreConfig",
@@ -85,6 +87,7 @@ __all__ = [
     "export",
     "open",
     "rebuild",
+    "salvage",
     "scan",
     "verify",
 ]

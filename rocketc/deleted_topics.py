@@ -72,6 +72,19 @@ class DeletedTopics(KeptTable):
                 self._changed = False
                 raise
 
+    def replace(self, ends: dict[str, int]) -> None:
+        """Say anew where each ends; on the disk when it returns.
+
+        >>> import tempfile
+        >>> root = tempfile.mkdtemp()
+        >>> DeletedTopics(root).replace({"orders": 4096})
+        >>> DeletedTopics(root).ends
+        {'orders': 4096}
+        """
+        self.ends = dict(ends)
+        self._changed = True
+        self.persist()
+
     def _behind(self, first: int) -> dict[str, int]:
         return {name: end for name, end in self.ends.items() if end > first}
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,6 +36,8 @@ from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_file
 from rocketc.scan import Damage
 from rocketc.store import _batch_topics, _with_size_found
 from rocketc.verify_derived import load_as_they_are, sizes_found
+
+Claims = Mapping[tuple[str, int], tuple[int, int]]  # topic, queue id -> physical offset, queue offset
 
 FOLDER = "rebuild"  # below the root, while it is done
 
@@ -121,6 +123,24 @@ def rebuild(
     """
     if only not in (None, "cq", "index"):
         raise ValueError(f"only={only!r}: cq, index, or None")
+    return make_anew(path, only, config, tell, None)
+
+
+def make_anew(
+    path: StrPath,
+    only: Literal["cq", "index"] | None,
+    config: StoreConfig | None,
+    tell: Callable[[int], None] | None,
+    claims: Claims | None,
+) -> RebuildReport:
+    """The same as rebuild().
+
+    claims  with which record each queue begins, as ConsumeQueues.claims() tells; None: as the files there say
+
+    >>> make_anew("nowhere", None, None, None, {})
+    Traceback (most recent call last):
+    rocketc.errors.StoreIOError: [Errno 2] no commit log to rebuild from: 'nowhere'
+    """
     begun = time.monotonic()
     root = os.path.abspath(os.fspath(path))
     settings = _with_size_found(root, config if config is not None else sizes_found(root, StoreConfig()))
@@ -134,7 +154,7 @@ def rebuild(
         work = os.path.join(root, FOLDER)
         _remove(work)
         try:
-            run = _Run(root, work, settings, only)
+            run = _Run(root, work, settings, only, claims)
             run.read(files, tell)
             _replace(root, work, run.kinds, run.index_timestamp)
         finally:
@@ -149,7 +169,9 @@ def rebuild(
 class _Run:
     """New queues and a new index below a folder, from a log."""
 
-    def __init__(self, root: str, work: str, config: StoreConfig, only: str | None) -> None:
+    def __init__(
+        self, root: str, work: str, config: StoreConfig, only: str | None, claims: Claims | None = None
+    ) -> None:
         self.kinds = {"cq": QUEUE_FOLDERS, "index": ("index",), None: (*QUEUE_FOLDERS, "index")}[only]
         self.report = RebuildReport()
         self.index_timestamp: int | None = None
@@ -169,7 +191,7 @@ class _Run:
             index.load()
         self._config = config
         old = load_as_they_are(root, config)
-        self._claims = old.claims()
+        self._claims = old.claims() if claims is None else claims
         deleted = DeletedTopics(root)
         deleted.believe(old.standing(deleted.ends))
         old.close()

@@ -65,6 +65,7 @@ HELP = [
     "decode-id",
     "verify",
     "rebuild",
+    "salvage",
     "completion",
 ]
 IDS = "decode-id --month 2026-11 AC110002000078BF00000000000D1C5F 7F0000010B8F18B4AAC27D1C43620001 nonsense"

@@ -18,6 +18,7 @@ COMMANDS = {
     "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
     "put": "Put lines, files or JSON lines into a store.",
     "rebuild": "Make queues and index anew from the log.",
+    "salvage": "Copy all that is readable of a damaged store into a new one.",
     "clean": "Delete what is too old, or say what would be deleted.",
     "bench": "Measure a store beside this machine's memory and disk.",
     "decode-id": "Say what a message id says.",
@@ -64,7 +65,7 @@ Examples:
   rocketc cat /data/store -t orders --from -15m --json | jq .keys
   rocketc export /data/store -o lake/ --partition-by topic,date
 
-Only put, rebuild and clean write to a store. Results go to stdout, all else to stderr.
+Only put, rebuild and clean write to a store; salvage makes one. Results go to stdout, all else to stderr.
 Exit code: 0 fine, 1 damage or nothing to read, 2 wrong usage.""",
 )
 @click.version_option(package_name="rocketc", prog_name="rocketc", message="%(prog)s %(version)s")

@@ -1,0 +1,96 @@
+"""rocketc salvage: every readable record of a damaged store into a new one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+
+import click
+
+from rocketc.cli.clean import read_conf
+from rocketc.cli.output import Out, ends_quietly, in_words, note, visible_json
+from rocketc.cli.progress import progress
+from rocketc.cli.tables import facts, many, render, section, show_size, some
+from rocketc.errors import StoreIOError
+from rocketc.paths import resolve
+from rocketc.salvage import SalvageReport
+from rocketc.salvage import salvage as copy_out
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rocketc salvage /data/broken /data/store --dry-run
+  rocketc salvage /data/broken /data/store --json | jq .lost""",
+)
+@click.argument("src", type=click.Path())
+@click.argument("dst", type=click.Path())
+@click.option("--compact", is_flag=True, help="Lay records one behind the other; a map tells which went where.")
+@click.option("--dry-run", is_flag=True, help="Say what would be there and what is lost; write nothing.")
+@click.option(
+    "--conf", type=click.Path(), metavar="FILE",
+    help="The broker.conf: sizes of files, paths, delay levels. Without it sizes are those that the files there have.",
+)  # fmt: skip
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found and made.")
+@click.option("--all", "every", is_flag=True, help="Every lost range in the table, however many.")
+@ends_quietly
+def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, as_json: bool, every: bool) -> int:
+    """Copy every readable record of the damaged store SRC into a new store DST that a broker opens.
+
+    SRC is only read; it may be live, or a read-only copy. Records stay at their physical offsets, so message ids stay
+    true; records that no queue has stand where something was lost. The tables in SRC's config come along, queues and
+    index are made anew. Until all is done it is in DST.unfinished: killed, or out of room, the same command goes on.
+
+    The exit code is 1 if something was lost, or if there is nothing to read.
+    """
+    config = read_conf(conf) if conf is not None else None
+    try:
+        total = 2 * sum(file.size for log in resolve(src) for file in log.files)
+    except StoreIOError:
+        total = 0
+    try:
+        with progress("salvaging", total) as tell:
+            report = copy_out(src, dst, compact=compact, dry_run=dry_run, config=config, tell=tell)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except StoreIOError as error:
+        if error.errno == errno.EEXIST:
+            raise click.UsageError(f"{error.filename} {error.strerror}") from None
+        raise
+    with Out() as out:
+        if as_json:
+            text = json.dumps({"path": src, "store": dst, **report.to_dict()}, ensure_ascii=False)
+            text = (visible_json(text) if out.is_terminal else text) + "\n"
+        else:
+            text = render([facts(_lines(src, dst, report, every))], out.has_colour)
+        out.write(text.encode("utf-8", "backslashreplace"))
+    if not report.records:
+        note(f"nothing to read: {src}")
+    return 0 if report.is_whole and report.records else 1
+
+
+def _lines(src: str, dst: str, report: SalvageReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line."""
+    yield "from", src, ""
+    yield "would make" if report.dry else "made", dst if report.records else "nothing", ""
+    batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
+    log = [size for path, size in report.files.items() if path.split(os.sep)[0] == "commitlog"]
+    text = f"{many(report.records, 'record')}{batches}, {show_size(report.bytes)}, in {many(len(log), 'file')}"
+    yield "whole", text + ("" if report.dry else f"; {many(report.queues, 'queue')}"), "green"
+    lost = (
+        each if isinstance(each, str) else
+        f"{each.start} to {each.stop} in {os.path.basename(each.file or '')}: {each.reason}{in_words(each.reason)}"
+        for each in some(report.lost, every)
+    )  # fmt: skip
+    gaps = (
+        each if isinstance(each, str) else f"{each[0]} to {each[1]} ({show_size(each[1] - each[0])}): no file"
+        for each in some(report.missing, every)
+    )
+    yield from section("lost", [*lost, *gaps], "nothing")
+    if report.map is not None:
+        yield "map", report.map, ""
+    elif report.hides:
+        text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
+        yield "advice", text, "yellow"
