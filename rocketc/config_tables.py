@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import json.encoder
+import math
 import os
 import re
 import struct
@@ -130,7 +131,8 @@ def _parse_fast(text: str) -> Any:
     if _MARK not in text:
         # In a string this makes no JSON: the quote ends it, and no value begins with a backslash.
         text, numbers = _UNQUOTED.subn(rf'\1"\{_MARK}\2"', text)
-    value = json.loads(text, object_pairs_hook=_with_numbers if numbers else None, parse_constant=_refuse)
+    pairs_hook = _with_numbers if numbers else None
+    value = json.loads(text, object_pairs_hook=pairs_hook, parse_constant=_refuse, parse_float=_finite)
     levels = _OTHERS.sub("", _STRING.sub("", text))
     for _ in range(DEEPEST):
         if not levels:
@@ -147,6 +149,13 @@ def _with_numbers(pairs: list[tuple[str, Any]]) -> dict[Any, Any]:
 
 def _refuse(word: str) -> None:
     raise ValueError(word)
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):  # JSON has no word for it: it could not be written again
+        raise ValueError(number)
+    return value
 
 
 def _decoded(raw: bytes) -> str:
@@ -257,8 +266,12 @@ class _Parser:
         match = _NUMBER.match(self._text, self._pos)
         if match is None:
             raise self._wrong("expected a value")
+        try:
+            number = int(match[0]) if match.lastindex is None else _finite(match[0])
+        except ValueError:
+            raise self._wrong("a number that is too large") from None
         self._pos = match.end()
-        return int(match[0]) if match.lastindex is None else float(match[0])
+        return number
 
     def _skip_blanks(self) -> None:
         match = _BLANK.match(self._text, self._pos)

@@ -120,7 +120,7 @@ class KeptTable(ABC):
             with self._lock:
                 if not self._changed:
                     return False
-                data = dict(sorted(self._to_write().items()))
+                data = in_order(self._to_write())
                 self._changed = False
             try:
                 make_folder(os.path.dirname(self.path) or ".")
@@ -204,7 +204,7 @@ class ConfigMap(KeptTable, Mapping[str, C], Generic[C]):
             if self.is_of_4:
                 usual = self._type.from_file({self._NAME: name}).to_file()
                 raw = {k: v for k, v in raw.items() if k not in self._OF_5 or k in kept or v != usual.get(k)}
-            self._raw[name] = dict(sorted({**kept, **raw}.items()))
+            self._raw[name] = in_order({**kept, **raw})
             self._entries[name] = entry
             self._rise()
             self._changed = True
@@ -238,6 +238,15 @@ def _keys(kind: type[Config]) -> list[tuple[str, str]]:
     if kind not in _KEYS:
         _KEYS[kind] = sorted((camel(field.name), field.name) for field in dataclasses.fields(kind))
     return _KEYS[kind]
+
+
+def in_order(data: dict[Any, Any]) -> dict[Any, Any]:
+    """An object of a file with its names in the order of their texts; damaged files mix whole numbers with names.
+
+    >>> in_order({"b": 1, 0: 2, "a": 3})
+    {0: 2, 'a': 3, 'b': 1}
+    """
+    return dict(sorted(data.items(), key=lambda entry: str(entry[0])))
 
 
 def camel(name: str) -> str:

@@ -133,6 +133,7 @@ def test_golden_tables_have_the_order_of_a_java_map(golden, name):
         ('{"a":1', "line 1, column 7: expected , or }"),
         ("\0" * 100, "line 1, column 1: expected a value"),
         ("[1]", "line 1, column 1: this is no object"),
+        ('{"a":1e400}', "line 1, column 6: a number that is too large"),
         (b'{"a":\n"\xff"}', "line 2, column 2: no UTF-8"),
     ],
 )
@@ -206,7 +207,6 @@ SAME = r"""
     {"1":1,1:2}
     {"a":",1:"}
     {0:-0}
-    {"a":1e400}
     7
 """
 

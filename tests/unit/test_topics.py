@@ -128,6 +128,17 @@ def test_a_store_without_topics(tmp_path):
     assert Topics(tmp_path)["orders"] == topics["orders"]
 
 
+def test_names_of_both_kinds(tmp_path):
+    """A damaged file mixes whole numbers with names: it is written all the same, in the order of their texts."""
+    path = tmp_path / "config/topics.json"
+    path.parent.mkdir()
+    path.write_text('{0:1,"topicConfigTable":{"orders":{"topicName":"orders",7:8}}}')
+    Topics(tmp_path).create("orders", queues=2)
+    found = read_table(path).data
+    assert found[0] == 1 and found["topicConfigTable"]["orders"][7] == 8
+    assert Topics(tmp_path)["orders"].read_queue_nums == 2
+
+
 def test_what_newer_releases_have_added_stays(tmp_path):
     path = tmp_path / "config/topics.json"
     path.parent.mkdir()
