@@ -102,6 +102,15 @@ def test_queue_offsets_keep_what_a_plain_python_filter_keeps(offsets, topics):
     assert [m.queue_offset for m in scan] == [r["queueOffset"] for r in RECORDS if wanted(r)]
 
 
+@pytest.mark.parametrize("body", [b"", b"body", oracle.encode_batch([(0, b"a", None), (0, b"b", None)])])
+@pytest.mark.parametrize("flag", [oracle.INNER_BATCH, oracle.NEED_UNWRAP])
+def test_a_batch_that_nobody_is_to_unwrap(flag, body):
+    """RocketMQ's clients take a body apart where both bits of sysFlag say so."""
+    scan = rocketc.decode(oracle.encode("t", body, sys_flag=flag))
+    assert [message.body for message in scan] == [body]
+    assert scan.to_arrow().column("body").to_pylist() == [body] and scan.count() == 1
+
+
 def test_queue_offsets_of_an_inner_batch_are_those_of_its_messages():
     entries = [(0, b"%d" % n, {"TAGS": "A"}) for n in range(5)]
     data = oracle.encode_inner_batch("orders", entries, queue_offset=10)
