@@ -3,11 +3,15 @@
 # TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
 # BENCHES  what `make bench` runs: BENCHES="bench/bench_queue.py bench/bench_query.py"
 # JOBS     processes that `make test` runs tests in
+# SECONDS  how long `make fuzz` fuzzes each of TARGETS, all if none is named; INPUT: a file, to run that alone
 PYTHON ?= python3
 TESTS ?= tests
 JOBS ?= 2
 BENCHES ?= bench/bench_*.py bench/instructions.py
 OPTIONS ?=
+SECONDS ?= 60
+TARGETS ?=
+INPUT ?=
 
 SHELL := /bin/sh
 RUN := .venv/bin/python
@@ -28,7 +32,7 @@ FORCE_BUILD := again
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long bench lint lint-python lint-cython lint-c lint-types format dist demo lock clean distclean again
+.PHONY: help setup test test-long fuzz bench lint lint-python lint-cython lint-c lint-types format dist demo lock clean distclean again
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -53,7 +57,7 @@ test: setup  ## all tests but the long ones
 	@tools/setup.sh strace || true
 	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadscope $(OPTIONS)
 
-test-long: setup  ## the long tests, those of older Sparks, then all under the address and undefined-behaviour sanitizers
+test-long: setup  ## the long tests, those of older Sparks, all under the address and undefined-behaviour sanitizers, a little fuzzing
 	@tools/setup.sh valgrind
 	@tools/setup.sh strace || true
 	@tools/setup.sh arm64
@@ -63,6 +67,10 @@ test-long: setup  ## the long tests, those of older Sparks, then all under the a
 	    PYTHONPATH=$$PWD/build/spark-$$spark $(RUN) -m pytest $(TESTS) -m "spark and not long" $(OPTIONS) || [ $$? -eq 5 ] || exit 1; \
 	done
 	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(OPTIONS)
+	tools/fuzz.sh 20 || [ $$? -eq 3 ]  # 3: it can't be had here
+
+fuzz: setup  ## bytes that nobody wrote into every reader, with coverage and sanitizers: see tests/README.md
+	@tools/fuzz.sh "$(SECONDS)" "$(TARGETS)" "$(INPUT)"
 
 bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run
 	@tools/setup.sh valgrind

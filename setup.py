@@ -4,6 +4,7 @@ Switches, by environment; each is on unless empty or 0:
   ROCKETC_DEBUG      bounds checks, asserts, -O0 -g
   ROCKETC_SANITIZE   address and undefined-behaviour sanitizers; run with libasan preloaded (tools/sanitize.sh);
                      "thread": the thread sanitizer instead, with libtsan
+                     "fuzz": they, and what guides the fuzzer, by clang; see tools/fuzz.sh
   ROCKETC_WERROR     a C compiler warning is an error
   ROCKETC_MODULES    names of the modules to build, with blanks between; not set: all; "none": none
 Each mix of switches has a build folder of its own, so that going back and forth compiles nothing twice.
@@ -32,8 +33,9 @@ def module_name(path):
 DEBUG = switch("ROCKETC_DEBUG")
 SANITIZE = switch("ROCKETC_SANITIZE")
 THREAD = os.environ.get("ROCKETC_SANITIZE") == "thread"
+FUZZ = os.environ.get("ROCKETC_SANITIZE") == "fuzz"
 ONLY = os.environ.get("ROCKETC_MODULES", "").split()
-BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["sanitize" + "-thread" * THREAD] * SANITIZE)
+BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["fuzz" if FUZZ else "sanitize" + "-thread" * THREAD] * SANITIZE)
 
 # Python's own headers as system headers: their conversions (3.13) are not ours to mend.
 compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-isystem", sysconfig.get_path("include")]
@@ -46,6 +48,10 @@ if SANITIZE:
     sanitizers = "-fsanitize=thread" if THREAD else "-fsanitize=address,undefined"
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", sanitizers]
     link_args += [sanitizers]
+if FUZZ:
+    # The sanitizers come with the fuzzer, which is preloaded. clang warns of more than gcc, in what Cython writes.
+    compile_args += ["-fsanitize=fuzzer-no-link", "-w", "-gline-tables-only"]
+    link_args = []
 if switch("ROCKETC_WERROR"):
     compile_args += ["-Werror"]
 

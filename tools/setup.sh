@@ -8,6 +8,7 @@
 #   tools/setup.sh peers              what the benches measure us against, in .venv
 #   tools/setup.sh spark 4.0          the last PySpark of that version in build/spark-4.0, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
+#   tools/setup.sh fuzz               clang, and libFuzzer for Python in build/fuzz/tool
 #   tools/setup.sh arm64              a compiler and an emulator, to test what only arm64 runs
 set -eu
 cd "$(dirname "$0")/.."
@@ -112,6 +113,18 @@ spark() {
     rm -rf "build/spark-$1"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "build/spark-$1.new" "pyspark==$1.*"
     mv "build/spark-$1.new" "build/spark-$1"
+}
+
+fuzz() {
+    [ "$(uname -s)" = Linux ] || fail "fuzzing takes Linux: atheris has no wheels for other systems"
+    need "clang" "clang llvm" "" command -v clang
+    [ -d build/fuzz/tool ] && return 0
+    say "installing atheris (libFuzzer for Python) into build/fuzz/tool"
+    rm -rf build/fuzz/tool.new
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
+        --target build/fuzz/tool.new "atheris==3.*" ||
+        fail "atheris has no wheel for $(.venv/bin/python --version) on $(uname -m); with another one: make setup PYTHON=python3.12"
+    mv build/fuzz/tool.new build/fuzz/tool
 }
 
 arm64() {

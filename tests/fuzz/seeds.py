@@ -1,0 +1,183 @@
+"""PYTHONPATH=tests .venv/bin/python -m fuzz.seeds: makes tests/fuzz/corpus from the golden stores, the same each time.
+
+An input is small: libFuzzer puts together what it finds in several.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import oracle
+import stores
+from crash import remains
+from fuzz import logs, mutate, texts, whole
+from index_files import SPECIFIED, index_bytes
+
+import rocketc
+from rocketc.config_tables import parse, to_bytes
+
+CORPUS = Path(__file__).parent / "corpus"
+LARGEST = 700  # bytes of a record that is taken over
+SIZES: dict[str, Any] = {
+    "mapped_file_size_commit_log": whole.SECOND,
+    "mapped_file_size_consume_queue": 200,
+    "max_hash_slot_num": 8,
+    "max_index_num": 10,
+    "mapper_file_size_batch_consume_queue": 230,
+    "enable_consume_queue_ext": True,
+    "mapped_file_size_consume_queue_ext": 128,
+}
+ODD_TABLES = [b"", b"[]", b'{"a":NaN}', b'{0:1,"1":2}', b'{"a":"\\ud800"}', b'{"a":1e999}', b"{" * 200, b'{"a"']
+ODD_CONF = "# c\n! d\nmaxMessageSize : 65536\nflushDiskType=SYNC_\\\n  FLUSH\ndeleteWhen\\u0020=04;16\nbrokerIP1=::1\n"
+
+
+def kinds(names: list[str], folder: Path) -> list[tuple[bytes, oracle.Record]]:
+    """The smallest record of each form and sysFlag, with its bytes."""
+    chosen: dict[Any, tuple[bytes, oracle.Record]] = {}
+    for name in names:
+        for path in (folder / name / "commitlog").iterdir():
+            base, data = int(path.name), path.read_bytes()
+            for one in oracle.records(oracle.walk(data, base, last=False)):
+                has_crc = oracle.ends_in_crc_property(one["storedProperties"])
+                kind = (one["magic"], one["sysFlag"], bool(one["storedBody"]), bool(one["storedProperties"]), has_crc)
+                small = one["storeSize"] <= LARGEST
+                if small and (kind not in chosen or one["storeSize"] < chosen[kind][1]["storeSize"]):
+                    chosen[kind] = data[one["start"] - base : one["stop"] - base], one
+    return [chosen[kind] for kind in sorted(chosen)]
+
+
+def log_of(records: list[bytes], base: int, rest: bytes = b"") -> bytes:
+    """Records one behind the other, with the physical offsets of their new places."""
+    return mutate.mended(b"".join(records), base, Always()) + rest
+
+
+class Always(random.Random):
+    """Chance that says the same each time: mended() mends all there is."""
+
+    def randrange(self, *_: Any) -> int:
+        return 1
+
+
+def of_logs(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    found = kinds(["v533-store-crc", "v533-store", "v533-broker", "v497-broker"], folder)
+    raws = [raw for raw, _ in found]
+    for n, (one, other) in enumerate(pairwise(raws)):
+        rest = (b"", bytes(40), oracle.encode_blank(30), b"\xff" * 9, b"\0" * 20 + one[:50])[n % 5]
+        yield "record", f"{n:02d}", bytes([n % 16 & ~8]) + log_of([one, other], (0, 4096)[n >> 2 & 1], rest)
+        yield "parts", f"{n:02d}", bytes([n % 4, 80, 170]) + log_of([one, other, one], logs.HERE, rest)
+    yield "record", "learned", b"\x08" + b"noise" + log_of(raws[:2], 1 << 20)
+    yield "record", "far", b"\x0c" + log_of(raws[2:4], 1 << 62)
+    yield "record", "stored", b"\x32" + log_of(raws[4:7], 0)
+    yield "record", "empty", b"\0"
+    batches = [one["storedBody"] for _, one in found if one["sysFlag"] & 0xC0 == 0xC0]
+    batches.append(oracle.encode_batch([(7, b"hi", {"KEYS": "k1"}), (0, b"", None)]))
+    for n, body in enumerate(batches):
+        yield "batch", f"{n}", body
+
+
+def of_queues(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    queues = (folder / "v533-store/consumequeue", folder / "v533-broker/consumequeue")
+    for n, path in enumerate(sorted(path for queue in queues for path in queue.rglob("0*") if path.is_file())):
+        units = [unit for unit in oracle.queue_units(path.read_bytes()) if any(unit)]
+        if n % 12 == 0 and units:
+            yield "queue", f"{n:02d}", bytes([n % 7, 0x20 * (n % 3)]) + path.read_bytes()[: 20 * len(units) + 60][:300]
+    blank = b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 8
+    yield "queue", "pre-blank", b"\2\x20" + blank * 3 + bytes(20)
+    for n, path in enumerate(sorted((folder / "v533-broker/batchconsumequeue").rglob("0*"))):
+        if path.is_file():
+            yield "batch-queue", f"{n}", bytes([1, 0x20 * (n % 2)]) + path.read_bytes()[: 46 * 5]
+    unit = (20).to_bytes(2, "big") + bytes(7) + b"\5" + b"\0\0\1\x8b\xcf\xe5\x68\x7b" + b"\0\0"
+    mapped = (24).to_bytes(2, "big") + unit[2:18] + b"\0\4" + b"\xaa" * 4
+    yield "queue-ext", "units", bytes([24]) + unit * 3 + b"\xff\xff\0\0" + mapped * 2
+    yield "queue-ext", "unused", bytes([60]) + mapped + unit + bytes(50)
+
+
+def of_indexes(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    yield "index", "specified", b"\0" + SPECIFIED
+    yield "index", "specified-slots", b"\x0a" + SPECIFIED
+    for n, path in enumerate(sorted((folder / "v533-store/index").iterdir())):
+        with rocketc._index_file.IndexFile(path) as file:
+            units = [unit for some in file.units() for unit in some][:12]
+            begin = file.header.begin_timestamp
+        entries = [(unit[1], unit[2], max(unit[3] - begin, 0) // 1000) for unit in units]
+        yield "index", f"{n}", bytes([n * 8]) + index_bytes(8, 16, entries, begin)
+    topic = [(oracle.key_hash("topic", f"k{n % 3}"), 100 * n, n) for n in range(9)]
+    yield "index", "keys", b"\3" + index_bytes(3, 10, topic)
+
+
+def of_small_files(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    for name in ("v533-store", "v497-broker", "v533-broker"):
+        yield "checkpoint", name, (folder / name / "checkpoint").read_bytes()[:64]
+    for path in sorted((folder / "v533-broker/config").glob("*.json")) + [folder / "v497-broker/config/topics.json"]:
+        table = {key: _first(value) for key, value in parse(path.read_bytes()).items()}
+        raw = to_bytes(table)
+        if len(raw) < 900:
+            yield "table", f"{path.parts[-3]}-{path.stem}", raw
+            yield "table", f"{path.parts[-3]}-{path.stem}-bak", raw[:-9] + texts.BAK + to_bytes(table, compact=True)
+    for n, raw in enumerate(ODD_TABLES):
+        yield "table", f"odd-{n}", raw
+    for name in stores.NAMES[-3:]:
+        config = stores.GoldenStore(name, folder).about["config"]
+        yield "conf", name, "".join(f"{key}={value}\n" for key, value in config.items()).encode()[:1000]
+    yield "conf", "forms", ODD_CONF.encode()
+    ids = [one["msgId"] for one in stores.GoldenStore("v533-store", folder).messages[:200:40]]
+    unique = [one["properties"].get("UNIQ_KEY", "") for one in stores.GoldenStore("v533-broker", folder).messages[:9]]
+    yield "id", "offset", "\n".join(ids).encode()
+    yield "id", "unique", "\n".join([*unique, "not an id", "0" * 56]).encode()[:250]
+
+
+def _first(value: Any) -> Any:
+    """Of a table's objects the first two entries."""
+    return dict(list(value.items())[:2]) if isinstance(value, dict) else value
+
+
+def of_stores(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Small stores with bodies of a golden one, closed and killed."""
+    bodies = [one["storedBody"][:40] for _, one in kinds(["v533-store"], folder)]
+    root = folder / "small"
+    with rocketc.open(root, **SIZES) as store:
+        store.create_topic("b", queue_type="BatchCQ", persist=False)
+        for n in range(10):
+            store._set_clock(1_700_000_000_000 + 350 * n)
+            topic, body = ("t", "t", "b")[n % 3], bodies[n % len(bodies)]
+            fields = {"born_timestamp": 1_700_000_000_000, "keys": f"k{n % 3}", "tags": ("A", None)[n % 2]}
+            store.put(topic, body, queue_id=n % 2 if topic == "t" else 0, **fields)
+        assert store.wait_dispatched(30)
+        yield "store", "killed", _input(root, ("commitlog", "consumequeue", "index", "abort"))
+    yield "store", "closed", _input(root, ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"))
+    yield "store", "extended", _input(root, ("commitlog", "consumequeue_ext", "consumequeue"))
+    log = whole.split(_input(root, ("commitlog",)))
+    yield "store", "log", whole.join(log)
+    broken = {name: raw[:300] + b"\xff" * 9 + raw[309:] for name, raw in log.items()}
+    yield "store", "damaged", whole.join({**broken, "checkpoint": bytes(range(48)), "config/topics.json": b"{"})
+
+
+def _input(root: Path, folders: tuple[str, ...]) -> bytes:
+    files = remains.take(root)
+    index = sorted(name for name in files if name.startswith("index/"))
+    for n, name in enumerate(index[:2]):
+        files[f"index/2024010{n + 1}000000000"] = files.pop(name)
+    taken = {name: files[name] for name in whole.NAMES if name in files and name.split("/")[0] in folders}
+    return whole.join({name: raw[:64] if name == "checkpoint" else raw for name, raw in taken.items()})
+
+
+def main() -> None:
+    shutil.rmtree(CORPUS, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for golden in ("v533-store", "v533-store-crc", "v533-broker", "v497-broker"):
+            stores.unpack(golden, folder)
+        for make in (of_logs, of_queues, of_indexes, of_small_files, of_stores):
+            for target, seed, data in make(folder):
+                (CORPUS / target).mkdir(parents=True, exist_ok=True)
+                (CORPUS / target / seed).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

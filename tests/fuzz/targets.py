@@ -1,0 +1,52 @@
+"""What is fuzzed: functions that take any bytes, and an empty folder of their own. An exception is a finding.
+
+Each is more than "does not crash": beside it stands what tests/oracle.py reads, a second read, or what is written
+again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from fuzz import logs, mutate, texts, units, whole
+
+
+@dataclass(frozen=True)
+class Target:
+    """One of them.
+
+    run      the function
+    largest  bytes of an input
+    mutator  makes an input of another one, with an eye to its form; None: libFuzzer's alone
+    """
+
+    run: Callable[[bytes, Path], None]
+    largest: int = 1024
+    mutator: Callable[[bytes, int, int, mutate.Mutate], bytes] | None = None
+
+    def __call__(self, data: bytes, folder: Path) -> None:
+        """Run it. folder: made anew for each input."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        with mock.patch("time.sleep"):  # nobody writes these files: no second look at a torn end
+            self.run(data, folder)
+
+
+TARGETS = {
+    "record": Target(logs.record, 4096, mutate.in_a_log(1, mutate.record_base)),
+    "parts": Target(logs.parts, 2048, mutate.in_a_log(3, lambda data: logs.HERE)),
+    "batch": Target(logs.batch),
+    "queue": Target(units.queue),
+    "batch-queue": Target(units.batch_queue),
+    "queue-ext": Target(units.ext),
+    "index": Target(units.index),
+    "checkpoint": Target(units.checkpoint, 4096),
+    "table": Target(texts.table),
+    "conf": Target(texts.conf),
+    "id": Target(texts.message_id, 256),
+    "store": Target(whole.store, 4096, mutate.in_a_store),
+}
