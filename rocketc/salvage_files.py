@@ -34,7 +34,7 @@ _LEAST = _BARE + 1  # with a topic of one letter
 _SAYING = 192  # with all that it can say
 _CRC_BYTES = 20  # the property of its CRC: a broker may insist on one (forceVerifyPropCRC)
 _LOST_BYTES = 1 << 20  # of one record in place of a long range
-_COPY_BYTES = 4 << 20
+_COPY_BYTES = 1 << 20
 _BLANK_BYTES = 8
 _BLANK_MAGIC = -875286124
 _CRC_FULL = 2
@@ -149,8 +149,10 @@ class LogFolder:
         with contextlib.suppress(OSError, AttributeError):  # not between these file systems; then by hand
             while pos < end and (done := os.copy_file_range(source, self._fd, end - pos, pos, pos)):
                 pos += done
+        buffer = memoryview(bytearray(min(_COPY_BYTES, max(end - pos, 0))))
         while pos < end:
-            data = _read(source, path, pos, min(_COPY_BYTES, end - pos))
+            data = buffer[: end - pos]
+            _read(source, path, pos, data)
             self.write(self._base + pos, data)
             pos += len(data)
 
@@ -172,17 +174,15 @@ class LogFolder:
             os.close(fd)
 
 
-def _read(source: int, path: str, pos: int, size: int) -> bytearray:
-    """Bytes of a file of the damaged store. Raises StoreIOError."""
-    data = bytearray(size)
-    view, got = memoryview(data), 0
+def _read(source: int, path: str, pos: int, view: memoryview) -> None:
+    """Fill the view with bytes of a file of the damaged store. Raises StoreIOError."""
+    got = 0
     with naming(path):
-        while got < size:
+        while got < len(view):
             part = os.preadv(source, [view[got:]], pos + got)
             if part == 0:
                 raise OSError(errno.EIO, "became shorter while it was read; run it again")
             got += part
-    return data
 
 
 class Kept:
@@ -301,6 +301,7 @@ class Compact:
         self.runs: list[tuple[int, int, int]] = []  # start, stop, new start
         self._out = out
         self._open = False
+        self._buffer = bytearray(_COPY_BYTES)
         self._map_path = map_path
         self._ends: dict[tuple[str, int], int] = {}  # of each queue
         self._room = 0  # bytes that were lost, and nothing stands for them yet
@@ -376,11 +377,12 @@ class Compact:
             needed -= size
 
     def _lay(self, file: LogFile, source: int, start: int, stop: int) -> None:
-        size, want = self._out.size, _COPY_BYTES
+        size = self._out.size
         stop = min(stop, _base(file) + file.size)
         while start < stop:
             room = size - self.at % size
-            data = _read(source, file.path, start - _base(file), min(want, stop - start))
+            data = memoryview(self._buffer)[: stop - start]  # old memory: what is new costs more than the copy
+            _read(source, file.path, start - _base(file), data)
             done, why = move_records(data, self.at, room)
             if done:
                 self._write(data, done)
@@ -391,16 +393,17 @@ class Compact:
                 return
             if why == "full":
                 self._roll(file, start, room - done)
-            elif why == "more" and done == 0 and len(data) >= 4:
-                want = max(int.from_bytes(data[:4], "big"), 2 * want)
+            elif why == "more" and done == 0:
                 if len(data) == stop - start:
                     why = "damage"
+                else:  # a long record
+                    self._buffer = bytearray(min(2 * len(self._buffer), stop - start))
             if why == "damage":
                 raise StoreIOError(errno.EIO, f"changed at physical offset {start} while it was read", file.path)
 
-    def _write(self, data: bytearray, size: int) -> None:
+    def _write(self, data: memoryview, size: int) -> None:
         self._go_to_file()
-        self._out.write(self.at, memoryview(data)[:size])
+        self._out.write(self.at, data[:size])
 
     def _go_to_file(self) -> None:
         """Have the file open that the log goes on in."""

@@ -38,7 +38,7 @@ def salvaged(tmp_path, name, compact):
     return golden, tmp_path / "new", old
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("compact", [False, True], ids=["kept", "compact"])
 @pytest.mark.parametrize("name", stores.DAMAGED)
 def test_rocketmq_goes_on(peer, tmp_path, name, compact):
@@ -67,6 +67,7 @@ def test_rocketmq_goes_on(peer, tmp_path, name, compact):
         assert store.get(topic, 0, answers[0]["queueOffset"]).next_offset == answers[1]["queueOffset"] + 1
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("compact", [False, True], ids=["kept", "compact"])
 def test_what_follows_a_loss_in_the_first_file(peer, tmp_path, compact):
     """A long range, some records, a blank record and a whole file are lost.
