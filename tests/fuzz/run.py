@@ -3,6 +3,7 @@
 Python files of rocketc are instrumented as they are imported; the extensions were when they were built.
 """
 
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ def main() -> None:
     name = sys.argv.pop(1)
     with atheris.instrument_imports(include=["rocketc"], enable_loader_override=False):
         from fuzz.targets import TARGETS
+    logging.disable()  # damaged tables are told of there
     target = TARGETS[name]
     folder = Path(tempfile.mkdtemp(), "input")  # below TMPDIR, which tools/fuzz.sh removes
 
