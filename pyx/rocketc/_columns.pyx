@@ -95,7 +95,7 @@ cdef int room_for_nulls(Rows* rows, int column, int64_t more) noexcept nogil:
     """A validity bit for each row there is and `more`; those before the first null are set."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int rc = reserve(&c.valid, <size_t>(rows.rows + more + 7) // 8)
-    if rc == RC_OK and c.nulls == 0:
+    if rc == RC_OK and c.nulls == 0 and rows.rows + more > 0:      # memset() takes no NULL
         memset(c.valid.p, 0xFF, <size_t>(rows.rows + more + 7) // 8)
     return rc
 
