@@ -90,7 +90,7 @@ def _lines(src: str, dst: str, report: SalvageReport, every: bool) -> Iterator[t
     )
     yield from section("lost", [*lost, *gaps], "nothing")
     if report.map is not None:
-        yield "map", report.map, ""
+        yield "map", os.path.join(dst, os.path.basename(report.map)), ""
     elif report.hides:
         text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
         yield "advice", text, "yellow"
