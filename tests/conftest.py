@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import counted
 import hypothesis
 import pytest
 import stores
@@ -72,7 +73,8 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """@pytest.mark.some(n): of a test's variants n, drawn once and for all, are for each run; the others are `long`."""
+    """@pytest.mark.some(n): of a test's variants n, drawn once and for all, are for each run; the others are `long`.
+    @pytest.mark.promise(n): the report of a case tells which promises of docs/promises.md it holds."""
     variants: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("some") and not item.get_closest_marker("long"):
@@ -82,6 +84,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         random.Random(name).shuffle(same)
         for item in same[count:]:
             item.add_marker(pytest.mark.long)
+    for item in items:
+        if promises := {promise for mark in item.iter_markers("promise") for promise in mark.args}:
+            item.user_properties.append(("promises", sorted(promises)))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed and "PYTEST_XDIST_WORKER" not in os.environ:
+        for promise in dict(report.user_properties).get("promises", ()):
+            counted.held(promise)
+
+
+def pytest_sessionfinish() -> None:
+    counted.leave()
 
 
 @pytest.hookimpl(optionalhook=True)
