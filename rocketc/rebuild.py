@@ -169,9 +169,7 @@ def make_anew(
 class _Run:
     """New queues and a new index below a folder, from a log."""
 
-    def __init__(
-        self, root: str, work: str, config: StoreConfig, only: str | None, claims: Claims | None = None
-    ) -> None:
+    def __init__(self, root: str, work: str, config: StoreConfig, only: str | None, claims: Claims | None) -> None:
         self.kinds = {"cq": QUEUE_FOLDERS, "index": ("index",), None: (*QUEUE_FOLDERS, "index")}[only]
         self.report = RebuildReport()
         self.index_timestamp: int | None = None

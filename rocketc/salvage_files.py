@@ -20,7 +20,7 @@ from typing import Any
 from rocketc._audit import Audit
 from rocketc._filter import Filter
 from rocketc._move import move_records
-from rocketc._record import encode
+from rocketc._record import encode, encode_blank_record, store_timestamp_of
 from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile
 from rocketc.running import naming
@@ -36,7 +36,7 @@ _CRC_BYTES = 20  # the property of its CRC: a broker may insist on one (forceVer
 _LOST_BYTES = 1 << 20  # of one record in place of a long range
 _COPY_BYTES = 1 << 20
 _BLANK_BYTES = 8
-_BLANK_MAGIC = -875286124
+_HEAD_BYTES = 76  # a record's, up to its store timestamp
 _CRC_FULL = 2
 _LONG_MAX = (1 << 63) - 1
 _MISSING_MAX = 10_000  # files in a row
@@ -443,7 +443,7 @@ class Compact:
 
 def _blank(room: int) -> bytes:
     """What a blank record begins with, as RocketMQ writes it: the rest is a hole."""
-    return struct.pack(">ii", room, _BLANK_MAGIC)
+    return struct.pack(">i", room) + encode_blank_record(_BLANK_BYTES)[4:]
 
 
 def _base(file: LogFile) -> int:
@@ -454,8 +454,4 @@ def _base(file: LogFile) -> int:
 
 def _store_time(source: int, pos: int) -> int:
     """Of the record at a byte of a file; 0: it is a blank one."""
-    head = os.pread(source, 76, pos)
-    if len(head) < 76 or head[4:7] != b"\xda\xa3\x20":
-        return 0
-    at = 68 if head[39] & 0x10 else 56
-    return int(struct.unpack_from(">q", head, at)[0])
+    return store_timestamp_of(os.pread(source, _HEAD_BYTES, pos))

@@ -175,6 +175,14 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., tuple[Any, A
 
 
 @pytest.fixture
+def run_here(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """As run, in the folder of the test and for a terminal of 100 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return run
+
+
+@pytest.fixture
 def memory_path() -> Iterator[Path]:
     """A folder without a disk below it: syncing costs nothing there, and it is not nearly full, as a disk may be."""
     with remains.memory() as folder:

@@ -26,13 +26,12 @@ from rocketc._layout cimport (
     RC_FLAG_COMPRESSION_MASK,
     RC_FLAG_COMPRESSION_SHIFT,
     RC_FLAG_INNER_BATCH,
-    RC_FLAG_NEED_UNWRAP,
     RC_MSG_QUEUE_ID_AT,
 )
 from rocketc._mapped_file_queue cimport MappedFileQueue, queue_hold
 from rocketc._message cimport message_in
 from rocketc._properties cimport rc_find_property
-from rocketc._record cimport Record, crc32, parse_entry, parse_record, verify_record
+from rocketc._record cimport Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record
 from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK
 
 from rocketc import codecs
@@ -42,7 +41,6 @@ cdef extern from *:
     void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
 
 cdef enum:
-    TAKEN_APART = RC_FLAG_NEED_UNWRAP | RC_FLAG_INNER_BATCH    # RocketMQ's clients unwrap a batch that has both
     PATHS_KEPT = 4096
     LINE_BYTES = 64
     FETCHED_BYTES = 512
@@ -170,7 +168,7 @@ cdef class TagFilter:
         cdef Record part
         cdef size_t pos = 0
         cdef int at = 0, n
-        if r.sys_flag & TAKEN_APART != TAKEN_APART:
+        if not is_to_unwrap(r):
             n = rc_find_property(r.props, r.props_len, "TAGS", 4, &at)
             return n >= 0 and self._texts.get(r.props + at, n) == KEEP
         if r.sys_flag & RC_FLAG_COMPRESSED:
@@ -358,7 +356,7 @@ cdef int take(Cursor* c, Haul* h, uint8_t* dst, const Place* of, int how) noexce
         t.mapped = dst == NULL and (
             how & HOW_PLAIN == HOW_PLAIN
             or not (t.r.sys_flag & RC_FLAG_COMPRESSED and not how & HOW_STORED)
-            and not (t.r.sys_flag & TAKEN_APART == TAKEN_APART and not how & HOW_WHOLE)
+            and not (is_to_unwrap(&t.r) and not how & HOW_WHOLE)
         )
         h.bytes += t.size - (t.r.body_len if t.mapped else 0)
         h.count = i + 1
@@ -466,7 +464,7 @@ cdef int open_record(
     first  queue offset: messages of a batch before it are left out
     Raises CorruptRecordError, MissingCodecError.
     """
-    cdef bint batch = r.sys_flag & TAKEN_APART == TAKEN_APART and not how & HOW_WHOLE
+    cdef bint batch = is_to_unwrap(r) and not how & HOW_WHOLE
     cdef bint packed = r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (batch or not how & HOW_STORED)
     cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
     cdef bytes plain

@@ -8,12 +8,11 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
-from rocketc._layout cimport RC_FLAG_INNER_BATCH, RC_FLAG_NEED_UNWRAP, RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
+from rocketc._layout cimport RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
 from rocketc._properties cimport rc_find_property
-from rocketc._record cimport Record
+from rocketc._record cimport Record, is_to_unwrap
 
 cdef enum:
-    TAKEN_APART = RC_FLAG_NEED_UNWRAP | RC_FLAG_INNER_BATCH    # RocketMQ's clients unwrap a batch that has both
     TABLE_MAX = 1 << 16     # verdicts of patterns are forgotten when there are so many
     FIRST_RANGE = 3         # in the table of topics with queue offsets: lower numbers are verdicts
 
@@ -216,7 +215,7 @@ cdef class Filter:
             said = self._topics.get(r.topic, r.topic_len)
             if said != KEEP:
                 return said if self._ask else SKIP
-        if self._unwrap and r.sys_flag & TAKEN_APART == TAKEN_APART:
+        if self._unwrap and is_to_unwrap(r):
             return KEEP
         return self.verdict_of_content(r)
 

@@ -11,12 +11,10 @@ from rocketc._layout cimport (
     RC_FLAG_COMPRESSED,
     RC_FLAG_COMPRESSION_MASK,
     RC_FLAG_COMPRESSION_SHIFT,
-    RC_FLAG_INNER_BATCH,
-    RC_FLAG_NEED_UNWRAP,
 )
 from rocketc._log_bytes cimport STEP_BYTES
 from rocketc._message cimport COL_BODY, copy_of, message_of, printable
-from rocketc._record cimport Record, parse_entry
+from rocketc._record cimport Record, is_to_unwrap, parse_entry
 from rocketc._rows cimport Rows, Selection, rows_new
 from rocketc._status cimport RC_MORE, RC_OK, check
 from rocketc._text cimport rc_stream_end
@@ -26,7 +24,6 @@ from rocketc._walk cimport Walker
 from rocketc import codecs
 
 cdef enum:
-    TAKEN_APART = RC_FLAG_NEED_UNWRAP | RC_FLAG_INNER_BATCH    # RocketMQ's clients unwrap a batch that has both
     LIST_MESSAGES = 64          # of one list, about: the memory of the last ones is used again while it is in the cache
 
 cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # what fits into one Arrow column with room to spare
@@ -105,7 +102,7 @@ cdef class Reader:
 
     cdef bint _is_plain(self, const Record* r, bint body) noexcept nogil:
         """Whether the record is handed out as it is stored."""
-        if self._unwrap and r.sys_flag & TAKEN_APART == TAKEN_APART:
+        if self._unwrap and is_to_unwrap(r):
             return False
         return not (body and self._decompress and r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0)
 
@@ -119,7 +116,7 @@ cdef class Reader:
         cdef size_t pos = 0, room
         cdef int64_t queue_offset = r.queue_offset      # not INNER_BASE: RocketMQ's clients count from here too
         cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
-        cdef bint batch = self._unwrap and r.sys_flag & TAKEN_APART == TAKEN_APART
+        cdef bint batch = self._unwrap and is_to_unwrap(r)
         if r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (self._decompress or batch):
             try:
                 other = codecs.decompress(kind, <bytes>r.body[:r.body_len], self._limit)

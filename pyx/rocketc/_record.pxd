@@ -6,6 +6,8 @@ from rocketc._crc32 cimport rc_body_crc, rc_crc32_fn
 from rocketc._layout cimport (
     RC_BLANK_BYTES,
     RC_FLAG_BORN_HOST_V6,
+    RC_FLAG_INNER_BATCH,
+    RC_FLAG_NEED_UNWRAP,
     RC_FLAG_STORE_HOST_V6,
     RC_HOST_V4_BYTES,
     RC_HOST_V6_EXTRA,
@@ -106,6 +108,12 @@ cdef inline int store_host_len(int32_t sys_flag) noexcept nogil:
     if sys_flag & RC_FLAG_STORE_HOST_V6:
         width += RC_HOST_V6_EXTRA
     return width
+
+
+cdef inline bint is_to_unwrap(const Record* r) noexcept nogil:
+    """Whether RocketMQ's clients take a record apart: it says both that it is a batch and to do so."""
+    cdef int32_t both = RC_FLAG_NEED_UNWRAP | RC_FLAG_INNER_BATCH
+    return r.sys_flag & both == both
 
 
 cdef inline int parse_record(const uint8_t* src, size_t room, Record* r) noexcept nogil:

@@ -6,19 +6,18 @@ import json
 import logging
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocketc.cleaning import Cleaner, CleanReport, LogOnDisk
+from rocketc.cli.conf import read_conf
 from rocketc.cli.output import Out, ends_quietly, note, visible, visible_json
 from rocketc.cli.tables import columns, facts, many, render, show_size, some
 from rocketc.cli.times import show_time
 from rocketc.config import StoreConfig
 from rocketc.derived_files import IndexOnDisk, QueuesOnDisk
-from rocketc.errors import StoreIOError
 from rocketc.running import StoreLock
 
 if TYPE_CHECKING:
@@ -110,18 +109,6 @@ def _config(conf: str | None, as_broker: bool) -> StoreConfig:
         clean_file_forcibly_enable=False, delete_file_batch_max=_NO_LIMIT, delete_commit_log_files_interval=0,
         delete_consume_queue_files_interval=0,
     )  # fmt: skip
-
-
-def read_conf(path: str) -> StoreConfig:
-    """The settings of a broker.conf that are known here. Raises click.UsageError, StoreIOError."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return StoreConfig.from_properties(path)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, error.filename) from None
 
 
 def draw(store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool) -> str:

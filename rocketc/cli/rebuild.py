@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from rocketc.cli.clean import read_conf
+from rocketc.cli.conf import read_conf, sizes_option
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible_json
 from rocketc.cli.progress import progress
 from rocketc.cli.tables import facts, many, render, section, show_size, some
@@ -27,10 +27,7 @@ Examples:
 )
 @click.argument("store", type=click.Path())
 @click.option("--only", type=click.Choice(["cq", "index"]), help="Only the consume queues, or only the index.")
-@click.option(
-    "--conf", type=click.Path(), metavar="FILE",
-    help="The broker.conf: sizes of files, paths, delay levels. Without it sizes are those that the files there have.",
-)  # fmt: skip
+@sizes_option
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was made.")
 @click.option("--all", "every", is_flag=True, help="Every finding in the table, however many.")
 @ends_quietly

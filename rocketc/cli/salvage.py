@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from rocketc.cli.clean import read_conf
+from rocketc.cli.conf import read_conf, sizes_option
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible_json
 from rocketc.cli.progress import progress
 from rocketc.cli.tables import facts, many, render, section, show_size, some
@@ -29,10 +29,7 @@ Examples:
 @click.argument("dst", type=click.Path())
 @click.option("--compact", is_flag=True, help="Lay records one behind the other; a map tells which went where.")
 @click.option("--dry-run", is_flag=True, help="Say what would be there and what is lost; write nothing.")
-@click.option(
-    "--conf", type=click.Path(), metavar="FILE",
-    help="The broker.conf: sizes of files, paths, delay levels. Without it sizes are those that the files there have.",
-)  # fmt: skip
+@sizes_option
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found and made.")
 @click.option("--all", "every", is_flag=True, help="Every lost range in the table, however many.")
 @ends_quietly

@@ -22,11 +22,8 @@ SIZE = 4096
 
 
 @pytest.fixture
-def call(run, monkeypatch, tmp_path):
-    """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return partial(run, "clean")
+def call(run_here):
+    return partial(run_here, "clean")
 
 
 @pytest.fixture

@@ -15,11 +15,8 @@ from rocketc.running import StoreLock
 
 
 @pytest.fixture
-def call(run, monkeypatch, tmp_path):
-    """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return partial(run, "rebuild")
+def call(run_here):
+    return partial(run_here, "rebuild")
 
 
 @pytest.fixture

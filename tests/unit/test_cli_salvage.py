@@ -12,11 +12,8 @@ import rocketc
 
 
 @pytest.fixture
-def call(run, monkeypatch, tmp_path):
-    """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    return partial(run, "salvage")
+def call(run_here):
+    return partial(run_here, "salvage")
 
 
 @pytest.fixture
