@@ -56,7 +56,7 @@ def read_parts(
 def spare_collections() -> None:
     """In a worker of Spark: what is there by now, modules mostly, is left out when it collects garbage after each task.
 
-    That takes 30 ms of processor, more than all else that a task costs in Python. Spark has workers apart for sources:
+    That costs more than all else that a task does in Python. Spark has workers apart for sources:
     nothing of a user's functions is left out.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
