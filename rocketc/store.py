@@ -187,7 +187,7 @@ class StoreRoot:
         dispatcher.leave_out(deleted.gone())
         files = list(resolve(queue.files)[0].files) if queue.files else []
         self.caught_up = catch_up(dispatcher, files, self.recovery.end, clean=clean, checkpoint=checkpoint, amiss=amiss)
-        queues.raise_offsets(offsets)
+        queues.raise_offsets(offsets, self.recovery.end)
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
         self._abort.create()
         found = self.recovery

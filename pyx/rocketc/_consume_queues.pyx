@@ -28,7 +28,7 @@ from rocketc._consume_queue cimport (
 )
 from rocketc._consume_queue_ext cimport ext_clear, ext_load
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, last_of, units_before
-from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
+from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_start, queue_unmap
 from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
@@ -248,11 +248,16 @@ cdef class ConsumeQueues(QueueTable):
         """The first record of a queue's files is not there: all records are of this queue."""
         self.look(topic, queue_id).claim_phy = -1
 
-    def raise_offsets(self, QueueOffsets offsets not None):
-        """Let the next message of each queue come behind the last one that is in it."""
+    def raise_offsets(self, QueueOffsets offsets not None, int64_t end):
+        """Let the next message of each queue come behind the last one that is in it, with a number that fits there.
+
+        end   physical offset where the log goes on; all that is before it is in the queues
+        A record may say a number that is damage: its queue has refused it, and would refuse the numbers behind it.
+        """
         cdef ConsumeQueue* q
         cdef QueueSlot* slot
         cdef Stripe* stripe
+        cdef int64_t room
         cdef int i
         for i in range(self._count):
             q = self._all[i]
@@ -261,6 +266,9 @@ cdef class ConsumeQueues(QueueTable):
                 raise MemoryError
             # A record that was left out has a number of the topic that was deleted.
             slot.next_offset = q.max_offset if q.left_out > 0 else max(slot.next_offset, q.max_offset)
+            room = max(end - q.max_phy_offset, <int64_t>0) // RC_MSG_MIN_BYTES
+            if q.unit_bytes == RC_CQ_UNIT_BYTES and q.units > 0 and slot.next_offset - q.units > room:
+                slot.next_offset = q.units + min(room, <int64_t>1)      # the damaged record had a number, too
             pthread_mutex_unlock(&stripe.mutex)
 
     def summed(self):

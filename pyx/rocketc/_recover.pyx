@@ -110,6 +110,8 @@ cdef class Pass:
         if tells and not slot.met:
             slot.met = True
             slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # it was damage that said more
+        if r.queue_offset < 0:
+            next_offset = slot.next_offset + 1      # damage: it had a number all the same
         if slot.next_offset < next_offset:
             slot.next_offset = next_offset
         return 0

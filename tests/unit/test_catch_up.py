@@ -73,3 +73,33 @@ def test_damage_among_many_keys_is_mended(open_store, tmp_path, many_keys, numbe
     path.write_bytes(data)
     open_store(**MANY).close()
     same_files(without_names(files_of(tmp_path, "index")), without_names(many_keys))
+
+
+@pytest.mark.promise(6)
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+@pytest.mark.parametrize("queues", ["kept", "gone"])
+@pytest.mark.parametrize("which", [1, 2, -1])
+@pytest.mark.parametrize("number", [1 << 53 | 1, 1 << 40, 1 << 62, -1, -(1 << 63)])
+def test_a_number_that_no_queue_takes_is_damage_of_one_record(open_store, tmp_path, ended, queues, which, number):
+    """No CRC covers a record's queue offset. Messages that came behind got numbers behind it, and were in no queue."""
+    with open_store(**SMALL) as store:
+        put = [store.put("t", b"%d" % n, queue_id=1) for n in range(5)]
+    if queues == "gone":
+        for path in (tmp_path / "consumequeue/t/1").iterdir():
+            path.unlink()
+    log = tmp_path / f"commitlog/{0:020d}"
+    with log.open("r+b") as file:
+        file.seek(put[which].phy_offset + 20)
+        file.write(number.to_bytes(8, "big", signed=True))
+    if ended == "killed":
+        (tmp_path / "abort").touch()
+        (tmp_path / "checkpoint").unlink()
+    for turn in range(2):
+        with open_store(**SMALL) as store:
+            result = store.put("t", b"new", queue_id=1)
+            assert result.queue_offset == (5 if turn == 0 else 6), "no number is given twice"
+            assert store.wait_dispatched(30)
+            for n, one in enumerate(put):
+                found = [message.phy_offset for message in store.get("t", 1, n, 1)]
+                assert found == [one.phy_offset] or one is put[which], n
+            assert [message.body for message in store.get("t", 1, result.queue_offset, 1)] == [b"new"]
