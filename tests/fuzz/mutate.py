@@ -163,12 +163,25 @@ _in_first = in_a_log(0, lambda data: 0)
 _in_second = in_a_log(0, lambda data: whole.SECOND)
 
 
-def in_a_store(data: bytes, most: int, seed: int, mutate: Mutate) -> bytes:
-    """One file of the store mutated in its own way; or one more, or one less."""
-    chance = random.Random(seed)
-    files = whole.split(data)
-    if not files or not chance.randrange(16):
-        return mutate(data, most)
+def in_a_store(skip: int) -> Callable[[bytes, int, int, Mutate], bytes]:
+    """A mutator of inputs that are `skip` bytes of options and a store's files."""
+
+    def mutator(data: bytes, most: int, seed: int, mutate: Mutate) -> bytes:
+        chance = random.Random(seed)
+        head, files = data[:skip].ljust(skip, b"\0"), whole.split(data[skip:])
+        if not files or not chance.randrange(16):
+            return mutate(data, most)
+        if skip and not chance.randrange(16):
+            head = chance.randbytes(skip)
+        return head + whole.join(_with_another_file(files, most - skip, seed, chance, mutate))[: most - skip]
+
+    return mutator
+
+
+def _with_another_file(
+    files: dict[str, bytes], most: int, seed: int, chance: random.Random, mutate: Mutate
+) -> dict[str, bytes]:
+    """One file mutated in its own way; or one more, or one less."""
     name = chance.choice(list(files))
     others = sum(3 + len(raw) for other, raw in files.items() if other != name)
     room = max(most - others - 3, 1)
@@ -182,4 +195,4 @@ def in_a_store(data: bytes, most: int, seed: int, mutate: Mutate) -> bytes:
         files[name] = mutator(files[name], room, seed, mutate)
     else:
         files[name] = mutate(files[name] or b"\0", room)
-    return whole.join(files)[:most]
+    return files

@@ -149,13 +149,16 @@ def of_stores(folder: Path) -> Iterator[tuple[str, str, bytes]]:
             fields = {"born_timestamp": 1_700_000_000_000, "keys": f"k{n % 3}", "tags": ("A", None)[n % 2]}
             store.put(topic, body, queue_id=n % 2 if topic == "t" else 0, **fields)
         assert store.wait_dispatched(30)
-        yield "store", "killed", _input(root, ("commitlog", "consumequeue", "index", "abort"))
-    yield "store", "closed", _input(root, ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"))
-    yield "store", "extended", _input(root, ("commitlog", "consumequeue_ext", "consumequeue"))
-    log = whole.split(_input(root, ("commitlog",)))
-    yield "store", "log", whole.join(log)
-    broken = {name: raw[:300] + b"\xff" * 9 + raw[309:] for name, raw in log.items()}
-    yield "store", "damaged", whole.join({**broken, "checkpoint": bytes(range(48)), "config/topics.json": b"{"})
+        killed = _input(root, ("commitlog", "consumequeue", "index", "abort"))
+    closed = _input(root, ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"))
+    extended = _input(root, ("commitlog", "consumequeue_ext", "consumequeue"))
+    log = _input(root, ("commitlog",))
+    broken = {name: raw[:300] + b"\xff" * 9 + raw[309:] for name, raw in whole.split(log).items()}
+    damaged = whole.join({**broken, "checkpoint": bytes(range(48)), "config/topics.json": b"{"})
+    seeds = {"killed": killed, "closed": closed, "extended": extended, "log": log, "damaged": damaged}
+    for (name, data), how in zip(seeds.items(), (0, 2, 8, 16, 5), strict=True):
+        yield "store", name, data
+        yield "opened", name, bytes([how]) + data
 
 
 def _input(root: Path, folders: tuple[str, ...]) -> bytes:

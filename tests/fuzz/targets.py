@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from fuzz import logs, mutate, texts, units, whole
+from fuzz import logs, mutate, opened, texts, units, whole
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,6 @@ TARGETS = {
     "table": Target(texts.table),
     "conf": Target(texts.conf),
     "id": Target(texts.message_id, 256),
-    "store": Target(whole.store, 4096, mutate.in_a_store),
+    "store": Target(whole.store, 4096, mutate.in_a_store(0)),
+    "opened": Target(opened.store, 4096, mutate.in_a_store(1)),
 }

@@ -38,5 +38,5 @@ def test_a_store_is_the_files_that_its_input_says():
     files = {whole.NAMES[0]: b"log", whole.NAMES[9]: b"", whole.NAMES[2]: bytes(300)}
     assert whole.split(whole.join(files)) == files
     for seed in range(200):
-        made = mutate.in_a_store(whole.join(files), 4096, seed, lambda some, size: some + b"x")
+        made = mutate.in_a_store(0)(whole.join(files), 4096, seed, lambda some, size: some + b"x")
         assert set(whole.split(made)) <= set(whole.NAMES) and len(made) <= 4096
