@@ -75,6 +75,10 @@ class IllegalMessageError(RocketcError, ValueError):
     """A message that the format can't hold: too long, or a field out of its range."""
 
 
+class PatternTimeoutError(RocketcError, TimeoutError):
+    """A regular expression took too long for one text."""
+
+
 class ClosedError(RocketcError, ValueError):
     """The object was closed before."""
 

@@ -12,6 +12,8 @@ from rocketc._layout cimport RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
 from rocketc._properties cimport rc_find_property
 from rocketc._record cimport Record, is_to_unwrap
 
+from rocketc.patterns import limited
+
 cdef enum:
     TABLE_MAX = 1 << 16     # verdicts of patterns are forgotten when there are so many
     FIRST_RANGE = 3         # in the table of topics with queue offsets: lower numbers are verdicts
@@ -261,7 +263,7 @@ cdef class Filter:
     cdef int judge(self, const Record* r) except -1:
         """Decide about the topic of r with the patterns, and remember it."""
         name = (<const char*>r.topic)[:r.topic_len].decode("utf-8", "replace")
-        keep = any([pattern.fullmatch(name) is not None for pattern in self._patterns])
+        keep = any([limited(pattern.fullmatch, name) is not None for pattern in self._patterns])
         if self._topics._used >= TABLE_MAX:
             self._topics = table_of("topics", self._names)
         self._topics.put(r.topic, r.topic_len, <int>KEEP if keep else <int>SKIP)

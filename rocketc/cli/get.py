@@ -22,6 +22,7 @@ from rocketc.cli.shortcuts import ByKey
 from rocketc.cli.tables import many, show_size
 from rocketc.cli.times import show_time
 from rocketc.ids import OffsetId, decode_offset_id, decode_unique_id
+from rocketc.patterns import limited
 from rocketc.scan import Scan, ScanReport
 
 Topics = tuple["str | re.Pattern[str]", ...]
@@ -158,7 +159,7 @@ def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Mess
 
 
 def _is_of(name: str, topic: str | re.Pattern[str]) -> bool:
-    return name == topic if isinstance(topic, str) else topic.fullmatch(name) is not None
+    return name == topic if isinstance(topic, str) else limited(topic.fullmatch, name) is not None
 
 
 class _Search:

@@ -15,6 +15,7 @@ from rocketc.cli.arguments import Number, Regex
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import note
 from rocketc.cli.times import When
+from rocketc.patterns import limited
 from rocketc.remote import shown
 from rocketc.scan import Scan, ScanReport, scan
 
@@ -150,4 +151,4 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _finds(grep: re.Pattern[str]) -> Callable[[Message], bool]:
     search = grep.search
-    return lambda m: search(m.body.decode("utf-8", "replace")) is not None
+    return lambda m: limited(search, m.body.decode("utf-8", "replace")) is not None

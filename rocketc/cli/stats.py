@@ -155,8 +155,9 @@ def _encode(text: str) -> bytes:
 def _count(selection: Selection, by: tuple[str, ...]) -> Count:
     options = selection.options
     strict = options["errors"] == "raise"
-    # One thread meets the first damage first, and lets Ctrl-C end a --grep.
-    threads = 1 if strict or options["where"] is not None else None
+    # One thread meets the first damage first, and lets Ctrl-C, or the limit of its time, end a regular expression.
+    asks = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
+    threads = 1 if strict or asks else None
     scan = selection.scan(errors="raise" if strict else "skip", batch_bytes=BATCH_BYTES)
     with progress("counting", scan.bytes) as tell:
         return count(scan, by, threads=threads, tell=tell)

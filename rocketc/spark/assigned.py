@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from rocketc.patterns import limited
+
 EARLIEST, LATEST = -2, -1
 Bounds = tuple[int | None, int | None]
 _OFFSETS = {"startingOffsets": EARLIEST, "endingOffsets": LATEST}
@@ -86,7 +88,7 @@ def is_asked(topic: str, topics: Iterable[str | re.Pattern[str]] | None) -> bool
     """
     if topics is None:
         return True
-    return any(one == topic if isinstance(one, str) else one.fullmatch(topic) is not None for one in topics)
+    return any(one == topic if isinstance(one, str) else limited(one.fullmatch, topic) is not None for one in topics)
 
 
 def _refuse(name: str, value: str, why: str) -> NoReturn:
