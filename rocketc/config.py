@@ -117,7 +117,8 @@ class StoreConfig:
 
     max_message_size = 4194304                     bytes of a body; a record may be 64 KiB longer
     auto_message_version_on_topic_len = True       records of version 2 for topics longer than 127 characters
-    check_before_put_message = True                refuse long topics, as a broker does; RocketMQ's store alone does not
+    check_before_put_message = True                refuse long topics, and control characters in them, as a broker does;
+                                                   RocketMQ's store alone does not
     enabled_append_prop_crc = False                end each record with a CRC of all of it
     force_verify_prop_crc = False                  check that CRC, instead of the body's
     check_crc_on_recover = True                    check CRCs while recovering

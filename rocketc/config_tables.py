@@ -331,7 +331,7 @@ def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: 
 
 def _write(path: str, raw: bytes) -> None:
     with naming(path):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             view = memoryview(raw)
             while view:

@@ -17,6 +17,7 @@ from rocketc._reads import GetResult
 from rocketc._store import MessageStore
 from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError
 from rocketc.positions import Positions
+from rocketc.topics import refuse_no_folder
 
 _log = logging.getLogger("rocketc.queue")
 
@@ -60,6 +61,8 @@ class Consumer:
         visibility_timeout: float | None,
         max_attempts: int | None,
     ) -> None:
+        refuse_no_folder("topic", topic)
+        refuse_no_folder("group", group, before=DEAD_LETTERS)
         self.topic = topic
         self.group = group
         self._store = store

@@ -130,11 +130,13 @@ def files_below(root: str | os.PathLike[str], *kinds: str) -> Iterator[tuple[str
 
 
 def _queue_folders(root: str, kind: str) -> Iterator[str]:
+    """Those of the store: a link below `kind` may lead anywhere, and what is found is deleted by some."""
     top = os.path.join(root, kind)
     for topic in sorted(_names(top)):
         inner = os.path.join(top, topic)
-        for queue_id in sorted(filter(str.isdecimal, _names(inner)), key=int):
-            yield os.path.join(inner, queue_id)
+        for queue_id in sorted(filter(str.isdecimal, [] if os.path.islink(inner) else _names(inner)), key=int):
+            if not os.path.islink(path := os.path.join(inner, queue_id)):
+                yield path
 
 
 def _files(folder: str) -> list[tuple[str, int]]:

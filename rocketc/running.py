@@ -133,7 +133,7 @@ class StoreLock:
         with _opening:
             if not _BY_FILE and _key_of(path) in _held:  # to open and close it here would end the lock
                 self._locked()
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             _open.add(self)
             try:
                 if _BY_FILE:
@@ -234,7 +234,7 @@ class AbortFile:
     def create(self) -> None:
         """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError."""
         with naming(self.path):
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
                 os.write(fd, b"%d" % os.getpid())
                 os.fsync(fd)

@@ -43,6 +43,25 @@ def what_is_wrong_with(name: str) -> str | None:
     return f"a topic like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
 
 
+def refuse_no_folder(what: str, name: str, before: str = "") -> None:
+    """Raise IllegalMessageError for a name that a put of today or of tomorrow would refuse as a topic.
+
+    what    what it is, for the message
+    before  what a topic made of it begins with
+
+    >>> refuse_no_folder("topic", "orders")
+    >>> refuse_no_folder("group", "../audit", before="%DLQ%")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    rocketc.errors.IllegalMessageError: group '../audit': it is part of a folder's name, so it ... has no '/' and ...
+    """
+    topic = before + name
+    if not name or "/" in name or topic in (".", "..") or any(c < " " or c == "\x7f" for c in name):
+        text = "it is part of a folder's name, so it is not empty and has no '/' and no control characters"
+        raise IllegalMessageError(f"{what} {name!r}: {text}")
+    if len(topic.encode("utf-8", "replace")) > _LONGEST:
+        raise IllegalMessageError(f"{what} {name[:40]!r}...: {_LONGEST - len(before)} bytes of UTF-8 are allowed")
+
+
 @dataclass(frozen=True)
 class TopicConfig(Config):
     """A topic. The fields are RocketMQ's, with its defaults.

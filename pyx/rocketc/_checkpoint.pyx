@@ -191,7 +191,7 @@ def open_file(path):
     cdef int fd = -1
     cdef size_t size
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         size = os.fstat(fd).st_size
         if size < RC_CHECKPOINT_BYTES:
             size = size if size >= USED_BYTES else 0

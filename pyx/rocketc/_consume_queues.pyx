@@ -66,16 +66,18 @@ cdef class ConsumeQueues(QueueTable):
         """Find the queues and how many units each has. What is wrong with the files is listed in `amiss`.
 
         A file of another size than most, or one that does not follow the one before, is deleted, and those behind it:
-        their units are in the log.
+        their units are in the log. So is a link to a folder, where the queue's own should be, but nothing behind it.
         """
         cdef QueueFolders found = QueueFolders()
         for batch, above in ((False, self._folder), (True, self._batch_folder)):
-            for topic in folders_in(above):
-                for queue_id in folders_in(above + b"/" + topic):
+            for topic in self._folders_in(above):
+                for queue_id in self._folders_in(above + b"/" + topic):
                     if queue_id.isdigit() and int(queue_id) <= INT32_MAX:
                         found.add(topic, int(queue_id), batch, above + b"/" + topic + b"/" + queue_id)
         if os.path.isdir(os.fsdecode(self._ext_folder)):
             self._extended = True
+            for topic in self._folders_in(self._ext_folder):
+                self._folders_in(self._ext_folder + b"/" + topic)
         found.find()
         self._file_size = found.usual_size(False, RC_CQ_UNIT_BYTES, self._file_size)
         self._batch_file_size = found.usual_size(True, RC_BCQ_UNIT_BYTES, self._batch_file_size)
@@ -83,6 +85,16 @@ cdef class ConsumeQueues(QueueTable):
         if self._extends:
             known = {(topic, b"%d" % queue_id) for topic, queue_id, batch in found.queues if not batch}
             self._drop_lost_extensions(known)
+
+    def _folders_in(self, bytes above):
+        """folders_in() of a folder that only stores make folders in: who writes follows no links out of the store."""
+        cdef list links = []
+        names = folders_in(above, None if self._read_only else links)
+        for path in map(os.fsdecode, links):
+            with naming(path):
+                self.amiss.append(f"{path}: a link to {os.readlink(path)}, not a folder of the store; it is taken away")
+                os.unlink(path)
+        return names
 
     def _drop_lost_extensions(self, set queues):
         """Delete the extensions of queues that are gone: their units are of no use to those that come instead."""

@@ -173,6 +173,8 @@ cdef class Drafter:
                 raise illegal(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
         elif piece.len <= 2 and (topic == "." or topic == ".."):
             raise illegal(f"topic {topic!r} can't be the name of a folder")
+        if self._checked and has_control(piece.at, piece.len):
+            raise illegal(f"topic {topic!r}: it has no control characters")
         return 0
 
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1:
@@ -270,6 +272,15 @@ cdef class Drafter:
             raise illegal("property INNER_NUM belongs to an inner batch, and sys_flag does not say it is one (0x80)")
         c.advance = <int>max(number_of(number), 1)
         return 0
+
+
+cdef bint has_control(const uint8_t* p, int32_t n) noexcept nogil:
+    """Whether a text has a character below a blank, or DEL."""
+    cdef int32_t i
+    for i in range(n):
+        if p[i] < 0x20 or p[i] == 0x7F:
+            return True
+    return False
 
 
 cdef object property_of(bytes raw, bytes name):

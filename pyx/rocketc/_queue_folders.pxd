@@ -35,7 +35,7 @@ cdef class QueueFolders:
     cdef int add(self, bytes topic, object queue_id, bint batch, bytes path) except -1
     cdef int64_t usual_size(self, bint batch, int64_t unit, int64_t wanted) except -1
 
-cdef list folders_in(bytes above)
+cdef list folders_in(bytes above, list links=*)
 cdef list files_in(str folder)
 cdef int unlink_files(list files) except -1
 cdef int in_threads(object work, int64_t count, object more) except -1

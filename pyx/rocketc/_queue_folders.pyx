@@ -163,13 +163,23 @@ cdef class QueueFolders:
                 i += step
 
 
-cdef list folders_in(bytes above):
-    """Names of the folders in a folder, sorted; none if it is not there."""
+cdef list folders_in(bytes above, list links=None):
+    """Names of the folders in a folder, sorted; none if it is not there.
+
+    links  gets the paths of links, to whatever; None: a link to a folder is one
+    """
+    cdef list found = []
     try:
         with os.scandir(above) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            for entry in entries:
+                if links is not None and entry.is_symlink():
+                    links.append(entry.path)
+                elif entry.is_dir():
+                    found.append(entry.name)
     except FileNotFoundError:
-        return []
+        pass
+    found.sort()
+    return found
 
 
 cdef list files_in(str folder):
