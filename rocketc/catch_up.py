@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rocketc._checkpoint import FILE_BYTES, Checkpoint
@@ -57,6 +58,7 @@ def catch_up(
     clean: bool,
     checkpoint: Checkpoint,
     amiss: list[str],
+    damage: Sequence[tuple[int, int]] = (),
 ) -> CaughtUp:
     """Dispatch the log up to its end again, as far as it is needed.
 
@@ -65,6 +67,7 @@ def catch_up(
     end         physical offset at which the log ends
     clean       the store had been closed
     amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
+    damage      (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
     Raises StoreIOError, StoreFullError.
 
     >>> import os, rocketc, shutil, tempfile
@@ -98,7 +101,7 @@ def catch_up(
             found.mended.append("the consume queues do not follow from the log: all of it is dispatched again")
             start = first
             continue
-        mended = dispatcher.finish(end, first)
+        mended = dispatcher.finish(end, first, damage)
         if mended is not None and dispatcher.queues.in_doubt:
             found.mended += mended
             continue

@@ -159,6 +159,7 @@ class StoreRoot:
             ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
         )
         queues.load()
+        flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)
         self.recovery, offsets = recover(
@@ -167,7 +168,7 @@ class StoreRoot:
             queues,
             clean=clean,
             checkpoint=checkpoint,
-            flushed=_checkpoint.flushed_offset(checkpoint_path, checkpoint),
+            flushed=flushed,
             crc=config.check_crc_on_recover,
             property_crc=config.force_verify_prop_crc,
             stripes=config.topic_queue_lock_num,
@@ -186,7 +187,17 @@ class StoreRoot:
         dispatcher = ReputService(queues, index, config, log)
         dispatcher.leave_out(deleted.gone())
         files = list(resolve(queue.files)[0].files) if queue.files else []
-        self.caught_up = catch_up(dispatcher, files, self.recovery.end, clean=clean, checkpoint=checkpoint, amiss=amiss)
+        durable = (1 << 62) if clean else max(flushed, self.recovery.end)
+        lost = [(start, stop) for start, stop, _ in self.recovery.damage if start < durable]
+        self.caught_up = catch_up(
+            dispatcher,
+            files,
+            self.recovery.end,
+            clean=clean,
+            checkpoint=checkpoint,
+            amiss=amiss,
+            damage=lost,
+        )
         queues.raise_offsets(offsets, self.recovery.end)
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
         self._abort.create()

@@ -16,8 +16,8 @@ cdef int drop_files(ConsumeQueue* q) noexcept nogil
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil
 cdef int cq_measure(ConsumeQueue* q) noexcept nogil
 cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil
-cdef int cq_finish(ConsumeQueue* q) noexcept nogil
-cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil
+cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil
+cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexcept nogil
 cdef bint is_of_another(ConsumeQueue* q, const Unit* u) noexcept nogil
 cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil
 cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil

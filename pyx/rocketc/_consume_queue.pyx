@@ -39,7 +39,7 @@ from rocketc._consume_queue_ext cimport (
     ext_truncate_by_min,
     is_ext_address,
 )
-from rocketc._consume_queue_read cimport ConsumeQueue, cq_read, last_of, next_real, units_before
+from rocketc._consume_queue_read cimport ConsumeQueue, cq_read, cq_read_loaded, last_of, next_real, units_before
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
@@ -71,6 +71,7 @@ cdef enum:
     NAME_BYTES = 255
     FIRST_WINDOW_BYTES = 4 << 10
     LAST_WINDOW_BYTES = 256 << 10
+    BEGUN = -2
 
 
 # writing: only the dispatcher does
@@ -226,49 +227,126 @@ cdef int drop_files(ConsumeQueue* q) noexcept nogil:
     return rc
 
 
-cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole) noexcept nogil:
+cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexcept nogil:
     """Write the unit of a record, unless the queue has it; the dispatcher only, in the log's order.
 
-    whole  the log is walked from its first record on: where the queue says else, the log is right
+    whole    the log is walked from its first record on: where the queue says else, the log is right
+    opening  the store is being opened, or its queues made anew: nobody reads them yet
     Returns RC_OK, an errno, RC_FILE_CUT; RC_OUT_OF_ORDER: its number can't be true, and nothing is written.
     """
-    cdef Unit unit
-    cdef int64_t number = u.queue_offset
-    cdef int rc = RC_OK
-    if q.claim_phy >= u.phy_offset and is_of_another(q, u):
-        return RC_OK
+    cdef Unit unit = u[0]
+    cdef int64_t number, jumped_from = -1
+    cdef int rc = settle(q, &unit) if opening else RC_OK
+    if rc != RC_OK or (q.claim_phy >= unit.phy_offset and is_of_another(q, &unit)):
+        return rc
+    number = unit.queue_offset
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
-        if u.phy_offset < q.max_phy_offset:
+        if unit.phy_offset < q.max_phy_offset:
             return RC_OK                    # it is there
-        if u.queue_offset < q.max_offset:
+        if unit.queue_offset < q.max_offset:
             q.repeated += 1
         number = q.units
     elif number != q.units:
-        if not 0 <= number < INT64_MAX // RC_CQ_UNIT_BYTES:
+        q.refused = not 0 <= number < INT64_MAX // RC_CQ_UNIT_BYTES
+        if q.refused:
             return RC_OUT_OF_ORDER
-        if number < q.units and q.confirmed:
+        if number < q.units and q.confirmed and can_take_back(q, number):
+            rc = take_back(q, number)
+        elif number < q.units and q.confirmed:
             q.repeated += 1
             return RC_OK                    # it is there
-        if not q.confirmed:
+        elif not q.confirmed:
+            jumped_from = BEGUN if opening else -1
             rc = begin_anew(q, number, whole)
-        elif number - q.units > (u.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
+        elif number - q.units > (unit.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
+            q.refused = True
             return RC_OUT_OF_ORDER          # so many records were never there
         else:
+            jumped_from = q.units if opening else -1
             rc = write_blanks(q, q.units, number)
         if rc != RC_OK:
             return rc
     if q.extends:
-        unit = u[0]
         rc = extend(q, &unit)
-        if rc == RC_OK:
-            rc = write_unit(q, number, &unit)
-    else:
-        rc = write_unit(q, number, u)
+    if rc == RC_OK:
+        rc = write_unit(q, number, &unit)
     if rc == RC_OK:
         q.confirmed = True
-        rc_store_i64(&q.max_phy_offset, u.phy_offset + u.size)
-        rc_store_i64(&q.max_offset, u.queue_offset + u.count)
+        q.refused = False
+        q.jumped_from = jumped_from
+        rc_store_i64(&q.max_phy_offset, unit.phy_offset + unit.size)
+        rc_store_i64(&q.max_offset, unit.queue_offset + unit.count)
         rc_store_i64(&q.units, number + 1)
+    return rc
+
+
+cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
+    """Let a record that says another queue offset than the one that is next have the one of the unit that the files
+    hold or held for it: no CRC covers what a record says of its queue, and it may be damaged.
+
+    Returns RC_OK, an errno, or RC_FILE_CUT.
+    """
+    cdef int64_t wanted = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else q.max_offset
+    cdef Unit held
+    cdef int rc
+    if u.queue_offset == wanted:
+        q.unproven = False
+        return RC_OK
+    if q.loaded == 0:
+        if u.phy_offset == q.claim_phy and u.queue_offset != q.claim_offset:
+            u.queue_offset = q.claim_offset     # as ConsumeQueues.claim() told
+            q.unproven = True
+        return RC_OK
+    if q.unit_bytes != RC_CQ_UNIT_BYTES:
+        rc = held_for(q, q.units, u, &held)
+        if rc == RC_OK and held.size > 0 and held.queue_offset == wanted and held.count == u.count:
+            u.queue_offset = wanted
+        return rc
+    rc = held_for(q, u.queue_offset, u, &held)
+    if rc == RC_OK and held.size == 0:          # so its own does not stand there
+        if u.phy_offset == q.claim_phy:
+            wanted = q.claim_offset
+        rc = held_for(q, wanted, u, &held)
+        if held.size > 0:
+            u.queue_offset = wanted
+            q.unproven = q.unproven or not q.confirmed
+    return rc
+
+
+cdef int held_for(ConsumeQueue* q, int64_t number, const Unit* u, Unit* held) noexcept nogil:
+    """The unit of a number that was loaded, if it is of the same record; else one of size 0."""
+    cdef int got = 0
+    cdef int rc = cq_read_loaded(q, number, held, &got)
+    if rc != RC_OK or got == 0 or held.phy_offset != u.phy_offset or held.size != u.size:
+        held.size = 0
+    return rc
+
+
+cdef bint can_take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
+    """Whether a record with this number shows that the last one, which did not follow from those before, had too high
+    a number."""
+    if q.jumped_from == BEGUN:
+        return number < q.units - 1 and not q.extends
+    return 0 <= q.jumped_from <= number <= q.jumped_from + 1
+
+
+cdef int take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
+    """Let the last record have the number before this one, if that is free."""
+    cdef Unit last
+    cdef int got = 0
+    cdef bint begun = q.jumped_from == BEGUN
+    cdef int rc = cq_read(q, q.units - 1, 1, &last, &got)
+    if rc != RC_OK or got == 0:
+        return rc
+    if begun:
+        rc = drop_files(q)
+        if rc == RC_OK:
+            rc = begin_at(q, max(number - 1, <int64_t>0))
+    else:
+        q.loaded = max(q.loaded, q.units)       # what was written behind is cleared if nothing comes there
+    if rc == RC_OK and number > (0 if begun else q.jumped_from):
+        rc = write_unit(q, number - 1, &last)
+    rc_store_i64(&q.units, number)
     return rc
 
 
@@ -443,6 +521,8 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     cdef int rc
     q.last = NULL
     q.confirmed = False
+    q.unproven = q.refused = False
+    q.jumped_from = -1
     q.left_out = 0
     q.ext_phy_offset = -1
     if q.files.count == 0:
@@ -460,20 +540,25 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     return rc
 
 
-cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
+cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
     """Clear what the files hold behind the last unit that the log has.
 
-    Returns RC_OK or an errno; RC_MORE: records were left out for one that is not there, so nothing is believed any
-    more, and the log is to be taken once more.
+    damage  start and stop (physical offsets) of damage_count ranges of the log: a message that was there keeps its
+            queue offset, so that no other gets it
+    Returns RC_OK or an errno; RC_MORE: records were left out for one that is not there, or all of them say other
+    numbers than the files, so nothing is believed any more, and the log is to be taken once more.
     """
     cdef FileState* f
-    cdef int64_t end = q.units * q.unit_bytes, room
+    cdef int64_t end, room
     cdef int rc = RC_OK
-    if q.claim_phy >= 0 and q.left_out > 0:
+    if q.unproven or (q.claim_phy >= 0 and q.left_out > 0):
         q.claim_phy = -1
         rc = drop_files(q)
         return RC_MORE if rc == RC_OK else rc
-    q.claim_phy = -1
+    q.claim_phy = q.jumped_from = -1
+    if q.units < q.loaded and damage_count > 0 and q.unit_bytes == RC_CQ_UNIT_BYTES:
+        rc = keep_numbers(q, damage, damage_count)
+    end = q.units * q.unit_bytes
     if q.units < q.loaded:
         q.repaired += q.loaded - q.units
     while rc == RC_OK and q.files.count > 1 and q.files.files[q.files.count - 1].start >= end:
@@ -491,6 +576,29 @@ cdef int cq_finish(ConsumeQueue* q) noexcept nogil:
         rc = ext_finish(q.ext)
         q.repaired += q.ext.repaired
         q.ext.repaired = 0
+    return rc
+
+
+cdef int keep_numbers(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
+    """Let units stand for no record any more that stood for the last ones, which are damaged; RC_OK or an errno."""
+    cdef Unit u
+    cdef int64_t number = q.units
+    cdef int rc = RC_OK, got = 0, i
+    while True:
+        rc = cq_read_loaded(q, number, &u, &got)
+        if rc != RC_OK or got == 0:
+            break
+        i = 0
+        while i < damage_count and not damage[2 * i] <= u.phy_offset < damage[2 * i + 1]:
+            i += 1
+        if i == damage_count or u.size <= 0:
+            break
+        number += 1
+    if rc == RC_OK:
+        rc = write_blanks(q, q.units, number)
+    if rc == RC_OK and number > q.units:
+        rc_store_i64(&q.max_offset, number)
+        rc_store_i64(&q.units, number)
     return rc
 
 

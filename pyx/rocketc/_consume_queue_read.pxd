@@ -28,7 +28,10 @@ ctypedef struct ConsumeQueue:
     int64_t claim_offset    # its queue offset
     int64_t left_out        # records before it that are not of this queue, but of one that was deleted
     int64_t repeated        # records whose numbers it had already
+    int64_t jumped_from     # the number that the last record should have, if not its own; BEGUN: it was the first; -1
     int64_t dead            # 1 once its topic was deleted
+    bint refused            # the last record that was met said a number that can't be true
+    bint unproven           # the numbers of its files were believed for its first record, and no other agreed yet
     uint64_t inode          # of the last of its files, if another process writes them
     bint confirmed          # a record of it was met since the store was opened
     uint32_t hash
@@ -50,6 +53,7 @@ cdef inline bint is_named(
 
 
 cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noexcept nogil
+cdef int cq_read_loaded(ConsumeQueue* q, int64_t unit, Unit* out, int* got) noexcept nogil
 cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexcept nogil
 cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexcept nogil
 cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil

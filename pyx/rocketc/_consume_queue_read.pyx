@@ -22,10 +22,19 @@ cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noex
     got  how many: 0 if there is no such unit
     Returns RC_OK, an errno, or RC_FILE_CUT.
     """
+    return read_upto(q, rc_load_i64(&q.units), unit, n, out, got)
+
+
+cdef int cq_read_loaded(ConsumeQueue* q, int64_t unit, Unit* out, int* got) noexcept nogil:
+    """As cq_read(), one unit, of all that the files held when they were loaded; while a store is being opened."""
+    return read_upto(q, max(q.loaded, q.units), unit, 1, out, got)
+
+
+cdef int read_upto(ConsumeQueue* q, int64_t upto, int64_t unit, int n, Unit* out, int* got) noexcept nogil:
     cdef rc_guard guard
     cdef FileState* f
     cdef const uint8_t* p
-    cdef int64_t upto = rc_load_i64(&q.units), pos = unit * q.unit_bytes, room
+    cdef int64_t pos = unit * q.unit_bytes, room
     cdef int rc, i, count = n
     got[0] = 0
     if unit < 0 or unit >= upto:

@@ -7,6 +7,7 @@ says whatever they said before. Source: RocketMQ ConsumeQueueStore.
 """
 import os
 import threading
+from array import array
 
 from libc.errno cimport EBUSY, ENAMETOOLONG, ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -231,14 +232,20 @@ cdef class ConsumeQueues(QueueTable):
         for i in range(self._count):
             _check(self._all[i], cq_begin(self._all[i], phy_offset))
 
-    def finish(self, int64_t min_phy_offset):
-        """The log was dispatched to its end: clear what the files have behind it. Returns what was mended: text."""
+    def finish(self, int64_t min_phy_offset, damage=()):
+        """The log was dispatched to its end: clear what the files have behind it. Returns what was mended: text.
+
+        damage  (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
+        """
         cdef ConsumeQueue* q
         cdef list mended = []
         cdef int i, rc
+        cdef const int64_t[::1] offsets = array("q", [offset for pair in damage for offset in pair])
+        cdef int count = <int>(offsets.shape[0] // 2)
+        cdef const int64_t* ranges = &offsets[0] if count > 0 else NULL
         for i in range(self._count):
             q = self._all[i]
-            rc = cq_finish(q)
+            rc = cq_finish(q, ranges, count)
             if rc == RC_MORE:
                 self.in_doubt = True
             else:
@@ -276,11 +283,14 @@ cdef class ConsumeQueues(QueueTable):
             slot = offsets.lock(q.topic, q.topic_len, q.queue_id, &stripe)
             if slot == NULL:
                 raise MemoryError
-            # A record that was left out has a number of the topic that was deleted.
-            slot.next_offset = q.max_offset if q.left_out > 0 else max(slot.next_offset, q.max_offset)
+            # Records that were left out have numbers of the topic that was deleted, and damaged ones any number.
+            if q.left_out > 0 or q.confirmed:
+                slot.next_offset = q.max_offset + q.refused     # a damaged record had a number, too
+            else:
+                slot.next_offset = max(slot.next_offset, q.max_offset)
             room = max(end - q.max_phy_offset, <int64_t>0) // RC_MSG_MIN_BYTES
             if q.unit_bytes == RC_CQ_UNIT_BYTES and q.units > 0 and slot.next_offset - q.units > room:
-                slot.next_offset = q.units + min(room, <int64_t>1)      # the damaged record had a number, too
+                slot.next_offset = q.units + min(room, <int64_t>1)
             pthread_mutex_unlock(&stripe.mutex)
 
     def summed(self):

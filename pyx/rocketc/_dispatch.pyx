@@ -101,7 +101,7 @@ cdef int put_row(Dispatcher d, Row* row) noexcept nogil:
     cdef ConsumeQueue* q = row.q
     cdef int rc
     if q != NULL:
-        rc = cq_put(q, &row.unit, d.whole)
+        rc = cq_put(q, &row.unit, d.whole, False)
         if rc == RC_OUT_OF_ORDER:
             d.unqueued_count += 1
             d.doubt = True
@@ -365,8 +365,11 @@ cdef class Dispatcher:
             raise self._failure(rc)
         return True
 
-    def finish(self, int64_t position, int64_t min_phy_offset):
-        """The log was taken to its end, `position`: what was mended in the queues; None if the index is in doubt."""
+    def finish(self, int64_t position, int64_t min_phy_offset, damage=()):
+        """The log was taken to its end, `position`: what was mended in the queues; None if the index is in doubt.
+
+        damage  (start, stop) of what is damaged in it: messages that were there keep their queue offsets
+        """
         if self.catching_up and self.index is not None and self.index.stop_checking() != RC_OK:
             return None
         self.catching_up = False
@@ -374,7 +377,7 @@ cdef class Dispatcher:
         self.whole = True
         self.queues_from = self.index_from = 0
         self.position = position
-        return self.queues.finish(min_phy_offset)
+        return self.queues.finish(min_phy_offset, damage)
 
     @property
     def unqueued(self):

@@ -113,7 +113,7 @@ cdef class RowWriter:
     cdef int _put_row(self, Row* row, const int32_t* hashes) noexcept nogil:
         cdef int k, rc
         if row.q != NULL:
-            rc = cq_put(row.q, &row.unit, self._whole)
+            rc = cq_put(row.q, &row.unit, self._whole, True)
             if rc == RC_OUT_OF_ORDER:
                 self.unqueued += 1
                 self.doubt = True

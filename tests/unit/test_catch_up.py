@@ -1,8 +1,12 @@
 """catch_up: whatever the files of the index say, they say what the log says once the store is open."""
 
+import contextlib
+
 import oracle
 import pytest
 from derived import CONFIG, FOLDERS, SMALL, files_of, fill, from_log, same_files, without_names
+
+import rocketc
 
 UNITS_AT = 40 + 4 * SMALL["max_hash_slot_num"]
 
@@ -100,6 +104,7 @@ def test_a_number_that_no_queue_takes_is_damage_of_one_record(open_store, tmp_pa
             assert result.queue_offset == (5 if turn == 0 else 6), "no number is given twice"
             assert store.wait_dispatched(30)
             for n, one in enumerate(put):
-                found = [message.phy_offset for message in store.get("t", 1, n, 1)]
-                assert found == [one.phy_offset] or one is put[which], n
+                with contextlib.suppress(*[rocketc.CorruptUnitError] if one is put[which] else []):
+                    found = [message.phy_offset for message in store.get("t", 1, n, 1)]
+                    assert found == [one.phy_offset] or one is put[which], n
             assert [message.body for message in store.get("t", 1, result.queue_offset, 1)] == [b"new"]
