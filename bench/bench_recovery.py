@@ -1,9 +1,6 @@
 """How long does it take to open a store of 1 GiB: after a clean close, and after a kill?"""
 
-import ctypes
 import gc
-import mmap
-import os
 import shutil
 import signal
 import subprocess
@@ -11,8 +8,8 @@ import sys
 from pathlib import Path
 
 import java_peer
-import native
 from common import MIB, Bench, clock, same
+from reading import into_cache, reading_with_crc
 from writing import BATCH, TAG, TOPIC, JavaSide, scratch, text
 
 import rocketc
@@ -81,39 +78,12 @@ class Opening:
         return seconds
 
 
-def reading_with_crc(path: Path, size: int):
-    """One CRC-32 over the bytes of the log; the file is mapped anew each time, as by whoever opens a store."""
-    library, out = native.load(), ctypes.c_uint32()
-
-    def side() -> float:
-        start = clock()
-        with open(path, "rb") as f:
-            m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
-        place = ctypes.c_char.from_buffer(m)
-        library.bench_crc32(-1, ctypes.addressof(place), size, 1, out)
-        seconds = clock() - start
-        del place
-        m.close()
-        return seconds
-
-    return side
-
-
-def hot(root: Path):
-    """The whole log into the page cache."""
-    for file in (root / "commitlog").iterdir():
-        with open(file, "rb") as f:
-            while f.readinto(bytearray(16 * MIB)):
-                pass
-    os.sync()
-
-
 def against_reading():
     with scratch(bench) as folder:
         root = folder / "rocketc"
         end = killed_store(root)
         log = min((root / "commitlog").iterdir())
-        hot(root)
+        into_cache(root)
         records = sum(1 for _ in rocketc.scan(root))
         for killed in (True, False):
             case = f"open, {SIZE // MIB} MiB, 1 KiB bodies, {'killed' if killed else 'closed in good order'}"
@@ -144,7 +114,7 @@ def against_java(name: str, body: int, release: str):
         with filler:
             end = filler.once().checksum
         shutil.copytree(folder / "java", folder / "rocketc")
-        hot(folder / "java"), hot(folder / "rocketc")
+        into_cache(folder / "java"), into_cache(folder / "rocketc")
         for case, killed in cases:
             java = java_peer.start("load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=8)
             with java:

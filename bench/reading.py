@@ -3,6 +3,8 @@
 with stores(bench, body=128, queues=1) as pair: ...     pair.ours, pair.java: two folders that hold the same log
 numbers(first, count, total)                            which messages are asked for; Query.java asks for the same ones
 drop(folder)                                            its files leave the page cache
+into_cache(root)                                        all of a store's log comes into it
+reading_with_crc(path, size)                            a side: one CRC-32 over the bytes of a file
 """
 
 import contextlib
@@ -15,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from common import FOUR_TAGS, MIB, Bench, Log
+import native
+from common import FOUR_TAGS, MIB, Bench, Log, clock
 from writing import TOPIC, scratch
 
 import rocketc
@@ -139,3 +142,30 @@ def remove_derived(root: Path):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("checkpoint", "abort"):
         (root / name).unlink(missing_ok=True)
+
+
+def reading_with_crc(path: Path, size: int):
+    """One CRC-32 over the bytes of the log; the file is mapped anew each time, as by whoever opens a store."""
+    library, out = native.load(), ctypes.c_uint32()
+
+    def side() -> float:
+        start = clock()
+        with open(path, "rb") as f:
+            m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+        place = ctypes.c_char.from_buffer(m)
+        library.bench_crc32(-1, ctypes.addressof(place), size, 1, out)
+        seconds = clock() - start
+        del place
+        m.close()
+        return seconds
+
+    return side
+
+
+def into_cache(root: Path):
+    """The whole log into the page cache."""
+    for file in (root / "commitlog").iterdir():
+        with open(file, "rb") as f:
+            while f.readinto(bytearray(16 * MIB)):
+                pass
+    os.sync()

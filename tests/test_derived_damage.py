@@ -13,6 +13,8 @@ from reopened import assert_answers, assert_files, by_queue, opened, records_of
 
 import rocketc
 
+pytestmark = pytest.mark.promise(6)
+
 FIELDS: dict[str, Any] = {
     "mapped_file_size_commit_log": 4096,
     "mapped_file_size_consume_queue": 200,

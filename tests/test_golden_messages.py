@@ -11,6 +11,8 @@ import stores
 
 import rocketc
 
+pytestmark = pytest.mark.promise(9)
+
 
 @pytest.fixture(scope="module")
 def items(golden):

@@ -13,6 +13,8 @@ import stores
 
 import rocketc
 
+pytestmark = pytest.mark.promise(9)
+
 SHARED = ("topic", "queueId", "sysFlag", "bornTimestamp", "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes")
 
 

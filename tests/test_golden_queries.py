@@ -11,6 +11,8 @@ from test_golden_queues import only_the_log
 
 import rocketc
 
+pytestmark = pytest.mark.promise(9)
+
 
 @pytest.fixture(scope="module", params=stores.WHOLE)
 def told(request, golden):

@@ -11,6 +11,8 @@ from derived import FOLDERS, files_of, from_log, same_files, without_names
 
 import rocketc
 
+pytestmark = pytest.mark.promise(9)
+
 
 def only_the_log(store, folder):
     """A store with the golden one's commit log, and the kinds of its topics."""

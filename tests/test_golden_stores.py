@@ -6,6 +6,8 @@ import tarfile
 import pytest
 import stores
 
+pytestmark = pytest.mark.promise(9)
+
 
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_sizes_and_times_are_restored(golden, name):

@@ -15,6 +15,8 @@ from command import python
 
 import rocketc
 
+pytestmark = pytest.mark.promise(4, 5, 8)
+
 KINDS = {
     "V1": {},
     "V2": {"version": 2},

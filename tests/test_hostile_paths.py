@@ -10,6 +10,8 @@ from command import python
 
 import rocketc
 
+pytestmark = pytest.mark.promise(8)
+
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63f8ffff3f0005fe02fe"
 )

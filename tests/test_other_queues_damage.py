@@ -15,6 +15,8 @@ from test_derived_damage import ENDS, QUEUES, damaged, fill
 
 import rocketc
 
+pytestmark = pytest.mark.promise(6)
+
 INNER = 0xC0  # an inner batch, that a client has to unwrap
 LOG = {"mapped_file_size_commit_log": 4096, "max_hash_slot_num": 50, "max_index_num": 1000}
 BATCHES = {**LOG, "mapped_file_size_consume_queue": 200, "mapper_file_size_batch_consume_queue": 230}

@@ -18,6 +18,8 @@ from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
 from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
 from rocketc.topics import Topics
 
+pytestmark = pytest.mark.promise(6)
+
 FIELDS: dict[str, Any] = {
     "mapped_file_size_commit_log": 4096,
     "mapped_file_size_consume_queue": 200,

@@ -1,7 +1,10 @@
 """What rocketc puts many at a time RocketMQ reads one by one."""
 
+import pytest
 from interop import ledger, ours
 from interop.turns import SYNC, Turns
+
+pytestmark = pytest.mark.promise(9)
 
 
 def test_put_many_and_put_async(peer, tmp_path):

@@ -2,9 +2,12 @@
 
 import os
 
+import pytest
 from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import Turns, both_answer
+
+pytestmark = pytest.mark.promise(9)
 
 HOUR = 3600  # seconds
 

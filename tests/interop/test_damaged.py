@@ -6,6 +6,8 @@ from interop import ours
 from interop.ledger import plan
 from interop.turns import Turns
 
+pytestmark = pytest.mark.promise(5, 9)
+
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import SYNC, Turns
 
+pytestmark = pytest.mark.promise(9)
+
 DERIVED = ("consumequeue", "index")
 EXT = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 1000}
 

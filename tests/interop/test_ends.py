@@ -4,6 +4,8 @@ import pytest
 from interop.ledger import Told, of_size
 from interop.turns import SETTINGS, Turns
 
+pytestmark = pytest.mark.promise(1, 9)
+
 SIZE = int(str(SETTINGS["mappedFileSizeCommitLog"]))
 LEAST = 8  # bytes of a blank record: so many stay free behind the last message
 CHECKSUM = 20  # bytes of the property, which 4.x does not know

@@ -4,12 +4,15 @@ import json
 import os
 import time
 
+import pytest
 from command import rocketc as rocketc_command
 from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import SETTINGS, Turns
 
 import rocketc
+
+pytestmark = pytest.mark.promise(9)
 
 
 def test_a_queue_without_messages_keeps_its_count(peer, tmp_path):

@@ -6,6 +6,8 @@ import pytest
 from interop.ledger import plan
 from interop.turns import Turns
 
+pytestmark = pytest.mark.promise(9)
+
 HOUR = 3_600_000  # ms
 NEWEST = 20  # of a key: RocketMQ tells of 64 at most, and of a message once for each of its keys with that hash
 

@@ -7,6 +7,8 @@ from interop.turns import Turns
 
 import rocketc
 
+pytestmark = pytest.mark.promise(7, 9)
+
 
 def test_one_writer_at_a_time(peer, tmp_path):
     turns = Turns(tmp_path / "store")

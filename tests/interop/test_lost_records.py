@@ -8,6 +8,8 @@ from interop.turns import SETTINGS, Turns
 
 import rocketc
 
+pytestmark = pytest.mark.promise(5, 9)
+
 SIZE = int(str(SETTINGS["mappedFileSizeCommitLog"]))
 
 

@@ -8,6 +8,8 @@ from interop.turns import SETTINGS
 
 import rocketc
 
+pytestmark = pytest.mark.promise(9)
+
 
 def told(peer, root):
     """(topic, queue offset, physical offset) of all messages that RocketMQ hands out."""

@@ -7,6 +7,8 @@ from interop.ledger import plan
 from interop.peer import RELEASES
 from interop.turns import CHECKSUMS, SYNC, Turns
 
+pytestmark = pytest.mark.promise(1, 9)
+
 
 @pytest.mark.long
 @pytest.mark.parametrize("settings", [{}, CHECKSUMS, SYNC], ids=["plain", "checksums", "sync"])

@@ -9,6 +9,8 @@ from interop import ours
 from interop.ledger import of_size
 from interop.turns import SETTINGS, both_answer
 
+pytestmark = pytest.mark.promise(9)
+
 LIGHT = {**SETTINGS, "enableLmq": "true", "enableMultiDispatch": "true"}
 BATCHES = {**SETTINGS, "mapperFileSizeBatchConsumeQueue": 4600, "batchTopics": "Inner"}
 INNER = 0xC0  # an inner batch, that a client has to unwrap

@@ -5,6 +5,8 @@ from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import CHECKSUMS, SYNC, Turns
 
+pytestmark = pytest.mark.promise(1, 9)
+
 PLAIN = pytest.param({}, id="plain", marks=pytest.mark.long)  # the two others tell it too
 
 

@@ -9,6 +9,8 @@ from interop.turns import SETTINGS, Turns
 import rocketc
 from rocketc.salvage_files import TOPIC
 
+pytestmark = pytest.mark.promise(5, 9)
+
 
 def is_ours(message):
     """Whether it stands in place of what was lost."""

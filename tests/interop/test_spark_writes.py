@@ -11,6 +11,8 @@ import rocketc
 from rocketc.spark import schema
 from rocketc.spark.sink import RocketmqWriter
 
+pytestmark = pytest.mark.promise(9)
+
 SETTINGS = {**SYNC, "mappedFileSizeCommitLog": 1 << 20}  # all else as it is in RocketMQ, and so in a write by Spark
 COLUMNS = ["topic", "queueId", "body", "properties", "flag", "bornTimestamp", "bornHost"]
 

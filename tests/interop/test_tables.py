@@ -11,6 +11,8 @@ from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
 from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
 from rocketc.topics import Topics
 
+pytestmark = pytest.mark.promise(9)
+
 NAMES = ["consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "topics.json"]
 OF_5 = {
     "stateVersion",

@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rocketc import Item, Queue
 
+pytestmark = pytest.mark.promise(1)
+
 GROUPS = ["default", "audit"]
 MOST_ATTEMPTS = 3
 groups = st.sampled_from(GROUPS)

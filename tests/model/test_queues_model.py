@@ -9,6 +9,8 @@ from hypothesis.stateful import rule
 from model.test_store_model import StoreModel, bodies, queues, topics
 from reopened import assert_answers, assert_files, records_of
 
+pytestmark = pytest.mark.promise(6)
+
 TINY = {"mapped_file_size_consume_queue": 100, "max_hash_slot_num": 4, "max_index_num": 8}
 tags = st.sampled_from([None, "Aa", "BB", "C"])  # two have one hash
 keys = st.sampled_from([None, "Aa", "BB", "Aa k", "k l m"])

@@ -16,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import rocketc
 
+pytestmark = pytest.mark.promise(1, 5)
+
 FILE_SIZE = 8192
 BUFFERS = 16  # of the pool
 MIXES = st.fixed_dictionaries(

@@ -10,6 +10,8 @@ import sys
 import pytest
 from native import ROOT
 
+pytestmark = pytest.mark.promise(3, 8)
+
 FILE = "00000000000000000000"
 
 # What every case starts with: a log of `count` records of `size` bytes in a file, and what is known of it.

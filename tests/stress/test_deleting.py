@@ -9,6 +9,8 @@ import pytest
 
 import rocketc
 
+pytestmark = pytest.mark.promise(7)
+
 SIZES = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 2000,

@@ -12,6 +12,8 @@ from stress.readers import CONFIG, HANGING, QUEUES, WAITING, Crowd, Reader, clea
 
 import rocketc
 
+pytestmark = pytest.mark.promise(7)
+
 COUNT = 3000  # messages of each queue
 KEPT = 3 * CONFIG["mapped_file_size_commit_log"]
 

@@ -22,6 +22,8 @@ from native import in_child
 import rocketc
 from rocketc import ClosedError
 
+pytestmark = pytest.mark.promise(1, 7)
+
 LOCKS = ["spin", "reentrant", "adaptive"]
 MIXES = [("sync", "map"), ("async", "map"), ("async", "pool"), ("sync", "pool")]
 FILE_SIZE = 64 << 10

@@ -7,6 +7,8 @@ import pytest
 from rocketc._append_file import PAGE_BYTES, AppendFile
 from rocketc.errors import ClosedError, StoreIOError
 
+pytestmark = pytest.mark.promise(3)
+
 SIZE = 64 << 10
 
 

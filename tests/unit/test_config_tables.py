@@ -24,6 +24,8 @@ from rocketc.config_tables import (
 )
 from rocketc.errors import ConfigTableError, StoreFullError, StoreIOError
 
+pytestmark = pytest.mark.promise(6)
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1 << 63, (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),

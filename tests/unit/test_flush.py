@@ -14,6 +14,8 @@ import rocketc
 from rocketc import _checkpoint
 from rocketc.status import PutStatus
 
+pytestmark = pytest.mark.promise(1)
+
 NEVER = 600_000  # ms
 PAGE = 4096
 T0 = 1_700_000_000_000

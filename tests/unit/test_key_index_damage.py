@@ -13,6 +13,8 @@ from index_files import T0, contents, fill, found, name_time
 from rocketc._key_index import KeyIndex
 from rocketc.errors import CorruptRecordError, StoreIOError
 
+pytestmark = pytest.mark.promise(6)
+
 
 @pytest.fixture
 def index(tmp_path):

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import rocketc
 from rocketc import _record
 
+pytestmark = pytest.mark.promise(4)
+
 PLAIN = {"topic": "orders", "body": b"hello", "properties": {"TAGS": "A", "KEYS": "k1 k2"}}
 VECTORS = {
     "a": {"properties": {"TAGS": "TagA", "KEYS": "k1", "WAIT": "true"}},

@@ -16,6 +16,8 @@ from rocketc import salvage_files
 from rocketc.running import AbortFile, StoreLock
 from rocketc.salvage_files import TOPIC, standing_in
 
+pytestmark = pytest.mark.promise(5)
+
 ROLLBACK = 0xC
 NO_FIELDS = ("file", "of", "to_dict", "to_json")
 ATTRIBUTES = [name for name in dir(rocketc.Message) if name[0] != "_" and name not in NO_FIELDS]

@@ -22,6 +22,8 @@ from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.verify import QueueRange, _add, _Span, verify
 
+pytestmark = pytest.mark.promise(5)
+
 T0 = 1_700_000_000_000
 
 

@@ -13,6 +13,8 @@ from derived import fill
 import rocketc
 from rocketc import _checkpoint
 
+pytestmark = pytest.mark.promise(6)
+
 SMALL = {
     "mapped_file_size_commit_log": 8 << 10,
     "mapped_file_size_consume_queue": 2000,

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import rocketc
 from rocketc.paths import resolve
 
+pytestmark = pytest.mark.promise(4, 8)
+
 crcs = st.sampled_from(["none", "body", "full"])
 reading = st.fixed_dictionaries({"crc": crcs, "decompress": st.booleans(), "unwrap": st.booleans()})
 
