@@ -280,11 +280,13 @@ cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept
 
 
 cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
-    """Let nothing but zeros stand from pos to the end of a FILE_SPARSE; whole pages there lose their room."""
+    """Let nothing but zeros stand from pos to the end of a FILE_SPARSE, durably; whole pages there lose their room."""
     cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
     if fd < 0:
         return c_errno
     rc = rc_clear_from(fd, pos, <int64_t>f.size)
+    if rc == RC_OK:     # a power cut must not bring back what another log said
+        rc = rc_sync_file(fd)
     close_file(fd)
     return rc
 

@@ -25,7 +25,7 @@ from rocketc._append_file cimport (
     file_release,
     file_room,
 )
-from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
+from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc._bytes cimport rc_trim_zeros
 from rocketc._consume_queue_ext cimport (
     ExtUnit,
@@ -60,6 +60,7 @@ from rocketc._mapped_file_queue cimport (
     queue_last,
     queue_remove,
     queue_start,
+    queue_sync_names,
 )
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, encode_unit, is_valid
@@ -115,6 +116,7 @@ cdef int make_folders(ConsumeQueue* q) noexcept nogil:
     slash[0][0] = c"/"
     if rc == RC_OK:
         rc = make_folder(q.folder)
+    rc_raise_i64(&q.files.names, 4)     # that of its files, its own, its topic's, and `consumequeue`
     return rc
 
 
@@ -135,7 +137,7 @@ cdef int file_of(ConsumeQueue* q, int64_t pos) noexcept nogil:
         f.ready = 0
     elif rc == ENOENT:
         rc = queue_add(&q.files, pos - pos % q.files.file_size, &f)
-        if rc == ENOENT:        # somebody deleted the folder
+        if rc == ENOENT:        # so is the folder, or somebody deleted it
             rc = make_folders(q)
             if rc == RC_OK:
                 rc = queue_add(&q.files, pos - pos % q.files.file_size, &f)
@@ -220,8 +222,11 @@ cdef int drop_files(ConsumeQueue* q) noexcept nogil:
     q.units = q.min_unit = q.max_offset = q.loaded = q.files.flushed = 0
     q.max_phy_offset = -1
     q.repeated = 0
+    rc_raise_i64(&q.files.names, 1)
     while q.files.count > 0 and rc == RC_OK:
         rc = queue_remove(&q.files, q.files.count - 1)
+    if rc == RC_OK:
+        rc = queue_sync_names(&q.files)
     if rc == RC_OK and q.ext != NULL:
         rc = ext_clear(q.ext)
     return rc
@@ -517,8 +522,9 @@ cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
 cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     """Believe only the units of records before a physical offset; those behind are to be confirmed by cq_put."""
     cdef Unit u
+    cdef FileState* f
     cdef int64_t units
-    cdef int rc
+    cdef int i, rc
     q.last = NULL
     q.confirmed = False
     q.unproven = q.refused = False
@@ -536,6 +542,11 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
         q.max_offset = units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
         q.max_phy_offset = u.phy_offset + u.size if u.size > 0 else -1
         q.files.flushed = units * q.unit_bytes
+        i = q.files.count - 1
+        while i >= 0 and q.files.files[i].start + q.files.file_size > q.files.flushed:
+            f = q.files.files[i]
+            f.flushed = max(q.files.flushed - f.start, <int64_t>0)  # it was loaded as if all of it were durable
+            i -= 1
         rc_store_i64(&q.units, units)
     return rc
 
@@ -564,7 +575,10 @@ cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noe
     while rc == RC_OK and q.files.count > 1 and q.files.files[q.files.count - 1].start >= end:
         if q.last == q.files.files[q.files.count - 1]:
             q.last = NULL
+        rc_raise_i64(&q.files.names, 1)
         rc = queue_remove(&q.files, q.files.count - 1)
+        if rc == RC_OK:
+            rc = queue_sync_names(&q.files)
     f = queue_last(&q.files)
     if rc == RC_OK and f != NULL and q.units < q.loaded:
         rc = file_clear(f, min(max(end - f.start, 0), <int64_t>f.size))
@@ -629,7 +643,9 @@ cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexc
     q.files.flushed = max(q.files.flushed, start)
     if q.extends:
         rc = ext_flush(q.ext, path)
-    return queue_flush(&q.files, upto, path) if rc == RC_OK else rc
+    if rc == RC_OK:
+        rc = queue_flush(&q.files, upto, path)
+    return queue_sync_names(&q.files) if rc == RC_OK else rc
 
 
 cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil:

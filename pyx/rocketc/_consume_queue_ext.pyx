@@ -27,7 +27,7 @@ from rocketc._append_file cimport (
     file_release,
     file_room,
 )
-from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
+from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_trim_zeros, rc_zero_prefix
 from rocketc._guard cimport enter_writing, install
 from rocketc._guard cimport leave as guard_leave
@@ -50,6 +50,7 @@ from rocketc._mapped_file_queue cimport (
     queue_last,
     queue_remove,
     queue_start,
+    queue_sync_names,
 )
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, check_file
 from rocketc._vm cimport rc_guard
@@ -260,6 +261,7 @@ cdef int next_file(ExtQueue* x) noexcept nogil:
         rc = queue_add(&x.files, x.end, &f)
         if rc == ENOENT:        # so is the folder
             rc = make_folders(x.folder)
+            rc_raise_i64(&x.files.names, 4)
             if rc == RC_OK:
                 rc = queue_add(&x.files, x.end, &f)
     if rc == RC_OK:
@@ -478,8 +480,10 @@ cdef int ext_truncate_by_min(ExtQueue* x, int64_t address, int* deleted) noexcep
 
 cdef int ext_flush(ExtQueue* x, const char** path) noexcept nogil:
     """Make durable what is written; one thread at a time. path: of the file that failed."""
+    cdef int rc
     x.files.flushed = max(x.files.flushed, queue_start(&x.files, 1))
-    return queue_flush(&x.files, rc_load_i64(&x.end), path)
+    rc = queue_flush(&x.files, rc_load_i64(&x.end), path)
+    return queue_sync_names(&x.files) if rc == RC_OK else rc
 
 
 # reading: any thread

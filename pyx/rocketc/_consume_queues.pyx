@@ -162,6 +162,7 @@ cdef class ConsumeQueues(QueueTable):
                     if self._read_only:
                         q.inode = inode_of(path)
                 elif not self._read_only:
+                    q.files.names = 1       # until it is durable that this one is gone
                     with naming(os.fsdecode(path)):
                         os.unlink(path)
             if rc != RC_OK:

@@ -37,6 +37,7 @@ cdef IndexPart* part_new(const char* path, int64_t name, int64_t slots, int64_t 
 cdef void part_free(IndexPart* p) noexcept nogil
 cdef void part_unmap(IndexPart* p) noexcept nogil
 cdef void part_seal(IndexPart* p) noexcept nogil
+cdef int part_begin(IndexPart* p, const IndexPart* before) noexcept nogil
 cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) noexcept nogil
 cdef int part_map(IndexPart* p, bint writable) noexcept nogil
 cdef int part_read_header(IndexPart* p) noexcept nogil

@@ -119,11 +119,8 @@ cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) 
         rc = rc_map_write(p.fd, p.size, &p.base)
     p.writable = p.allocated = True
     p.ready = p.units_at
-    if rc == RC_OK and before != NULL:
-        p.begin_timestamp = p.end_timestamp = before.end_timestamp
-        p.begin_phy = p.end_phy = before.end_phy
-        write_header(p)
-        rc = RC_OK if p.cut == 0 else RC_FILE_CUT
+    if rc == RC_OK:
+        rc = part_begin(p, before)
     if rc == RC_OK:
         rc = rc_name_file(p.fd, p.path)
     if rc != RC_OK:
@@ -133,6 +130,24 @@ cdef int part_create(IndexPart* p, const char* folder, const IndexPart* before) 
         return rc
     rc_map_random(p.base, p.size)
     return RC_OK
+
+
+cdef int part_begin(IndexPart* p, const IndexPart* before) noexcept nogil:
+    """Let the header of a mapped file without units say what that of a new one does: RC_OK or RC_FILE_CUT.
+
+    A power cut may leave another: what the file had before its units were cut off, or nothing.
+    """
+    cdef int64_t timestamp = before.end_timestamp if before != NULL else 0
+    cdef int64_t phy_offset = before.end_phy if before != NULL else 0
+    if (
+        p.begin_timestamp != timestamp or p.begin_phy != phy_offset or p.used_slots != 0
+        or p.end_timestamp != timestamp or p.end_phy != phy_offset
+    ):
+        p.used_slots = 0
+        p.begin_timestamp = p.end_timestamp = timestamp
+        p.begin_phy = p.end_phy = phy_offset
+        write_header(p)
+    return RC_OK if p.cut == 0 else RC_FILE_CUT
 
 
 cdef void write_header(IndexPart* p) noexcept nogil:

@@ -22,6 +22,7 @@ ctypedef struct FileQueue:
     int kind                # a FileKind, of new files
     rc_service* reader      # the thread that follows the queue, or NULL
     int64_t reader_asleep   # 1: it wants to be woken when there is more to read
+    int64_t names           # so many folders, the files' own and those above it, have names that are not durable yet
 
 
 cdef inline void queue_tell(FileQueue* q) noexcept nogil:
@@ -47,6 +48,7 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
 cdef int queue_commit(FileQueue* q) noexcept nogil
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil
 cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil
+cdef int queue_sync_names(FileQueue* q) noexcept nogil
 
 cdef class MappedFileQueue:
     cdef:

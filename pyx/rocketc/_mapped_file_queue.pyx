@@ -9,11 +9,11 @@ import os
 import re
 import threading
 
-from libc.errno cimport EBUSY, ENOENT, ENOMEM
+from libc.errno cimport EBUSY, ENAMETOOLONG, ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memmove
+from libc.string cimport memmove, strcpy, strlen, strrchr
 
 from rocketc._append_file cimport (
     FILE_READ,
@@ -33,7 +33,7 @@ from rocketc._append_file cimport (
     file_unmap,
     view_of,
 )
-from rocketc._atomic cimport rc_load_i64, rc_store_i64
+from rocketc._atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc._guard cimport install
 from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_OK, check, check_file
@@ -152,6 +152,8 @@ cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
     rc = file_create(f)
     if rc == RC_OK and f.kind == FILE_WHOLE:
         rc = queue_sync_folder(q, start)
+    elif rc == RC_OK:
+        rc_raise_i64(&q.names, 1)
     if rc == RC_OK:
         rc = queue_push(q, f)
     if rc != RC_OK:
@@ -293,12 +295,40 @@ cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil:
     return rc_sync_folder(q.folders[(start // q.file_size) % q.folder_count])
 
 
+cdef int queue_sync_names(FileQueue* q) noexcept nogil:
+    """Make the names durable of a queue in one folder that did not wait for that when its files were made."""
+    cdef char path[PATH_BYTES]
+    cdef char* slash
+    cdef int64_t folders = rc_load_i64(&q.names)
+    cdef int rc = RC_OK
+    if folders == 0:
+        return RC_OK
+    rc_store_i64(&q.names, 0)       # a name that comes from here on is for the next time
+    if strlen(q.folders[0]) >= PATH_BYTES:
+        return ENAMETOOLONG
+    strcpy(path, q.folders[0])
+    while rc == RC_OK and folders > 0:
+        rc = rc_sync_folder(path)
+        slash = strrchr(path, c"/")
+        if slash == NULL:
+            break
+        slash[0] = 0
+        folders -= 1
+    return rc
+
+
 cdef int64_t size_of(str path) except? -2:
     """Bytes of a file; -1: there is none."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
         return -1
+
+
+cdef bint has_data(str path) except -1:
+    """Whether a file holds more than zeros."""
+    with open(path, "rb") as file:
+        return any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 cdef class MappedFileQueue:
@@ -338,11 +368,13 @@ cdef class MappedFileQueue:
             queue_free(&self.q)
         free(self._names)
 
-    def load(self):
+    def load(self, *, bint crashed=False):
         """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
 
-        A last file that is too short and holds nothing but zeros is deleted: a crash while it was made leaves one. If
-        all before it are deleted, it gets its size: its name alone says where the log goes on.
+        crashed  whoever wrote them has not closed the store
+        The last files, if they are too short and hold nothing but zeros, are deleted: a crash while they were made
+        leaves such. If all before it are deleted, the first gets its size: its name alone says where the log goes on.
+        So does one that others follow, as a power cut leaves it, unless these hold something and nobody has crashed.
         Files that are missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file
         whose length is not file_size, whose offset is no multiple of it, or that is there twice.
         """
@@ -351,12 +383,15 @@ cdef class MappedFileQueue:
         if beside:
             while found and 0 <= size_of(found[-1][1]) < self.q.file_size:
                 found.pop()
-        elif len(found) == 1 and found[0][0] > 0 and self._is_unmade(found[0][1]):
-            self._finish_file(found[0][1])
-        elif found and self._is_unmade(found[-1][1]):
-            os.unlink(found[-1][1])
-            check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
-            found.pop()
+        else:
+            while found and self._is_unmade(found[-1][1]) and (len(found) > 1 or found[0][0] == 0):
+                os.unlink(found[-1][1])
+                check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
+                found.pop()
+            for i in range(len(found)):
+                behind = found[i + 1:]
+                if self._is_unmade(found[i][1]) and (crashed or not any(has_data(path) for _, path in behind)):
+                    self._finish_file(found[i][1])
         end = None
         for start, path in found:
             size = size_of(path)
@@ -445,8 +480,7 @@ cdef class MappedFileQueue:
         """Whether a file has not got its length, and nothing in it."""
         if os.path.getsize(path) >= self.q.file_size or self._is_read_only(path):
             return False
-        with open(path, "rb") as file:
-            return not any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
+        return not has_data(path)
 
     cdef bint _is_read_only(self, str path) except -1:
         return os.path.dirname(path) in self._read_only
