@@ -40,12 +40,14 @@ class CaughtUp:
 
     start     physical offset from which the log was dispatched again
     whole     that was its first record
+    durable   physical offset before which queues and index were on the disk already
     mended    what was not as the log says: text
     unqueued  records that no queue could take
     """
 
     start: int
     whole: bool
+    durable: int = 0
     mended: list[str] = field(default_factory=list)
     unqueued: int = 0
 
@@ -59,6 +61,7 @@ def catch_up(
     checkpoint: Checkpoint,
     amiss: list[str],
     damage: Sequence[tuple[int, int]] = (),
+    queued: int = -1,
 ) -> CaughtUp:
     """Dispatch the log up to its end again, as far as it is needed.
 
@@ -68,6 +71,7 @@ def catch_up(
     clean       the store had been closed
     amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
     damage      (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
+    queued      physical offset before which queues and index are on the disk; -1: the checkpoint's times tell
     Raises StoreIOError, StoreFullError.
 
     >>> import os, rocketc, shutil, tempfile
@@ -80,13 +84,13 @@ def catch_up(
     1
     """
     first = (files[0].base or 0) if files else 0
-    whole = bool(amiss) or (not clean and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
+    whole = bool(amiss) or (not clean and queued < 0 and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
     whole = whole or (not clean and bool(dispatcher.queues.broken_off()))
-    start = first if whole else _start(files, dispatcher, end, clean=clean, checkpoint=checkpoint)
+    start = first if whole else _start(files, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
     index = dispatcher.index
     if whole and index is not None:
         amiss = [*amiss, *index.check()]  # slots and chains, too: comparing its units with the log does not touch them
-    found = CaughtUp(start, whole, list(amiss))
+    found = CaughtUp(start, whole, mended=list(amiss))
     ends = dispatcher.queues.ends()
     index_end = index.end_phy_offset if index is not None else -1
     index_from = first
@@ -111,6 +115,9 @@ def catch_up(
         index_from = max(index.repair(), first)
     found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
     found.mended += mended or []
+    found.durable = end if clean else min(queued if queued >= 0 else start, end)
+    if found.mended:
+        found.durable = min(found.durable, start)
     if clean and end > first:
         for topic, queue_id in _grown(dispatcher.queues, ends):
             found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
@@ -198,12 +205,17 @@ def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
     return [queue for queue, last, was in zip(queues.items(), now, before, strict=True) if last > was]
 
 
-def _start(files: list[LogFile], dispatcher: Dispatcher, end: int, *, clean: bool, checkpoint: Checkpoint) -> int:
+def _start(
+    files: list[LogFile], dispatcher: Dispatcher, end: int, *, clean: bool, checkpoint: Checkpoint, queued: int
+) -> int:
     """Where a file of the log begins from which on it is dispatched again."""
     known = dispatcher.queues.end_before(1 << 62)
     start = min(known, end - SMALL_BYTES)
     i = max((i for i, file in enumerate(files) if (file.base or 0) <= start), default=0)
-    while not clean and i > 0 and not 0 < first_timestamp(files[i].path) <= checkpoint.min_timestamp:
+    while not clean and i > 0:
+        base = files[i].base or 0
+        if base <= queued if queued >= 0 else 0 < first_timestamp(files[i].path) <= checkpoint.min_timestamp:
+            break
         i -= 1
     return files[i].base or 0
 

@@ -75,6 +75,7 @@ def recover(
     clean: bool,
     checkpoint: Checkpoint,
     flushed: int = -1,
+    queued: int = -1,
     crc: bool = True,
     property_crc: bool = False,
     stripes: int = 32,
@@ -88,6 +89,7 @@ def recover(
     clean       there was no abort file: all that is there was made durable
     checkpoint  what it says of the log; zeros if it is lost
     flushed     physical offset before which the log is durable; -1: the checkpoint's time tells
+    queued      the same of the consume queues
     crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
     stripes     topicQueueLockNum
     on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash
@@ -116,7 +118,7 @@ def recover(
     while True:
         offsets = QueueOffsets(stripes)
         reached = queues.end_before(believed, offsets)
-        noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint) else 0
+        noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint, queued) else 0
         run = Pass(
             offsets,
             _ALWAYS if clean else checkpoint.physic_msg_timestamp,
@@ -356,7 +358,9 @@ def _tell(file: LogFile, i: int, count: int, run: Pass) -> None:
         _log.info("%s: file %d of %d, %d records", file.path, i + 1, count, run.records)
 
 
-def _can_trust(reached: int, files: list[LogFile], first: int, clean: bool, checkpoint: Checkpoint) -> bool:
+def _can_trust(
+    reached: int, files: list[LogFile], first: int, clean: bool, checkpoint: Checkpoint, queued: int
+) -> bool:
     """Whether the consume queues tell all of the records before the last file that is not checked.
 
     They do if one of them knows a record in that file: they are written in the log's order. After a crash of the
@@ -364,4 +368,6 @@ def _can_trust(reached: int, files: list[LogFile], first: int, clean: bool, chec
     """
     if first == 0 or reached <= (files[first - 1].base or 0):
         return False
+    if queued >= 0:
+        return clean or (files[first].base or 0) <= queued
     return clean or 0 < first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS

@@ -140,17 +140,20 @@ class StoreRoot:
             config.commit_log_paths(self._root), config.mapped_file_size_commit_log, config.read_only_paths
         )
         queue.make_folders()
-        queue.load()
+        clean = not self._abort.exists()
+        queue.load(crashed=not clean)
         checkpoint_path = os.path.join(self._root, "checkpoint")
         checkpoint = _checkpoint.read(checkpoint_path)
 
-        def on_file(_: str, timestamp: int) -> None:
+        queued = _checkpoint.queued_offset(checkpoint_path, checkpoint)
+
+        def on_file(path: str, timestamp: int) -> None:
             nonlocal checkpoint
             if timestamp > checkpoint.physic_msg_timestamp:
                 checkpoint = checkpoint._replace(physic_msg_timestamp=timestamp)
-                _checkpoint.write(checkpoint_path, checkpoint)
+                end = int(os.path.basename(path)) + config.mapped_file_size_commit_log
+                _checkpoint.write(checkpoint_path, checkpoint, flushed=end)
 
-        clean = not self._abort.exists()
         queues = ConsumeQueues(
             self._root,
             config.mapped_file_size_consume_queue,
@@ -169,6 +172,7 @@ class StoreRoot:
             clean=clean,
             checkpoint=checkpoint,
             flushed=flushed,
+            queued=queued,
             crc=config.check_crc_on_recover,
             property_crc=config.force_verify_prop_crc,
             stripes=config.topic_queue_lock_num,
@@ -180,7 +184,7 @@ class StoreRoot:
             _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
         index = _index(self._root, config)
         amiss = [*ended, *queues.amiss]
-        amiss += index.load(clean, checkpoint.index_msg_timestamp) if index is not None else ()
+        amiss += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
         amiss += lost_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
@@ -195,6 +199,7 @@ class StoreRoot:
             self.recovery.end,
             clean=clean,
             checkpoint=checkpoint,
+            queued=queued,
             amiss=amiss,
             damage=lost,
         )
@@ -204,7 +209,11 @@ class StoreRoot:
         found = self.recovery
         note_queues(self._checkpoint_fd, queues, queue.min_offset, found.end)
         log.start(
-            self._checkpoint_fd, tuple(checkpoint), last_record_end=found.last_record_end, timestamp=found.timestamp
+            self._checkpoint_fd,
+            tuple(checkpoint),
+            last_record_end=found.last_record_end,
+            timestamp=found.timestamp,
+            queued=self.caught_up.durable,
         )
         dispatcher.start()
         self._log, self._queues = log, queues

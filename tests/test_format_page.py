@@ -171,7 +171,7 @@ def test_note_of_what_is_flushed(open_store, tmp_path):
     put = store.put("T", bytes(500))
     store.flush()
     store.close()
-    at = native.RC_CHECKPOINT_BYTES - 48 - 24
+    at = 512 - 24
     assert f"the note begins at byte {at} of the file" in FLAT
     data = (tmp_path / "checkpoint").read_bytes()
     assert [(cell.at, cell.width) for cell in fixed(FLUSHED)] == [(n, 8) for n in range(0, 24, 8)]
@@ -179,6 +179,8 @@ def test_note_of_what_is_flushed(open_store, tmp_path):
     assert told["mark"] == b"rcflushd"
     assert told["noteTimestamp"] == data[:8] == put.store_timestamp.to_bytes(8, "big")
     assert told["flushedOffset"] == put.end.to_bytes(8, "big")
+    assert "from byte 464 on: `rcqueued`" in FLAT
+    assert data[464:488] == b"rcqueued" + data[8:16] + put.end.to_bytes(8, "big")
 
 
 COUNTED = bytes(range(1, 250))  # every field has another number

@@ -6,7 +6,8 @@ from collections import namedtuple
 
 from libc.errno cimport EINTR, EIO, errno as c_errno
 from libc.stdint cimport int64_t, uint8_t
-from posix.unistd cimport fdatasync, pwrite
+from libc.string cimport memset
+from posix.unistd cimport fdatasync, pread, pwrite
 
 from rocketc._bytes cimport rc_get_i64, rc_put_i64
 from rocketc._layout cimport (
@@ -20,11 +21,13 @@ from rocketc.running import sync_folder
 cdef enum:
     FIELDS = 5
     USED_BYTES = RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT + 8
-    QUEUES_NOTE_BYTES = 48      # at the end of the file: of the consume queues, see rocketc.catch_up
-    NOTE_BYTES = 24             # before it: mark, physicMsgTimestamp as it was then, flushed physical offset
-    NOTE_AT = RC_CHECKPOINT_BYTES - QUEUES_NOTE_BYTES - NOTE_BYTES
+    HEAD_BYTES = 512            # the first sector: a power cut leaves all of it as it was, or as it was to be
+    NOTE_BYTES = 24             # of a note: mark, a timestamp as it was then, a physical offset
+    FLUSHED_AT = HEAD_BYTES - NOTE_BYTES    # with physicMsgTimestamp: what of the log is durable
+    QUEUED_AT = FLUSHED_AT - NOTE_BYTES     # with logicsMsgTimestamp: what of it is in queues and index, durably
 
-cdef int64_t MARK = 0x7263666C75736864      # rcflushd
+cdef int64_t FLUSHED_MARK = 0x7263666C75736864      # rcflushd
+cdef int64_t QUEUED_MARK = 0x7263717565756564       # rcqueued
 
 FILE_BYTES = RC_CHECKPOINT_BYTES
 LEAST_BYTES = USED_BYTES
@@ -66,18 +69,24 @@ cdef void encode_fields(const int64_t* five, uint8_t* dst) noexcept nogil:
     rc_put_i64(dst + RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT, five[4])
 
 
-cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed) noexcept nogil:
-    cdef uint8_t data[USED_BYTES]
-    cdef uint8_t note[NOTE_BYTES]
+cdef void encode_note(uint8_t* dst, int64_t mark, int64_t timestamp, int64_t phy_offset) noexcept nogil:
+    rc_put_i64(dst, mark)
+    rc_put_i64(dst + 8, timestamp)
+    rc_put_i64(dst + 16, phy_offset)
+
+
+cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed, int64_t queued) noexcept nogil:
+    cdef uint8_t data[HEAD_BYTES]
     cdef int rc = 0
+    memset(data, 0, HEAD_BYTES)
+    if pread(fd, data, HEAD_BYTES, 0) < 0:      # what stands between is not ours
+        return c_errno
     encode_fields(five, data)
-    rc_put_i64(note, MARK)
-    rc_put_i64(note + 8, five[0])
-    rc_put_i64(note + 16, flushed)
     if flushed >= 0:
-        rc = write_all(fd, note, NOTE_BYTES, NOTE_AT)
-    if rc == 0:
-        rc = write_all(fd, data, USED_BYTES, 0)
+        encode_note(data + FLUSHED_AT, FLUSHED_MARK, five[0], flushed)
+    if queued >= 0:
+        encode_note(data + QUEUED_AT, QUEUED_MARK, five[1], queued)
+    rc = write_all(fd, data, HEAD_BYTES, 0)
     while rc == 0 and fdatasync(fd) != 0:
         if c_errno != EINTR:
             rc = c_errno
@@ -163,11 +172,26 @@ def flushed_offset(path, checkpoint):
     checkpoint  what read() says of it
     Store times tell it less well: if the clock was set back, messages that came later have earlier times.
     """
+    return noted(path, FLUSHED_AT, FLUSHED_MARK, checkpoint.physic_msg_timestamp)
+
+
+def queued_offset(path, checkpoint):
+    """Physical offset up to which the log was in consume queues and index, durably, when rocketc wrote this checkpoint;
+    -1: somebody else has, since.
+
+    path        str or os.PathLike: the file
+    checkpoint  what read() says of it
+    """
+    return noted(path, QUEUED_AT, QUEUED_MARK, checkpoint.logics_msg_timestamp)
+
+
+cdef int64_t noted(path, int64_t at, int64_t mark, int64_t timestamp) except -2:
+    """The physical offset of a note that was written with a timestamp; -1: there is none, or it is older."""
     cdef const uint8_t[::1] note
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            data = os.pread(fd, NOTE_BYTES, NOTE_AT)
+            data = os.pread(fd, NOTE_BYTES, at)
         finally:
             os.close(fd)
     except OSError:
@@ -175,7 +199,7 @@ def flushed_offset(path, checkpoint):
     if len(data) != NOTE_BYTES:
         return -1
     note = data
-    if rc_get_i64(&note[0]) != MARK or rc_get_i64(&note[8]) != checkpoint.physic_msg_timestamp:
+    if rc_get_i64(&note[0]) != mark or rc_get_i64(&note[8]) != timestamp:
         return -1
     return max(rc_get_i64(&note[16]), -1)
 
@@ -214,11 +238,12 @@ cdef failed(int number, path):
     return kind(number, os.strerror(number), path)
 
 
-def write(path, checkpoint):
+def write(path, checkpoint, *, int64_t flushed=-1):
     """Write a checkpoint in place and make it durable, the file too if it is new.
 
     path        str or os.PathLike
     checkpoint  a Checkpoint, or its five numbers
+    flushed     physical offset up to which the log is durable, for flushed_offset(); -1: it is not known
     Raises StoreIOError or StoreFullError with the file's name, and then the file may say either; OverflowError.
     """
     cdef int64_t[FIELDS] five
@@ -227,7 +252,7 @@ def write(path, checkpoint):
     fd = open_file(path)
     try:
         with nogil:
-            rc = checkpoint_write(fd, five, -1)
+            rc = checkpoint_write(fd, five, flushed, -1)
     finally:
         os.close(fd)
     if rc != 0:

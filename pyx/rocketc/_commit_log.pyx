@@ -141,17 +141,20 @@ cdef class CommitLog:
 
     def start(
         self, int checkpoint_fd=-1, checkpoint=(0, 0, 0, 0, 0), *, int64_t last_record_end=0, int64_t timestamp=0,
+        int64_t queued=-1,
     ):
         """Map the last file and start the threads.
 
         checkpoint_fd, checkpoint   the checkpoint file, and its numbers
         last_record_end, timestamp  of the log's last record: where it ends, and its store timestamp in ms
+        queued                      physical offset before which queues and index are durable; -1: it is not known
         """
         cdef FileState* last = queue_last(self.q)
         cdef int i
         self._last_end = last_record_end
         self.q.store_timestamp = self.q.flushed_timestamp = timestamp
         self.fl.checkpoint_fd = checkpoint_fd
+        self.fl.queued = queued
         for i in range(5):
             self.fl.checkpoint[i] = checkpoint[i]
         if last != NULL and last.wrote < self.q.file_size:

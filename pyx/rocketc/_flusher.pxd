@@ -35,6 +35,8 @@ ctypedef struct Flusher:
     int64_t checkpoint[5]   # its fields as they were written; the first is ours
     int64_t noted[5]        # as others want them
     int64_t told            # the flushed physical offset that was written with them; -1: none yet
+    int64_t queued          # physical offset up to which queues and index are durable; -1: it is not known
+    int64_t told_queued     # as it was written
     int64_t flushes         # that did something
     int64_t flushed_bytes
     int64_t commits
@@ -49,5 +51,5 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil
 cdef void flusher_wake(Flusher* fl) noexcept nogil
 cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
-cdef void flusher_note(Flusher* fl, int field, int64_t value) noexcept nogil
+cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil

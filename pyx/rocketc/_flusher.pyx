@@ -62,7 +62,7 @@ cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
     fl.q = q
     fl.notify_at = INT64_MAX
     fl.notify_fd = fl.checkpoint_fd = -1
-    fl.told = -1
+    fl.told = fl.told_queued = fl.queued = -1
     return rc
 
 
@@ -232,10 +232,16 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
     return rc
 
 
-cdef void flusher_note(Flusher* fl, int field, int64_t value) noexcept nogil:
-    """What the next checkpoint should say in a field; it never goes back."""
+cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil:
+    """What the next checkpoint should say of queues and index; it never goes back.
+
+    timestamp, queued  ms, physical offset: what came before is durable in both
+    index_timestamp    ms: the end of the newest full file of the index; 0: there is none
+    """
     pthread_mutex_lock(&fl.telling)
-    fl.noted[field] = max(fl.noted[field], value)
+    fl.noted[1] = max(fl.noted[1], timestamp)
+    fl.noted[2] = max(fl.noted[2], index_timestamp)
+    fl.queued = max(fl.queued, queued)
     pthread_mutex_unlock(&fl.telling)
 
 
@@ -248,15 +254,17 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
     if fl.checkpoint_fd < 0:
         return RC_OK
     pthread_mutex_lock(&fl.telling)
-    changed = flushed != fl.told        # before the clock that was set back is where it was, times stay
+    # Before a clock that was set back is where it was, times stay.
+    changed = flushed != fl.told or fl.queued != fl.told_queued
     fl.noted[0] = max(fl.noted[0], timestamp)
     for i in range(5):
         if fl.noted[i] > fl.checkpoint[i]:
             fl.checkpoint[i] = fl.noted[i]
             changed = True
     if changed:
-        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed)
+        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed, fl.queued)
         fl.told = flushed if rc == RC_OK else -1
+        fl.told_queued = fl.queued if rc == RC_OK else -1
     pthread_mutex_unlock(&fl.telling)
     return rc
 

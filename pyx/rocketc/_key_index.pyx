@@ -15,6 +15,7 @@ from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._index_part cimport (
     IndexPart,
     IndexUnit,
+    part_begin,
     part_check,
     part_free,
     part_get,
@@ -237,6 +238,8 @@ cdef class KeyIndex(IndexRow):
         if not p.writable:
             part_unmap(p)
         check_file(part_map(p, True), os.fsdecode(p.path))
+        if p.count <= 1:
+            check_file(part_begin(p, self._parts[self._count - 2] if self._count > 1 else NULL), os.fsdecode(p.path))
         self._last = p
 
     def _check_writable(self):
@@ -261,12 +264,13 @@ cdef class KeyIndex(IndexRow):
                 found.append((int(name), path))
         return sorted(found)
 
-    def load(self, bint clean=True, int64_t index_msg_timestamp=0):
+    def load(self, bint clean=True, int64_t index_msg_timestamp=0, int64_t queued=-1):
         """Find the files, and check their headers; others than numbers for names are left alone. Nothing is deleted
         but what RocketMQ deletes, see `dropped`.
 
         clean                the last exit was: else files that end behind index_msg_timestamp go, and those behind them
         index_msg_timestamp  ms, of the checkpoint
+        queued               the same as a physical offset, if it is known: the clock may have gone back
         Returns what is amiss, a text for each file. Then repair() is due; find() raises until then.
         """
         cdef list amiss = []
@@ -281,7 +285,7 @@ cdef class KeyIndex(IndexRow):
             if what is not None:
                 amiss.append((name, f"{path}: {what}"))
         if not clean and not self.read_only:
-            amiss = self._drop(index_msg_timestamp, amiss)
+            amiss = self._drop(index_msg_timestamp, queued, amiss)
         self._amiss.extend(name for name, _ in amiss)
         if self._amiss:
             self._unread = min(self._amiss)
@@ -298,7 +302,7 @@ cdef class KeyIndex(IndexRow):
                 return self._parts[i].end_timestamp
         return 0
 
-    def _drop(self, int64_t index_msg_timestamp, list amiss):
+    def _drop(self, int64_t index_msg_timestamp, int64_t queued, list amiss):
         """RocketMQ's rule after an unclean exit: what is newer than the checkpoint is not known to be whole.
 
         Returns what is still amiss then.
@@ -307,7 +311,7 @@ cdef class KeyIndex(IndexRow):
         cdef IndexPart* p
         for i in range(self._count):
             p = self._parts[i]
-            if p.end_timestamp > index_msg_timestamp:
+            if p.end_timestamp > index_msg_timestamp or 0 <= queued <= p.end_phy:
                 name = p.name
                 self.dropped = [path for number, path in self._list() if number >= name]
                 self._destroy_from(name)

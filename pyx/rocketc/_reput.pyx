@@ -310,7 +310,8 @@ cdef class ReputService(Dispatcher):
 
     cdef int flush(self, int64_t least_pages) noexcept nogil:
         """Make queues and index durable, and say so in the checkpoint if all of it is (least_pages 0)."""
-        cdef int64_t timestamp = rc_load_i64(&self.timestamp), index_timestamp = 0
+        cdef int64_t position = rc_load_i64(&self.position), timestamp = rc_load_i64(&self.timestamp)
+        cdef int64_t index_timestamp = 0
         cdef const char* path = NULL
         cdef int rc
         pthread_mutex_lock(&self.flushing)
@@ -320,9 +321,7 @@ cdef class ReputService(Dispatcher):
         if rc == RC_OK and least_pages == 0 and self.index is not None:
             rc = self.index.flush_files(True, &index_timestamp)
         if rc == RC_OK and least_pages == 0:
-            flusher_note(&self.log.fl, 1, timestamp)
-            if index_timestamp > 0:
-                flusher_note(&self.log.fl, 2, index_timestamp)
+            flusher_note(&self.log.fl, timestamp, position, index_timestamp)
         if rc != RC_OK and self.lost == RC_OK:
             self.lost = rc
             self.error_path = path

@@ -48,21 +48,38 @@ def test_a_flush_is_noted_with_its_checkpoint(open_store, tmp_path):
     store.close()
     path = tmp_path / "checkpoint"
     told = _checkpoint.read(path)
-    assert _checkpoint.flushed_offset(path, told) == end
+    assert _checkpoint.flushed_offset(path, told) == _checkpoint.queued_offset(path, told) == end
     other = told._replace(physic_msg_timestamp=told.physic_msg_timestamp + 1)
     _checkpoint.write(path, other)  # as a broker that flushes later
     assert _checkpoint.flushed_offset(path, other) == -1
+    assert _checkpoint.queued_offset(path, other) == end
+    _checkpoint.write(path, other, flushed=end - 1)
+    assert _checkpoint.flushed_offset(path, other) == end - 1
+    other = told._replace(logics_msg_timestamp=told.logics_msg_timestamp + 1)
+    _checkpoint.write(path, other)
+    assert _checkpoint.queued_offset(path, other) == -1
 
 
-@pytest.mark.parametrize("size", [0, 40, 4024, 4047])
+def test_what_stands_behind_the_fields_stays(tmp_path):
+    """A later RocketMQ may have more of them."""
+    path = tmp_path / "checkpoint"
+    path.write_bytes(bytes(40) + b"more" * 1014)
+    _checkpoint.write(path, MEANT, flushed=7)
+    data = path.read_bytes()
+    assert data[40:488] == b"more" * 112
+    assert data[488:496] == b"rcflushd"
+    assert data[512:] == b"more" * 896
+
+
+@pytest.mark.parametrize("size", [0, 40, 488, 511])
 def test_a_checkpoint_without_that_note(tmp_path, size):
     path = tmp_path / "checkpoint"
     assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
     path.write_bytes(bytes(size))
     assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
-    path.write_bytes(bytes(4024) + b"rcflushd" + struct.pack(">qq", 0, -5) + bytes(48))
+    path.write_bytes(bytes(488) + b"rcflushd" + struct.pack(">qq", 0, -5))
     assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
-    path.write_bytes(bytes(4024) + b"rcflushd" + struct.pack(">qq", 1, 5) + bytes(48))
+    path.write_bytes(bytes(488) + b"rcflushd" + struct.pack(">qq", 1, 5))
     assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
 
 
@@ -179,7 +196,7 @@ def test_one_write_and_one_sync(tmp_path):
         pytest.skip("strace may not trace here")
     lines = (tmp_path / "calls").read_text().splitlines()
     assert [line.split("(")[0] for line in lines if "(" in line] == ["pwrite64", "fdatasync"]
-    assert ", 40, 0)" in lines[0]
+    assert ", 512, 0)" in lines[0]
 
 
 # Reading what may be anything
