@@ -1,0 +1,251 @@
+"""What a disk holds after a power cut: a model of which bytes and names are durable, and the images that it allows.
+
+disk.c (LD_PRELOAD) notes what the real engine does to the files of a folder; Disk follows these notes. Durable is what
+POSIX promises and no more: the bytes that msync, fdatasync or fsync were given, and the length of their file; the names
+in a folder once that folder was synced. Of the rest an image may have any part: each page of 4096 bytes, or each sector
+of 512, as it was at any time since it became durable last; each length the same; each change of a name, or not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import shutil
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = 4096
+SECTOR = 512
+FOLDER = -1  # where a name has the number of its file
+_PAGE_IS, _SIZE_IS, _NAMED, _UNNAMED, _RENAMED, _FOLDER_MADE, _FOLDER_GONE, _SYNCED, _NAMES_SYNCED, NOTE = range(1, 11)
+_EVENT = struct.Struct("=IIqqq")
+_ZEROS = bytes(PAGE)
+
+
+class Event(NamedTuple):
+    """One note of disk.c; its struct Event says what the numbers are."""
+
+    kind: int
+    file: int
+    a: int
+    b: int
+    text: bytes
+
+    @property
+    def is_sync(self) -> bool:
+        return self.kind in (_SYNCED, _NAMES_SYNCED)
+
+
+class Recorder:
+    """Notes what happens below a folder. The process must have been started with disk.c before libc."""
+
+    def __init__(self) -> None:
+        self._c = ctypes.CDLL(None)
+        self._c.disk_take.restype = ctypes.c_size_t
+        self._c.disk_note.argtypes = [ctypes.c_int64]
+
+    def watch(self, root: Path) -> None:
+        """From here on; what is there already is durable."""
+        self._c.disk_watch(os.fsencode(root))
+        for folder, folders, files in os.walk(root):
+            for name in [*folders, *files]:
+                self._c.disk_know(os.fsencode(os.path.join(folder, name)))
+        self.note(0)
+
+    def note(self, what: int) -> None:
+        """Leave a note of our own, which comes back as Event.file."""
+        self._c.disk_note(what)
+
+    def take(self) -> list[Event]:
+        """All that was noted; the folder is not watched any more."""
+        data = ctypes.POINTER(ctypes.c_char)()
+        size = self._c.disk_take(ctypes.byref(data))
+        events = list(_events(ctypes.string_at(data, size)))
+        self._c.disk_stop()
+        return events
+
+
+def _events(data: bytes) -> Iterator[Event]:
+    at = 0
+    while at < len(data):
+        kind, length, file, a, b = _EVENT.unpack_from(data, at)
+        at += _EVENT.size
+        yield Event(kind, file, a, b, data[at : at + length])
+        at += length
+
+
+@dataclass
+class _File:
+    """Pages by number; those that are not there hold zeros. `pages` and `sizes` are what it had since it became
+    durable, oldest first."""
+
+    durable: dict[int, bytes] = field(default_factory=dict)
+    durable_size: int = 0
+    pages: dict[int, list[bytes]] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)
+
+    def sync(self, start: int, stop: int) -> None:
+        self.durable_size, self.sizes = self.size, []
+        for page in [page for page in self.pages if start < (page + 1) * PAGE and page * PAGE < stop]:
+            self.durable[page] = self.pages.pop(page)[-1]
+
+    @property
+    def size(self) -> int:
+        return self.sizes[-1] if self.sizes else self.durable_size
+
+    def page(self, number: int) -> bytes:
+        return self.pages[number][-1] if number in self.pages else self.durable.get(number, _ZEROS)
+
+
+Change = tuple[str, int | None]  # a name and the number of its file, or FOLDER, or None: the name is gone
+Image = dict[str, tuple[int, dict[int, bytes]] | None]  # by path: a file's length and pages; None: a folder
+
+
+class Disk:
+    """The disk below a folder, brought up by follow() from note to note. What is before the first NOTE is durable."""
+
+    def __init__(self) -> None:
+        self._files: defaultdict[int, _File] = defaultdict(_File)
+        self._durable: dict[str, int] = {"": FOLDER}
+        self._names: dict[str, int] = {"": FOLDER}
+        self._changes: list[tuple[str, list[Change]]] = []  # not durable: the folder and what changed in it
+        self._begun = False
+
+    def follow(self, event: Event) -> None:
+        kind = event.kind
+        if kind == _PAGE_IS:
+            self._files[event.file].pages.setdefault(event.a, []).append(event.text)
+        elif kind == _SIZE_IS:
+            self._files[event.file].sizes.append(event.a)
+        elif kind == _SYNCED:
+            self._files[event.file].sync(event.a, event.b)
+        elif kind == _NAMES_SYNCED:
+            folder = os.fsdecode(event.text)
+            for where, changes in self._changes:
+                if where == folder:
+                    _change(self._durable, changes)
+            self._changes = [one for one in self._changes if one[0] != folder]
+        elif kind == NOTE:
+            if not self._begun:
+                self._settle()
+            self._begun = True
+        else:
+            self._follow_name(event)
+
+    def _follow_name(self, event: Event) -> None:
+        names = os.fsdecode(event.text).split("\0")
+        changes: list[Change]
+        if event.kind == _NAMED:
+            changes = [(names[0], event.file)]
+        elif event.kind == _FOLDER_MADE:
+            changes = [(names[0], FOLDER)]
+        elif event.kind == _RENAMED:
+            assert os.path.dirname(names[0]) == os.path.dirname(names[1]), names  # nobody has thought of that here
+            changes = [(names[0], None), (names[1], self._names[names[0]])]
+        else:
+            changes = [(names[0], None)]
+        _change(self._names, changes)
+        self._changes.append((os.path.dirname(names[0]), changes))
+
+    def _settle(self) -> None:
+        for file in self._files.values():
+            file.sync(0, 1 << 62)
+        self._durable = dict(self._names)
+        self._changes = []
+
+    def assert_is(self, root: Path) -> None:
+        """That nothing has escaped us: the files below a folder are what the notes say."""
+        found = {str(path.relative_to(root)) for path in root.rglob("*")}
+        assert found == self._names.keys() - {""}
+        for name, number in self._names.items():
+            if number != FOLDER:
+                data, file = (root / name).read_bytes(), self._files[number]
+                assert len(data) == file.size, name
+                for at in range(0, len(data), PAGE):
+                    assert data[at : at + PAGE] == file.page(at // PAGE)[: len(data) - at], (name, at)
+
+    # images
+
+    def image(self, chance: random.Random) -> Image:
+        """One of the states in which a power cut may leave the disk now."""
+        names = dict(self._durable)
+        for _, changes in self._lasting(chance):
+            _change(names, changes)
+        unit = chance.choice([PAGE, SECTOR])
+        odds = chance.choice([0.0, 1.0, 0.5, 0.5, 0.1, 0.9])  # that a page is what it was last
+        older = chance.random() < 0.5
+        image: Image = {}
+        for name in sorted(names):
+            above = os.path.dirname(name)
+            if name and (not above or above in image):
+                number = names[name]
+                image[name] = None if number == FOLDER else _drawn(self._files[number], chance, unit, odds, older)
+        return image
+
+    def worst(self) -> Image:
+        """What is there now if nothing is on the disk but what must be."""
+        image: Image = {}
+        for name in sorted(self._durable):
+            above = os.path.dirname(name)
+            if name and (not above or above in image):
+                file = self._files[self._durable[name]]
+                image[name] = None if self._durable[name] == FOLDER else (file.durable_size, dict(file.durable))
+        return image
+
+    def _lasting(self, chance: random.Random) -> list[tuple[str, list[Change]]]:
+        """Changes of names that have reached the disk: as a journal has it, in order; or any of them."""
+        changes = self._changes
+        how = chance.randrange(4)
+        if how == 0:
+            return changes
+        if how == 1:
+            return changes[: chance.randrange(len(changes) + 1)]
+        odds = chance.choice([0.0, 0.5, 0.5])
+        return [one for one in changes if chance.random() < odds]
+
+
+def _change(names: dict[str, int], changes: list[Change]) -> None:
+    for name, number in changes:
+        if number is None:
+            names.pop(name, None)
+        else:
+            names[name] = number
+
+
+def _drawn(file: _File, chance: random.Random, unit: int, odds: float, older: bool) -> tuple[int, dict[int, bytes]]:
+    size = file.durable_size
+    if file.sizes and chance.random() < (odds or 0.2):
+        size = chance.choice(file.sizes) if older else file.sizes[-1]
+    pages = dict(file.durable)
+    for number, versions in file.pages.items():
+        before = file.durable.get(number, _ZEROS)
+        out = bytearray(before)
+        for at in range(0, PAGE, unit):
+            if chance.random() < odds:
+                data = chance.choice(versions) if older else versions[-1]
+                out[at : at + unit] = data[at : at + unit]
+        pages[number] = bytes(out)
+    return size, pages
+
+
+def lay(image: Image, root: Path) -> None:
+    """Make a folder hold exactly this."""
+    shutil.rmtree(root, ignore_errors=True)
+    os.mkdir(root)
+    for name, what in image.items():
+        path = os.path.join(root, name)
+        if what is None:
+            os.mkdir(path)
+            continue
+        size, pages = what
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(fd, size)
+        for number, data in pages.items():
+            if number * PAGE < size and data != _ZEROS:
+                os.pwrite(fd, data[: size - number * PAGE], number * PAGE)
+        os.close(fd)

@@ -1,0 +1,83 @@
+"""What crash.power_cut has found, each by itself: `python -m crash.power_cases CASE FOLDER`, with disk.c before libc.
+
+Each asks what a disk holds on which nothing is but what must be.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from crash import remains
+from crash.disk import Disk, Recorder, lay
+from crash.small import SMALL
+from reopened import assert_answers, opened, records_of
+
+import rocketc
+
+FIELDS: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 4096}
+
+
+def worst(recorder: Recorder, root: Path) -> Path:
+    """Lay down what the disk holds at least of what was recorded."""
+    disk = Disk()
+    for event in recorder.take():
+        disk.follow(event)
+    image = root.with_name("image")
+    lay(disk.worst(), image)
+    return image
+
+
+def assert_whole(image: Path, count: int) -> None:
+    """The store had been closed, so nothing is to be mended."""
+    with opened(image, **FIELDS) as one:
+        assert one.told == [], one.told
+        records = records_of(image)
+        assert len(records) == count
+        assert_answers(one.store, records)
+
+
+def queues_of_a_new_store(recorder: Recorder, root: Path) -> None:
+    """The folders of consume queues, and the names of their files."""
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS) as store:
+        for n in range(6):
+            store.put(f"topic{n % 2}", b"", queue_id=n % 3, keys="k")
+    assert_whole(worst(recorder, root), 6)
+
+
+def units_of_a_loaded_file(recorder: Recorder, root: Path) -> None:
+    """Those that are added to a file which was there when the store was opened."""
+    with rocketc.open(root, **FIELDS) as store:
+        store.put("orders", b"")
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS) as store:
+        store.put("orders", b"")
+    assert_whole(worst(recorder, root), 2)
+
+
+def a_unit_that_was_cleared(recorder: Recorder, root: Path) -> None:
+    """That of a message which is gone: another message stands where it points to."""
+    with rocketc.open(root, **FIELDS) as store:
+        store.put("orders", b"")
+        end = store.put("audit", b"").phy_offset
+        store.wait_dispatched()
+        files = remains.take(root)
+    remains.lay(remains.zeroed(files, end), root)
+    queue = "consumequeue/audit/0/%020d" % 0
+    assert any((root / queue).read_bytes())
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS):
+        image = worst(recorder, root)
+    assert not any((image / queue).read_bytes())
+
+
+def main() -> None:
+    case, root = sys.argv[1], Path(sys.argv[2])
+    root.mkdir()
+    {one.__name__: one for one in (queues_of_a_new_store, units_of_a_loaded_file, a_unit_that_was_cleared)}[case](
+        Recorder(), root
+    )
+
+
+if __name__ == "__main__":
+    main()
