@@ -115,15 +115,15 @@ def catch_up(
         index_from = max(index.repair(), first)
     found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
     found.mended += mended or []
-    found.durable = end if clean else min(queued if queued >= 0 else start, end)
-    if found.mended:
-        found.durable = min(found.durable, start)
     if clean and end > first:
         for topic, queue_id in _grown(dispatcher.queues, ends):
             found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
         if index is not None and index.end_phy_offset > index_end:
             which = f"the keys of records behind physical offset {index_end}" if index_end >= 0 else "all keys"
             found.mended.append(f"index: {which} were missing")
+    found.durable = end if clean else min(queued if queued >= 0 else start, end)
+    if found.mended:
+        found.durable = min(found.durable, start)
     for text in found.mended:
         _log.warning("%s", text)
     return found
