@@ -43,9 +43,10 @@ _ALLOWED = {
     "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH"),
     "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
     "prepare": ("auto", "allocate", "populate", "write"),
+    "recovery": ("keep", "java"),
 }
 _PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
-_OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory")
+_OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory", "recovery")
 
 # Keys of broker.conf that are more than their field's name in other letters, and those of older releases.
 _KEYS = {
@@ -84,6 +85,12 @@ class StoreConfig:
                                                    pages as well, or "write" zeros to it; "auto" chooses
     lock_files_in_memory = False                   keep the files that are written to from being swapped out
 
+    Recovery, when a store is opened; see docs/howto/recovery.md:
+
+    recovery = "keep"            "keep": end the log behind what is known to be durable, step over damage before that;
+                                 "java": end it where RocketMQ does, at the first record that its recovery finds damaged
+    check_crc_on_recover = True  check CRCs
+
     Flushing. A page is 4096 bytes:
 
     flush_disk_type = "ASYNC_FLUSH"             when a put is done: "ASYNC_FLUSH" in the map, "SYNC_FLUSH" on the disk
@@ -121,7 +128,6 @@ class StoreConfig:
                                                    RocketMQ's store alone does not
     enabled_append_prop_crc = False                end each record with a CRC of all of it
     force_verify_prop_crc = False                  check that CRC, instead of the body's
-    check_crc_on_recover = True                    check CRCs while recovering
     duplication_enable = False                     keep the queue offsets and times that messages come with
     broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER"; a "SLAVE" takes no messages
     store_host = ("127.0.0.1", 10911)              address and port that records and message ids name: brokerIP1 and
@@ -209,6 +215,9 @@ class StoreConfig:
     prepare: str = "auto"
     lock_files_in_memory: bool = False
 
+    recovery: str = "keep"
+    check_crc_on_recover: bool = True
+
     flush_disk_type: str = "ASYNC_FLUSH"
     flush_interval_commit_log: int = 500
     flush_commit_log_timed: bool = True
@@ -236,7 +245,6 @@ class StoreConfig:
     check_before_put_message: bool = True
     enabled_append_prop_crc: bool = False
     force_verify_prop_crc: bool = False
-    check_crc_on_recover: bool = True
     duplication_enable: bool = False
     broker_role: str = "ASYNC_MASTER"
     store_host: tuple[str, int] = ("127.0.0.1", 10911)

@@ -1,31 +1,33 @@
 """Recovery: where the log ends after a clean end or a crash, what is damaged in it, and what has to be cut off.
 
-The log is cut only behind what is known to be durable: damage before that costs the damaged records and no others.
-What is cut is kept beside the log, and the cut is durable before anything is appended (promise 5).
+Policy "keep" cuts the log only behind what is known to be durable: damage before that costs the damaged records and no
+others. Policy "java" cuts where RocketMQ does, at the first record that its recovery takes for none. Either way what is
+cut is kept beside the log, and the cut is durable before anything is appended (promise 5); rocketc.cut does that.
 """
 
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import logging
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketc._checkpoint import Checkpoint
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._filter import Filter
 from rocketc._gone_topics import GoneTopics
+from rocketc._java_walk import JavaWalk
 from rocketc._mapped_file import MappedFile
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._queue_offsets import QueueOffsets
 from rocketc._recover import Pass
 from rocketc._walk import Walker
-from rocketc.paths import LogFile, resolve
-from rocketc.running import make_folder, naming, sync_file, sync_folder
+from rocketc.cut import cut_and_keep
+from rocketc.paths import LogFile, base_of, resolve
+from rocketc.running import naming, sync_file, sync_folder
 
 _log = logging.getLogger("rocketc.recovery")
 
@@ -35,8 +37,6 @@ SMALL_BYTES = 128 << 20  # of a log that is looked at as a whole whenever it is 
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
 _ALWAYS = 1 << 62  # ms; later than any time
 _CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
-_COPY_BYTES = 1 << 20
-_ZEROS = bytes(_COPY_BYTES)
 
 
 @dataclass
@@ -81,6 +81,8 @@ def recover(
     stripes: int = 32,
     on_file: Callable[[str, int], None] | None = None,
     gone: GoneTopics | None = None,
+    policy: str = "keep",
+    index_safe: bool = False,
 ) -> tuple[Recovery, QueueOffsets]:
     """Find the end of a loaded log, cut off what is behind it, and learn the next offset of each queue.
 
@@ -92,8 +94,11 @@ def recover(
     queued      the same of the consume queues
     crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
     stripes     topicQueueLockNum
-    on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash
+    on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash; not
+                with "java": it must begin again where it began
     gone        topics that were deleted
+    policy      "keep" or "java"
+    index_safe  with "java": begin where the index was durable, too (messageIndexSafe)
     A recovery that is killed starts again and comes to the same end. Raises StoreIOError.
 
     >>> import tempfile
@@ -107,7 +112,13 @@ def recover(
     files = list(resolve(queue.files)[0].files) if queue.files else []
     for gap in found.missing:
         _log.warning("%s: no file holds physical offsets %d to %d", root, *gap)
-    first = _first_to_check(files, clean, checkpoint, flushed)
+    java = policy == "java"
+    if java:
+        limit = checkpoint.min_timestamp_index if index_safe else checkpoint.min_timestamp
+        first = _java_first(files, queues, clean, limit)
+        on_file = None
+    else:
+        first = _first_to_check(files, clean, checkpoint, flushed)
     found.start = files[first].base or 0 if files else 0
     believed = found.start
     if sum(file.size for file in files) <= SMALL_BYTES:
@@ -115,6 +126,10 @@ def recover(
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
     damage: list[tuple[int, int, str]] = []
     stop: int | None = None
+    if java and files:
+        stop, damage = _java_end(files[first:], queue.files[len(files) :], kind)
+        kind = _CRC_NONE  # all up to there was checked
+    unsynced = not clean
     while True:
         offsets = QueueOffsets(stripes)
         reached = queues.end_before(believed, offsets)
@@ -134,28 +149,33 @@ def recover(
             if stop is not None and (file.base or 0) >= stop:
                 break
             end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
-            if not clean and i >= first and stop is None:
+            if unsynced and i >= first:
                 sync_file(file.path)  # a crash of the machine must not take what we go on from
                 if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
                     on_file(file.path, run.timestamp)
             _tell(file, i, len(files), run)
+        unsynced = False
         if stop is not None:
+            before = [(start, min(past, stop), reason) for start, past, reason in found.damage]
+            found.damage = before + [one for one in damage if one[0] >= stop]
             break
         cut = _cut_at(found, run, clean, end)
-        damage = found.damage
         if cut >= end:
             break
-        stop = cut  # records behind it do not count: once more without them
-    found.end, found.damage = end if stop is None else stop, damage
+        damage, stop = found.damage, cut  # records behind it do not count: once more without them
+    found.end = end if stop is None else stop
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     _count_damaged(files, found, offsets, gone)
-    _cut_off(root, queue, files, found)
+    found.saved = cut_and_keep(root, queue, files, found.end, as_java=java)
+    found.cut = found.end if found.saved else None
     if not clean:
         for folder in sorted({os.path.dirname(path) for path in queue.files}):
             sync_folder(folder)  # a file may have been made, and its name not be durable yet
     for start, stop_at, reason in found.damage:
         kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
         _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
+    if found.saved:
+        _log.warning("%s: the log was cut at physical offset %d; %s", root, found.end, _told_of(found.saved))
     return found, offsets
 
 
@@ -178,6 +198,42 @@ def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, f
         if 0 < first_timestamp(files[i].path) <= limit and (flushed < 0 or (files[i].base or 0) <= flushed):
             return i
     return 0
+
+
+def _java_first(files: list[LogFile], queues: ConsumeQueues, clean: bool, limit: int) -> int:
+    """Index of the file in which RocketMQ begins. Source: store.md 7.4 (as 5.3.2 and 5.3.3 do), 7.5.
+
+    limit  ms; after a crash, the newest file whose first record is not younger
+    """
+    if clean:
+        reached = queues.end_before(_ALWAYS)
+        return max((i for i, file in enumerate(files) if (file.base or 0) <= reached), default=0)
+    for i in range(len(files) - 1, 0, -1):
+        stamp = first_timestamp(files[i].path)
+        if stamp != 0 and stamp <= limit:
+            return i
+    return 0
+
+
+def _java_end(files: list[LogFile], prepared: list[str], crc: int) -> tuple[int, list[tuple[int, int, str]]]:
+    """Where RocketMQ's recovery ends the log, and the damage that it meets there.
+
+    files     to walk over, with data in the last one
+    prepared  the files behind them, in which nothing was written yet
+    """
+    for i, file in enumerate(files):
+        mapped = MappedFile(file.path)
+        try:
+            walk = JavaWalk(mapped, file.base or 0, crc=crc)
+            end, stop, blank, reason = walk.end, walk.stop, walk.blank, walk.reason
+            del walk
+        finally:
+            mapped.close()
+        if not blank:
+            if reason is None and i + 1 < len(files):  # zeros, but the log had gone on
+                stop, reason = (file.base or 0) + file.limit, "zeroed"
+            return end, [(end, stop, reason)] if reason is not None and stop > end else []
+    return (base_of(prepared[0]) or 0) if prepared else end, []
 
 
 def first_timestamp(path: str) -> int:
@@ -234,116 +290,9 @@ def _cut_at(found: Recovery, run: Pass, clean: bool, end: int) -> int:
     return min([cut, *(start for start, _, _ in found.damage if limit <= start < end)])
 
 
-def _cut_off(root: str, queue: MappedFileQueue, files: list[LogFile], found: Recovery) -> None:
-    """Save what stands behind the end, then take it away, so that no later recovery can mistake it for the log."""
-    tails = [(file, max(found.end - (file.base or 0), 0)) for file in files if (file.base or 0) + file.size > found.end]
-    for file, pos in tails:
-        stop = _data_end(file.path, pos)
-        if stop > pos:
-            found.cut = found.end
-            found.saved.append(_save(root, file, pos, stop))
-    queue.truncate(found.end)
-    for file, pos in tails[:1]:
-        if file.path in queue.files:
-            _clear(file.path, pos, _data_end(file.path, pos))
-
-
-def cut_off(queue: MappedFileQueue, end: int) -> None:
-    """Take away what stands behind an end that somebody knows, of a loaded log that nobody has open; nothing is kept.
-
-    Killed in between, the log ends at `end` or behind it, once it was recovered.
-
-    >>> import rocketc, tempfile
-    >>> root = tempfile.mkdtemp()
-    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 20) as store:
-    ...     ends = [store.put("t", body).end for body in (b"stays", b"goes")]
-    >>> queue = MappedFileQueue([root + "/commitlog"], 1 << 20)
-    >>> queue.load()
-    >>> cut_off(queue, ends[0])
-    >>> [m.body for m in rocketc.scan(root)]
-    [b'stays']
-    """
-    queue.truncate(end)
-    for path in queue.files:
-        base = int(os.path.basename(path))
-        if base <= end:
-            _clear(path, end - base, _data_end(path, end - base))
-
-
-def _extents(fd: int, pos: int) -> list[tuple[int, int]]:
-    """[start, stop) of the parts of a file from pos on that are no holes."""
-    extents = []
-    size = os.fstat(fd).st_size
-    while pos < size:
-        try:
-            pos = os.lseek(fd, pos, os.SEEK_DATA)
-        except OSError:
-            break
-        stop = os.lseek(fd, pos, os.SEEK_HOLE)
-        extents.append((pos, stop))
-        pos = stop
-    return extents
-
-
-def _blocks(path: str, pos: int) -> Iterator[tuple[int, bytes]]:
-    """(position, bytes) of the parts of a file from pos on that are no holes and not all zeros."""
-    with open(path, "rb", buffering=0) as file:
-        fd = file.fileno()
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # what is read ahead into a hole counts as data then
-        for start, stop in _extents(fd, pos):
-            while start < stop:
-                block = os.pread(fd, min(_COPY_BYTES, stop - start), start)
-                if not block:
-                    return
-                if block != _ZEROS[: len(block)]:
-                    yield start, block
-                start += len(block)
-
-
-def _data_end(path: str, pos: int) -> int:
-    """Behind the last byte from pos on that is not zero; pos if all are."""
-    end = pos
-    for at, block in _blocks(path, pos):
-        end = at + len(block.rstrip(b"\0"))
-    return end
-
-
-def _save(root: str, file: LogFile, pos: int, stop: int) -> str:
-    """Copy [pos, stop) of a log file to the folder `cut`, durably; return the path, named by its physical offset.
-
-    What a recovery that was killed has saved already is not saved again.
-    """
-    folder = os.path.join(root, "cut")
-    make_folder(folder)
-    name = os.path.join(folder, f"{(file.base or 0) + pos:020d}")
-    path, tmp, n = name, name + ".tmp", 0
-    with naming(tmp):
-        with open(tmp, "wb", buffering=0) as out:
-            for at, block in _blocks(file.path, pos):
-                if at < stop:
-                    os.pwrite(out.fileno(), block[: stop - at], at - pos)
-            os.ftruncate(out.fileno(), stop - pos)
-            os.fsync(out.fileno())
-        while os.path.exists(path) and not filecmp.cmp(path, tmp, shallow=False):
-            n += 1
-            path = f"{name}.{n}"
-        os.replace(tmp, path)
-    sync_folder(folder)
-    return path
-
-
-def _clear(path: str, pos: int, stop: int) -> None:
-    """Write zeros over [pos, stop) of a file, durably; its room on the disk stays.
-
-    The last bytes go first: until all are gone, the damage at pos stays what it is, and with it where to cut.
-    """
-    if stop <= pos:
-        return
-    with naming(path), open(path, "r+b", buffering=0) as file:
-        for start in range(pos + (stop - pos - 1) // _COPY_BYTES * _COPY_BYTES, pos - 1, -_COPY_BYTES):
-            os.pwrite(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
-        os.fdatasync(file.fileno())
+def _told_of(saved: list[str]) -> str:
+    more = f" and {len(saved) - 1} files more" if len(saved) > 1 else ""
+    return f"what stood behind it is kept in {saved[0]}{more}"
 
 
 _told = 0.0

@@ -52,6 +52,8 @@ def open(
     lock       what guards the end of the log: "reentrant" (default), "spin" or "adaptive"
     read_only  take no lock and write nothing; puts are refused
     config     a StoreConfig; the other keywords are its fields and win over it
+    Damage costs the damaged records and no more, but for the end of the log after a crash, which is cut off and kept;
+    recovery="java" cuts where RocketMQ would.
     A log whose files have another size than the default keeps its size, unless the settings name one.
     Raises StoreLockedError if another process, or this one, has it open; StoreIOError; StoreFullError.
 
@@ -178,6 +180,8 @@ class StoreRoot:
             stripes=config.topic_queue_lock_num,
             on_file=on_file,
             gone=deleted.gone(),
+            policy=config.recovery,
+            index_safe=config.message_index_enable and config.message_index_safe,
         )
         deleted.end_with(self.recovery.end)
         if not self.recovery.clean:

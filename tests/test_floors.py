@@ -19,10 +19,10 @@ FLOORS = """
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message _move
     6   _gone_topics _rows _mapped_file_queue _checkpoint _ledger _log_bytes
-    7   deleted_topics _allocator _answers _arrow _columns _consume_queue_ext _index_file _queue_units _walk
+    7   deleted_topics _allocator _java_walk _answers _arrow _columns _consume_queue_ext _index_file _queue_units _walk
     8   _consume_queue_read _flusher _index_row _reader _tally _audit _recover
     9   _commit_log _consume_queue _key_index paths arrow
-    10  _queue_table _row_writer _times scan _bodies _put_result
+    10  cut _queue_table _row_writer _times scan _bodies _put_result
     11  _consume_queues _puts export tally
     12  _known_records caretaker recovery _dispatch _reads
     13  catch_up _derived_audit _lookups _reput

@@ -23,6 +23,7 @@ enum {
     RC_MISSING_PROPERTY_CRC = -18,
     RC_BAD_PROPERTY_CRC = -19,
     RC_BAD_PHYSICAL_OFFSET = -20,
+    RC_BAD_PROPERTY = -21, /* RocketMQ reads it as a number, and it is none */
 
     /* a valid record whose content can't be had */
     RC_BAD_COMPRESSION = -30,

@@ -560,8 +560,10 @@ cdef class MappedFileQueue:
                 return path
         return files[-1] if files else None
 
-    def truncate(self, int64_t offset):
+    def truncate(self, int64_t offset, *, bint keep_empty=False):
         """Let the queue end at offset: later files are deleted, the one that covers it is written on from there.
+
+        keep_empty  so is the one that begins there; otherwise it is deleted, if it is not the only one
 
         The bytes behind the end are not touched: whoever cuts a log saves and clears them before (see the recovery).
         Raises StoreIOError if a file that should go can't be deleted.
@@ -569,7 +571,7 @@ cdef class MappedFileQueue:
         cdef FileState* f
         while self.q.count > 0:
             f = self.q.files[self.q.count - 1]
-            if f.start < offset or (f.start == offset and self.q.count == 1):
+            if f.start < offset or (f.start == offset and (keep_empty or self.q.count == 1)):
                 break
             self._remove(self.q.count - 1)
         if self.q.count > 0:

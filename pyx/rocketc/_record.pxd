@@ -188,6 +188,7 @@ cdef inline int verify_record(const Record* r, int crc, rc_crc32_fn crc32, int64
     return RC_OK if r.phy_offset == phy_offset else RC_BAD_PHYSICAL_OFFSET
 
 
+cdef bint has_property_crc(const Record* r) noexcept nogil
 cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil
 cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil
 cdef int64_t draft_size(const Draft* d) noexcept nogil

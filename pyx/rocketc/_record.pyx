@@ -76,20 +76,29 @@ cdef int _best = rc_crc32_best()
 crc32 = rc_crc32_way(_best)
 
 
+cdef bint has_property_crc(const Record* r) noexcept nogil:
+    """Whether the last 20 bytes are a property CRC, a pair of its own; a property of that name elsewhere is the user's.
+
+    Source: MessageDecoder.checkMessage..., property __CRC32# of 5.2 and later.
+    """
+    cdef int at = r.props_len - RC_PROP_CRC_BYTES
+    if at < 0 or (at > 0 and r.props[at - 1] != RC_PROPERTY_SEPARATOR):
+        return False
+    return (
+        memcmp(r.props + at, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES) == 0
+        and r.props[at + RC_PROP_CRC_NAME_BYTES] == RC_NAME_VALUE_SEPARATOR
+    )
+
+
 cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil:
     """Whether the record's property CRC is right, or there is none.
 
-    It is the last 20 bytes, a pair of its own; a property of that name elsewhere is the user's. Its ten digits stand
-    least significant first; it covers all of the record before it.
-    Source: MessageDecoder.checkMessage..., property __CRC32# of 5.2 and later.
+    Its ten digits stand least significant first; it covers all of the record before it.
     """
-    cdef int at = r.props_len - RC_PROP_CRC_BYTES, i
+    cdef int i
     cdef int64_t said = 0
-    cdef const uint8_t* digits
-    if at < 0 or (at > 0 and r.props[at - 1] != RC_PROPERTY_SEPARATOR):
-        return True
-    digits = r.props + at + RC_PROP_CRC_NAME_BYTES + 1
-    if memcmp(r.props + at, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES) != 0 or digits[-1] != RC_NAME_VALUE_SEPARATOR:
+    cdef const uint8_t* digits = r.props + r.props_len - RC_PROP_CRC_DIGITS - 1
+    if not has_property_crc(r):
         return True
     if digits[RC_PROP_CRC_DIGITS] != RC_PROPERTY_SEPARATOR:
         return False

@@ -18,6 +18,7 @@ cdef extern from "rocketc/status.h" nogil:
         RC_MISSING_PROPERTY_CRC
         RC_BAD_PROPERTY_CRC
         RC_BAD_PHYSICAL_OFFSET
+        RC_BAD_PROPERTY
         RC_BAD_COMPRESSION
         RC_TOO_LARGE
         RC_BAD_INNER_BATCH

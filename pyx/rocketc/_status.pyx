@@ -17,6 +17,7 @@ _REASONS = {
     RC_MISSING_PROPERTY_CRC: "missing_property_crc",
     RC_BAD_PROPERTY_CRC: "bad_property_crc",
     RC_BAD_PHYSICAL_OFFSET: "bad_physical_offset",
+    RC_BAD_PROPERTY: "bad_property",
     RC_BAD_COMPRESSION: "bad_compression",
     RC_TOO_LARGE: "too_large",
     RC_BAD_INNER_BATCH: "bad_inner_batch",

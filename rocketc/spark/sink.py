@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 from rocketc._arrow import Schema
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.copying import ANEW, copied_flags, copied_properties, host_of
+from rocketc.cut import cut_off
 from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
-from rocketc.recovery import cut_off
 from rocketc.running import StoreLock, sync_folder
 from rocketc.scan import scan
 from rocketc.spark.options import near

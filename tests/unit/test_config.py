@@ -94,6 +94,7 @@ OURS = {
     "check_before_put_message": True,
     "prepare": "auto",
     "lock_files_in_memory": False,
+    "recovery": "keep",
 }
 TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when": "2;14"}
 DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS

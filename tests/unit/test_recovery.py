@@ -9,83 +9,11 @@ import sys
 import oracle
 import pytest
 import stores
+from found_logs import SIZE, T0, damage, log, log_bytes, message, messages, recover, stop_of, write
 
 import rocketc
-from rocketc import _checkpoint, recovery
+from rocketc import _checkpoint, cut, recovery
 from rocketc._checkpoint import Checkpoint
-from rocketc._consume_queues import ConsumeQueues
-from rocketc._mapped_file_queue import MappedFileQueue
-
-SIZE = 4096
-T0 = 1_700_000_000_000  # record n has the store timestamp T0 + 1000 n
-NO_CHECKPOINT = Checkpoint(0, 0, 0, 0, 0)
-GOLDEN_QUEUES = "queues-and-index.json"
-
-
-def message(n, **fields):
-    return {
-        "topic": "t",
-        "body": b"%04d" % n + bytes([n % 251]) * 200,
-        "queue_id": n % 2,
-        "queue_offset": n // 2,
-        "born_timestamp": T0,
-        "store_timestamp": T0 + 1000 * n,
-        "properties": {"a": "b"},
-        **fields,
-    }
-
-
-def write(root, messages, *, base=0, abort=True, checkpoint=0):
-    """A store as another program leaves it: its items as the oracle reads them."""
-    folder = root / "commitlog"
-    folder.mkdir(parents=True)
-    for start, data in oracle.lay_out(messages, SIZE, base=base):
-        (folder / f"{start:020d}").write_bytes(data)
-    if abort:
-        (root / "abort").touch()
-    if checkpoint:
-        _checkpoint.write(str(root / "checkpoint"), Checkpoint(checkpoint, checkpoint, 0, 0, 0))
-    return oracle.walk_log(oracle.read_log(folder))
-
-
-def messages(count, **fields):
-    return [message(n, **fields) for n in range(count)]
-
-
-def recover(root, **options):
-    """(what recovery found, the next offset of each queue) of a store, as open() would have it."""
-    queue = MappedFileQueue([root / "commitlog"], SIZE)
-    queue.load()
-    queues = ConsumeQueues(str(root))
-    queues.load()
-    found, offsets = recovery.recover(
-        str(root),
-        queue,
-        queues,
-        **{
-            "clean": not (root / "abort").exists(),
-            "checkpoint": _checkpoint.read(str(root / "checkpoint")),
-            **options,
-        },
-    )
-    assert queue.wrote == queue.flushed == found.end
-    return found, dict(offsets.items())
-
-
-def damage(root, at, data=None):
-    """Overwrite bytes at a physical offset; by default turn over one byte."""
-    path = root / "commitlog" / f"{at - at % SIZE:020d}"
-    with open(path, "r+b") as file:
-        if data is None:
-            file.seek(at % SIZE)
-            data = bytes([file.read(1)[0] ^ 0xFF])
-        file.seek(at % SIZE)
-        file.write(data)
-
-
-def log(root):
-    return oracle.walk_log(oracle.read_log(root / "commitlog"))
-
 
 # ------------------------------------------------------------------------------------------------ golden stores
 
@@ -351,13 +279,9 @@ def test_a_last_record_torn_at_each_byte(tmp_path, abort, property_crc):
         path = root / "commitlog" / f"{last['start'] // SIZE * SIZE:020d}"
         assert not any(path.read_bytes()[last["start"] % SIZE :]), "the torn bytes are still there"
         saved = b"".join((root / "cut" / name).read_bytes() for name in os.listdir(root / "cut")) if keep else b""
-        assert keep == 0 or saved == log_bytes(tmp_path / "whole", last["start"], keep).rstrip(b"\0")
+        assert keep == 0 or saved[:keep] == log_bytes(tmp_path / "whole", last["start"], keep)
+        assert not any(saved[keep:])
         shutil.rmtree(root)
-
-
-def log_bytes(root, start, size):
-    path = root / "commitlog" / f"{start // SIZE * SIZE:020d}"
-    return path.read_bytes()[start % SIZE :][:size]
 
 
 def test_what_is_cut_is_kept(tmp_path):
@@ -378,13 +302,9 @@ def test_what_is_cut_is_kept(tmp_path):
     assert names == [f"{victim['start']:020d}", *(f"{base:020d}" for base in files)]
     for base, path in zip(files, found.saved[1:], strict=True):
         with open(path, "rb") as file:
-            assert file.read() == before[base].rstrip(b"\0")
+            assert file.read() == before[base]
     assert len(os.listdir(tmp_path / "commitlog")) == victim["start"] // SIZE + 1
     assert log(tmp_path) == [item for item in items if stop_of(item) <= victim["start"]]
-
-
-def stop_of(item):
-    return item.stop if isinstance(item, oracle.Blank) else item["stop"]
 
 
 def test_a_cut_does_not_overwrite_an_earlier_one(tmp_path):
@@ -396,7 +316,7 @@ def test_a_cut_does_not_overwrite_an_earlier_one(tmp_path):
         assert found.end == last["start"]
     name = f"{last['start']:020d}"
     assert sorted(os.listdir(tmp_path / "cut")) == [name, f"{name}.1", f"{name}.2"]
-    assert (tmp_path / "cut" / f"{name}.2").read_bytes() == b"torn 2"
+    assert (tmp_path / "cut" / f"{name}.2").read_bytes().rstrip(b"\0") == b"torn 2"
 
 
 def test_records_that_were_cut_do_not_come_back(tmp_path):
@@ -538,14 +458,14 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("step", ["sync_file", "_save", "truncate", "_clear"])
+@pytest.mark.parametrize("step", [(recovery, "sync_file"), (recovery, "cut_and_keep"), (cut, "_keep"), (cut, "_clear")])
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, calls):
     """Stopped before each step that changes something; the next one comes to the same end, and what was cut is kept."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 1)
     victim = oracle.records(items)[20]
     damage(tmp_path, victim["start"] + 100)
-    cut = log_bytes(tmp_path, victim["start"], SIZE).rstrip(b"\0")
+    kept = log_bytes(tmp_path, victim["start"], SIZE)
     left = calls
 
     def stopping(original):
@@ -559,10 +479,7 @@ def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, ca
         return call
 
     with monkeypatch.context() as patch:
-        if step == "truncate":
-            patch.setattr(recovery, "_cut_off", stopping(recovery._cut_off))
-        else:
-            patch.setattr(recovery, step, stopping(getattr(recovery, step)))
+        patch.setattr(*step, stopping(getattr(*step)))
         try:
             recover(tmp_path)
         except Stop:
@@ -570,7 +487,7 @@ def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, ca
     found, offsets = recover(tmp_path)
     assert found.end == victim["start"]
     assert offsets == {("t", 0): 10, ("t", 1): 10}
-    assert (tmp_path / "cut" / f"{victim['start']:020d}").read_bytes() == cut
+    assert (tmp_path / "cut" / f"{victim['start']:020d}").read_bytes() == kept
     assert log(tmp_path) == [item for item in items if stop_of(item) <= victim["start"]]
 
 

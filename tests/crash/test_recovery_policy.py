@@ -1,0 +1,115 @@
+"""recovery="java", killed at each of its system calls: it starts again and comes to the same end, or, with the other
+policy then, to one that has lost nothing. What was cut is kept, once."""
+
+import os
+import shutil
+from pathlib import Path
+
+import oracle
+import pytest
+from counted import count
+from crash import remains
+from crash.test_syscalls import SETTINGS, Zygote, every
+from crash.zygote import body
+from reopened import assert_files
+
+import rocketc
+
+pytestmark = pytest.mark.promise(5)
+
+JAVA = {**SETTINGS, "recovery": "java"}
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory):
+    if not shutil.which("strace"):
+        pytest.skip("strace is missing; tools/setup.sh strace installs it")
+    made = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def damaged() -> remains.Files:
+    """A store whose writer died: a record of the second file is damaged, two sound files follow; no checkpoint."""
+    with remains.memory() as folder:
+        root = Path(folder, "store")
+        with rocketc.open(root, **SETTINGS) as store:
+            ends = [store.put("orders", body(number), tags="A").end for number in range(COUNT)]
+            files = remains.take(root)
+    del files["checkpoint"]
+    assert len(remains.log(files)) >= 4
+    return remains.zeroed(files, ends[4] - 100, ends[4] - 50)
+
+
+@pytest.fixture(scope="module")
+def wanted(damaged) -> remains.Files:
+    """What it makes of it if nobody kills it."""
+    with remains.memory() as folder:
+        root = remains.lay(damaged, Path(folder, "wanted"))
+        rocketc.open(root, **JAVA).close()
+        files = remains.take(root)
+    assert [m["storedBody"] for m in remains.messages(files)] == [body(n) for n in range(4)]
+    assert len(remains.kept(files)) == len(remains.log(damaged)) - 1
+    return files
+
+
+def assert_same(root: Path, wanted: remains.Files, says: object) -> None:
+    files = remains.take(root)
+    assert remains.log(files) == remains.log(wanted), says
+    assert remains.kept(files) == remains.kept(wanted), says
+    assert files.keys() == wanted.keys(), says
+    assert_files(root, SETTINGS)
+
+
+def assert_nothing_lost(root: Path, says: object) -> None:
+    """Each sound record is in the log or in what is kept, and the log goes on."""
+    files = remains.take(root)
+    found = [m["storedBody"] for m in remains.messages(files)]
+    names = [(int(os.path.basename(name).split(".")[0]), data) for name, data in remains.kept(files).items()]
+    kept = {m["storedBody"] for item in names for m in oracle.records(oracle.walk_log([item]))}
+    assert found[:4] == [body(n) for n in range(4)], says
+    assert {*found} | kept >= {body(n) for n in range(COUNT) if n != 4}, says
+
+
+CALLS = [pytest.param(part, marks=[] if part == 0 else pytest.mark.long) for part in range(3)]
+
+
+@pytest.mark.parametrize("part", CALLS)
+def test_killed_at_every_call(zygote, memory_path, damaged, wanted, part):
+    """Each third of the calls; a third of these is recovered by the other policy then."""
+    root = remains.lay(damaged, memory_path / "whole")
+    counts = zygote.counted(lambda: zygote.run("recover", root, JAVA), memory_path / "trace")
+    assert_same(root, wanted, "not killed")
+    assert {"linkat", "link"} & counts.keys() and {"unlink", "fdatasync", "fsync", "pwrite64"} < counts.keys()
+    deaths = 0
+    for name, number in every(counts)[part::3]:
+        root = remains.lay(damaged, memory_path / f"{name}-{number}")
+        with zygote.killed_at(name, number):
+            killed, _ = zygote.run("recover", root, JAVA)
+        deaths += killed
+        if number % 3 == 2:
+            rocketc.open(root, **SETTINGS).close()
+            assert_nothing_lost(root, (name, number))
+        else:
+            rocketc.open(root, **JAVA).close()
+            assert_same(root, wanted, (name, number))
+        shutil.rmtree(root)
+    assert deaths > 20
+    count("kills", deaths)
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("name", ["link", "unlink", "openat", "close", "fsync", "fdatasync", "pwrite64"])
+def test_killed_until_it_gets_through(zygote, memory_path, damaged, wanted, name):
+    """Each time it comes a call further."""
+    root = remains.lay(damaged, memory_path / "store")
+    for number in range(1, 200):
+        with zygote.killed_at(f"?{name}" if name != "link" else "?link,?linkat", number):
+            killed, _ = zygote.run("recover", root, JAVA)
+        if not killed:
+            break
+        count("kills")
+    assert not killed
+    assert_same(root, wanted, name)

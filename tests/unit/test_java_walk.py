@@ -1,0 +1,196 @@
+"""RocketMQ's own walk over a file: it ends at the first record that RocketMQ takes for none, and says why."""
+
+import oracle
+import pytest
+
+from rocketc._java_walk import JavaWalk
+from rocketc._mapped_file import MappedFile
+from rocketc.errors import StoreIOError
+
+SIZE = 4096
+BASE = 5 * SIZE
+NONE, BODY, FULL = 0, 1, 2
+BODY_AT = 88  # of a record with two IPv4 hosts
+
+
+def log_file(*changed, count=6, **fields):
+    """(bytes of a file with `count` records, its records); changed: fields of the third one."""
+    sent = [
+        {"topic": "t", "body": b"%d" % n * 100, "queue_offset": n, "properties": {"a": "b"}, **fields}
+        for n in range(count)
+    ]
+    for more in changed:
+        sent[2] |= more
+    (data,) = (data for start, data in oracle.lay_out(sent, SIZE, base=BASE))
+    return bytearray(data), oracle.records(oracle.walk_log([(BASE, bytes(data))]))
+
+
+def walk(data, crc=BODY):
+    found = JavaWalk(bytes(data), BASE, crc=crc)
+    return found.end - BASE, found.stop - BASE, found.blank, found.reason
+
+
+def spoilt(at, new, **fields):
+    """What the walk says of a file whose third record has other bytes at a position; its start and its end."""
+    data, records = log_file(**fields)
+    start = records[2]["start"] - BASE
+    data[start + at : start + at + len(new)] = new
+    return walk(data), start, records[2]["stop"] - BASE
+
+
+def test_a_whole_file():
+    data, records = log_file()
+    assert walk(data) == (records[-1]["stop"] - BASE, records[-1]["stop"] - BASE, False, None)
+    assert walk(b"") == (0, 0, False, None)
+    assert walk(bytes(SIZE)) == (0, 0, False, None)
+
+
+def test_a_blank_record_ends_the_file_whatever_its_size_is():
+    data, records = log_file()
+    end = records[-1]["stop"] - BASE
+    for size in (SIZE - end, 8, 0, -1, 1 << 30):
+        data[end : end + 8] = size.to_bytes(4, "big", signed=True) + bytes.fromhex("cbd43194")
+        assert walk(data) == (end, end, True, None), size
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "reason"),
+    [
+        (0, b"\0\0\0\x07", "bad_size"),
+        (0, b"\xff", "bad_size"),
+        (0, b"\0\0\x7f\xff", "truncated"),
+        (4, b"lost", "bad_magic"),
+        (0, bytes(8), "zeroed"),
+        (0, (91).to_bytes(4, "big"), "bad_body_length"),
+        (BODY_AT - 4, b"\x7f", "bad_body_length"),
+        (BODY_AT + 100, b"\xff", "bad_topic_length"),
+        (BODY_AT + 100, b"\x7f", "bad_topic_length"),
+        (BODY_AT + 102, b"\x7f", "bad_properties_length"),
+        (BODY_AT + 102, b"\0\x01", "bad_length"),
+        (8, b"\0\0\0\0", "bad_body_crc"),
+        (BODY_AT, b"lost", "bad_body_crc"),
+    ],
+)
+def test_it_ends_at_a_record_that_is_none(at, new, reason):
+    """What follows for sure tells where the damage ends."""
+    assert spoilt(at, new)[0] == (*spoilt(at, new)[1:], False, reason)
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "fields"),
+    [
+        (12, b"queueId, flag, queueOffset, physic", {}),  # 24 bytes are numbers that nobody checks
+        (40, b"born at!", {}),
+        (BODY_AT - 4, b"\xff", {"body": b""}),
+        (BODY_AT + 2, b"\xff", {"body": b"", "properties": {}}),
+        (8, b"lost", {"body": b""}),
+    ],
+)
+def test_it_goes_on_over_what_rocketmq_does_not_look_at(at, new, fields):
+    (end, _, _, reason), _, _ = spoilt(at, new[:24], **fields)
+    assert reason is None
+    assert end == log_file(**fields)[1][-1]["stop"] - BASE
+
+
+def test_the_rest_of_a_file_without_a_record():
+    data, records = log_file()
+    start = records[4]["start"] - BASE
+    data[start : start + 8] = b"rubbish!"
+    del data[records[4]["stop"] - BASE :]
+    data += bytes(100)
+    end, stop, blank, reason = walk(data)
+    assert (end, blank, reason) == (start, False, "bad_magic")
+    assert stop == len(data.rstrip(b"\0"))
+
+
+def test_checksums():
+    for crc, at, says in [
+        (NONE, BODY_AT, None),
+        (BODY, BODY_AT, "bad_body_crc"),
+        (FULL, BODY_AT, "bad_property_crc"),
+        (FULL, 16, "bad_property_crc"),
+        (FULL, -5, "bad_property_crc"),
+        (FULL, -20, "missing_property_crc"),
+        (BODY, -20, None),
+    ]:
+        data, records = log_file(property_crc=True)
+        at += records[2]["start"] - BASE if at >= 0 else records[2]["stop"] - BASE
+        data[at] ^= 1
+        end, stop, _, reason = walk(data, crc)
+        assert reason == says, (crc, at)
+        if says:
+            assert (end, stop) == (records[2]["start"] - BASE, records[2]["stop"] - BASE)
+    data, records = log_file()
+    assert walk(data, FULL) == (0, records[0]["stop"] - BASE, False, "missing_property_crc")
+
+
+def test_the_body_is_not_checked_where_the_property_crc_is():
+    data, records = log_file(property_crc=True)
+    record = data[records[2]["start"] - BASE : records[2]["stop"] - BASE]
+    record[8] ^= 1  # the body's CRC
+    value = oracle.crc32(bytes(record[:-20]))
+    record[-20:] = oracle.crc_property(value)
+    data[records[2]["start"] - BASE : records[2]["stop"] - BASE] = record
+    assert walk(data, FULL)[3] is None
+    assert walk(data, BODY)[3] == "bad_body_crc"
+
+
+DELAYED = {"topic": "SCHEDULE_TOPIC_XXXX"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "good"),
+    [
+        ({**DELAYED, "properties": {"DELAY": "3"}}, True),
+        ({**DELAYED, "properties": {"DELAY": "-2147483648"}}, True),
+        ({**DELAYED, "properties": {"DELAY": "+7"}}, True),
+        ({**DELAYED, "properties": {"DELAY": "2147483648"}}, False),
+        ({**DELAYED, "properties": {"DELAY": "3x"}}, False),
+        ({**DELAYED, "properties": {"DELAY": "-"}}, False),
+        ({**DELAYED, "properties": {"DELAY": "9" * 30}}, False),
+        ({"properties": {"DELAY": "3x"}}, True),
+        ({"topic": "SCHEDULE_TOPIC_XXXY", "properties": {"DELAY": "3x"}}, True),
+        ({"properties": {"INNER_BASE": "7", "INNER_NUM": "5"}}, True),
+        ({"properties": {"INNER_BASE": "7", "INNER_NUM": "32768"}}, False),
+        ({"properties": {"INNER_BASE": "7", "INNER_NUM": "q"}}, False),
+        ({"properties": {"INNER_BASE": "q", "INNER_NUM": "5"}}, False),
+        ({"properties": {"INNER_NUM": "q"}}, True),
+        ({"properties": {"INNER_BASE": "q"}}, True),
+    ],
+)
+def test_properties_that_rocketmq_reads_as_numbers(fields, good):
+    data, records = log_file(fields)
+    end, stop, _, reason = walk(data)
+    if good:
+        assert (end, reason) == (records[-1]["stop"] - BASE, None)
+    else:
+        assert (end, stop, reason) == (records[2]["start"] - BASE, records[2]["stop"] - BASE, "bad_property")
+
+
+def test_ipv6_hosts_and_long_topics():
+    hosts = {"born_host": ("::1", 1), "store_host": ("fe80::1", 2)}
+    for fields in (hosts, {"topic": "t" * 200}, {"topic": "t" * 200, **hosts}):
+        data, records = log_file(**fields)
+        assert walk(data)[0] == records[-1]["stop"] - BASE
+        data[records[2]["start"] - BASE + 39] ^= 0x10  # another width of the born host
+        assert walk(data)[0] == records[2]["start"] - BASE
+
+
+def test_each_torn_length_ends_the_log_at_the_record_or_before():
+    data, records = log_file()
+    start, stop = records[-1]["start"] - BASE, records[-1]["stop"] - BASE
+    for keep in range(start, stop - 4):  # the last bytes are text that nobody checks
+        torn = data[:keep] + bytes(SIZE - keep)
+        assert walk(torn)[0] == start, keep
+        assert walk(data[:keep])[0] == start, keep
+
+
+def test_a_file_that_is_cut_while_it_is_read(tmp_path):
+    """Zeros in the place of missing pages are no end of a log."""
+    path = tmp_path / "00000000000000000000"
+    record = oracle.encode("t", b"x" * 3000)
+    path.write_bytes(record * 40)
+    mapped = MappedFile(path)
+    path.write_bytes(record[:100])
+    with pytest.raises(StoreIOError, match="00000000000000000000"):
+        JavaWalk(mapped, 0)
