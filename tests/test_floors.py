@@ -21,22 +21,23 @@ FLOORS = """
     6   _gone_topics _rows _mapped_file_queue _checkpoint _ledger _log_bytes
     7   deleted_topics _allocator _java_walk _answers _arrow _columns _consume_queue_ext _index_file _queue_units _walk
     8   _consume_queue_read _flusher _index_row _reader _tally _audit _recover
-    9   _commit_log _consume_queue _key_index paths arrow
-    10  cut _queue_table _row_writer _times scan _bodies _put_result
-    11  _consume_queues _puts export tally
-    12  _known_records caretaker recovery _dispatch _reads
-    13  catch_up _derived_audit _lookups _reput
-    14  _gets verify_derived
-    15  _store verify
-    16  futures positions
-    17  following consumer
-    18  store
-    19  queue rebuild
-    20  spark salvage_files
-    21  salvage
-    22  __init__
-    23  cli
-    24  __main__
+    9   _consume_queue_write
+    10  _commit_log _consume_queue _key_index paths arrow
+    11  cut _queue_table _row_writer _times scan _bodies _put_result
+    12  _consume_queues _puts export tally
+    13  _known_records caretaker recovery _dispatch _reads
+    14  catch_up _derived_audit _lookups _reput
+    15  _gets verify_derived
+    16  _store verify
+    17  futures positions
+    18  following consumer
+    19  store
+    20  queue rebuild
+    21  spark salvage_files
+    22  salvage
+    23  __init__
+    24  cli
+    25  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -11,8 +11,6 @@ cdef ConsumeQueue* cq_new(
 ) noexcept nogil
 cdef void cq_free(ConsumeQueue* q) noexcept nogil
 cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil
-cdef int make_folders(ConsumeQueue* q) noexcept nogil
-cdef int drop_files(ConsumeQueue* q) noexcept nogil
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil
 cdef int cq_measure(ConsumeQueue* q) noexcept nogil
 cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil

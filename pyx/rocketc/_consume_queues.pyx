@@ -24,11 +24,11 @@ from rocketc._consume_queue cimport (
     cq_flush,
     cq_free,
     cq_measure,
-    drop_files,
     is_fit,
 )
 from rocketc._consume_queue_ext cimport ext_clear, ext_load
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, last_of, units_before
+from rocketc._consume_queue_write cimport drop_files
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._mapped_file_queue cimport queue_known, queue_start, queue_unmap
 from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files

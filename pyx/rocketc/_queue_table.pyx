@@ -11,9 +11,10 @@ from libc.stdlib cimport calloc, free, realloc
 
 from rocketc._append_file cimport FILE_READ, FILE_SPARSE
 from rocketc._atomic cimport rc_load_i64
-from rocketc._consume_queue cimport cq_free, cq_new, is_fit, make_folders
+from rocketc._consume_queue cimport cq_free, cq_new, is_fit
 from rocketc._consume_queue_ext cimport ExtQueue, ext_new
 from rocketc._consume_queue_read cimport ConsumeQueue, is_named
+from rocketc._consume_queue_write cimport make_folders
 from rocketc._filter cimport KEEP, SKIP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES

@@ -1,0 +1,1 @@
+"""Units of one consume queue as they are written, at their numbers."""
