@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from rocketc._message import Message
     from rocketc._store import MessageStore
 
-_POLL_SECONDS = 0.002  # between two looks at what another process writes
+_POLL_SECONDS = 0.002  # between the first two looks at what another process writes,
+_POLL_MOST_SECONDS = 0.05  # and between the last ones: who waits for long uses next to no processor
+_POLLS = 16  # a pause is that part of what was waited so far
 
 
 class Followers:
@@ -35,6 +38,7 @@ class Followers:
         """What MessageStore.follow() returns."""
         at = self._store.min_offset(topic, queue_id) if offset is None else offset
         at = max(at, 0)
+        since = time.monotonic()
         while True:
             new = self._listen()
             found = self._store.get(topic, queue_id, at, max_count, tags=tags, **how)
@@ -45,8 +49,9 @@ class Followers:
             at = max(at, found.next_offset)
             for message in found:
                 yield message
+                since = time.monotonic()
             if not found and at >= found.max_offset:
-                await self._next(new)
+                await self._next(new, since)
             else:
                 self._waiting.discard(new)
 
@@ -77,12 +82,13 @@ class Followers:
             self._store._listen(self._write)
         loop.add_reader(self._read, self._on_message)
 
-    async def _next(self, new: asyncio.Future[None]) -> None:
+    async def _next(self, new: asyncio.Future[None], since: float) -> None:
         import asyncio
 
         try:
             if self._read < 0:  # another process writes: it tells nobody
-                await asyncio.sleep(_POLL_SECONDS)
+                pause = (time.monotonic() - since) / _POLLS
+                await asyncio.sleep(min(max(pause, _POLL_SECONDS), _POLL_MOST_SECONDS))
             else:
                 await new
         finally:

@@ -14,4 +14,6 @@ cdef class Getting(Putting):
         object _followers       # of follow(), made when it is called first
         object _followers_class
     cdef int _look_around(self) except -1
-    cdef bint _wait_for_more(self, str topic, int queue_id, int64_t offset, int64_t until) except -1
+    cdef bint _wait_for_more(
+        self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
+    ) except -1

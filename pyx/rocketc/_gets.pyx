@@ -21,7 +21,9 @@ from rocketc.status import GetStatus
 
 cdef enum:
     SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
-    PAUSE_US = 500                  # between two looks at what another process writes
+    PAUSE_US = 500                  # between the first two looks at what another process writes
+    PAUSE_MOST_US = 50000           # and between the last ones: who waits for long uses next to no processor
+    PAUSES = 16                     # a pause is that part of what was waited so far
 
 cdef object FOUND = GetStatus.FOUND
 cdef object NO_MATCHED_MESSAGE = GetStatus.NO_MATCHED_MESSAGE
@@ -53,7 +55,8 @@ cdef class Getting(Putting):
         tags           "A || B", or several of such texts; None, "" and "*": all. As RocketMQ, units are chosen by the
                        hash of the tag; the tag itself is looked at, too
         max_bytes      of all records together; 128 MiB if it is None. The first one comes whatever its size
-        wait           seconds to wait for a message that passes, where none is there yet; None: not at all
+        wait           seconds to wait for a message that passes, where none is there yet; None: not at all. With
+                       read_only=True the store is looked at now and then: every 0.5 ms at first, 50 ms at last
         views          bodies are memoryviews into the file; release() of the result, or its end, lets the file go
         exact_tags     False: the hash is enough, as RocketMQ's store has it
         broker_limits  max_transfer_* of the configuration hold, as in RocketMQ: 32 messages, or 8 that are not in
@@ -75,7 +78,7 @@ cdef class Getting(Putting):
         ('FOUND', [b'one', b'two'], 2)
         """
         cdef int how = how_of(crc, decompress, unwrap)
-        cdef int64_t until = -1, at
+        cdef int64_t until = -1, since = 0, at
         cdef GetResult r
         if views:
             how |= HOW_VIEWS
@@ -99,22 +102,30 @@ cdef class Getting(Putting):
                 elif r.status is not NO_MESSAGE_IN_QUEUE and r.status is not NO_MATCHED_LOGIC_QUEUE:
                     return r
                 if until < 0:
-                    until = rc_clock_ns() + <int64_t>(min(max(float(wait), 0.0), 1e9) * 1e9)
-                if not self._wait_for_more(topic, queue_id, offset, until):
+                    since = rc_clock_ns()
+                    until = since + <int64_t>(min(max(float(wait), 0.0), 1e9) * 1e9)
+                if not self._wait_for_more(topic, queue_id, offset, since, until):
                     return r
         finally:
             self._leave()
 
-    cdef bint _wait_for_more(self, str topic, int queue_id, int64_t offset, int64_t until) except -1:
-        """Wait until a queue has a message at an offset or behind; False if it is too late."""
+    cdef bint _wait_for_more(
+        self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
+    ) except -1:
+        """Wait until a queue has a message at an offset or behind, or may have; False if it is too late.
+
+        since  when the waiting began, by rc_clock_ns()
+        """
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
         cdef const uint8_t* p = name
         cdef int32_t n = <int32_t>len(name)
         cdef int rc = RC_MORE
+        cdef int64_t pause
         if self.dispatcher is None:
             PyErr_CheckSignals()
+            pause = (rc_clock_ns() - since) // (1000 * PAUSES)
             with nogil:
-                usleep(PAUSE_US)
+                usleep(<unsigned int>min(max(pause, <int64_t>PAUSE_US), <int64_t>PAUSE_MOST_US))
             if self._closing or self.closed:
                 raise closed(f"{self.path}: the store was closed meanwhile")
             return rc_clock_ns() < until
