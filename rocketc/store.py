@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from functools import partial
@@ -311,17 +312,25 @@ def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
 
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:
     """The settings with the size that the files of an existing log have."""
-    files: list[tuple[int, int]] = []
+    files: list[tuple[int, int, str]] = []
     for folder in [*config.commit_log_paths(root), *config.read_only_paths]:
         if not os.path.isdir(folder):
             continue
         try:
             with os.scandir(folder) as entries:
-                files += [(int(e.name), e.stat().st_size) for e in entries if e.name.isdigit() and e.is_file()]
+                numbers = [entry for entry in entries if entry.name.isdecimal() and entry.is_file()]
+                files += [(int(entry.name), entry.stat().st_size, entry.path) for entry in numbers]
         except OSError as error:
             raise StoreIOError(error.errno, error.strerror, folder) from None
     files.sort()
     if len(files) > 1 and files[-1][1] < files[0][1]:
         files.pop()  # it was not given its length
-    sizes = {size for _, size in files} - {0}
-    return config.replace(mapped_file_size_commit_log=sizes.pop()) if len(sizes) == 1 else config
+    sizes = {size: path for _, size, path in reversed(files) if size}
+    if len(sizes) != 1:
+        return config
+    [(size, path)] = sizes.items()
+    try:
+        return config.replace(mapped_file_size_commit_log=size)
+    except ValueError:
+        text = f"it has {size} bytes; a log that is written has files of 128 to 2147483647, all of one size"
+        raise StoreIOError(errno.EINVAL, text, path) from None

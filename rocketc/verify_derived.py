@@ -30,6 +30,7 @@ from rocketc.running import AbortFile
 
 _CRC_NONE = 0
 _UNITS = {"consumequeue": 20, "batchconsumequeue": 46}
+_LEAST_EXT, _MOST = 64, (1 << 31) - 1  # bytes of a file of extensions, of any file
 _LACKING = ("lacks", "no_queue", "key_lacks")
 
 
@@ -263,7 +264,8 @@ def sizes_found(root: str, config: StoreConfig) -> StoreConfig:
     found: dict[str, Counter[int]] = {kind: Counter() for kind in QUEUE_FOLDERS}
     for kind, sizes in found.items():
         unit = _UNITS.get(kind, 1)
-        sizes.update(size for _, size in files_below(root, kind) if size > 0 and size % unit == 0)
+        least = _UNITS.get(kind, _LEAST_EXT)
+        sizes.update(size for _, size in files_below(root, kind) if least <= size <= _MOST and size % unit == 0)
     queue, ext, batch = (
         _most_common(found[kind]) for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue")
     )

@@ -144,7 +144,10 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexc
         n = snprintf(path, PATH_BYTES, b"%s/%s", x.folder, entry.d_name)
         if number < 0:
             continue
-        if n >= PATH_BYTES or strlen(entry.d_name) != NAME_DIGITS or number % x.files.file_size != 0:
+        if (
+            n >= PATH_BYTES or strlen(entry.d_name) != NAME_DIGITS or number % x.files.file_size != 0
+            or number > INT64_MAX - x.files.file_size
+        ):
             amiss[0] += 1
             continue
         if stat(path, &info) != 0 or <int64_t>info.st_size != x.files.file_size:

@@ -10,7 +10,7 @@ import threading
 from array import array
 
 from libc.errno cimport EBUSY, ENAMETOOLONG, ENOENT, ENOMEM
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from posix.unistd cimport usleep
 
@@ -151,7 +151,10 @@ cdef class ConsumeQueues(QueueTable):
             elif file.odd:
                 self._set_aside(os.fsdecode(path))
             else:
-                if file.size != q.files.file_size or file.start % file.size or (end >= 0 and file.start != end):
+                if (
+                    file.size != q.files.file_size or file.start % file.size or (end >= 0 and file.start != end)
+                    or file.start > INT64_MAX - file.size
+                ):
                     if good and not self._read_only:
                         wanted = f"where a file of {q.files.file_size} should be at {end}"
                         self.amiss.append(f"{os.fsdecode(path)}: {file.size} bytes, {wanted}")
@@ -521,6 +524,8 @@ cdef class ConsumeQueues(QueueTable):
                     return 0
             more = False
             for start, path, size in files_in(_name(q)):
+                if start > INT64_MAX - q.files.file_size:
+                    break                               # no queue comes so far
                 if start >= end and start % q.files.file_size == 0:
                     if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
                         return 0
