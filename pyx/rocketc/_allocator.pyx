@@ -25,7 +25,7 @@ from rocketc._append_file cimport (
     file_unlink,
 )
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
-from rocketc._mapped_file_queue cimport FileQueue, queue_path, queue_sync_folder
+from rocketc._mapped_file_queue cimport KEPT, FileQueue, queue_path, queue_sync_folder, queue_unmap
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
@@ -298,6 +298,8 @@ cdef void* run(void* argument) noexcept nogil:
             continue
         f = NULL
         rc = make(a, start, &f)
+        if rc == ENOMEM and queue_unmap(a.q, KEPT) > 0:     # no more maps, or addresses
+            rc = make(a, start, &f)
         pthread_mutex_lock(&a.mutex)
         if rc != RC_OK:
             a.error = rc

@@ -124,24 +124,27 @@ cdef void file_unmap(FileState* f) noexcept nogil:
 cdef int file_map(FileState* f) noexcept nogil:
     """Open and map a file that is there at its full length; room for the holes of a FILE_WHOLE is made.
 
+    A FILE_WHOLE that is full and durable is only read from now on: it gets no room, and needs none to be read.
     Returns 0, an errno, or RC_FILE_CUT if the file is shorter than it was.
     """
     cdef struct_stat info
     cdef int rc = RC_OK
+    cdef bint whole = f.kind == FILE_WHOLE and f.flushed < <int64_t>f.size
+    cdef bint read = f.kind == FILE_READ or (f.kind == FILE_WHOLE and not whole)
     if f.base != NULL:
         return RC_OK
-    f.fd = open_file(f.path, (O_RDONLY if f.kind == FILE_READ else O_RDWR) | O_CLOEXEC)
+    f.fd = open_file(f.path, (O_RDONLY if read else O_RDWR) | O_CLOEXEC)
     if f.fd < 0:
         return c_errno
     if fstat(f.fd, &info) != 0:
         rc = c_errno
     elif <size_t>info.st_size < f.size:
         rc = RC_FILE_CUT
-    if rc == RC_OK and f.kind == FILE_WHOLE:
+    if rc == RC_OK and whole:
         rc = rc_allocate(f.fd, f.size)
     if rc == RC_OK:
-        rc = (rc_map_read if f.kind == FILE_READ else rc_map_write)(f.fd, f.size, &f.base)
-    if rc != RC_OK or f.kind != FILE_WHOLE:
+        rc = (rc_map_read if read else rc_map_write)(f.fd, f.size, &f.base)
+    if rc != RC_OK or not whole:
         close_file(f.fd)
         f.fd = -1
     if rc == RC_OK and <int64_t>info.st_blocks * 512 < <int64_t>f.size // 2:

@@ -17,7 +17,7 @@ from rocketc._append_file cimport FileState, can_flush, file_release
 from rocketc._atomic cimport rc_count_i64, rc_load_i64, rc_set_once_i64, rc_store_i64
 from rocketc._checkpoint cimport checkpoint_write
 from rocketc._histogram cimport rc_histogram_add
-from rocketc._mapped_file_queue cimport queue_commit, queue_flush, queue_hold, queue_tell
+from rocketc._mapped_file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
@@ -153,6 +153,8 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
         return rc
     if fl.allocator != NULL:
         take_back(fl, since)
+    if upto // fl.q.file_size != since // fl.q.file_size:
+        queue_settle(fl.q)
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
     if fl.sync:
         queue_tell(fl.q)

@@ -8,10 +8,13 @@ from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
 
 from rocketc._guard cimport install
-from rocketc._status cimport check
+from rocketc._status cimport check_file
 from rocketc._vm cimport rc_map_random, rc_map_read, rc_map_sequential, rc_unmap
 
 from rocketc.errors import ClosedError, StoreIOError
+
+cdef enum:
+    HOLE = 64       # of a file with less than that part on the disk, what is read ahead is zeros, and fills the cache
 
 
 cdef class MappedFile:
@@ -37,8 +40,8 @@ cdef class MappedFile:
         self._size = info.st_size
         if self._size > 0:
             install()
-            check(rc_map_read(self._fd, self._size, &self._base))
-            if random:
+            check_file(rc_map_read(self._fd, self._size, &self._base), self._path)
+            if random or info.st_blocks * 512 < self._size // HOLE:
                 rc_map_random(self._base, self._size)
             else:
                 rc_map_sequential(self._base, self._size)

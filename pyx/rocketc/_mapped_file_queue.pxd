@@ -5,6 +5,9 @@ from rocketc._append_file cimport FileState
 from rocketc._atomic cimport rc_fence_full, rc_load_i64, rc_store_i64
 from rocketc._service cimport pthread_mutex_t, rc_service, rc_service_wake
 
+cdef enum:
+    KEPT = 2                # files at the end of a row that are written to, without a hold
+
 # What the threads of a store share of the row of files; they take the mutex for a moment, without the GIL or with it.
 ctypedef struct FileQueue:
     pthread_mutex_t mutex   # files, count, room
@@ -43,7 +46,8 @@ cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil
 cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil
 cdef int queue_remove(FileQueue* q, int i) noexcept nogil
-cdef void queue_unmap(FileQueue* q, int keep) noexcept nogil
+cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil
+cdef void queue_settle(FileQueue* q) noexcept nogil
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_commit(FileQueue* q) noexcept nogil
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil

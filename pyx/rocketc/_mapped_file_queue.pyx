@@ -14,9 +14,11 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, strcpy, strlen, strrchr
+from posix.unistd cimport close as close_file
 
 from rocketc._append_file cimport (
     FILE_READ,
+    FILE_SPARSE,
     FILE_WHOLE,
     FileState,
     file_commit,
@@ -184,15 +186,37 @@ cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
     return RC_OK
 
 
-cdef void queue_unmap(FileQueue* q, int keep) noexcept nogil:
-    """Unmap the files that nobody holds but the last `keep`; they are mapped again when they are asked for."""
+cdef int unmap(FileQueue* q, int keep) noexcept nogil:
+    """queue_unmap() with the mutex held; how many."""
+    cdef FileState* f
+    cdef int i, count = 0
+    for i in range(q.count - keep):
+        f = q.files[i]
+        if f.base != NULL and rc_load_i64(&f.holds) == 1 and f.flushed >= f.wrote and f.buffer == NULL:
+            file_unmap(f)
+            count += 1
+    return count
+
+
+cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil:
+    """Unmap the files that nobody holds but the last `keep`; whoever asks for one maps it again. How many."""
+    cdef int count
+    pthread_mutex_lock(&q.mutex)
+    count = unmap(q, keep)
+    pthread_mutex_unlock(&q.mutex)
+    return count
+
+
+cdef void queue_settle(FileQueue* q) noexcept nogil:
+    """Close the files that are full and durable: their maps are enough from now on. Only who flushes may."""
     cdef FileState* f
     cdef int i
     pthread_mutex_lock(&q.mutex)
-    for i in range(q.count - keep):
+    for i in range(q.count - KEPT):
         f = q.files[i]
-        if f.base != NULL and rc_load_i64(&f.holds) == 1 and f.flushed >= f.wrote:
-            file_unmap(f)
+        if f.fd >= 0 and f.buffer == NULL and f.flushed >= <int64_t>f.size and rc_load_i64(&f.holds) == 1:
+            close_file(f.fd)            # who makes windows ready, or commits, would hold it
+            f.fd = -1
     pthread_mutex_unlock(&q.mutex)
 
 
@@ -223,6 +247,8 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
         rc = ENOENT
     else:
         rc = file_map(file[0])
+        if rc == ENOMEM and q.kind != FILE_SPARSE and unmap(q, KEPT) > 0:     # no more maps, or addresses
+            rc = file_map(file[0])
         if rc != RC_OK:
             file_release(file[0])
     pthread_mutex_unlock(&q.mutex)
@@ -400,7 +426,7 @@ cdef class MappedFileQueue:
             if size != self.q.file_size:
                 text = f"it has {size} bytes, and the files of this log have {self.q.file_size}"
                 raise StoreIOError(errno.EINVAL, f"{text}; check the setting, or move it away", path)
-            if start % self.q.file_size or (end is not None and start < end):
+            if start % self.q.file_size or start > INT64_MAX - self.q.file_size or (end is not None and start < end):
                 text = f"its name is no offset that a file of {self.q.file_size} bytes begins at"
                 raise StoreIOError(errno.EINVAL, text, path)
             if end is not None and start > end:
@@ -577,6 +603,7 @@ cdef class MappedFileQueue:
         if self.q.count > 0:
             f = self.q.files[self.q.count - 1]
             if offset < f.start + self.q.file_size:
+                file_unmap(f)           # a full file is mapped to be read
                 f.wrote = f.committed = f.flushed = max(offset - f.start, 0)
                 f.ready = f.claimed = 0
             self.q.wrote = self.q.flushed = min(offset, f.start + self.q.file_size)
