@@ -197,6 +197,8 @@ class StoreRoot:
         dispatcher.leave_out(deleted.gone())
         files = list(resolve(queue.files)[0].files) if queue.files else []
         durable = (1 << 62) if clean else max(flushed, self.recovery.end)
+        if config.recovery == "java":  # RocketMQ gives the numbers of what it cuts again
+            durable = self.recovery.end
         lost = [(start, stop) for start, stop, _ in self.recovery.damage if start < durable]
         self.caught_up = catch_up(
             dispatcher,

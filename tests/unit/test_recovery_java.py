@@ -285,6 +285,19 @@ def test_consume_queues_and_index_follow(tmp_path):
     assert rocketc.verify(root).is_whole
 
 
+def test_a_number_that_was_cut_is_given_again_after_a_clean_end_too(tmp_path):
+    """The queue's files still know the message."""
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
+        ends = [store.put(topic, b"x" * 100).phy_offset for topic in ("t", "rare", "rare", "t")]
+    with open(tmp_path / "commitlog" / ("0" * 20), "r+b") as file:
+        file.seek(ends[2] + 100)
+        file.write(b"lost")
+    with rocketc.open(tmp_path, recovery="java") as store:
+        assert store.max_phy_offset == ends[2]
+        assert (store.max_offset("t"), store.max_offset("rare")) == (1, 1)
+        assert store.put("rare", b"new").queue_offset == 1
+
+
 # ------------------------------------------------------------------------------------------------ interrupted
 
 
