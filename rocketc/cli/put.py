@@ -84,6 +84,11 @@ Examples:
 )
 @click.option("--conf", type=click.Path(), metavar="FILE", help="A broker.conf: file size, flush, locks, limits.")
 @click.option(
+    "--recovery",
+    type=click.Choice(["keep", "java"]),
+    help="Of a log that is damaged: keep all that is sound, or cut where RocketMQ would. Usual: keep.",
+)
+@click.option(
     "--file-size", type=Size(), metavar="SIZE", help="Of each file of a new commit log, as in 64MiB. Usual: 1GiB."
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="What was put, as one JSON object on stdout.")
@@ -100,6 +105,7 @@ def put(
     form: str | None,
     flush: str | None,
     conf: str | None,
+    recovery: str | None,
     file_size: int | None,
     as_json: bool,
 ) -> int:
@@ -116,7 +122,7 @@ def put(
     if topic is None and form != "jsonl":
         raise click.UsageError("say the topic: -t TOPIC")
     _check_place(store)
-    settings = _settings(conf, flush, file_size)
+    settings = _settings(conf, flush, recovery, file_size)
     if form == "jsonl":
         settings["check_before_put_message"] = False  # what a store held may have a longer topic
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
@@ -305,9 +311,11 @@ def _check_place(store: str) -> None:
     raise click.UsageError(f"{store} is no store, and not empty")
 
 
-def _settings(conf: str | None, flush: str | None, file_size: int | None) -> dict[str, Any]:
+def _settings(conf: str | None, flush: str | None, recovery: str | None, file_size: int | None) -> dict[str, Any]:
     """Keywords of rocketc.open() from the command line and a broker.conf, `flush` among them."""
     made: dict[str, Any] = {} if file_size is None else {"mapped_file_size_commit_log": file_size}
+    if recovery is not None:
+        made["recovery"] = recovery
     try:
         if conf is not None:
             with warnings.catch_warnings(record=True) as unused:

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -325,6 +326,7 @@ def test_a_line_that_is_too_long(call):
         (["s", "-t", "t", "--property", "a=\x02"], "is not NAME=VALUE"),
         (["s", "-t", "t", "--property", "a="], "'a=' is not NAME=VALUE"),
         (["s", "-t", "t", "--flush", "now"], "now"),
+        (["s", "-t", "t", "--recovery", "mine"], "mine"),
         (["s", "-t", "t", "--file-size", "1"], "mapped_file_size_commit_log is 1; allowed are 128 to 2147483647"),
         (["s", "-t", "t", "--file-size", "many"], "'many' is no size"),
         (["s", "-t", "t", "--conf", "wrong.conf"], "wrong.conf: maxMessageSize is 'x', which is no whole number"),
@@ -377,6 +379,23 @@ def test_broker_conf(call, tmp_path):
     [message] = messages("s")
     assert message.store_host == "10.1.2.3:99" and "__CRC32#" in message.properties
     assert os.path.getsize(f"s/commitlog/{0:020d}") == 65536
+
+
+@pytest.mark.parametrize("recovery", ["keep", "java"])
+def test_recovery(call, golden, tmp_path, recovery):
+    """Damage far behind the last flush: the one policy loses a message, the other all that follow it."""
+    store = shutil.copytree(golden("v533-bitrot").path, tmp_path / "s")
+    last_file = sorted((store / "commitlog").iterdir())[-1]
+    damaged = list(library.scan(last_file))[5]
+    with open(last_file, "r+b") as file:
+        file.seek(damaged.phy_offset - int(last_file.name))
+        file.write(b"lost")
+    code, out, err = call(store, "-t", "new", "--recovery", recovery, "--json", stdin=b"x\n")
+    assert code == 0, err
+    assert "stepped over" in err if recovery == "keep" else "cut off and kept" in err
+    assert (library.scan(store, topics=["new"], errors="skip").count(), json.loads(out)["messages"]) == (1, 1)
+    [new] = library.scan(store, topics=["new"], errors="skip")
+    assert (new.phy_offset == damaged.phy_offset) == (recovery == "java")
 
 
 def test_an_empty_disk_is_a_place_for_a_store(call, tmp_path):
