@@ -350,6 +350,7 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     q.last = NULL
     q.confirmed = False
     q.unproven = q.refused = False
+    q.kept = 0
     q.jumped_from = -1
     q.left_out = 0
     q.ext_phy_offset = -1
@@ -416,26 +417,23 @@ cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noe
 
 
 cdef int keep_numbers(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
-    """Let units stand for no record any more that stood for the last ones, which are damaged; RC_OK or an errno."""
+    """Find the numbers of the last units whose records are damaged; RC_OK or an errno.
+
+    The units go all the same: RocketMQ 5 takes a queue that ends with one that stands for no record for expired.
+    """
     cdef Unit u
-    cdef int64_t number = q.units
     cdef int rc = RC_OK, got = 0, i
+    q.kept = q.units
     while True:
-        rc = cq_read_loaded(q, number, &u, &got)
+        rc = cq_read_loaded(q, q.kept, &u, &got)
         if rc != RC_OK or got == 0:
-            break
+            return rc
         i = 0
         while i < damage_count and not damage[2 * i] <= u.phy_offset < damage[2 * i + 1]:
             i += 1
         if i == damage_count or u.size <= 0:
-            break
-        number += 1
-    if rc == RC_OK:
-        rc = write_blanks(q, q.units, number)
-    if rc == RC_OK and number > q.units:
-        rc_store_i64(&q.max_offset, number)
-        rc_store_i64(&q.units, number)
-    return rc
+            return RC_OK
+        q.kept += 1
 
 
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:

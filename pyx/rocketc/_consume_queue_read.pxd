@@ -28,6 +28,7 @@ ctypedef struct ConsumeQueue:
     int64_t claim_offset    # its queue offset
     int64_t left_out        # records before it that are not of this queue, but of one that was deleted
     int64_t repeated        # records whose numbers it had already
+    int64_t kept            # the next message's number is not lower: those before it are of damaged ones
     int64_t jumped_from     # the number that the last record should have, if not its own; BEGUN: it was the first; -1
     int64_t dead            # 1 once its topic was deleted
     bint refused            # the last record that was met said a number that can't be true

@@ -289,9 +289,9 @@ cdef class ConsumeQueues(QueueTable):
                 raise MemoryError
             # Records that were left out have numbers of the topic that was deleted, and damaged ones any number.
             if q.left_out > 0 or q.confirmed:
-                slot.next_offset = q.max_offset + q.refused     # a damaged record had a number, too
+                slot.next_offset = max(q.max_offset + q.refused, q.kept)    # a damaged record had a number, too
             else:
-                slot.next_offset = max(slot.next_offset, q.max_offset)
+                slot.next_offset = max(slot.next_offset, max(q.max_offset, q.kept))
             room = max(end - q.max_phy_offset, <int64_t>0) // RC_MSG_MIN_BYTES
             if q.unit_bytes == RC_CQ_UNIT_BYTES and q.units > 0 and slot.next_offset - q.units > room:
                 slot.next_offset = q.units + min(room, <int64_t>1)
