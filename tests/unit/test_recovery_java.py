@@ -285,6 +285,33 @@ def test_consume_queues_and_index_follow(tmp_path):
     assert rocketc.verify(root).is_whole
 
 
+@pytest.mark.parametrize("abort", [False, True], ids=["clean", "unclean"])
+def test_of_a_large_log_the_end_is_looked_at(tmp_path, monkeypatch, abort):
+    """What stands before the file where it begins is taken from the queues."""
+    monkeypatch.setattr("rocketc.recovery.SMALL_BYTES", 0)
+    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    fields = {"mapped_file_size_commit_log": SIZE, "max_hash_slot_num": 100, "max_index_num": 400}
+    with rocketc.open(tmp_path / "store", **fields) as store:
+        results = []
+        for n in range(200):
+            store._set_clock(T0 + 1000 * n)
+            results.append(store.put(f"t{n % 7}", b"%d" % n * 50, keys=f"k{n}"))
+        store.flush()
+        store.wait_dispatched()
+        files = remains.take(tmp_path / "store")
+    root = remains.lay(files, tmp_path / "killed") if abort else tmp_path / "store"
+    if abort:
+        times = T0 + 180_000
+        _checkpoint.write(str(root / "checkpoint"), Checkpoint(times, times, times, 0, 0))
+    damage(root, results[198].phy_offset + 100)
+    with rocketc.open(root, recovery="java", **fields) as store:
+        assert store.max_phy_offset == results[198].phy_offset
+        assert [store.max_offset(f"t{n}") for n in range(7)] == [29, 29, 28, 28, 28, 28, 28]
+        assert store.query("t1", "k197").phy_offsets and not store.query("t2", "k198").phy_offsets
+        assert store.put("t2", b"new").queue_offset == 28
+    assert rocketc.verify(root).is_whole
+
+
 def test_a_number_that_was_cut_is_given_again_after_a_clean_end_too(tmp_path):
     """The queue's files still know the message."""
     with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
