@@ -337,6 +337,23 @@ static inline int rc_sync_folder(const char *path)
     return rc;
 }
 
+/* Make all durable that was written to the file system a path is on: one order to the disk, where thousands of folders
+ * would each have had their own. ENOSYS where the system has no such call. */
+static inline int rc_sync_all(const char *path)
+{
+#ifdef __linux__
+    int rc, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    rc = syncfs(fd) == 0 ? 0 : errno;
+    (void)close(fd);
+    return rc;
+#else
+    (void)path;
+    return ENOSYS;
+#endif
+}
+
 /* Keep the pages of a map in memory. A wish: most users may lock little. */
 static inline void rc_map_lock(uint8_t *base, size_t len)
 {

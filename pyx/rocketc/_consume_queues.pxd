@@ -14,6 +14,8 @@ cdef class ConsumeQueues(QueueTable):
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL
     cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL
     cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil
+    cdef int _sync_many_names(self, const char** path) noexcept nogil
+    cdef void _set_names(self, int64_t folders) noexcept nogil
     cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1
     cdef int _load_queues(self, QueueFolders found) except -1
     cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, QueueFolder* folder) except -1

@@ -9,7 +9,7 @@ import os
 import threading
 from array import array
 
-from libc.errno cimport EBUSY, ENAMETOOLONG, ENOENT, ENOMEM
+from libc.errno cimport EBUSY, ENAMETOOLONG, ENOENT, ENOMEM, ENOSYS
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from posix.unistd cimport usleep
@@ -37,10 +37,12 @@ from rocketc._queue_table cimport QueueTable, key_of
 from rocketc._queue_units cimport Unit, is_blank, is_light, is_valid
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_MORE, RC_OK, check_file, io_error
+from rocketc._vm cimport rc_sync_all
 
 from rocketc.running import naming
 
 cdef enum:
+    MANY_NAMES = 64             # queues with new files: one order to the disk is cheaper than one for each
     PATH_BYTES = 4096
     LONGEST_READ_MS = 1000
 
@@ -335,7 +337,7 @@ cdef class ConsumeQueues(QueueTable):
         path  set to the file that failed
         """
         cdef ConsumeQueue* q
-        cdef int i = 0, rc = RC_OK
+        cdef int i = 0, rc = self._sync_many_names(path)
         while rc == RC_OK:
             q = self._nth(i)
             if q == NULL:
@@ -344,6 +346,35 @@ cdef class ConsumeQueues(QueueTable):
                 rc = cq_flush(q, least_pages, path)
             i += 1
         return rc
+
+    cdef int _sync_many_names(self, const char** path) noexcept nogil:
+        """Make the names of new files durable all at once, where the files are many; of few cq_flush() sees to it."""
+        cdef ConsumeQueue* q
+        cdef int i, rc, count = 0
+        for i in range(INT32_MAX):
+            q = self._nth(i)
+            if q == NULL or count == MANY_NAMES:
+                break
+            count += rc_load_i64(&q.files.names) > 0
+        if count < MANY_NAMES:
+            return RC_OK
+        self._set_names(0)      # one that comes from here on is for the next time
+        path[0] = self._above[0]
+        rc = rc_sync_all(self._above[0])
+        if rc == ENOENT or rc == ENOSYS:
+            self._set_names(4)
+            rc = RC_OK
+        return rc
+
+    cdef void _set_names(self, int64_t folders) noexcept nogil:
+        """Say of each queue how many folders' names are not durable."""
+        cdef ConsumeQueue* q = NULL
+        cdef int i
+        for i in range(INT32_MAX):
+            q = self._nth(i)
+            if q == NULL:
+                break
+            rc_store_i64(&q.files.names, folders)
 
     def delete_expired(self, int64_t min_phy_offset, pause=None):
         """Delete files whose records are all gone, and let queues begin behind; returns {folder: how many}.
