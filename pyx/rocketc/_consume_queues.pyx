@@ -525,8 +525,17 @@ cdef class ConsumeQueues(QueueTable):
         return 0
 
     cdef bint _is_replaced(self, ConsumeQueue* q) except -1:
-        """Whether the last file that is known is gone: its topic was deleted, or it is far behind the queue's end."""
-        return q.files.count > 0 and inode_of(q.files.files[q.files.count - 1].path) != q.inode
+        """Whether the last file that is known is gone: its topic was deleted, or it is far behind the queue's end.
+
+        Or its last unit is: the process that wrote it was killed, and the next one has cut the log before that.
+        """
+        cdef Unit u
+        cdef int got = 0
+        if q.files.count > 0 and inode_of(q.files.files[q.files.count - 1].path) != q.inode:
+            return True
+        if q.units > q.min_unit and cq_read(q, q.units - 1, 1, &u, &got) == RC_OK and got == 1:
+            return not is_valid(&u)
+        return False
 
     cdef int _refresh(self, ConsumeQueue* q) except -1:
         """Take in the units that another process has written since."""

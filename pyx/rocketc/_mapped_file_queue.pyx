@@ -357,6 +357,14 @@ cdef bint has_data(str path) except -1:
         return any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
 
 
+cdef int64_t inode_of(str path) except? -2:
+    """The number of a file, which another one of its name has not; -1: there is none."""
+    try:
+        return <int64_t>(os.stat(path).st_ino & INT64_MAX)
+    except FileNotFoundError:
+        return -1
+
+
 cdef class MappedFileQueue:
     """The files of one queue in one folder or several.
 
@@ -378,6 +386,7 @@ cdef class MappedFileQueue:
         self._read_only = list(map(os.fspath, read_only))
         self._encoded = [os.fsencode(folder) for folder in self._folders]
         self.missing = []
+        self._inodes = {}
         self._refreshing = threading.Lock()
         self._names = <char**>calloc(<size_t>len(self._folders), sizeof(char*))
         if self._names == NULL:
@@ -434,6 +443,8 @@ cdef class MappedFileQueue:
             end = start + self.q.file_size
             if queue_known(&self.q, os.fsencode(path), start, self.q.file_size) != RC_OK:
                 raise MemoryError
+            if beside:
+                self._inodes[path] = inode_of(path)
         if end is not None:
             self.q.wrote = self.q.flushed = end
 
@@ -455,6 +466,7 @@ cdef class MappedFileQueue:
         cdef int64_t start = -1
         cdef bint more = False
         self._drop_deleted()
+        self._drop_replaced()
         if self.q.count > 0:
             start = self.q.files[self.q.count - 1].start + self.q.file_size
         # If the last one is gone, those that came behind it may be, too: what is there says where the log goes on.
@@ -466,6 +478,7 @@ cdef class MappedFileQueue:
                 break
             if queue_known(&self.q, os.fsencode(path), at, self.q.file_size) != RC_OK:
                 raise MemoryError
+            self._inodes[path] = inode_of(path)
             self.q.wrote = self.q.flushed = at + self.q.file_size
             more = True
         if more and not known:
@@ -477,6 +490,28 @@ cdef class MappedFileQueue:
         while self.q.count > 1 and not os.path.exists(os.fsdecode(self.q.files[0].path)):
             if queue_remove(&self.q, 0) != RC_OK:
                 break
+
+    def _drop_replaced(self):
+        """Take out the last files, if one of them is another now: the process that wrote them was killed, and the next
+        one has cut the log before that. Views of them keep their maps."""
+        cdef FileState* f
+        cdef int i, first = self.q.count
+        for i in range(self.q.count - 1, -1, -1):
+            path = os.fsdecode(self.q.files[i].path)
+            inode = inode_of(path)
+            if inode == self._inodes.get(path, inode) and inode >= 0:
+                break
+            if inode >= 0:
+                first = i
+        while self.q.count > first:
+            f = self.q.files[self.q.count - 1]
+            if queue_remove(&self.q, self.q.count - 1) != RC_OK:
+                if rc_load_i64(&f.holds) != rc_load_i64(&f.pointers) - 1:
+                    break                   # somebody reads; the next look takes it out
+                pthread_mutex_lock(&self.q.mutex)       # nothing but views holds it, and they keep what they need
+                self.q.count -= 1
+                pthread_mutex_unlock(&self.q.mutex)
+                file_drop(f)
 
     def _next_files(self, int64_t start):
         while True:
