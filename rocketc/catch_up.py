@@ -23,7 +23,7 @@ from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.paths import LogFile
 from rocketc.recovery import SMALL_BYTES, first_timestamp
-from rocketc.running import naming
+from rocketc.running import naming, write_all
 
 _log = logging.getLogger("rocketc.recovery")
 
@@ -142,7 +142,7 @@ def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
     >>> lost_queues(file.name, queues, 0, 100, clean=True)
     []
     """
-    os.pwrite(fd, _SUMS.pack(_MARK, begin, end, *queues.summed()), _SUMS_AT)
+    write_all(fd, _SUMS.pack(_MARK, begin, end, *queues.summed()), _SUMS_AT)
     os.fdatasync(fd)
 
 
@@ -160,7 +160,7 @@ def forget_queues(checkpoint: str) -> None:
         return
     with naming(checkpoint), open(checkpoint, "r+b", buffering=0) as file:
         if os.fstat(file.fileno()).st_size == FILE_BYTES:
-            os.pwrite(file.fileno(), bytes(_SUMS.size), _SUMS_AT)
+            write_all(file.fileno(), bytes(_SUMS.size), _SUMS_AT)
             os.fdatasync(file.fileno())
 
 

@@ -7,13 +7,14 @@ a cut that is killed is made again, and comes to the same.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from itertools import count, pairwise
 
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.paths import LogFile
-from rocketc.running import make_folder, naming, sync_file, sync_folder
+from rocketc.running import make_folder, naming, sync_file, sync_folder, write_all
 
 _COPY_BYTES = 1 << 20
 _ZEROS = bytes(_COPY_BYTES)
@@ -88,7 +89,9 @@ def _extents(fd: int, pos: int) -> list[tuple[int, int]]:
     while pos < size:
         try:
             pos = os.lseek(fd, pos, os.SEEK_DATA)
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that one says: only a hole from here on
+                raise
             break
         stop = os.lseek(fd, pos, os.SEEK_HOLE)
         extents.append((pos, stop))
@@ -163,7 +166,7 @@ def _copy(file: LogFile, pos: int, path: str) -> None:
     try:
         for at, block in _blocks(file.path, pos):
             with naming(path):
-                os.pwrite(out, block, at - pos)
+                write_all(out, block, at - pos)
         with naming(path):
             os.ftruncate(out, file.size - pos)
             os.fsync(out)
@@ -206,5 +209,5 @@ def _clear(path: str, pos: int, stop: int) -> None:
         return
     with naming(path), open(path, "r+b", buffering=0) as file:
         for start in range(pos + (stop - pos - 1) // _COPY_BYTES * _COPY_BYTES, pos - 1, -_COPY_BYTES):
-            os.pwrite(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
+            write_all(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
         os.fdatasync(file.fileno())

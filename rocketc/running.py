@@ -72,6 +72,20 @@ def sync_file(path: str | os.PathLike[str]) -> None:
             os.close(fd)
 
 
+def write_all(fd: int, data: bytes, at: int) -> None:
+    """Write bytes at a position of a file, whatever the system takes at a time. Raises OSError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     write_all(file.fileno(), b"whole", 3)
+    ...     file.read()
+    b'\\x00\\x00\\x00whole'
+    """
+    while data:
+        wrote = os.pwrite(fd, data, at)
+        data, at = data[wrote:], at + wrote
+
+
 def make_folder(path: str | os.PathLike[str]) -> None:
     """Make a folder, and those above it, where they are missing; each is durable. Raises StoreIOError.
 
@@ -123,7 +137,7 @@ class StoreLock:
         try:
             with naming(path):
                 self._take(path)
-                os.pwrite(self._fd, b"lock", 0)
+                write_all(self._fd, b"lock", 0)
                 os.fsync(self._fd)
         except BaseException:
             self.release()

@@ -31,7 +31,7 @@ from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
 from rocketc.recovery import Recovery, recover
 from rocketc.remote import refuse_urls
-from rocketc.running import AbortFile, StoreLock, make_folder
+from rocketc.running import AbortFile, StoreLock, make_folder, naming
 from rocketc.topics import Topics
 
 _log = logging.getLogger("rocketc.store")
@@ -80,19 +80,25 @@ def open(
         return MessageStore._make(root, settings, ReadOnlyRoot(root), *_readers(root, settings), None, waiters)
     make_folder(root)
     dispatcher, owner = StoreRoot.open(root, settings)
-    reader = QueueReader(dispatcher.log.queue, dispatcher.queues, settings)
-    lookups = Lookups(reader, dispatcher.index, dispatcher.log.offsets)
-    caretaker = partial(
-        Caretaker,
-        root,
-        settings,
-        dispatcher.log.queue,
-        dispatcher.queues,
-        dispatcher.index,
-        on_cleaned=owner.note_cleaned,
-        deleted=owner.deleted,
-    )
-    return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)
+    try:
+        reader = QueueReader(dispatcher.log.queue, dispatcher.queues, settings)
+        lookups = Lookups(reader, dispatcher.index, dispatcher.log.offsets)
+        caretaker = partial(
+            Caretaker,
+            root,
+            settings,
+            dispatcher.log.queue,
+            dispatcher.queues,
+            dispatcher.index,
+            on_cleaned=owner.note_cleaned,
+            deleted=owner.deleted,
+        )
+        return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)
+    except BaseException:
+        dispatcher.stop()
+        dispatcher.log.stop()
+        owner.close(False)
+        raise
 
 
 def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
@@ -214,7 +220,8 @@ class StoreRoot:
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
         self._abort.create()
         found = self.recovery
-        note_queues(self._checkpoint_fd, queues, queue.min_offset, found.end)
+        with naming(checkpoint_path):
+            note_queues(self._checkpoint_fd, queues, queue.min_offset, found.end)
         log.start(
             self._checkpoint_fd,
             tuple(checkpoint),
@@ -241,7 +248,8 @@ class StoreRoot:
             if whole:
                 if self._log is not None and self._queues is not None:
                     log = self._log.queue
-                    note_queues(self._checkpoint_fd, self._queues, log.min_offset, log.wrote)
+                    with naming(os.path.join(self._root, "checkpoint")):
+                        note_queues(self._checkpoint_fd, self._queues, log.min_offset, log.wrote)
                 self._abort.remove()
             else:
                 _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)

@@ -391,7 +391,7 @@ cdef class Dispatcher:
 
     cdef object _failure(self, int rc):
         """The exception for what dispatching met."""
-        path = os.fsdecode(self.error_path) if self.error_path != NULL else ""
+        path = os.fsdecode(self.error_path) if self.error_path != NULL else os.fsdecode(self.queues._folder)
         if rc > 0 or rc == RC_FILE_CUT:
             return io_error(rc, path)
         try:

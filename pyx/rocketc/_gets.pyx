@@ -355,7 +355,9 @@ cdef class Getting(Putting):
                     rc = self.dispatcher.wait_position(end, until, SLICE_NS)
                 if rc != RC_OK and self._closing:
                     raise closed(f"{self.path}: the store was closed meanwhile")
-                if rc == RC_MORE and self.dispatcher.follows_flush and rc_load_i64(&self.log.fl.failed) != 0:
+                # What is not durable, or not out of the pool, never will be.
+                behind = self.dispatcher.follows_flush or self.log.fl.allocator != NULL
+                if rc == RC_MORE and behind and rc_load_i64(&self.log.fl.failed) != 0:
                     raise failure(self.log, self.path)
             if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
                 raise self.dispatcher._failure(rc)

@@ -136,6 +136,7 @@ cdef class QueueTable:
             self._unmade = q.next
             if not self._add(q):
                 cq_free(q)
+                queue[0] = NULL
                 return ENOMEM
         queue[0] = q
         return RC_OK

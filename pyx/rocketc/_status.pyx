@@ -46,6 +46,8 @@ cdef int check(int rc) except -1 nogil:
     if rc == RC_OK:
         return 0
     with gil:
+        if rc == errno.ENOMEM:
+            raise MemoryError
         if rc > 0:
             raise StoreIOError(rc, os.strerror(rc))
         kind, text = _RAISES.get(rc, (RocketcError, f"result code {rc}"))

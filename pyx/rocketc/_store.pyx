@@ -66,6 +66,7 @@ cdef class MessageStore(Getting):
     ):
         """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits."""
         cdef MessageStore store = MessageStore.__new__(MessageStore)
+        store.closed = True             # until it is whole
         store.path = path
         store.config = config
         store.dispatcher = dispatcher
@@ -85,6 +86,7 @@ cdef class MessageStore(Getting):
             store._caretaker = caretaker(lambda full: me() is None or me()._set_full(full))
             store._known = set() if store._caretaker.keeps_topics else None
             _open.add(store)
+        store.closed = False
         return store
 
     def __enter__(self):

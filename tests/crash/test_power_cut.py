@@ -151,7 +151,7 @@ def test_the_header_of_an_index_file_without_keys(memory_path, begin):
             store.put("orders", b"", keys=f"k{n}")
     [full] = (root / "index").iterdir()
     empty = full.with_name(str(int(full.name) + 1))
-    empty.write_bytes(struct.pack(">qqqqii", begin, begin, 0, 0, 1, 1) + bytes(full.stat().st_size - 40))
+    empty.write_bytes(struct.pack(">qqqqii", begin, begin, 0, 0, 0, int(begin > 0)) + bytes(full.stat().st_size - 40))
     with rocketc.open(root, **fields) as store:
         store._set_clock(1_700_000_005_000)
         store.put("orders", b"", keys="k2")

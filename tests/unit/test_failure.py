@@ -9,13 +9,13 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import oracle
+import preload
 import pytest
 
 import rocketc
@@ -25,17 +25,8 @@ from rocketc.status import PutStatus
 SHIM = Path(__file__).parents[1] / "failing.c"
 
 
-@pytest.fixture(scope="session")
-def shim(tmp_path_factory):
-    if sys.platform != "linux" or not shutil.which("cc"):
-        pytest.skip("needs Linux and a C compiler")
-    path = tmp_path_factory.mktemp("shim") / "failing.so"
-    subprocess.run(["cc", "-O1", "-fPIC", "-shared", str(SHIM), "-o", str(path), "-ldl"], check=True)
-    return path
-
-
 @pytest.fixture
-def child(shim, tmp_path):
+def child(tmp_path):
     """child(script, call, at, **environment): run a script whose n-th call fails once it has made the file `armed`.
 
     The script has `root` and `armed`, and leaves what it found in the dict `told`, which comes back.
@@ -60,7 +51,7 @@ def child(shim, tmp_path):
         tail = "\nprint(json.dumps(told))\n"
         env = {
             **os.environ,
-            "LD_PRELOAD": f"{os.environ['LD_PRELOAD']} {shim}" if os.environ.get("LD_PRELOAD") else str(shim),
+            "LD_PRELOAD": preload.loading(preload.built(SHIM)),
             "FAIL_CALL": call,
             "FAIL_AT": str(at),
             "FAIL_ARMED": str(tmp_path / "armed"),

@@ -1,0 +1,48 @@
+"""Each call that a store makes fails, at the n-th time for each n, once and for good: see crash.faults.
+
+What it met is an exception of ours that names the file; nothing that was acknowledged is missing afterwards, and a
+store that has failed says so until it is opened again.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import preload
+import pytest
+from counted import count
+from native import ROOT
+
+pytestmark = pytest.mark.promise(1, 2, 3)
+SHIM = Path(__file__).parents[1] / "failing.c"
+RUNS = [("write", "sync"), ("write", "async"), ("write", "pool"), ("recover", "sync")]
+PARTS = 20  # `make test` tries one of them
+
+
+def let_fail(folder: Path, job: str, mode: str, part: int, parts: int) -> None:
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)]),
+        "LD_PRELOAD": preload.loading(preload.built(SHIM)),
+    }
+    program = [sys.executable, "-X", "faulthandler", "-m", "crash.faults"]
+    done = subprocess.run(
+        [*program, str(folder), job, mode, str(part), str(parts)], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    told = json.loads(done.stdout)
+    assert told["faults"] > 0
+    count("faults", told["faults"])
+
+
+@pytest.mark.parametrize(("job", "mode"), RUNS)
+def test_some_calls_fail(memory_path, job, mode):
+    let_fail(memory_path, job, mode, 0, PARTS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("job", "mode"), RUNS)
+def test_every_call_fails(memory_path, job, mode):
+    let_fail(memory_path, job, mode, 0, 1)
