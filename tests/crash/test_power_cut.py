@@ -25,7 +25,7 @@ from reopened import assert_answers, assert_files, opened, records_of
 import rocketc
 
 pytestmark = pytest.mark.promise(1, 5, 6)
-IMAGES = 300  # of a run in `make test`
+IMAGES = 200  # of a run in `make test`
 LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "300"))
 
 
