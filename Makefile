@@ -55,19 +55,22 @@ again:
 
 test: setup  ## all tests but the long ones
 	@tools/setup.sh strace || true
-	$(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadscope $(OPTIONS)
+	@rm -rf build/counts/test
+	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadscope $(OPTIONS)
 
-test-long: setup  ## the long tests, those of older Sparks, all under the address and undefined-behaviour sanitizers, a little fuzzing
+test-long: setup  ## the long tests, older Sparks, all under sanitizers, a little fuzzing; prints what was tried
 	@tools/setup.sh valgrind
 	@tools/setup.sh strace || true
 	@tools/setup.sh arm64
-	$(RUN) -m pytest $(TESTS) -m long $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
+	@rm -rf build/counts/long
+	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m long $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
 	@for spark in 4.0 4.1; do \
 	    tools/setup.sh spark $$spark && echo "tests: with Spark $$spark" || exit 1; \
 	    PYTHONPATH=$$PWD/build/spark-$$spark $(RUN) -m pytest $(TESTS) -m "spark and not long" $(OPTIONS) || [ $$? -eq 5 ] || exit 1; \
 	done
 	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(OPTIONS)
 	tools/fuzz.sh 20 || [ $$? -eq 3 ]  # 3: it can't be had here
+	@$(RUN) tests/promises.py
 
 fuzz: setup  ## bytes that nobody wrote into every reader, with coverage and sanitizers: see tests/README.md
 	@tools/fuzz.sh "$(SECONDS)" "$(TARGETS)" "$(INPUT)"

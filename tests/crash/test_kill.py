@@ -1,5 +1,7 @@
 """A writer is killed again and again: what it acknowledged is there once, unchanged, where it said, in order.
 
+pytestmark = pytest.mark.promise(1)
+
 ROCKETC_SEED=n runs the lives of seed n; a failure names its seed.
 """
 
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import oracle
 import pytest
+from counted import count
 from crash import remains
 from crash.writer import QUEUES, Plan, body
 from native import ROOT
@@ -107,6 +110,8 @@ def run_lives(folder: Path, mix: tuple[str, str, str], lives: int, seed: int, mo
         threads = chance.choice([1, 1, 3, 8])
         plan = Plan(seed, life, threads, fields, flushed=memory == "pool" and flush == "async")
         lines = live(root, plan, chance, most)
+        count("kills")
+        count("acknowledged", sum(int(line.split()[2]) for line in lines))
         if chance.random() < 0.5 or life == lives - 1:
             rocketc.open(root, **fields).close()
             ledger.check(remains.messages(remains.take(root)), life, lines)

@@ -1,5 +1,7 @@
 """A process that puts into a queue and takes from it is killed again and again: nothing is lost.
 
+pytestmark = pytest.mark.promise(1)
+
 ROCKETC_SEED=n runs the lives of seed n; a failure names its seed.
 """
 
@@ -11,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from counted import count
 from native import ROOT
 
 import rocketc
@@ -62,6 +65,8 @@ def run_lives(folder: Path, flush: str, lives: int, seed: int) -> None:
     assert len(left) == len(set(left))
     missing = set(put) - got - set(left)
     assert not missing, "put, and never taken"
+    count("kills", lives)
+    count("acknowledged", len(put))
     of_each = [[int(name.partition(".")[2]) for name in left if name.startswith(f"{life}.")] for life in range(lives)]
     assert all(numbers == list(range(numbers[0], numbers[-1] + 1)) for numbers in of_each if numbers)
     print(f"{len(put)} put, {len(got)} taken, {twice} of them more than once, {len(left)} left")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import stores
+from counted import count
 from crash import remains
 from crash.zygote import COUNT, body
 from native import ROOT
@@ -26,6 +27,8 @@ from reopened import assert_answers, assert_files, opened, records_of
 
 import rocketc
 from rocketc.config_tables import read_table
+
+pytestmark = pytest.mark.promise(1, 5)
 
 FILE_SIZE = 4096
 # What a store does to files and maps; the `?` is for systems that do not have all of them.
@@ -83,6 +86,7 @@ class Zygote:
                 said += data
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         assert killed or status == 0, (status, self._errors.read_text())
+        count("kills", int(killed))
         return killed, said.decode().splitlines()
 
     @contextlib.contextmanager
@@ -107,8 +111,8 @@ class Zygote:
             run()
         counts = Counter(re.findall(r"^(\d+) +(\w+)\(", report.read_text(), re.M))
         most: dict[str, int] = {}
-        for (_, name), count in counts.items():
-            most[name] = max(most.get(name, 0), count)
+        for (_, name), times in counts.items():
+            most[name] = max(most.get(name, 0), times)
         return most
 
     def killed_at(self, name: str, number: int) -> contextlib.AbstractContextManager[None]:

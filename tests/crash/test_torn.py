@@ -8,6 +8,8 @@ from crash.remains import Files
 
 import rocketc
 
+pytestmark = pytest.mark.promise(1, 5)
+
 FILE_SIZE = 4096
 SECTOR = 512
 CLOCK = 1_700_000_000_000

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import oracle
 import pytest
+from counted import count
 from fuzz import mutate, whole
 from fuzz.targets import TARGETS
+
+pytestmark = pytest.mark.promise(8)
 
 HERE = Path(__file__).parent
 
@@ -22,6 +25,7 @@ def test_corpus(name, memory_path):
             TARGETS[name](path.read_bytes(), memory_path / "input")
         except Exception as error:
             raise AssertionError(f"{name} fails on {path}") from error
+        count("inputs")
 
 
 def test_a_mutated_record_is_a_record_again():

@@ -15,6 +15,8 @@ from found_logs import SIZE, T0, damage, log, messages, recover, write
 import rocketc
 from rocketc import cut
 
+pytestmark = pytest.mark.promise(5)
+
 BLOCK = 1 << 20  # cleared at once
 
 

@@ -22,6 +22,8 @@ import rocketc
 from rocketc._key_index import KeyIndex
 from rocketc.status import PutStatus
 
+pytestmark = pytest.mark.promise(2, 3)
+
 SHIM = Path(__file__).parents[1] / "failing.c"
 
 

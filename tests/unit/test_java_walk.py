@@ -12,6 +12,8 @@ from rocketc._java_walk import JavaWalk
 from rocketc._mapped_file import MappedFile
 from rocketc.errors import StoreIOError
 
+pytestmark = pytest.mark.promise(5)
+
 SIZE = 4096
 BASE = 5 * SIZE
 NONE, BODY, FULL = 0, 1, 2

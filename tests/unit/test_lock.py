@@ -9,6 +9,8 @@ import pytest
 from native import native
 from threads import in_thread, wait_until
 
+pytestmark = pytest.mark.promise(7)
+
 SIZE = 256  # bytes, more than any of the structures
 
 

@@ -15,6 +15,8 @@ import rocketc
 from rocketc import _checkpoint, cut, recovery
 from rocketc._checkpoint import Checkpoint
 
+pytestmark = pytest.mark.promise(5)
+
 # ------------------------------------------------------------------------------------------------ golden stores
 
 

@@ -24,6 +24,8 @@ from rocketc import running
 from rocketc.errors import StoreFullError, StoreIOError, StoreLockedError
 from rocketc.running import AbortFile, StoreLock, make_folder, sync_folder
 
+pytestmark = pytest.mark.promise(7)
+
 HOLD = """
 import sys
 from rocketc.running import *
