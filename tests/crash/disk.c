@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, MAX_FILES = 4096, MAX_MAPS = 4096 };
-enum { PAGE_IS = 1, SIZE_IS, NAMED, UNNAMED, RENAMED, FOLDER_MADE, FOLDER_GONE, SYNCED, NAMES_SYNCED, NOTE };
+enum { PAGE_IS = 1, SIZE_IS, NAMED, UNNAMED, RENAMED, FOLDER_MADE, FOLDER_GONE, SYNCED, NAMES_SYNCED, NOTE, ALL_SYNCED };
 
 /* What stands before each note's text: paths below the folder, with a NUL between two; or the bytes of a page. */
 typedef struct {
@@ -453,6 +453,17 @@ int fsync(int fd)
 {
     synced(fd);
     return NEXT(fsync, fd);
+}
+
+int syncfs(int fd)
+{
+    if (root_length != 0) {
+        pthread_mutex_lock(&mutex);
+        look_at_all();
+        tell(ALL_SYNCED, 0, 0, 0, "", 0);
+        pthread_mutex_unlock(&mutex);
+    }
+    return NEXT(syncfs, fd);
 }
 
 /* A moment at which the power may go, though nothing becomes durable by it. */

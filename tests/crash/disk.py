@@ -2,8 +2,9 @@
 
 disk.c (LD_PRELOAD) notes what the real engine does to the files of a folder; Disk follows these notes. Durable is what
 POSIX promises and no more: the bytes that msync, fdatasync or fsync were given, and the length of their file; the names
-in a folder once that folder was synced. Of the rest an image may have any part: each page of 4096 bytes, or each sector
-of 512, as it was at any time since it became durable last; each length the same; each change of a name, or not.
+in a folder once that folder was synced; and, as Linux promises, all that was there when syncfs was called. Of the rest
+an image may have any part: each page of 4096 bytes, or each sector of 512, as it was at any time since it was durable
+last; each length the same; each change of a name, or not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ PAGE = 4096
 SECTOR = 512
 FOLDER = -1  # where a name has the number of its file
 _PAGE_IS, _SIZE_IS, _NAMED, _UNNAMED, _RENAMED, _FOLDER_MADE, _FOLDER_GONE, _SYNCED, _NAMES_SYNCED, NOTE = range(1, 11)
+_ALL_SYNCED = 11
 _EVENT = struct.Struct("=IIqqq")
 _ZEROS = bytes(PAGE)
 
@@ -38,7 +40,7 @@ class Event(NamedTuple):
 
     @property
     def is_sync(self) -> bool:
-        return self.kind in (_SYNCED, _NAMES_SYNCED)
+        return self.kind in (_SYNCED, _NAMES_SYNCED, _ALL_SYNCED)
 
 
 class Recorder:
@@ -130,6 +132,8 @@ class Disk:
                 if where == folder:
                     _change(self._durable, changes)
             self._changes = [one for one in self._changes if one[0] != folder]
+        elif kind == _ALL_SYNCED:
+            self._settle()
         elif kind == NOTE:
             if not self._begun:
                 self._settle()

@@ -45,6 +45,15 @@ def queues_of_a_new_store(recorder: Recorder, root: Path) -> None:
     assert_whole(worst(recorder, root), 6)
 
 
+def queues_of_many_topics(recorder: Recorder, root: Path) -> None:
+    """The names of so many new files are made durable at once."""
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS) as store:
+        for n in range(80):
+            store.put(f"topic{n}", b"")
+    assert_whole(worst(recorder, root), 80)
+
+
 def units_of_a_loaded_file(recorder: Recorder, root: Path) -> None:
     """Those that are added to a file which was there when the store was opened."""
     with rocketc.open(root, **FIELDS) as store:
@@ -74,9 +83,8 @@ def a_unit_that_was_cleared(recorder: Recorder, root: Path) -> None:
 def main() -> None:
     case, root = sys.argv[1], Path(sys.argv[2])
     root.mkdir()
-    {one.__name__: one for one in (queues_of_a_new_store, units_of_a_loaded_file, a_unit_that_was_cleared)}[case](
-        Recorder(), root
-    )
+    cases = (queues_of_a_new_store, queues_of_many_topics, units_of_a_loaded_file, a_unit_that_was_cleared)
+    {one.__name__: one for one in cases}[case](Recorder(), root)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,9 @@ def test_power_cuts_for_long():
 FIELDS = {**SMALL, "mapped_file_size_commit_log": 4096}
 
 
-@pytest.mark.parametrize("case", ["queues_of_a_new_store", "units_of_a_loaded_file", "a_unit_that_was_cleared"])
+@pytest.mark.parametrize(
+    "case", ["queues_of_a_new_store", "queues_of_many_topics", "units_of_a_loaded_file", "a_unit_that_was_cleared"]
+)
 def test_what_must_be_durable(memory_path, case):
     """See crash.power_cases: each was not on the disk when it had to be."""
     run("crash.power_cases", case, memory_path / "store")
