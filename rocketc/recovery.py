@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from rocketc._java_walk import JavaWalk
 from rocketc._mapped_file import MappedFile
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._queue_offsets import QueueOffsets
+from rocketc._record import store_timestamp_of
 from rocketc._recover import Pass
 from rocketc._walk import Walker
 from rocketc.cut import cut_and_keep
@@ -31,7 +31,7 @@ from rocketc.running import naming, sync_file, sync_folder
 
 _log = logging.getLogger("rocketc.recovery")
 
-_HEAD_BYTES = 88  # a record's fixed fields with two IPv4 hosts: enough for its store timestamp
+_HEAD_BYTES = 76  # of a record, up to its store timestamp
 _MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
 SMALL_BYTES = 128 << 20  # of a log that is looked at as a whole whenever it is opened
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
@@ -243,11 +243,7 @@ def first_timestamp(path: str) -> int:
     0
     """
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        head = file.read(_HEAD_BYTES)
-        if len(head) == _HEAD_BYTES and head[4:8] in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
-            (sys_flag,) = struct.unpack_from(">i", head, 36)
-            at = 48 + (20 if sys_flag & 0x10 else 8)
-            return int.from_bytes(head[at : at + 8], "big", signed=True)
+        return store_timestamp_of(file.read(_HEAD_BYTES))
     return 0
 
 
