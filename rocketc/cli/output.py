@@ -35,6 +35,7 @@ REASONS = {
     "bad_body_crc": "the body is not what its CRC says",
     "missing_property_crc": "the record has no CRC of its properties",
     "bad_property_crc": "the properties are not what their CRC says",
+    "bad_property": "a property that RocketMQ reads as a number is none",
     "bad_physical_offset": "the record says that it belongs elsewhere",
     "bad_compression": "the body can't be decompressed",
     "too_large": "the body is too large to be decompressed",

@@ -79,7 +79,7 @@ def assert_goes_on(root: Path, files: Files, kind: str, start: int, says: object
     with rocketc.open(remains.lay(files, root), **config) as store:
         assert store.max_phy_offset == start, says
         recovered = remains.take(root)
-        assert list(remains.kept(recovered).values()) == ([tail] if tail else []), says
+        assert [piece.rstrip(b"\0") for piece in remains.kept(recovered).values()] == ([tail] if tail else []), says
         assert remains.log(recovered) == remains.log(remains.zeroed(files, start)), says
         result = store.put(body=b"next", **fields)
         assert (result.phy_offset, result.queue_offset) == (start, 2), says

@@ -14,6 +14,7 @@ from found_logs import SIZE, T0, damage, log, messages, recover, write
 
 import rocketc
 from rocketc import cut
+from rocketc.running import write_all
 
 pytestmark = pytest.mark.promise(5)
 
@@ -121,20 +122,16 @@ def test_a_long_cut_that_is_stopped_is_kept_once(memory_path, monkeypatch, polic
     (root / "checkpoint").unlink()
     left = steps
 
-    class Stopping:
-        def __getattr__(self, name):
-            return getattr(os, name)
-
-        def pwrite(self, fd, data, at):
-            nonlocal left
-            if not any(data):
-                left -= 1
-                if left < 0:
-                    raise KeyboardInterrupt
-            return os.pwrite(fd, data, at)
+    def stopping(fd, data, at):
+        nonlocal left
+        if not any(data):
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        write_all(fd, data, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cut, "os", Stopping())
+        patch.setattr(cut, "write_all", stopping)
         with pytest.raises(KeyboardInterrupt):
             rocketc.open(root, recovery=policy)
     with open(root / "commitlog" / ("0" * 20), "rb") as file:

@@ -180,6 +180,11 @@ def test_sync_of_a_folder(tmp_path):
     assert native.rc_sync_folder(os.fsencode(tmp_path / "none")) == errno.ENOENT
 
 
+def test_sync_of_all(tmp_path):
+    assert native.rc_sync_all(os.fsencode(tmp_path)) in (0, errno.ENOSYS)
+    assert native.rc_sync_all(os.fsencode(tmp_path / "none")) in (errno.ENOENT, errno.ENOSYS)
+
+
 def test_room_for_a_part_of_a_sparse_file(tmp_path):
     path = tmp_path / "file"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
