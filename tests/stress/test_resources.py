@@ -358,7 +358,7 @@ os._exit(0)
 
 
 @pytest.mark.measure
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", THREADS)
 def test_an_idle_store(tmp_path, kind):
     """Under 1 % of one processor, whoever waits in it for how long; and so many threads, however much is in it."""
