@@ -90,8 +90,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and report.passed and "PYTEST_XDIST_WORKER" not in os.environ:
-        for promise in dict(report.user_properties).get("promises", ()):
+    promises = dict(report.user_properties).get("promises", ())
+    if not promises or "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    if report.failed:
+        counted.broken()
+    elif report.when == "call" and report.passed:
+        for promise in promises:
             counted.held(promise)
 
 

@@ -31,6 +31,11 @@ def held(promise: int) -> None:
     _counts[f"promise {promise}"] += 1
 
 
+def broken() -> None:
+    """A case that should hold a promise has failed."""
+    _counts["broken"] += 1
+
+
 def leave() -> None:
     """Write this process's counts, where somebody asks for them."""
     if (folder := os.environ.get("ROCKETC_COUNTS")) and _counts:
