@@ -305,6 +305,10 @@ cdef class IndexRow:
         cdef char path[PATH_BYTES]
         cdef IndexPart* p
         cdef int n, _, rc = EEXIST
+        if before != NULL:
+            rc = rc_sync_folder(self._folder)   # no name is on the disk without those before it: keys would be missing
+            if rc != RC_OK:
+                return rc
         for _ in range(ATTEMPTS):
             n = snprintf(path, PATH_BYTES, b"%s/%017lld", self._folder, <long long>name)
             if n < 0 or n >= PATH_BYTES:

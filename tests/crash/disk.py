@@ -42,6 +42,11 @@ class Event(NamedTuple):
     def is_sync(self) -> bool:
         return self.kind in (_SYNCED, _NAMES_SYNCED, _ALL_SYNCED)
 
+    @property
+    def new_name(self) -> str | None:
+        """The path of a file that got a name."""
+        return os.fsdecode(self.text) if self.kind == _NAMED else None
+
 
 class Recorder:
     """Notes what happens below a folder. The process must have been started with disk.c before libc."""
@@ -190,6 +195,10 @@ class Disk:
                 number = names[name]
                 image[name] = None if number == FOLDER else _drawn(self._files[number], chance, unit, odds, older)
         return image
+
+    def is_durable(self, name: str) -> bool:
+        """Whether a path is on the disk in any case."""
+        return name in self._durable
 
     def worst(self) -> Image:
         """What is there now if nothing is on the disk but what must be."""

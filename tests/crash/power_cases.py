@@ -54,6 +54,21 @@ def queues_of_many_topics(recorder: Recorder, root: Path) -> None:
     assert_whole(worst(recorder, root), 80)
 
 
+def names_of_index_files(recorder: Recorder, root: Path) -> None:
+    """None is on the disk without those before it: who finds the last one believes that all are there."""
+    recorder.watch(root)
+    with rocketc.open(root, **{**FIELDS, "max_index_num": 4}) as store:
+        for n in range(40):
+            store.put("orders", b"", keys=f"k{n}")
+    disk, before = Disk(), []
+    for event in recorder.take():
+        if (name := event.new_name) is not None and name.startswith("index/"):
+            assert all(map(disk.is_durable, before)), name
+            before.append(name)
+        disk.follow(event)
+    assert len(before) > 10
+
+
 def units_of_a_loaded_file(recorder: Recorder, root: Path) -> None:
     """Those that are added to a file which was there when the store was opened."""
     with rocketc.open(root, **FIELDS) as store:
@@ -80,11 +95,19 @@ def a_unit_that_was_cleared(recorder: Recorder, root: Path) -> None:
     assert not any((image / queue).read_bytes())
 
 
+CASES = (
+    queues_of_a_new_store,
+    queues_of_many_topics,
+    names_of_index_files,
+    units_of_a_loaded_file,
+    a_unit_that_was_cleared,
+)
+
+
 def main() -> None:
     case, root = sys.argv[1], Path(sys.argv[2])
     root.mkdir()
-    cases = (queues_of_a_new_store, queues_of_many_topics, units_of_a_loaded_file, a_unit_that_was_cleared)
-    {one.__name__: one for one in cases}[case](Recorder(), root)
+    {one.__name__: one for one in CASES}[case](Recorder(), root)
 
 
 if __name__ == "__main__":

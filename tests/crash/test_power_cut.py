@@ -18,6 +18,7 @@ import preload
 import pytest
 from counted import count
 from crash import remains
+from crash.power_cases import CASES
 from crash.small import SMALL
 from native import ROOT
 from reopened import assert_answers, assert_files, opened, records_of
@@ -71,9 +72,7 @@ def test_power_cuts_for_long():
 FIELDS = {**SMALL, "mapped_file_size_commit_log": 4096}
 
 
-@pytest.mark.parametrize(
-    "case", ["queues_of_a_new_store", "queues_of_many_topics", "units_of_a_loaded_file", "a_unit_that_was_cleared"]
-)
+@pytest.mark.parametrize("case", [case.__name__ for case in CASES])
 def test_what_must_be_durable(memory_path, case):
     """See crash.power_cases: each was not on the disk when it had to be."""
     run("crash.power_cases", case, memory_path / "store")
