@@ -7,11 +7,10 @@ from pathlib import Path
 
 import oracle
 import pytest
-from counted import count
 from crash import remains
-from crash.test_syscalls import SETTINGS, Zygote, every
+from crash.recoveries import SETTINGS, assert_same, damaged
+from crash.tracing import every
 from crash.zygote import body
-from reopened import assert_files
 
 import rocketc
 
@@ -22,45 +21,24 @@ COUNT = 12
 
 
 @pytest.fixture(scope="module")
-def zygote(tmp_path_factory):
-    if not shutil.which("strace"):
-        pytest.skip("strace is missing; tools/setup.sh strace installs it")
-    made = Zygote(tmp_path_factory.mktemp("zygote"))
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def damaged() -> remains.Files:
-    """A store whose writer died: a record of the second file is damaged, two sound files follow; no checkpoint."""
-    with remains.memory() as folder:
-        root = Path(folder, "store")
-        with rocketc.open(root, **SETTINGS) as store:
-            ends = [store.put("orders", body(number), tags="A").end for number in range(COUNT)]
-            files = remains.take(root)
+def spoilt() -> remains.Files:
+    """A record of the second file is damaged, two sound files follow; no checkpoint."""
+    files = damaged(COUNT)
     del files["checkpoint"]
     assert len(remains.log(files)) >= 4
-    return remains.zeroed(files, ends[4] - 100, ends[4] - 50)
-
-
-@pytest.fixture(scope="module")
-def wanted(damaged) -> remains.Files:
-    """What it makes of it if nobody kills it."""
-    with remains.memory() as folder:
-        root = remains.lay(damaged, Path(folder, "wanted"))
-        rocketc.open(root, **JAVA).close()
-        files = remains.take(root)
-    assert [m["storedBody"] for m in remains.messages(files)] == [body(n) for n in range(4)]
-    assert len(remains.kept(files)) == len(remains.log(damaged)) - 1
     return files
 
 
-def assert_same(root: Path, wanted: remains.Files, says: object) -> None:
-    files = remains.take(root)
-    assert remains.log(files) == remains.log(wanted), says
-    assert remains.kept(files) == remains.kept(wanted), says
-    assert files.keys() == wanted.keys(), says
-    assert_files(root, SETTINGS)
+@pytest.fixture(scope="module")
+def wanted(spoilt) -> remains.Files:
+    """What it makes of it if nobody kills it."""
+    with remains.memory() as folder:
+        root = remains.lay(spoilt, Path(folder, "wanted"))
+        rocketc.open(root, **JAVA).close()
+        files = remains.take(root)
+    assert [m["storedBody"] for m in remains.messages(files)] == [body(n) for n in range(4)]
+    assert len(remains.kept(files)) == len(remains.log(spoilt)) - 1
+    return files
 
 
 def assert_nothing_lost(root: Path, says: object) -> None:
@@ -78,15 +56,15 @@ CALLS = [pytest.param(part, marks=[] if part == 0 else pytest.mark.long) for par
 
 
 @pytest.mark.parametrize("part", CALLS)
-def test_killed_at_every_call(zygote, memory_path, damaged, wanted, part):
+def test_killed_at_every_call(zygote, memory_path, spoilt, wanted, part):
     """A part of the calls; a third of these is recovered by the other policy then."""
-    root = remains.lay(damaged, memory_path / "whole")
+    root = remains.lay(spoilt, memory_path / "whole")
     counts = zygote.counted(lambda: zygote.run("recover", root, JAVA), memory_path / "trace")
     assert_same(root, wanted, "not killed")
     assert {"linkat", "link"} & counts.keys() and {"unlink", "fdatasync", "fsync", "pwrite64"} < counts.keys()
     deaths = 0
     for name, number in every(counts)[part::PARTS]:
-        root = remains.lay(damaged, memory_path / f"{name}-{number}")
+        root = remains.lay(spoilt, memory_path / f"{name}-{number}")
         with zygote.killed_at(name, number):
             killed, _ = zygote.run("recover", root, JAVA)
         deaths += killed
@@ -98,19 +76,17 @@ def test_killed_at_every_call(zygote, memory_path, damaged, wanted, part):
             assert_same(root, wanted, (name, number))
         shutil.rmtree(root)
     assert deaths > 8
-    count("kills", deaths)
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["link", "unlink", "openat", "close", "fsync", "fdatasync", "pwrite64"])
-def test_killed_until_it_gets_through(zygote, memory_path, damaged, wanted, name):
+def test_killed_until_it_gets_through(zygote, memory_path, spoilt, wanted, name):
     """Each time it comes a call further."""
-    root = remains.lay(damaged, memory_path / "store")
+    root = remains.lay(spoilt, memory_path / "store")
     for number in range(1, 200):
         with zygote.killed_at(f"?{name}" if name != "link" else "?link,?linkat", number):
             killed, _ = zygote.run("recover", root, JAVA)
         if not killed:
             break
-        count("kills")
     assert not killed
     assert_same(root, wanted, name)

@@ -4,25 +4,16 @@ of the writer of a table; of a cleaning.
 strace kills the process when one of its threads enters a call for the n-th time, before the call has done anything.
 """
 
-import contextlib
 import json
-import os
-import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import stores
-from counted import count
 from crash import remains
+from crash.recoveries import SETTINGS, assert_same, damaged
+from crash.tracing import every
 from crash.zygote import COUNT, body
-from native import ROOT
 from reopened import assert_answers, assert_files, opened, records_of
 
 import rocketc
@@ -30,12 +21,6 @@ from rocketc.config_tables import read_table
 
 pytestmark = pytest.mark.promise(1, 5)
 
-FILE_SIZE = 4096
-# What a store does to files and maps; the `?` is for systems that do not have all of them.
-SET = (
-    "?openat,?mkdir,?mkdirat,?fcntl,?fallocate,?ftruncate,?lseek,?mmap,?munmap,?madvise,?mlock,?msync,?fdatasync,?fsync,"
-    "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?rmdir,?close"
-)
 
 # Fields of the store that is killed.
 MIXES = {
@@ -43,99 +28,8 @@ MIXES = {
     "async": {"flush": "async", "lock": "spin"},
     "pool": {"flush": "async", "transient_store_pool_enable": True, "lock": "adaptive"},
 }
-SETTINGS = {  # queues and index go over several files too
-    "mapped_file_size_commit_log": FILE_SIZE,
-    "mapped_file_size_consume_queue": 60,
-    "max_hash_slot_num": 4,
-    "max_index_num": 8,
-}
 
 
-class Zygote:
-    """A process to be traced: run() lets it fork one that does a job, and returns how that ended and what it said."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._lines, lines = os.pipe()
-        os.set_blocking(self._lines, False)
-        self._errors = folder / "errors"
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])}
-        with theirs, open(self._errors, "wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "crash.zygote", str(theirs.fileno())],
-                stdout=lines,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                env=env,
-            )
-        os.close(lines)
-        assert self._ours.recv(100) == b"ready", self._errors.read_text()
-
-    def close(self) -> None:
-        self._ours.close()
-        self.process.wait()
-        os.close(self._lines)
-
-    def run(self, job: str, root: Path, fields: dict[str, object]) -> tuple[bool, list[str]]:
-        """(was it killed, the lines that it wrote)"""
-        self._ours.send(json.dumps({"job": job, "root": str(root), "fields": fields}).encode())
-        status = int(self._ours.recv(100))
-        said = b""
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._lines, 65536):
-                said += data
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        assert killed or status == 0, (status, self._errors.read_text())
-        count("kills", int(killed))
-        return killed, said.decode().splitlines()
-
-    @contextlib.contextmanager
-    def traced(self, *options: str) -> Iterator[None]:
-        """strace looks at the process and at all that it forks."""
-        command = ["strace", "-f", "-p", str(self.process.pid), *options]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
-            assert tracer.stderr is not None
-            line = tracer.stderr.readline()
-            if "attached" not in line:
-                tracer.kill()
-                pytest.skip(f"strace can't trace here: {line.strip()}")
-            try:
-                yield
-            finally:
-                tracer.terminate()
-                tracer.stderr.read()
-
-    def counted(self, run: Callable[[], object], report: Path) -> dict[str, int]:
-        """How often run() makes each call, at most, in one thread."""
-        with self.traced("-e", f"trace={SET}", "-o", str(report)):
-            run()
-        counts = Counter(re.findall(r"^(\d+) +(\w+)\(", report.read_text(), re.M))
-        most: dict[str, int] = {}
-        for (_, name), times in counts.items():
-            most[name] = max(most.get(name, 0), times)
-        return most
-
-    def killed_at(self, name: str, number: int) -> contextlib.AbstractContextManager[None]:
-        return self.traced(
-            "-e", f"trace={name}", "-e", f"inject={name}:signal=SIGKILL:when={number}", "-o", "/dev/null"
-        )
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory):
-    if not shutil.which("strace"):
-        pytest.skip("strace is missing; tools/setup.sh strace installs it")
-    made = Zygote(tmp_path_factory.mktemp("zygote"))
-    yield made
-    made.close()
-
-
-def every(counts: dict[str, int]) -> list[tuple[str, int]]:
-    """(call, number) of the kills: once more than were counted too, for a run may make a call more than another."""
-    return [(name, n) for name, count in sorted(counts.items()) for n in range(1, count + 2)]
-
-
-# ---------------------------------------------------------------- a writer
 def assert_written(root: Path, fields: dict[str, object], lines: list[str], says: object) -> None:
     """A store whose writer was killed holds what it acknowledged, perhaps a message more, and goes on."""
     closed = lines[-1:] == ["closed"]
@@ -181,14 +75,8 @@ def test_a_writer_killed_at_every_call(zygote, memory_path, mix):
 # ---------------------------------------------------------------- a recovery
 @pytest.fixture(scope="module")
 def torn() -> remains.Files:
-    """A store of three files whose writer died; a record in the second one is damaged, and there are more behind it."""
-    with remains.memory() as folder:
-        root = Path(folder, "store")
-        with rocketc.open(root, **SETTINGS) as store:
-            ends = [store.put("orders", body(number), tags="A").end for number in range(COUNT)]
-            files = remains.take(root)
-    assert len(remains.log(files)) >= 3
-    return remains.zeroed(files, ends[4] - 100, ends[4] - 50)
+    """A record in the second file is damaged, and there are more behind it."""
+    return damaged(COUNT)
 
 
 def wanted_of(torn: remains.Files, folder: Path) -> remains.Files:
@@ -199,13 +87,6 @@ def wanted_of(torn: remains.Files, folder: Path) -> remains.Files:
     assert [m["storedBody"] for m in remains.messages(wanted)] == [body(n) for n in range(4)]
     assert len(remains.kept(wanted)) == 2  # of the second file and of the third
     return wanted
-
-
-def assert_same(root: Path, wanted: remains.Files, says: object) -> None:
-    files = remains.take(root)
-    assert remains.log(files) == remains.log(wanted), says
-    assert remains.kept(files) == remains.kept(wanted), says
-    assert files.keys() == wanted.keys(), says
 
 
 def test_a_recovery_killed_at_every_call(zygote, memory_path, torn):
