@@ -11,13 +11,11 @@
  * FAIL_LOG    path of a file that gets a line with the name of each call that failed
  * By the program itself, for tests/crash/faults.py: failing_arm(), failing_disarm().
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "preload.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,8 +120,6 @@ int failing_disarm(int *failed)
     return calls;
 }
 
-#define NEXT(name, ...) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))(__VA_ARGS__)
-
 #define CALL(result, name, parameters, arguments, fd, size)  \
     result name parameters                                   \
     {                                                        \
@@ -188,20 +184,7 @@ static int opened(int at, const char *path, int flags, int mode)
     return fails_at("open", path) ? -1 : NEXT(openat, at, path, flags, mode);
 }
 
-#define OPEN(name, at, ...)                      \
-    int name(__VA_ARGS__, int flags, ...)        \
-    {                                            \
-        va_list rest;                            \
-        int mode;                                \
-        va_start(rest, flags);                   \
-        mode = va_arg(rest, int);                \
-        va_end(rest);                            \
-        return opened(at, path, flags, mode);    \
-    }
-OPEN(open, AT_FDCWD, const char *path)
-OPEN(open64, AT_FDCWD, const char *path)
-OPEN(openat, at, int at, const char *path)
-OPEN(openat64, at, int at, const char *path)
+OPEN_ALL
 
 int fcntl64(int fd, int command, ...)
 {

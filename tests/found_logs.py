@@ -1,6 +1,6 @@
 """Logs as another program leaves them, damaged at will, and what recovery finds in them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +89,21 @@ def log_bytes(root: Path, start: int, size: int) -> bytes:
 
 def stop_of(item: oracle.Item) -> int:
     return item.stop if isinstance(item, oracle.Blank) else item["stop"]
+
+
+class Stop(Exception):
+    """What stopping() raises."""
+
+
+def stopping(original: Callable[..., Any], calls: int) -> Callable[..., Any]:
+    """The same function; instead of so many calls of it there is an end."""
+    left = calls
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Stop
+        return original(*args, **kwargs)
+
+    return call

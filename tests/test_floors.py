@@ -19,8 +19,8 @@ FLOORS = """
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message _move
     6   _gone_topics _rows _mapped_file_queue _checkpoint _ledger _log_bytes
-    7   deleted_topics _allocator _java_walk _answers _arrow _columns _consume_queue_ext _index_file _queue_units _walk
-    8   _consume_queue_read _flusher _index_row _reader _tally _audit _recover
+    7   deleted_topics _allocator _answers _arrow _columns _consume_queue_ext _index_file _queue_units _walk
+    8   _consume_queue_read _java_walk _flusher _index_row _reader _tally _audit _recover
     9   _consume_queue_write
     10  _commit_log _consume_queue _key_index paths arrow
     11  cut _queue_table _row_writer _times scan _bodies _put_result

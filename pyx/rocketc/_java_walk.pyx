@@ -6,7 +6,6 @@ what counts is to stop exactly where RocketMQ stops. Source: store.md 6.2, 7.4, 
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
 
 from rocketc._bytes cimport rc_get_i16, rc_get_i32
 from rocketc._crc32 cimport rc_body_crc
@@ -27,6 +26,7 @@ from rocketc._layout cimport (
 )
 from rocketc._log_bytes cimport STEP_BYTES, LogBytes
 from rocketc._properties cimport rc_find_property
+from rocketc._queue_units cimport is_schedule_topic
 from rocketc._record cimport (
     CRC_BODY,
     CRC_FULL,
@@ -60,7 +60,6 @@ from rocketc._status cimport (
 from rocketc._vm cimport rc_guard
 
 cdef enum:
-    SCHEDULE_TOPIC_BYTES = 19
     DIGITS_MAX = 18             # of an i64, whatever they are
 
 
@@ -180,9 +179,8 @@ cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept 
 
 cdef bint numbers_hold(const Record* r) noexcept nogil:
     """Whether the properties that RocketMQ reads as numbers are some: where one is not, it takes no record."""
-    if r.topic_len == SCHEDULE_TOPIC_BYTES and memcmp(r.topic, b"SCHEDULE_TOPIC_XXXX", SCHEDULE_TOPIC_BYTES) == 0:
-        if not may_be_number(r, b"DELAY", 5, INT32_MAX):
-            return False
+    if is_schedule_topic(r.topic, r.topic_len) and not may_be_number(r, b"DELAY", 5, INT32_MAX):
+        return False
     if has(r, b"INNER_BASE", 10) and has(r, b"INNER_NUM", 9):
         return may_be_number(r, b"INNER_BASE", 10, INT64_MAX) and may_be_number(r, b"INNER_NUM", 9, INT16_MAX)
     return True

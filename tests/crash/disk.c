@@ -6,13 +6,11 @@
  *
  * A program asks for the notes by disk_watch(), disk_note() and disk_take(); until then nothing is noted.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "../preload.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +51,6 @@ static Map maps[MAX_MAPS];
 static int file_count, map_count;
 static char *events;
 static size_t used, room;
-
-#define NEXT(name, ...) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))(__VA_ARGS__)
 
 static void stop(const char *why)
 {
@@ -265,20 +261,7 @@ static int opened(int at, const char *path, int flags, int mode)
     return fd;
 }
 
-#define OPEN(name, at, ...)                                   \
-    int name(__VA_ARGS__, int flags, ...)                     \
-    {                                                         \
-        va_list rest;                                         \
-        int mode;                                             \
-        va_start(rest, flags);                                \
-        mode = va_arg(rest, int);                             \
-        va_end(rest);                                         \
-        return opened(at, path, flags, mode);                 \
-    }
-OPEN(open, AT_FDCWD, const char *path)
-OPEN(open64, AT_FDCWD, const char *path)
-OPEN(openat, at, int at, const char *path)
-OPEN(openat64, at, int at, const char *path)
+OPEN_ALL
 
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {

@@ -4,9 +4,8 @@
  * SLOW_MS     how long each call takes at least
  * SLOW_ARMED  path of a file: calls are slow while it exists
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
+#include "../preload.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,52 +24,50 @@ static void wait_for(const char *name)
         ;
 }
 
-#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-
 int msync(void *start, size_t size, int flags)
 {
     wait_for("msync");
-    return NEXT(msync)(start, size, flags);
+    return NEXT(msync, start, size, flags);
 }
 
 int fdatasync(int fd)
 {
     wait_for("fdatasync");
-    return NEXT(fdatasync)(fd);
+    return NEXT(fdatasync, fd);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
 {
     wait_for("pwrite");
-    return NEXT(pwrite)(fd, data, size, at);
+    return NEXT(pwrite, fd, data, size, at);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at)
 {
     wait_for("pwrite");
-    return NEXT(pwrite64)(fd, data, size, at);
+    return NEXT(pwrite64, fd, data, size, at);
 }
 
 int fallocate(int fd, int mode, off_t from, off_t size)
 {
     wait_for("fallocate");
-    return NEXT(fallocate)(fd, mode, from, size);
+    return NEXT(fallocate, fd, mode, from, size);
 }
 
 int fallocate64(int fd, int mode, off64_t from, off64_t size)
 {
     wait_for("fallocate");
-    return NEXT(fallocate64)(fd, mode, from, size);
+    return NEXT(fallocate64, fd, mode, from, size);
 }
 
 int posix_fallocate(int fd, off_t from, off_t size)
 {
     wait_for("fallocate");
-    return NEXT(posix_fallocate)(fd, from, size);
+    return NEXT(posix_fallocate, fd, from, size);
 }
 
 int posix_fallocate64(int fd, off64_t from, off64_t size)
 {
     wait_for("fallocate");
-    return NEXT(posix_fallocate64)(fd, from, size);
+    return NEXT(posix_fallocate64, fd, from, size);
 }

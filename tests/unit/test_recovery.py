@@ -9,7 +9,7 @@ import sys
 import oracle
 import pytest
 import stores
-from found_logs import SIZE, T0, damage, log, log_bytes, message, messages, recover, stop_of, write
+from found_logs import SIZE, T0, Stop, damage, log, log_bytes, message, messages, recover, stop_of, stopping, write
 
 import rocketc
 from rocketc import _checkpoint, cut, recovery
@@ -456,10 +456,6 @@ def test_property_crc(tmp_path):
 # ------------------------------------------------------------------------------------------------ interrupted
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("step", [(recovery, "sync_file"), (recovery, "cut_and_keep"), (cut, "_keep"), (cut, "_clear")])
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, calls):
@@ -468,20 +464,8 @@ def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, ca
     victim = oracle.records(items)[20]
     damage(tmp_path, victim["start"] + 100)
     kept = log_bytes(tmp_path, victim["start"], SIZE)
-    left = calls
-
-    def stopping(original):
-        def call(*args, **kwargs):
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Stop
-            return original(*args, **kwargs)
-
-        return call
-
     with monkeypatch.context() as patch:
-        patch.setattr(*step, stopping(getattr(*step)))
+        patch.setattr(*step, stopping(getattr(*step), calls))
         try:
             recover(tmp_path)
         except Stop:

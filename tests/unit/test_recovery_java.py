@@ -8,7 +8,7 @@ import oracle
 import pytest
 import stores
 from crash import remains
-from found_logs import SIZE, T0, damage, log, messages, recover, stop_of, write
+from found_logs import SIZE, T0, Stop, damage, log, messages, recover, stop_of, stopping, write
 
 import rocketc
 from rocketc import _checkpoint, cut, recovery
@@ -328,10 +328,6 @@ def test_a_number_that_was_cut_is_given_again_after_a_clean_end_too(tmp_path):
 # ------------------------------------------------------------------------------------------------ interrupted
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize(
     "step", [(recovery, "sync_file"), (recovery, "cut_and_keep"), (cut, "_keep"), (cut, "_link"), (cut, "_clear")]
 )
@@ -344,21 +340,9 @@ def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, ca
     items = write(tmp_path, sent, checkpoint=T0 + MARGIN + 1)
     (victim,) = spoil(tmp_path, items, 20)
     always = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
-    left = calls
-
-    def stopping(original):
-        def call(*args, **kwargs):
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Stop
-            return original(*args, **kwargs)
-
-        return call
-
     fields = {"recovery": "java", "mapped_file_size_commit_log": SIZE}
     with monkeypatch.context() as patch:
-        patch.setattr(*step, stopping(getattr(*step)))
+        patch.setattr(*step, stopping(getattr(*step), calls))
         try:
             rocketc.open(tmp_path, **fields).close()
         except Stop:
