@@ -170,7 +170,7 @@ class StoreRoot:
             batch_topics=_batch_topics(self._root),
             ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
         )
-        queues.load()
+        queues.load(crashed=not clean)
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)

@@ -65,8 +65,10 @@ cdef class ConsumeQueues(QueueTable):
 
     # opening
 
-    def load(self):
+    def load(self, *, bint crashed=False):
         """Find the queues and how many units each has. What is wrong with the files is listed in `amiss`.
+
+        crashed  what a killed process has left there is not on the disk yet, by name either: flush() sees to it
 
         A file of another size than most, or one that does not follow the one before, is deleted, and those behind it:
         their units are in the log. So is a link to a folder, where the queue's own should be, but nothing behind it.
@@ -88,6 +90,8 @@ cdef class ConsumeQueues(QueueTable):
         if self._extends:
             known = {(topic, b"%d" % queue_id) for topic, queue_id, batch in found.queues if not batch}
             self._drop_lost_extensions(known)
+        if crashed:
+            self._set_names(4)
 
     def _folders_in(self, bytes above):
         """folders_in() of a folder that only stores make folders in: who writes follows no links out of the store."""
@@ -375,6 +379,8 @@ cdef class ConsumeQueues(QueueTable):
             if q == NULL:
                 break
             rc_store_i64(&q.files.names, folders)
+            if q.ext != NULL:
+                rc_store_i64(&q.ext.files.names, folders)
 
     def delete_expired(self, int64_t min_phy_offset, pause=None):
         """Delete files whose records are all gone, and let queues begin behind; returns {folder: how many}.

@@ -114,7 +114,10 @@ Image = dict[str, tuple[int, dict[int, bytes]] | None]  # by path: a file's leng
 
 
 class Disk:
-    """The disk below a folder, brought up by follow() from note to note. What is before the first NOTE is durable."""
+    """The disk below a folder, brought up by follow() from note to note. What is before the first NOTE is durable.
+
+    Of several processes, one behind the other, each notes for itself: see go_on().
+    """
 
     def __init__(self) -> None:
         self._files: defaultdict[int, _File] = defaultdict(_File)
@@ -122,8 +125,21 @@ class Disk:
         self._names: dict[str, int] = {"": FOLDER}
         self._changes: list[tuple[str, list[Change]]] = []  # not durable: the folder and what changed in it
         self._begun = False
+        self._goes_on = False
+        self._first = 0  # added to the numbers of files that notes have
+
+    def go_on(self) -> Disk:
+        """The next notes are those of another process, which finds what latest() is; their first NOTE ends the files
+        that it finds. What was not durable is not yet."""
+        self._goes_on = True
+        self._first = max(self._files, default=-1) + 1
+        return self
 
     def follow(self, event: Event) -> None:
+        if self._goes_on:
+            self._find(event)
+            return
+        event = event._replace(file=event.file + self._first) if event.kind not in (NOTE, _ALL_SYNCED) else event
         kind = event.kind
         if kind == _PAGE_IS:
             self._files[event.file].pages.setdefault(event.a, []).append(event.text)
@@ -145,6 +161,12 @@ class Disk:
             self._begun = True
         else:
             self._follow_name(event)
+
+    def _find(self, event: Event) -> None:
+        """A file that is there has a number of its own in the notes of each process."""
+        if event.kind == _NAMED:
+            self._files[self._first + event.file] = self._files[self._names[os.fsdecode(event.text)]]
+        self._goes_on = event.kind != NOTE
 
     def _follow_name(self, event: Event) -> None:
         names = os.fsdecode(event.text).split("\0")
@@ -194,6 +216,16 @@ class Disk:
             if name and (not above or above in image):
                 number = names[name]
                 image[name] = None if number == FOLDER else _drawn(self._files[number], chance, unit, odds, older)
+        return image
+
+    def latest(self) -> Image:
+        """What processes see: what a kill leaves."""
+        image: Image = {}
+        for name in sorted(self._names.keys() - {""}):
+            file = self._files[self._names[name]]
+            numbers = file.durable.keys() | file.pages.keys()
+            is_folder = self._names[name] == FOLDER
+            image[name] = None if is_folder else (file.size, {number: file.page(number) for number in numbers})
         return image
 
     def is_durable(self, name: str) -> bool:

@@ -17,9 +17,12 @@ import rocketc
 FIELDS: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 4096}
 
 
-def worst(recorder: Recorder, root: Path) -> Path:
-    """Lay down what the disk holds at least of what was recorded."""
-    disk = Disk()
+def worst(recorder: Recorder, root: Path, disk: Disk | None = None) -> Path:
+    """Lay down what the disk holds at least of what was recorded.
+
+    disk  as it was when that began; None: all that was there was durable
+    """
+    disk = Disk() if disk is None else disk
     for event in recorder.take():
         disk.follow(event)
     image = root.with_name("image")
@@ -34,6 +37,17 @@ def assert_whole(image: Path, count: int) -> None:
         records = records_of(image)
         assert len(records) == count
         assert_answers(one.store, records)
+
+
+def killed(recorder: Recorder, disk: Disk, root: Path) -> Path:
+    """Lay down what a process would leave if it was killed now, and watch what the next one does there."""
+    for event in recorder.take():
+        disk.follow(event)
+    disk.go_on()
+    left = root.with_name("killed")
+    lay(disk.latest(), left)
+    recorder.watch(left)
+    return left
 
 
 def queues_of_a_new_store(recorder: Recorder, root: Path) -> None:
@@ -95,12 +109,26 @@ def a_unit_that_was_cleared(recorder: Recorder, root: Path) -> None:
     assert not any((image / queue).read_bytes())
 
 
+def queues_that_a_killed_process_made(recorder: Recorder, root: Path) -> None:
+    """Their files were there for the next one, so it made none, and never synced their names."""
+    disk = Disk()
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS) as store:
+        for n in range(6):
+            store.put(f"topic{n % 2}", b"", queue_id=n % 3, keys="k")
+        store.wait_dispatched()
+        left = killed(recorder, disk, root)
+    rocketc.open(left, **FIELDS).close()
+    assert_whole(worst(recorder, root, disk), 6)
+
+
 CASES = (
     queues_of_a_new_store,
     queues_of_many_topics,
     names_of_index_files,
     units_of_a_loaded_file,
     a_unit_that_was_cleared,
+    queues_that_a_killed_process_made,
 )
 
 
