@@ -4,7 +4,10 @@
 ROCKETC_SECONDS: how many images at least, or for how long. It writes a line of JSON: what was tried. A failure leaves
 its image, and the store as it was after it was opened, in FOLDER, and says where.
 
-A store has several lives: each begins with what a power cut left of the one before, so recoveries are cut off as well.
+A store has several lives: each begins with what a power cut or a kill left of the one before, so recoveries are cut off
+as well. After a kill the files are what the process had made of them, and no more of that is durable than it was.
+
+Here messages are put, in many ways. What else is done to stores has a Life of its own: crash.power_cleaning and others.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import oracle
 from crash.disk import NOTE, Disk, Event, Image, Recorder, lay
@@ -33,7 +36,6 @@ import rocketc
 from rocketc import catch_up, recovery
 
 TOPICS = ["orders", "a", "%RETRY%" + "g" * 140]
-LIVES = 3
 NEVER = 1 << 30  # ms
 
 
@@ -67,12 +69,37 @@ class Known:
 
     put     all that were begun
     must    those that a power cut must spare
+    acked   those that a kill must spare
     closed  it was closed then
     """
 
     put: dict[int, Put] = field(default_factory=dict)
     must: set[int] = field(default_factory=set)
+    acked: set[int] = field(default_factory=set)
     closed: bool = True
+
+    def copy(self) -> Any:
+        return dataclasses.replace(self, put=dict(self.put), must=set(self.must), acked=set(self.acked))
+
+    def begun(self, puts: Iterable[Put]) -> None:
+        self.put.update({one.number: one for one in puts})
+
+    def acknowledged(self, puts: Iterable[Put], *, durable: bool, kept: bool) -> None:
+        self.begun(puts)
+        self.must.update(one.number for one in puts if durable)
+        self.acked.update(one.number for one in puts if durable or kept)
+
+    def durable(self, numbers: Iterable[int]) -> None:
+        self.must.update(numbers)
+        self.acked.update(numbers)
+
+    def found(self, puts: Iterable[Put]) -> None:
+        """It was opened: what a reader may have seen stays."""
+        self.acked = set()
+        self.acknowledged(puts, durable=True, kept=True)
+
+    def state(self, *, closed: bool) -> None:
+        self.closed = closed
 
 
 def settings_of(chance: random.Random) -> dict[str, Any]:
@@ -102,55 +129,77 @@ def settings_of(chance: random.Random) -> dict[str, Any]:
 class Life:
     """One life of a store below `root`: what is done to it, and the notes of what became of its files."""
 
-    def __init__(self, recorder: Recorder, root: Path, fields: dict[str, Any], known: Known, clock: int) -> None:
+    KNOWN: ClassVar[type[Any]] = Known
+    LIVES = 3  # of a store
+    KILLED = 0.3  # how many of them end by a kill
+
+    def __init__(self, recorder: Recorder, root: Path, fields: dict[str, Any], known: Any, clock: int) -> None:
         self.recorder = recorder
         self.root = root
         self.fields = fields
         self.clock = clock
-        self.known = known
-        self.notes: list[dict[str, Any]] = [{}]
+        self.known = known  # when it began
+        self.notes: list[Callable[[Any], object]] = [lambda known: None]
         self.events: list[Event] = []
-        self.put = dict(known.put)
+        self.put: dict[int, Put] = dict(known.put)  # of these a reader sees now
+        self.acked: set[int] = set(known.acked)
+
+    @staticmethod
+    def settings(chance: random.Random) -> dict[str, Any]:
+        return settings_of(chance)
 
     def run(self, chance: random.Random, steps: int) -> None:
         self.recorder.watch(self.root)
-        self.note(closed=False)
+        self.note("state", closed=False)
         store = self.open()
         try:
             for _ in range(steps):
                 store = self.step(store, chance) or store
                 if chance.random() < 0.8:
-                    store.wait_dispatched()
+                    self.settle(store)
             if chance.random() < 0.5:
                 self.close(store)
             self.events = self.recorder.take()
         finally:
             store.close()
 
-    def note(self, *, put: Iterable[Put] = (), must: Iterable[int] = (), closed: bool | None = None) -> None:
-        self.notes.append({"put": list(put), "must": set(must), "closed": closed})
+    def note(self, what: str, *arguments: Any, **named: Any) -> None:
+        """Leave a note that a method of Known is to be called."""
+        self.notes.append(lambda known: getattr(known, what)(*arguments, **named))
         self.recorder.note(len(self.notes) - 1)
+
+    def settle(self, store: Any) -> None:
+        store.wait_dispatched()
 
     def open(self) -> Any:
         store = rocketc.open(self.root, **self.fields)
         store._set_clock(self.clock)
         found = [as_put(record) for record in records_of(self.root)]
         self.put = {one.number: one for one in found}  # what was lost may be put again
-        self.note(put=found, must=self.put)  # what a reader may have seen stays
+        self.assert_acked(found)
+        self.acked = set(self.put)
+        self.note("found", found)
         return store
+
+    def assert_acked(self, found: list[Put]) -> None:
+        """Nothing that the process before has acknowledged is missing."""
+        missing = self.acked - self.put.keys()
+        assert not missing, ("lost by a kill", sorted(missing))
 
     def close(self, store: Any) -> None:
         store.close()
-        self.note(must=self.put, closed=True)
+        self.note("durable", list(self.put))
+        self.note("state", closed=True)
 
     def step(self, store: Any, chance: random.Random) -> Any:
         what = chance.choice(["put"] * 4 + ["put_many", "put_batch", "flush", "roll", "clock", "pause", "close"])
         if what.startswith("put"):
             self.put_some(store, chance, what)
         elif what == "flush":
-            before = set(self.put)
+            before = list(self.put)
             store.flush()
-            self.note(must=before)
+            self.acked.update(before)
+            self.note("durable", before)
         elif what == "roll":
             store._roll()
         elif what == "clock":
@@ -160,7 +209,7 @@ class Life:
             time.sleep(0.006)
         elif chance.random() < 0.5:
             self.close(store)
-            self.note(closed=False)
+            self.note("state", closed=False)
             return self.open()
         return None
 
@@ -172,7 +221,7 @@ class Life:
         first = max(self.put, default=-1) + 1
         bodies = [body(first + n, chance)[: 600 if how == "put_batch" else None] for n in range(count)]
         puts = [Put(topic, queue_id, one) for one in bodies]
-        self.note(put=puts)
+        self.note("begun", puts)
         where = {"queue_id": queue_id}
         if how == "put":
             found = store.put(topic, bodies[0], tags=chance.choice("AB"), keys=f"k{first % 7} l", **where)
@@ -181,21 +230,17 @@ class Life:
         else:
             found = store.put_batch(topic, [(0, one, {"TAGS": "A"}) for one in bodies], **where)
         assert found.status.name == "PUT_OK" and found.count == count, found
-        self.put.update({one.number: one for one in puts})
         placed = [dataclasses.replace(one, queue_offset=found.queue_offset + n) for n, one in enumerate(puts)]
         placed[0] = dataclasses.replace(placed[0], phy_offset=found.phy_offset)
         self.put.update({one.number: one for one in placed})
-        self.note(put=placed, must=[one.number for one in placed] if self.fields["flush"] == "sync" else ())
+        durable = self.fields["flush"] == "sync"
+        kept = not self.fields["transient_store_pool_enable"]
+        self.acked.update(one.number for one in placed if durable or kept)
+        self.note("acknowledged", placed, durable=durable, kept=kept)
 
-    def known_after(self, known: Known, note: int) -> None:
-        """Bring up what was known to what a note says."""
-        said = self.notes[note]
-        if not said:
-            return
-        if said["closed"] is not None:
-            known.closed = said["closed"]
-        known.put.update({one.number: one for one in said["put"]})
-        known.must |= said["must"]
+    def survives(self, root: Path, known: Any) -> None:
+        """Open an image, and see that it has what it must have."""
+        assert_survives(root, self.fields, known, self.clock)
 
 
 def records_of(root: Path) -> list[oracle.Record]:
@@ -258,78 +303,94 @@ def assert_survives(root: Path, fields: dict[str, Any], known: Known, clock: int
 class Run:
     """All stores of one seed, one behind the other."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, kind: type[Life], folder: Path, seed: int) -> None:
+        self.kind = kind
         self.folder = folder
         self.seed = seed
         self.recorder = Recorder()
-        self.images = self.looked_for = self.lives = 0
+        self.images = self.looked_for = self.lives = self.kills = 0
 
     def store(self, number: int, images: int) -> None:
         """A store's lives; of each so many images are opened."""
-        known, clock = Known(), 1_700_000_000_000
+        known, clock, disk = self.kind.KNOWN(), 1_700_000_000_000, Disk()
         root = self.folder / "store"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
         chance = random.Random(f"{self.seed}/{number}")
-        fields = settings_of(chance)
+        fields = self.kind.settings(chance)
         # Of a log that is larger not all is looked at.
         catch_up.SMALL_BYTES = recovery.SMALL_BYTES = chance.choice([128 << 20, 5000, 0])
-        for life in range(LIVES):
+        for life in range(self.kind.LIVES):
             chance = random.Random(f"{self.seed}/{number}/{life}")
-            fields = {**fields, "flush": settings_of(chance)["flush"]}
-            one = Life(self.recorder, root, fields, known, clock)
-            one.run(chance, chance.choice([1, 5, 15, 30]))
+            fields = {**fields, "flush": self.kind.settings(chance)["flush"]}
+            one = self.kind(self.recorder, root, fields, known, clock)
+            says = f"seed {self.seed}, store {number}, life {life}"
+            try:
+                one.run(chance, chance.choice([1, 5, 15, 30]))
+            except BaseException:
+                print(f"{says}: {fields}", file=sys.stderr)
+                raise
             self.lives += 1
-            left, known = self.cut(one, chance, images, f"seed {self.seed}, store {number}, life {life}")
+            if chance.random() < self.kind.KILLED:
+                self.kills += 1
+                left, known = self.cut(one, chance, images, says, disk, killed=True)
+                disk.go_on()
+            else:
+                left, known = self.cut(one, chance, images, says, disk)
+                known.acked, disk = set(known.must), Disk()
             lay(left, root)
             clock = one.clock
 
-    def cut(self, life: Life, chance: random.Random, count: int, says: str) -> tuple[Image, Known]:
-        """Cut the power at some moments of a life; one of the images, and what is known of it."""
-        disk = Disk()
-        known = Known(dict(life.known.put), set(life.known.must), life.known.closed)
+    def cut(
+        self, life: Life, chance: random.Random, count: int, says: str, disk: Disk, *, killed: bool = False
+    ) -> tuple[Image, Any]:
+        """Cut the power at some moments of a life; what the next one begins with, and what is known of it: one of the
+        images, or what a kill leaves."""
+        known = life.known.copy()
         begun = next(n for n, event in enumerate(life.events) if event.kind == NOTE)
         near = [n for n, event in enumerate(life.events[:-1], 1) if event.is_sync or event.kind == NOTE]
         near += [n - 1 for n in near] + list(range(begun + 1, len(life.events) + 1))
-        moments = sorted(chance.choice(near) for _ in range(count))
-        moments = [max(n, begun + 1) for n in moments]
+        end = max(chance.choice(near), begun + 1) if killed else len(life.events)
+        moments = sorted(min(max(chance.choice(near), begun + 1), end) for _ in range(count))
         chosen = chance.randrange(count)
-        left: tuple[Image, Known] | None = None
-        for at, event in enumerate(life.events, 1):
+        left: tuple[Image, Any] | None = None
+        for at, event in enumerate(life.events[:end], 1):
             disk.follow(event)
             if event.kind == NOTE:
-                life.known_after(known, event.file)
+                life.notes[event.file](known)
             while moments and moments[0] == at:
                 moments.pop(0)
                 image = disk.image(chance)
                 self.look(image, life, known, f"{says}, note {at} of {len(life.events)}")
                 if len(moments) == count - 1 - chosen:
-                    left = image, Known(dict(known.put), set(known.must), known.closed)
+                    left = image, known.copy()
+        if killed:
+            return disk.latest(), known
         disk.assert_is(life.root) if known.closed else None
         assert left is not None
         return left
 
-    def look(self, image: Image, life: Life, known: Known, says: str) -> None:
+    def look(self, image: Image, life: Life, known: Any, says: str) -> None:
         root = self.folder / "image"
         lay(image, root)
         try:
-            assert_survives(root, life.fields, known, life.clock)
+            life.survives(root, known)
         except BaseException:
             shutil.rmtree(self.folder / "before", ignore_errors=True)
             lay(image, self.folder / "before")
             print(f"{says}: the image is in {self.folder / 'before'}, what became of it in {root}", file=sys.stderr)
             print(f"settings: {life.fields}", file=sys.stderr)
-            print(f"must: {sorted(known.must)}, put: {sorted(known.put)}, closed: {known.closed}", file=sys.stderr)
+            print(f"known: {known}", file=sys.stderr)
             raise
         self.images += 1
         self.looked_for += len(known.must)
 
 
-def main() -> None:
+def main(kind: type[Life]) -> None:
     folder, seed = Path(sys.argv[1]), int(sys.argv[2])
     most, seconds = int(os.environ.get("ROCKETC_IMAGES", "0")), float(os.environ.get("ROCKETC_SECONDS", "0"))
     logging.getLogger("rocketc").addHandler(logging.NullHandler())
-    run, start, number = Run(folder, seed), time.monotonic(), 0
+    run, start, number = Run(kind, folder, seed), time.monotonic(), 0
     try:
         while run.images < most or time.monotonic() < start + seconds:
             run.store(number, 20)
@@ -340,8 +401,9 @@ def main() -> None:
         os._exit(1)
     took = time.monotonic() - start
     told = {"images": run.images, "acknowledged": run.looked_for, "stores": number, "lives": run.lives}
-    print(json.dumps({**told, "seconds": round(took, 2), "a_minute": round(run.images / took * 60)}))
+    told |= {"killed": run.kills, "seconds": round(took, 2), "a_minute": round(run.images / took * 60)}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main()
+    main(Life)
