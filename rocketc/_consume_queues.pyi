@@ -1,14 +1,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rocketc._loaded_queues import LoadedQueues
 from rocketc._queue_offsets import QueueOffsets
-from rocketc._queue_table import QueueTable
 
-class ConsumeQueues(QueueTable):
-    amiss: list[str]
+class ConsumeQueues(LoadedQueues):
     @property
     def in_doubt(self) -> bool: ...
-    def load(self, *, crashed: bool = False) -> None: ...
     def end_before(self, phy_offset: int, offsets: QueueOffsets | None = None) -> int: ...
     def begin(self, phy_offset: int) -> None: ...
     def finish(self, min_phy_offset: int, damage: Sequence[tuple[int, int]] = ()) -> list[str]: ...

@@ -18,26 +18,27 @@ FLOORS = """
     3   derived_files _shape _status config_tables remote
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message _move
-    6   _gone_topics _rows _mapped_file_queue _checkpoint _ledger _log_bytes
-    7   deleted_topics _allocator _answers _arrow _columns _consume_queue_ext _index_file _queue_units _walk
-    8   _consume_queue_read _java_walk _flusher _index_row _reader _tally _audit _recover
+    6   _gone_topics _rows _file_queue _checkpoint _ledger _log_bytes
+    7   deleted_topics _allocator _mapped_file_queue _arrow _columns _consume_queue_ext _index_file _queue_units _walk
+    8   _answers _consume_queue_read _java_walk _flusher _index_row _reader _tally _audit _recover
     9   _consume_queue_write
     10  _commit_log _consume_queue _key_index paths arrow
     11  cut _queue_table _row_writer _times scan _bodies _put_result
-    12  _consume_queues _puts export tally
-    13  _known_records caretaker recovery _dispatch _reads
-    14  catch_up _derived_audit _lookups _reput
-    15  _gets verify_derived
-    16  _store verify
-    17  futures positions
-    18  following consumer
-    19  store
-    20  queue rebuild
-    21  spark salvage_files
-    22  salvage
-    23  __init__
-    24  cli
-    25  __main__
+    12  _loaded_queues _puts export tally
+    13  _consume_queues
+    14  _known_records caretaker recovery _dispatch _reads
+    15  catch_up _derived_audit _lookups _reput
+    16  _gets verify_derived
+    17  _store verify
+    18  futures positions
+    19  following consumer
+    20  store
+    21  queue rebuild
+    22  spark salvage_files
+    23  salvage
+    24  __init__
+    25  cli
+    26  __main__
 """
 FLOOR = {f"_{header.stem}": 2 for header in (ROOT / "include/rocketc").glob("*.h")}
 FLOOR |= {name: int(floor) for floor, *names in map(str.split, FLOORS.strip().splitlines()) for name in names}

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketc._append_file cimport FileState
-from rocketc._mapped_file_queue cimport FileQueue
+from rocketc._file_queue cimport FileQueue
 from rocketc._service cimport pthread_cond_t, pthread_mutex_t, rc_service
 
 ctypedef struct Allocator:

@@ -25,7 +25,7 @@ from rocketc._append_file cimport (
     file_unlink,
 )
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
-from rocketc._mapped_file_queue cimport KEPT, FileQueue, queue_path, queue_sync_folder, queue_unmap
+from rocketc._file_queue cimport KEPT, FileQueue, queue_path, queue_sync_folder, queue_unmap
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,

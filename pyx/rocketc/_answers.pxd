@@ -2,8 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc._append_file cimport FileState
+from rocketc._file_queue cimport FileQueue
 from rocketc._filter cimport TextTable
-from rocketc._mapped_file_queue cimport FileQueue, MappedFileQueue
+from rocketc._mapped_file_queue cimport MappedFileQueue
 from rocketc._record cimport Record
 from rocketc._vm cimport rc_guard
 

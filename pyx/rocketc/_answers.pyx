@@ -17,6 +17,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from rocketc._append_file cimport FileState, View, file_release, view_of
 from rocketc._bytes cimport rc_get_i32
+from rocketc._file_queue cimport queue_hold
 from rocketc._filter cimport KEEP, TextTable
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
@@ -28,7 +29,7 @@ from rocketc._layout cimport (
     RC_FLAG_INNER_BATCH,
     RC_MSG_QUEUE_ID_AT,
 )
-from rocketc._mapped_file_queue cimport MappedFileQueue, queue_hold
+from rocketc._mapped_file_queue cimport MappedFileQueue
 from rocketc._message cimport message_in
 from rocketc._properties cimport rc_find_property
 from rocketc._record cimport Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record

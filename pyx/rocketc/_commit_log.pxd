@@ -3,10 +3,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc._allocator cimport Allocator
 from rocketc._append_file cimport FileState
+from rocketc._file_queue cimport FileQueue
 from rocketc._flusher cimport Flusher
 from rocketc._histogram cimport rc_histogram
 from rocketc._locks cimport PutMessageLock
-from rocketc._mapped_file_queue cimport FileQueue, MappedFileQueue
+from rocketc._mapped_file_queue cimport MappedFileQueue
 from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._record cimport Draft
 

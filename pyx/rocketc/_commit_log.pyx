@@ -27,6 +27,7 @@ from rocketc._allocator cimport (
 from rocketc._append_file cimport FileState, can_flush, file_drop, file_map, file_shutdown
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._crc32 cimport rc_body_crc
+from rocketc._file_queue cimport queue_commit, queue_last, queue_push, queue_tell
 from rocketc._flusher cimport (
     flusher_checkpoint,
     flusher_destroy,
@@ -53,7 +54,7 @@ from rocketc._layout cimport (
     RC_PROPERTIES_MAX_BYTES,
 )
 from rocketc._locks cimport PutMessageLock
-from rocketc._mapped_file_queue cimport MappedFileQueue, queue_commit, queue_last, queue_push, queue_tell
+from rocketc._mapped_file_queue cimport MappedFileQueue
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 from rocketc._record cimport Draft, crc32, draft_size, encode_blank, encode_record
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake

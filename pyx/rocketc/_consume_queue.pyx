@@ -28,11 +28,7 @@ from rocketc._consume_queue_ext cimport (
 )
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_read, cq_read_loaded, last_of, next_real, units_before
 from rocketc._consume_queue_write cimport begin_at, drop_files, write_blanks, write_unit
-from rocketc._guard cimport enter_writing
-from rocketc._guard cimport leave as guard_leave
-from rocketc._jhash cimport rc_jhash, rc_jhash_from
-from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
-from rocketc._mapped_file_queue cimport (
+from rocketc._file_queue cimport (
     queue_flush,
     queue_free,
     queue_hold,
@@ -42,6 +38,10 @@ from rocketc._mapped_file_queue cimport (
     queue_start,
     queue_sync_names,
 )
+from rocketc._guard cimport enter_writing
+from rocketc._guard cimport leave as guard_leave
+from rocketc._jhash cimport rc_jhash, rc_jhash_from
+from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, is_valid
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_MORE, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER

@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t
 
 from rocketc._append_file cimport FileState
-from rocketc._mapped_file_queue cimport FileQueue
+from rocketc._file_queue cimport FileQueue
 
 # One unit, decoded.
 ctypedef struct ExtUnit:

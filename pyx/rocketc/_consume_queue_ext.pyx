@@ -9,13 +9,13 @@ or a code of status.h. Source: RocketMQ ConsumeQueueExt; store.md 6.4.
 """
 import os
 
-from libc.errno cimport EBUSY, EEXIST, ENOENT, ENOMEM
+from libc.errno cimport EBUSY, ENOENT, ENOMEM
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, strdup, strlen
-from posix.stat cimport mkdir, stat, struct_stat
+from posix.stat cimport stat, struct_stat
 
 from rocketc._append_file cimport (
     FILE_READ,
@@ -27,8 +27,20 @@ from rocketc._append_file cimport (
     file_release,
     file_room,
 )
-from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_raise_i64, rc_store_i64
+from rocketc._atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
 from rocketc._bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_trim_zeros, rc_zero_prefix
+from rocketc._file_queue cimport (
+    queue_flush,
+    queue_free,
+    queue_hold,
+    queue_init,
+    queue_known,
+    queue_last,
+    queue_remove,
+    queue_start,
+    queue_sync_names,
+    queue_take_up,
+)
 from rocketc._guard cimport enter_writing, install
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport (
@@ -39,18 +51,6 @@ from rocketc._layout cimport (
     RC_EXT_SIZE_AT,
     RC_EXT_STORE_TIMESTAMP_AT,
     RC_EXT_TAGS_CODE_AT,
-)
-from rocketc._mapped_file_queue cimport (
-    queue_add,
-    queue_flush,
-    queue_free,
-    queue_hold,
-    queue_init,
-    queue_known,
-    queue_last,
-    queue_remove,
-    queue_start,
-    queue_sync_names,
 )
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, check_file
 from rocketc._vm cimport rc_guard
@@ -232,46 +232,6 @@ cdef int find_end(ExtQueue* x) noexcept nogil:
 
 # writing: only the dispatcher does
 
-cdef int make_folders(char* path) noexcept nogil:
-    """Make a folder and those above it that are missing."""
-    cdef char* at = path + 1
-    while True:
-        if at[0] == c"/" or at[0] == 0:
-            last = at[0]
-            at[0] = 0
-            if mkdir(path, 0o777) != 0 and c_errno != EEXIST:
-                at[0] = last
-                return c_errno
-            at[0] = last
-            if last == 0:
-                return RC_OK
-        at += 1
-
-
-cdef int next_file(ExtQueue* x) noexcept nogil:
-    """Let x.last be the file that covers x.end; it is made if it is not there."""
-    cdef FileState* f = NULL
-    cdef int64_t end
-    cdef int rc = queue_hold(&x.files, x.end, &f)
-    if rc == RC_OK:
-        file_release(f)         # it stays mapped: nobody unmaps the last file
-        end = file_data_end(f)
-        if end < 0:
-            return <int>-end
-        f.claimed = (end + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES
-        f.ready = 0
-    elif rc == ENOENT:
-        rc = queue_add(&x.files, x.end, &f)
-        if rc == ENOENT:        # so is the folder
-            rc = make_folders(x.folder)
-            rc_raise_i64(&x.files.names, 4)
-            if rc == RC_OK:
-                rc = queue_add(&x.files, x.end, &f)
-    if rc == RC_OK:
-        x.last = f
-    return rc
-
-
 cdef int make_room(ExtQueue* x, FileState* f, int64_t at, int64_t stop) noexcept nogil:
     """Let the last file be written to up to `stop`; what is written begins at `at`."""
     cdef int64_t start = max(f.ready, at // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES)
@@ -306,7 +266,7 @@ cdef int ext_put(
         return RC_NO_ROOM
     while True:
         if x.last == NULL or not x.last.start <= x.end < x.last.start + x.files.file_size:
-            rc = next_file(x)
+            rc = queue_take_up(&x.files, x.end, &x.last)
             if rc != RC_OK:
                 return rc
         at = x.end - x.last.start

@@ -4,7 +4,7 @@ from libc.string cimport memcmp
 
 from rocketc._append_file cimport FileState
 from rocketc._consume_queue_ext cimport ExtQueue
-from rocketc._mapped_file_queue cimport FileQueue
+from rocketc._file_queue cimport FileQueue
 from rocketc._queue_units cimport Unit
 
 # One queue. Only the dispatcher writes; readers take `units` first and look at nothing behind it.

@@ -7,10 +7,10 @@ from libc.string cimport memset
 from rocketc._append_file cimport FileState, file_release
 from rocketc._atomic cimport rc_load_i64
 from rocketc._consume_queue_ext cimport ExtUnit, ext_get, is_ext_address
+from rocketc._file_queue cimport queue_hold
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport RC_CQ_UNIT_BYTES
-from rocketc._mapped_file_queue cimport queue_hold
 from rocketc._queue_units cimport decode_unit, is_blank, is_valid
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_OK
 from rocketc._vm cimport rc_guard

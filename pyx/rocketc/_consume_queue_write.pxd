@@ -5,7 +5,6 @@ from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._queue_units cimport Unit
 
 
-cdef int make_folders(ConsumeQueue* q) noexcept nogil
 cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nogil
 cdef int write_blanks(ConsumeQueue* q, int64_t number, int64_t stop) noexcept nogil
 cdef int begin_at(ConsumeQueue* q, int64_t number) noexcept nogil

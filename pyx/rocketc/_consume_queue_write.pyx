@@ -4,20 +4,17 @@
 There may be many thousand queues, so a file is one hole at first, and keeps no descriptor: room is made in front of the
 writer, a page at first and more for busy queues.
 """
-from libc.errno cimport EEXIST, ENOENT
-from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcmp, memcpy, memset, strlen
-from posix.stat cimport mkdir
+from libc.string cimport memcmp, memcpy, memset
 
-from rocketc._append_file cimport RC_OS_PAGE_BYTES, FileState, file_data_end, file_release, file_room
+from rocketc._append_file cimport RC_OS_PAGE_BYTES, FileState, file_room
 from rocketc._atomic cimport rc_fence_release, rc_raise_i64, rc_store_i64
 from rocketc._consume_queue_ext cimport ext_clear
 from rocketc._consume_queue_read cimport ConsumeQueue
+from rocketc._file_queue cimport queue_remove, queue_sync_names, queue_take_up
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_PRE_BLANK_SIZE, RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT
-from rocketc._mapped_file_queue cimport queue_add, queue_hold, queue_remove, queue_sync_names
 from rocketc._queue_units cimport Unit, encode_unit
 from rocketc._status cimport RC_FILE_CUT, RC_OK
 from rocketc._vm cimport rc_guard
@@ -43,56 +40,11 @@ cdef int make_room(ConsumeQueue* q, FileState* f, int64_t at) noexcept nogil:
     return rc
 
 
-cdef int make_folder(const char* path) noexcept nogil:
-    return RC_OK if mkdir(path, 0o777) == 0 or c_errno == EEXIST else c_errno
-
-
-cdef int make_folders(ConsumeQueue* q) noexcept nogil:
-    """Make a queue's folder, that of its topic, and the one of all topics."""
-    cdef int depth, rc
-    cdef char* slash[2]
-    cdef char* end = q.folder + strlen(q.folder)
-    for depth in range(2):
-        while end[0] != c"/":
-            end -= 1
-        slash[depth] = end
-        end -= 1
-    slash[0][0] = slash[1][0] = 0
-    rc = make_folder(q.folder)
-    slash[1][0] = c"/"
-    if rc == RC_OK:
-        rc = make_folder(q.folder)
-    slash[0][0] = c"/"
-    if rc == RC_OK:
-        rc = make_folder(q.folder)
-    rc_raise_i64(&q.files.names, 4)     # that of its files, its own, its topic's, and `consumequeue`
-    return rc
-
-
 cdef int file_of(ConsumeQueue* q, int64_t pos) noexcept nogil:
     """Let q.last be the file that covers a position; it is made if it is not there."""
-    cdef FileState* f = q.last
-    cdef int64_t end
-    cdef int rc
-    if f != NULL and f.start <= pos < f.start + q.files.file_size:
+    if q.last != NULL and q.last.start <= pos < q.last.start + q.files.file_size:
         return RC_OK
-    rc = queue_hold(&q.files, pos, &f)
-    if rc == RC_OK:
-        file_release(f)         # it stays mapped: nobody else unmaps the last files
-        end = file_data_end(f)
-        if end < 0:
-            return <int>-end
-        f.claimed = (end + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES
-        f.ready = 0
-    elif rc == ENOENT:
-        rc = queue_add(&q.files, pos - pos % q.files.file_size, &f)
-        if rc == ENOENT:        # so is the folder, or somebody deleted it
-            rc = make_folders(q)
-            if rc == RC_OK:
-                rc = queue_add(&q.files, pos - pos % q.files.file_size, &f)
-    if rc == RC_OK:
-        q.last = f
-    return rc
+    return queue_take_up(&q.files, pos, &q.last)
 
 
 cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nogil:

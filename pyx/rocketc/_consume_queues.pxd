@@ -1,25 +1,12 @@
 """All consume queues of a store."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from rocketc._consume_queue_read cimport ConsumeQueue
-from rocketc._queue_folders cimport QueueFolder, QueueFolders
-from rocketc._queue_table cimport QueueTable
+from rocketc._loaded_queues cimport LoadedQueues
 
-cdef class ConsumeQueues(QueueTable):
+cdef class ConsumeQueues(LoadedQueues):
     cdef:
-        object _refreshing      # a lock: one thread at a time looks what another process has written
-        int64_t min_phy_offset  # of the log; kept only where another process writes
-        readonly list amiss     # what was wrong with the files: text
         readonly bint in_doubt  # finish() found a queue whose files are not believed: the log is to be taken once more
-    cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL
-    cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL
     cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil
     cdef int _sync_many_names(self, const char** path) noexcept nogil
-    cdef void _set_names(self, int64_t folders) noexcept nogil
-    cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1
-    cdef int _load_queues(self, QueueFolders found) except -1
-    cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, QueueFolder* folder) except -1
-    cdef int _load_one(self, bytes topic, int32_t queue_id) except -1
-    cdef bint _is_replaced(self, ConsumeQueue* q) except -1
     cdef int _delete(self, ConsumeQueue* q) except -1
-    cdef int _refresh(self, ConsumeQueue* q) except -1

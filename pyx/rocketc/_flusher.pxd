@@ -2,8 +2,8 @@
 from libc.stdint cimport int64_t
 
 from rocketc._allocator cimport Allocator
+from rocketc._file_queue cimport FileQueue
 from rocketc._histogram cimport rc_histogram
-from rocketc._mapped_file_queue cimport FileQueue
 from rocketc._service cimport pthread_cond_t, pthread_mutex_t, rc_service
 
 ctypedef struct Flusher:

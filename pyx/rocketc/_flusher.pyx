@@ -16,8 +16,8 @@ from rocketc._allocator cimport allocator_return
 from rocketc._append_file cimport FileState, can_flush, file_release
 from rocketc._atomic cimport rc_count_i64, rc_load_i64, rc_set_once_i64, rc_store_i64
 from rocketc._checkpoint cimport checkpoint_write
+from rocketc._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
 from rocketc._histogram cimport rc_histogram_add
-from rocketc._mapped_file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,

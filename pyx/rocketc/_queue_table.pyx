@@ -14,7 +14,7 @@ from rocketc._atomic cimport rc_load_i64
 from rocketc._consume_queue cimport cq_free, cq_new, is_fit
 from rocketc._consume_queue_ext cimport ExtQueue, ext_new
 from rocketc._consume_queue_read cimport ConsumeQueue, is_named
-from rocketc._consume_queue_write cimport make_folders
+from rocketc._file_queue cimport queue_make_folders
 from rocketc._filter cimport KEEP, SKIP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
@@ -126,7 +126,7 @@ cdef class QueueTable:
                 q.next = self._unmade
                 self._unmade = q
             queue[0] = q
-            rc = make_folders(q)
+            rc = queue_make_folders(&q.files)
             if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
                 q.ext = self._new_ext(topic, topic_len, queue_id)
                 q.extends = True

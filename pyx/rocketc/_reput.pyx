@@ -17,11 +17,11 @@ from rocketc._commit_log cimport CommitLog
 from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._dispatch cimport BELLS, HASHES, MOST_HASHES, ROWS, Dispatcher
+from rocketc._file_queue cimport queue_hold
 from rocketc._flusher cimport flusher_checkpoint, flusher_note
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._key_index cimport KeyIndex
-from rocketc._mapped_file_queue cimport queue_hold
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._record cimport Record, parse_record
 from rocketc._service cimport (

@@ -13,8 +13,8 @@ from rocketc._append_file cimport FileState, file_readable
 from rocketc._atomic cimport rc_load_i64
 from rocketc._bytes cimport rc_get_i64
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_read
+from rocketc._file_queue cimport FileQueue
 from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_STORE_TIMESTAMP_PAST
-from rocketc._mapped_file_queue cimport FileQueue
 from rocketc._queue_units cimport Unit, is_blank
 from rocketc._record cimport Record, parse_record
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock

@@ -1,0 +1,1 @@
+"""The row of files of one queue, as the threads of a store share it."""

@@ -1,0 +1,6 @@
+from rocketc._queue_table import QueueTable
+
+class LoadedQueues(QueueTable):
+    @property
+    def amiss(self) -> list[str]: ...
+    def load(self, *, crashed: bool = False) -> None: ...
