@@ -41,6 +41,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 COMMENT = re.compile(r"<!--\s*(not run|store|spark)\b:?\s*(.*?)\s*-->")
 CALLS_ROCKETC = re.compile(r"(^|[|;&(]|\bdo|\bthen|\btime|\btimeout \S+)\s*rocketc\b")
 NOT_FOUND = 127  # the shell's exit code
+PROLOGUE = 'dd() { LD_PRELOAD= command dd "$@"; }; '  # the address sanitizer would end it for how it aligns its buffer
 
 
 class Wrong(Exception):
@@ -203,7 +204,7 @@ def run_console(block: Block, folder: Path, bin_folder: Path) -> list[str]:
     not_tried = []
     for number, command, shown in block.commands:
         done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
+            ["bash", "-o", "pipefail", "-c", PROLOGUE + command],
             cwd=folder,
             env=env,
             stdin=subprocess.DEVNULL,

@@ -18,6 +18,7 @@ import rocketc
 
 pytestmark = [
     pytest.mark.promise(8),
+    pytest.mark.measure,
     pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system has no /proc"),
 ]
 
@@ -357,7 +358,6 @@ os._exit(0)
 """
 
 
-@pytest.mark.measure
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", THREADS)
 def test_an_idle_store(tmp_path, kind):
@@ -367,7 +367,6 @@ def test_an_idle_store(tmp_path, kind):
     assert told["threads"] <= THREADS[kind]
 
 
-@pytest.mark.measure
 @pytest.mark.long
 def test_an_idle_follower(tmp_path):
     """`rocketc cat -F`, and what it costs its store: nothing."""
