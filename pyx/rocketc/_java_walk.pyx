@@ -5,7 +5,7 @@ RocketMQ checks less of a record than we do, and ends its log at the first that 
 what counts is to stop exactly where RocketMQ stops. Source: store.md 6.2, 7.4, 7.5.
 """
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc._bytes cimport rc_get_i16, rc_get_i32
 from rocketc._crc32 cimport rc_body_crc
@@ -58,9 +58,6 @@ from rocketc._status cimport (
     reason_of,
 )
 from rocketc._vm cimport rc_guard
-
-cdef enum:
-    DIGITS_MAX = 18             # of an i64, whatever they are
 
 
 cdef class JavaWalk(LogBytes):
@@ -196,18 +193,16 @@ cdef bint may_be_number(const Record* r, const char* name, int name_len, int64_t
     cdef int at = 0, i
     cdef int n = rc_find_property(r.props, r.props_len, name, name_len, &at)
     cdef const uint8_t* text = r.props + at
-    cdef bint negative
-    cdef int64_t value = 0
+    cdef uint64_t value = 0, limit = <uint64_t>most, digit
     if n <= 0:
         return True
-    negative = text[0] == c"-"
-    if n > 1 and (negative or text[0] == c"+"):
+    if n > 1 and (text[0] == c"-" or text[0] == c"+"):
+        limit += text[0] == c"-"
         text += 1
         n -= 1
-    if n > DIGITS_MAX:
-        return False
     for i in range(n):
-        if text[i] < c"0" or text[i] > c"9":
+        digit = text[i] - <uint64_t>c"0"
+        if digit > 9 or value > (limit - digit) // 10:
             return False
-        value = 10 * value + (text[i] - c"0")
-    return value <= most or (negative and value - 1 <= most)
+        value = 10 * value + digit
+    return True

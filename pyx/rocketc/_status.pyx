@@ -28,6 +28,13 @@ _REASONS = {
     RC_BAD_UNIT: "bad_unit",
 }
 
+_ADVICE = {
+    errno.ENOSPC: "make room there, or put the store on another disk",
+    errno.EDQUOT: "make room there, or put the store on another disk",
+    errno.ENOMEM: "raise the limit of maps (sysctl vm.max_map_count) or of addresses (ulimit -v), or add memory",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
 _RAISES = {
     RC_NO_ROOM: (ValueError, "the destination is too small"),
     RC_BAD_ARGUMENT: (IllegalMessageError, "an argument does not fit its field"),
@@ -56,12 +63,10 @@ cdef int check(int rc) except -1 nogil:
 
 cdef object io_error(int rc, object path):
     """The exception for an errno, or for a file that was cut, at a path: what is wrong, where, and what to do."""
-    if rc == errno.ENOSPC or rc == errno.EDQUOT:
-        text = f"{os.strerror(rc)}: make room there, or put the store on another disk"
-        return StoreFullError(rc, text, path)
     if rc == RC_FILE_CUT:
         return StoreIOError(errno.EIO, "the file became shorter, or unreadable, while it was mapped", path)
-    return StoreIOError(rc, os.strerror(rc), path)
+    text = f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc)
+    return (StoreFullError if rc in (errno.ENOSPC, errno.EDQUOT) else StoreIOError)(rc, text, path)
 
 
 cdef int check_file(int rc, object path) except -1:

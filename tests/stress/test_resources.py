@@ -171,6 +171,19 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous, "gib": blocks *
     assert told["gib"] < 9, "the files that were written to, and one made ahead"
 
 
+def test_a_limit_of_addresses_says_what_to_do(tmp_path):
+    code = """
+limit = (status("VmSize") << 10) + (256 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    with rocketc.open(sys.argv[1]) as store:        # its files have 1 GiB
+        store.put("t", b"x")
+except rocketc.StoreIOError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "raise the limit of maps (sysctl vm.max_map_count) or of addresses (ulimit -v)" in run(code, tmp_path)
+
+
 def test_a_store_that_rolls_keeps_no_file_open(tmp_path):
     """Hundreds of files, written one after the other by one process with few open files, and read again."""
     code = """

@@ -356,6 +356,20 @@ def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, ca
     assert len(list((tmp_path / "cut").iterdir())) == (items[-1]["stop"] - 1) // SIZE - end // SIZE + 1
 
 
+NUMBERS = ["2147483647", "-2147483648", "+007", "0" * 30 + "3"]
+NO_NUMBERS = ["2147483648", "-2147483649", "-", "+", "3 ", "0x3", "9" * 40, "1" + "0" * 19]
+
+
+@pytest.mark.parametrize("text", [*NUMBERS, *NO_NUMBERS])
+def test_a_delay_level_is_a_number_as_java_reads_one(tmp_path, text):
+    sent = messages(3)
+    sent[1] |= {"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2, "queue_offset": 0, "properties": {"DELAY": text}}
+    record = oracle.records(write(tmp_path, sent))[1]
+    found, _ = java(tmp_path)
+    damage = [(record["start"], record["stop"], "bad_property")]
+    assert found.damage == (damage if text in NO_NUMBERS else [])
+
+
 @pytest.mark.parametrize("sectors", range(5))
 def test_a_record_that_is_cleared_in_part_does_not_become_one(tmp_path, sectors):
     """Its body is sound, and what RocketMQ could not read in it goes first: the head has gone before."""
