@@ -83,6 +83,9 @@ def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
         index = many(found.indexFiles or 0, "index file")
         yield "queues", f"{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
+    if found.cut is not None and found.cut["files"]:
+        kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
+        yield "cut", f"{kept} that a recovery took off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
     yield from section("holes", map(_tell_hole, some(found.holes, every)), "none")
     damage = (entry if isinstance(entry, str) else _tell_damage(entry) for entry in some(found.damage, every))
     yield from section("damage", damage, _where_it_was_looked(found))

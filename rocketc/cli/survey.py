@@ -89,6 +89,7 @@ class Survey:
     checkpoint: dict[str, int] | None = None
     consumeQueues: dict[str, int] | None = None
     indexFiles: int | None = None
+    cut: dict[str, int] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -235,12 +236,22 @@ def _survey_root(root: str, out: Survey) -> None:
     with suppress(OSError):
         names = os.listdir(os.path.join(root, "index"))
         out.indexFiles = sum(_INDEX_NAME.fullmatch(name) is not None for name in names)
+    kept = _files(os.path.join(root, "cut"))
+    out.cut = {"files": len(kept), "bytes": sum(entry.stat().st_size for entry in kept)}
 
 
 def _folders(path: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(path) if entry.is_dir()]
+
+
+def _files(path: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(path) if entry.is_file(follow_symlinks=False)]
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
-            return [entry for entry in entries if entry.is_dir()]
+            return list(entries)
     except OSError:
         return []
 

@@ -19,6 +19,7 @@ import pytest
 import stores
 from command import GrowingLog, Terminal, on_terminal, rocketc
 
+from rocketc import open as open_store
 from rocketc.cli import progress, survey
 from rocketc.cli.tables import show_size
 from rocketc.cli.times import show_time
@@ -101,6 +102,18 @@ def test_golden_stores_are_told_as_rocketmq_knows_them(golden, told, info, name)
     assert line(text, "state") == "no abort marker: shut down cleanly"
     assert line(text, "holes") == "none"
     assert all(path.name in text for path in store.log_files)
+
+
+def test_what_a_recovery_cut_off_is_told(golden, told, info):
+    store = golden("v533-torn")
+    assert told(store.path)[1]["cut"] == {"files": 0, "bytes": 0}
+    assert line(info(store.path)[1], "cut") is None
+    open_store(store.path).close()
+    (kept,) = (store.path / "cut").iterdir()
+    assert told(store.path)[1]["cut"] == {"files": 1, "bytes": kept.stat().st_size}
+    text = line(info(store.path)[1], "cut")
+    assert text.startswith("16.2 KiB in 1 file that a recovery took off the log: `rocketc cat ")
+    assert text.replace(" ", "").endswith(f"{store.path}/cut`".replace(" ", ""))
 
 
 def test_the_flights_table(golden, info):
