@@ -35,6 +35,7 @@ class Caretaker:
 
     on_full  called with True when a disk is too full for more messages, with False when it is not any more
     on_cleaned  called when files were deleted
+    settle   as a Cleaner takes it; None: all is durable
     deleted  the topics that were deleted, as the opening knows them
     keeps_topics  there is a table of topics
 
@@ -59,6 +60,7 @@ class Caretaker:
         on_full: Callable[[bool], object],
         *,
         on_cleaned: Callable[[], object] = lambda: None,
+        settle: Callable[[], int] | None = None,
         deleted: DeletedTopics | None = None,
     ) -> None:
         self.topics = Topics(
@@ -84,6 +86,7 @@ class Caretaker:
             index=index,
             pause=self._stop.wait,
             on_full=lambda disk, logic: on_full(disk or logic),
+            **({"settle": settle} if settle is not None else {}),
         )
         if self._interval:
             self._start()

@@ -29,6 +29,7 @@ _log = logging.getLogger("rocketc.cleaning")
 _NAME = re.compile(r"[0-9]{20}")
 MANUAL_RUNS = 20  # so many runs does a request last
 _HOUR = 3_600_000  # ms
+_SETTLED = 1 << 63  # behind all physical offsets
 
 LIGHT = "%LMQ%"
 SYSTEM_PREFIX = "rmq_sys_"
@@ -205,6 +206,8 @@ class Cleaner:
     pause       waits so many seconds between two files; what it returns, if true, ends the run
     on_full     called with (DISK_FULL, LOGIC_DISK_FULL) when one of these flags changes: the store then takes no
                 messages while one is set
+    settle      makes durable what queues and index tell of the log; the physical offset before which they tell all.
+                Files that end behind it stay: else a power cut would take their queue offsets, and give them again
 
     >>> import tempfile
     >>> from rocketc._mapped_file_queue import MappedFileQueue
@@ -227,6 +230,7 @@ class Cleaner:
         statvfs: LookAt = os.statvfs,
         pause: Callable[[float], object] = time.sleep,
         on_full: Callable[[bool, bool], object] = lambda disk, queues: None,
+        settle: Callable[[], int] = lambda: _SETTLED,
     ) -> None:
         self._log = log
         self._config = config
@@ -238,6 +242,8 @@ class Cleaner:
         self._statvfs = statvfs
         self._pause = pause
         self._on_full = on_full
+        self._settle = settle
+        self._settled = 0  # what that said last
         self._asked = 0  # runs that a request has left
         self._hanged: str | None = None  # the file that could not be deleted because it was in use
         self._hanged_since = 0
@@ -292,7 +298,7 @@ class Cleaner:
 
         now, asked, expired_ms  as plan() takes them
         detailed                the report names the files of queues and index too, not only how many there were
-        Raises StoreIOError if a file can't be deleted; what was deleted before that is.
+        Raises StoreIOError if a file can't be deleted, and what `settle` raises; what was deleted before that is.
         """
         now = self._clock() if now is None else now
         disks = self._look()
@@ -323,7 +329,7 @@ class Cleaner:
             if _start(following) > phy_offset:
                 break
             info = os.stat(path)
-            if self._log.delete_expired(0, now, immediately=True, batch=1) == 0:
+            if not self._is_settled() or self._log.delete_expired(0, now, immediately=True, batch=1) == 0:
                 break  # in use, or in a read-only folder: the next call tries again
             _log.info("%s deleted: %s", path, why)
             age = now - info.st_mtime_ns // 1_000_000
@@ -417,6 +423,9 @@ class Cleaner:
             if number and self._pause(self._config.delete_commit_log_files_interval / 1000):
                 report.kept = _kept(one, "the store is being closed", len(self._log.files))
                 return
+            if not self._is_settled():
+                report.kept = _kept(one, "its messages are not in the queues yet", len(self._log.files))
+                break
             if self._log.delete_expired(limit, now, immediately=report.at_once, batch=1) == 0:
                 report.kept = _kept(one, "it is in use, or in a read-only folder", len(self._log.files))
                 if self._hanged != one.path:
@@ -426,6 +435,13 @@ class Cleaner:
             report.deleted.append(one)
         if report.at_once and not report.deleted:
             _log.warning("%s: %s, and no file can go", self._root, report.because[0])
+
+    def _is_settled(self) -> bool:
+        """Whether queues and index tell, on the disk, of all that the first file holds."""
+        files = self._log.files
+        if len(files) > 1 and _start(files[1]) > self._settled:
+            self._settled = self._settle()
+        return len(files) < 2 or _start(files[1]) <= self._settled
 
     def _retry(self, now: int, report: CleanReport) -> None:
         """Try again to delete the file that was in use, whatever the hour: it takes no new readers since then."""
@@ -440,7 +456,7 @@ class Cleaner:
             return
         self._retried = now
         info = os.stat(path)
-        if self._log.delete_expired(0, now, immediately=True, batch=1) == 1:
+        if self._is_settled() and self._log.delete_expired(0, now, immediately=True, batch=1) == 1:
             age = now - info.st_mtime_ns // 1_000_000
             report.deleted.append(Cleaned("commitlog", path, info.st_size, age, "no longer in use"))
             report.kept = self._first_kept(now, None)

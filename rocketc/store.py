@@ -91,6 +91,7 @@ def open(
             dispatcher.queues,
             dispatcher.index,
             on_cleaned=owner.note_cleaned,
+            settle=dispatcher.settle,
             deleted=owner.deleted,
         )
         return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)

@@ -6,6 +6,8 @@ that nobody sees a message that a power cut can take back. Another makes queues 
 has not, the next opening takes from the log.
 Source: RocketMQ ReputMessageService, FlushConsumeQueueService; store.md 5.4, 6.1.
 """
+import os
+
 cimport cython
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -18,10 +20,11 @@ from rocketc._consume_queue_read cimport ConsumeQueue
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._dispatch cimport BELLS, HASHES, MOST_HASHES, ROWS, Dispatcher
 from rocketc._file_queue cimport queue_hold
-from rocketc._flusher cimport flusher_checkpoint, flusher_note
+from rocketc._flusher cimport flusher_checkpoint, flusher_flush, flusher_note
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._key_index cimport KeyIndex
+from rocketc._put_result cimport failure
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._record cimport Record, parse_record
 from rocketc._service cimport (
@@ -48,6 +51,7 @@ cdef enum:
     BUSY_NS = 20000000              # so long after the last message it sleeps until it is woken
     IDLE_NS = 1000000000
     RETRY_NS = 500000000            # after an error: the disk may have room again
+    SETTLE_NS = 1000000000
 
 
 @cython.no_gc_clear      # its end needs the log
@@ -327,6 +331,26 @@ cdef class ReputService(Dispatcher):
             self.error_path = path
         pthread_mutex_unlock(&self.flushing)
         return rc
+
+    def settle(self):
+        """Make durable the log, and what queues and index tell of it; the physical offset before which they tell all.
+
+        What is put meanwhile, or can't be dispatched within a second, is behind that. Raises StoreFailedError if the
+        store has failed, StoreIOError, StoreFullError.
+        """
+        cdef int64_t position = 0
+        cdef int rc, failed
+        with nogil:
+            failed = flusher_flush(&self.log.fl, 0)
+            if failed == RC_OK:
+                self.wait_position(self._limit(), rc_clock_ns() + SETTLE_NS, SETTLE_NS)
+                position = rc_load_i64(&self.position)
+                rc = self.flush(0)
+        if failed != RC_OK:
+            raise failure(self.log, os.fsdecode(self.queues._folder))
+        if rc != RC_OK:
+            raise self._failure(rc)
+        return position
 
     @property
     def failure(self):
