@@ -481,6 +481,8 @@ cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted
         rc = queue_remove(&q.files, 0)
         if rc == RC_OK:
             deleted[0] += 1
+            rc_raise_i64(&q.files.names, 1)
+            rc = queue_sync_names(&q.files)     # a power cut never takes the second and leaves the first
         start = queue_start(&q.files, 2)
     if rc == EBUSY:
         rc = RC_OK
