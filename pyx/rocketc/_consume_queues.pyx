@@ -27,6 +27,8 @@ from rocketc._service cimport pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_MORE, RC_OK
 from rocketc._vm cimport rc_sync_all
 
+from rocketc.running import sync_folder
+
 cdef enum:
     MANY_NAMES = 64             # queues with new files: one order to the disk is cheaper than one for each
     LONGEST_READ_MS = 1000
@@ -306,11 +308,15 @@ cdef class ConsumeQueues(LoadedQueues):
         q.extends = False
         q.repaired = 0
         for folder in (name_of(q), *([os.fsdecode(q.ext.folder)] if q.ext != NULL else ())):
+            above = os.path.dirname(folder)
             try:
                 os.rmdir(folder)
-                os.rmdir(os.path.dirname(folder))       # other queues of the topic may be there
+                os.rmdir(above)         # other queues of the topic may be there
+                above = os.path.dirname(above)
             except OSError:
                 pass
+            if os.path.isdir(above):
+                sync_folder(above)      # else a power cut may bring them back: queues without files
         return 0
 
     # for tests and tools
