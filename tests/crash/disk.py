@@ -47,6 +47,11 @@ class Event(NamedTuple):
         """The path of a file that got a name."""
         return os.fsdecode(self.text) if self.kind == _NAMED else None
 
+    @property
+    def old_name(self) -> str | None:
+        """The path of a file that was deleted."""
+        return os.fsdecode(self.text) if self.kind == _UNNAMED else None
+
 
 class Recorder:
     """Notes what happens below a folder. The process must have been started with disk.c before libc."""
@@ -67,6 +72,10 @@ class Recorder:
     def note(self, what: int) -> None:
         """Leave a note of our own, which comes back as Event.file."""
         self._c.disk_note(what)
+
+    def fill(self, percent: int) -> None:
+        """Let programs believe that so much of the disk is in use; 0: what is so."""
+        self._c.disk_fill(percent)
 
     def take(self) -> list[Event]:
         """All that was noted; the folder is not watched any more."""

@@ -15,6 +15,7 @@ from reopened import assert_answers, opened, records_of
 import rocketc
 
 FIELDS: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 4096}
+NEVER = 1 << 30  # ms
 
 
 def worst(recorder: Recorder, root: Path, disk: Disk | None = None) -> Path:
@@ -122,6 +123,55 @@ def queues_that_a_killed_process_made(recorder: Recorder, root: Path) -> None:
     assert_whole(worst(recorder, root, disk), 6)
 
 
+def filled(root: Path, **fields: Any) -> Any:
+    """A store that is open, with three log files; `old` has messages in the first one alone."""
+    store = rocketc.open(root, **{**FIELDS, "flush_interval_consume_queue": NEVER, **fields})
+    store.put_many("old", [b""] * 5)
+    store.put_many("orders", [bytes(1000)] * 10)
+    store.wait_dispatched()
+    return store
+
+
+def numbers_of_messages_that_were_cleaned(recorder: Recorder, root: Path) -> None:
+    """They were in files of queues only, which were not on the disk yet: their numbers were given again."""
+    recorder.watch(root)
+    with filled(root) as store:
+        assert store.clean(expired_ms=-1).log_files > 1
+        image = worst(recorder, root)
+    with rocketc.open(image, **FIELDS) as store:
+        assert store.put("old", b"").queue_offset == 5
+        assert store.put("orders", b"").queue_offset == 10
+
+
+def names_of_queue_files_that_were_cleaned(recorder: Recorder, root: Path) -> None:
+    """They are gone in their order, and before the checkpoint says so."""
+    fields = {**FIELDS, "mapped_file_size_consume_queue": 60}
+    filled(root, **fields).close()
+    assert len(list((root / "consumequeue/orders/0").iterdir())) == 4
+    recorder.watch(root)
+    with rocketc.open(root, **fields) as store:
+        store.clean(expired_ms=-1)
+    disk, gone = Disk(), []
+    for event in recorder.take():
+        if (name := event.old_name) is not None and name.startswith("consumequeue/orders/0/"):
+            assert not any(map(disk.is_durable, gone)), name
+            gone.append(name)
+        disk.follow(event)
+    assert len(gone) > 1 and not any(map(disk.is_durable, gone))
+
+
+def folders_of_topics_that_were_deleted(recorder: Recorder, root: Path) -> None:
+    """They came back, and the store missed files of theirs."""
+    filled(root).close()
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS) as store:
+        store.delete_topics("old")
+    image = worst(recorder, root)
+    assert [path.name for path in (image / "consumequeue").iterdir()] == ["orders"]
+    with opened(image, **FIELDS) as one:
+        assert one.told == [], one.told
+
+
 CASES = (
     queues_of_a_new_store,
     queues_of_many_topics,
@@ -129,6 +179,9 @@ CASES = (
     units_of_a_loaded_file,
     a_unit_that_was_cleared,
     queues_that_a_killed_process_made,
+    numbers_of_messages_that_were_cleaned,
+    names_of_queue_files_that_were_cleaned,
+    folders_of_topics_that_were_deleted,
 )
 
 

@@ -12,6 +12,7 @@ Here messages are put, in many ways. What else is done to stores has a Life of i
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import logging
@@ -78,9 +79,6 @@ class Known:
     acked: set[int] = field(default_factory=set)
     closed: bool = True
 
-    def copy(self) -> Any:
-        return dataclasses.replace(self, put=dict(self.put), must=set(self.must), acked=set(self.acked))
-
     def begun(self, puts: Iterable[Put]) -> None:
         self.put.update({one.number: one for one in puts})
 
@@ -94,8 +92,8 @@ class Known:
         self.acked.update(numbers)
 
     def found(self, puts: Iterable[Put]) -> None:
-        """It was opened: what a reader may have seen stays."""
-        self.acked = set()
+        """It was opened: what a reader may have seen stays, and nothing else comes back."""
+        self.put, self.must, self.acked = {}, set(), set()
         self.acknowledged(puts, durable=True, kept=True)
 
     def state(self, *, closed: bool) -> None:
@@ -142,6 +140,7 @@ class Life:
         self.notes: list[Callable[[Any], object]] = [lambda known: None]
         self.events: list[Event] = []
         self.put: dict[int, Put] = dict(known.put)  # of these a reader sees now
+        self.next = max(known.put, default=-1) + 1
         self.acked: set[int] = set(known.acked)
 
     @staticmethod
@@ -175,7 +174,7 @@ class Life:
         store = rocketc.open(self.root, **self.fields)
         store._set_clock(self.clock)
         found = [as_put(record) for record in records_of(self.root)]
-        self.put = {one.number: one for one in found}  # what was lost may be put again
+        self.put = {one.number: one for one in found}
         self.assert_acked(found)
         self.acked = set(self.put)
         self.note("found", found)
@@ -218,7 +217,7 @@ class Life:
         if how == "put_batch" and topic.startswith("%RETRY%"):
             topic = "orders"
         count = 1 if how == "put" else chance.randrange(1, 6)
-        first = max(self.put, default=-1) + 1
+        first, self.next = self.next, self.next + count
         bodies = [body(first + n, chance)[: 600 if how == "put_batch" else None] for n in range(count)]
         puts = [Put(topic, queue_id, one) for one in bodies]
         self.note("begun", puts)
@@ -346,7 +345,7 @@ class Run:
     ) -> tuple[Image, Any]:
         """Cut the power at some moments of a life; what the next one begins with, and what is known of it: one of the
         images, or what a kill leaves."""
-        known = life.known.copy()
+        known = copy.deepcopy(life.known)
         begun = next(n for n, event in enumerate(life.events) if event.kind == NOTE)
         near = [n for n, event in enumerate(life.events[:-1], 1) if event.is_sync or event.kind == NOTE]
         near += [n - 1 for n in near] + list(range(begun + 1, len(life.events) + 1))
@@ -363,7 +362,7 @@ class Run:
                 image = disk.image(chance)
                 self.look(image, life, known, f"{says}, note {at} of {len(life.events)}")
                 if len(moments) == count - 1 - chosen:
-                    left = image, known.copy()
+                    left = image, copy.deepcopy(known)
         if killed:
             return disk.latest(), known
         disk.assert_is(life.root) if known.closed else None

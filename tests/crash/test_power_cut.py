@@ -1,4 +1,4 @@
-"""Power cuts in a model of the disk: crash.power_cut opens thousands of images; here beside it what it has found once.
+"""Power cuts in a model of the disk: crash.power_cut and others open thousands of images; beside it what they found.
 
 ROCKETC_SEED=n tries the stores of seed n, ROCKETC_LONG_SECONDS says for how long the long run does. A failure names its
 seed and leaves the image.
@@ -26,8 +26,8 @@ from reopened import assert_answers, assert_files, opened, records_of
 import rocketc
 
 pytestmark = pytest.mark.promise(1, 5, 6)
-IMAGES = 200  # of a run in `make test`
-LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "300"))
+SCENARIOS = {"power_cut": 200, "power_cleaning": 120}  # images of a run in `make test`
+LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "900"))  # of all scenarios together
 
 
 def run(module: str, *arguments: object, **environment: object) -> str:
@@ -45,12 +45,12 @@ def run(module: str, *arguments: object, **environment: object) -> str:
     return done.stdout
 
 
-def cut_power(seed: int, **how: object) -> None:
+def cut_power(scenario: str, seed: int, **how: object) -> None:
     """Try the stores of a seed. What a failure leaves stays where it is."""
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="power-cut-", dir=shared))
-    print(f"seed {seed}: run it again with ROCKETC_SEED={seed}")
-    told = json.loads(run("crash.power_cut", folder, seed, **how))
+    print(f"{scenario}, seed {seed}: run it again with ROCKETC_SEED={seed}")
+    told = json.loads(run(f"crash.{scenario}", folder, seed, **how))
     print(told)
     shutil.rmtree(folder)
     assert told["images"] > 0 and told["acknowledged"] > 0
@@ -58,14 +58,17 @@ def cut_power(seed: int, **how: object) -> None:
     count("acknowledged", told["acknowledged"])
 
 
-def test_power_cuts():
-    cut_power(int(os.environ.get("ROCKETC_SEED", "1")), ROCKETC_IMAGES=IMAGES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_power_cuts(scenario):
+    cut_power(scenario, int(os.environ.get("ROCKETC_SEED", "1")), ROCKETC_IMAGES=SCENARIOS[scenario])
 
 
 @pytest.mark.long
-def test_power_cuts_for_long():
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_power_cuts_for_long(scenario):
     seed = os.environ.get("ROCKETC_SEED")
-    cut_power(int(seed) if seed else random.SystemRandom().randrange(1 << 32), ROCKETC_SECONDS=LONG_SECONDS)
+    seconds = LONG_SECONDS / len(SCENARIOS)
+    cut_power(scenario, int(seed) if seed else random.SystemRandom().randrange(1 << 32), ROCKETC_SECONDS=seconds)
 
 
 # ---------------------------------------------------------------- what was found
