@@ -86,7 +86,7 @@ class Caretaker:
             index=index,
             pause=self._stop.wait,
             on_full=lambda disk, logic: on_full(disk or logic),
-            **({"settle": settle} if settle is not None else {}),
+            settle=settle,
         )
         if self._interval:
             self._start()

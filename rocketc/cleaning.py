@@ -207,7 +207,8 @@ class Cleaner:
     on_full     called with (DISK_FULL, LOGIC_DISK_FULL) when one of these flags changes: the store then takes no
                 messages while one is set
     settle      makes durable what queues and index tell of the log; the physical offset before which they tell all.
-                Files that end behind it stay: else a power cut would take their queue offsets, and give them again
+                Files that end behind it stay: else a power cut would take their queue offsets, and give them again.
+                None: all is durable, and told
 
     >>> import tempfile
     >>> from rocketc._mapped_file_queue import MappedFileQueue
@@ -230,7 +231,7 @@ class Cleaner:
         statvfs: LookAt = os.statvfs,
         pause: Callable[[float], object] = time.sleep,
         on_full: Callable[[bool, bool], object] = lambda disk, queues: None,
-        settle: Callable[[], int] = lambda: _SETTLED,
+        settle: Callable[[], int] | None = None,
     ) -> None:
         self._log = log
         self._config = config
@@ -243,7 +244,7 @@ class Cleaner:
         self._pause = pause
         self._on_full = on_full
         self._settle = settle
-        self._settled = 0  # what that said last
+        self._settled = _SETTLED if settle is None else 0  # what that said last
         self._asked = 0  # runs that a request has left
         self._hanged: str | None = None  # the file that could not be deleted because it was in use
         self._hanged_since = 0
@@ -439,7 +440,7 @@ class Cleaner:
     def _is_settled(self) -> bool:
         """Whether queues and index tell, on the disk, of all that the first file holds."""
         files = self._log.files
-        if len(files) > 1 and _start(files[1]) > self._settled:
+        if self._settle is not None and len(files) > 1 and _start(files[1]) > self._settled:
             self._settled = self._settle()
         return len(files) < 2 or _start(files[1]) <= self._settled
 
