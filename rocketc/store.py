@@ -31,7 +31,7 @@ from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
 from rocketc.recovery import Recovery, recover
 from rocketc.remote import refuse_urls
-from rocketc.running import AbortFile, StoreLock, make_folder, naming
+from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_folder
 from rocketc.topics import Topics
 
 _log = logging.getLogger("rocketc.store")
@@ -174,6 +174,10 @@ class StoreRoot:
         queues.load(crashed=not clean)
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
+        if deleted.ends and not clean:
+            sync_folder(
+                os.path.dirname(deleted.path)
+            )  # a killed process wrote it; what follows from it will be durable
         ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)
         self.recovery, offsets = recover(
             self._root,
