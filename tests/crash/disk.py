@@ -48,6 +48,11 @@ class Event(NamedTuple):
         return os.fsdecode(self.text) if self.kind == _NAMED else None
 
     @property
+    def renamed_to(self) -> str | None:
+        """The new path of a file that had another one."""
+        return os.fsdecode(self.text).split("\0")[1] if self.kind == _RENAMED else None
+
+    @property
     def old_name(self) -> str | None:
         """The path of a file that was deleted."""
         return os.fsdecode(self.text) if self.kind == _UNNAMED else None

@@ -172,6 +172,28 @@ def folders_of_topics_that_were_deleted(recorder: Recorder, root: Path) -> None:
         assert one.told == [], one.told
 
 
+def a_deletion_that_a_killed_process_noted(recorder: Recorder, root: Path) -> None:
+    """The note was there, and not on the disk; the next one ended the deletion, and a power cut took the note."""
+    filled(root).close()
+    recorder.watch(root)
+    with rocketc.open(root, **FIELDS) as store:
+        store.delete_topics("old")
+        events = recorder.take()
+    note = "config/deletedTopics.json"
+    renamed = next(n for n, event in enumerate(events, 1) if event.renamed_to == note)
+    disk = Disk()
+    for event in events[:renamed]:
+        disk.follow(event)
+    left = root.with_name("killed")
+    lay(disk.go_on().latest(), left)
+    recorder.watch(left)
+    with rocketc.open(left, **FIELDS) as store:
+        assert store.queues() == [("orders", 0)]
+    image = worst(recorder, root, disk)
+    with rocketc.open(image, **FIELDS) as store:
+        assert store.queues() == [("orders", 0)]
+
+
 CASES = (
     queues_of_a_new_store,
     queues_of_many_topics,
@@ -182,6 +204,7 @@ CASES = (
     numbers_of_messages_that_were_cleaned,
     names_of_queue_files_that_were_cleaned,
     folders_of_topics_that_were_deleted,
+    a_deletion_that_a_killed_process_noted,
 )
 
 

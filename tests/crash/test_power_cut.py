@@ -26,7 +26,12 @@ from reopened import assert_answers, assert_files, opened, records_of
 import rocketc
 
 pytestmark = pytest.mark.promise(1, 5, 6)
-SCENARIOS = {"power_cut": 200, "power_cleaning": 120}  # images of a run in `make test`
+SCENARIOS = {  # images of a run in `make test`
+    "power_cut": 200,
+    "power_cleaning": 120,
+    "power_queue": 120,
+    "power_tables": 120,
+}
 LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "900"))  # of all scenarios together
 
 
@@ -53,7 +58,8 @@ def cut_power(scenario: str, seed: int, **how: object) -> None:
     told = json.loads(run(f"crash.{scenario}", folder, seed, **how))
     print(told)
     shutil.rmtree(folder)
-    assert told["images"] > 0 and told["acknowledged"] > 0
+    assert told["images"] > 0
+    assert told["acknowledged"] > 0 or scenario == "power_tables"  # which has no messages
     count("images", told["images"])
     count("acknowledged", told["acknowledged"])
 
