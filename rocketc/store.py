@@ -177,7 +177,7 @@ class StoreRoot:
         if deleted.ends and not clean:
             sync_folder(
                 os.path.dirname(deleted.path)
-            )  # a killed process wrote it; what follows from it will be durable
+            )  # what follows from what a kill left will be
         ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)
         self.recovery, offsets = recover(
             self._root,
