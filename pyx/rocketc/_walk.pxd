@@ -14,6 +14,7 @@ cdef class Walker(LogBytes):
         size_t _pos             # of the next record; all before it is done
         size_t _from            # records before it are walked over in silence
         size_t _to              # records from it on are not ours
+        size_t _ready           # the map has its pages up to here
         size_t _zeros_at        # from here on there were only zeros when we looked
         Filter _filter
         bint _raise             # damage is an exception
@@ -36,6 +37,7 @@ cdef class Walker(LogBytes):
     cdef int cut_in_block(self, int first) except -1
     cdef int _seek(self) except -1
     cdef bint _is_agreed(self) except -1
+    cdef void _make_ready(self) noexcept nogil
     cdef int _fill(self) noexcept nogil
     cdef int _judge(self) except -1
     cdef bint _go_on(self, int rc) except -1

@@ -46,6 +46,7 @@ cdef enum:
     TORN_PAUSE_MS = 2           # and the pause before each look: a broker needs microseconds to finish a record
     AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
     FETCH_WHOLE = 1024          # the processor follows longer bodies by itself
+    FAULT_BYTES = 64 << 10      # that a page fault maps at once, as far as the page cache has them
     FETCH_BYTES = 6 << 10       # how far ahead of a record of another size all lines are asked for
 
 cdef size_t page_bytes = <size_t>sysconf(_SC_PAGESIZE)
@@ -140,6 +141,7 @@ cdef class Walker(LogBytes):
         while not self._done:
             self._reach_record(self._pos)
             with nogil:
+                self._make_ready()
                 rc = self._fill()
             if self.is_cut():
                 if self._on_cut(<size_t>(self._block[0].at - self._buf) if self._count > 0 else self._pos):
@@ -179,6 +181,22 @@ cdef class Walker(LogBytes):
         next = self._find_next(self._pos)
         self._to = next if next < self._len else self._limit
         return next == self._pos
+
+    cdef void _make_ready(self) noexcept nogil:
+        """Take the page faults of the next block before it is walked over, if all of its bytes will be read.
+
+        What is asked for ahead comes only where a page is mapped: with a fault in its way each record waits for memory.
+        """
+        cdef rc_guard guard
+        cdef size_t to = min(self._pos + 2 * BLOCK_BYTES, self._len)
+        if self._map is None or self._crc == CRC_NONE or not self._filter._all or self._pos < self._from:
+            return
+        self._ready = max(self._ready, self._pos)
+        self.enter(&guard)
+        while self._ready < to:
+            touch(self._buf + self._ready)
+            self._ready += FAULT_BYTES
+        self.leave(&guard)
 
     cdef int _fill(self) noexcept nogil:
         """Walk until the block is full, STEP_BYTES are walked over, or something needs a decision.
