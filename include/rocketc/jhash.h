@@ -13,12 +13,20 @@ static inline uint32_t rc_jhash_eight(uint32_t h, uint64_t w)
     return h * 2487512833u + (uint32_t)w * 923521u + (uint32_t)(w >> 32);                  /* 31^8, 31^4 */
 }
 
+/* The same behind four. */
+static inline uint32_t rc_jhash_four(uint32_t h, uint32_t w)
+{
+    w = (w & 0x00FF00FFu) * 31u + (w >> 8 & 0x00FF00FFu);
+    return h * 923521u + (w & 0xFFFFu) * 961u + (w >> 16);
+}
+
 /* h = 31 * h + unit, wrapped to 32 bits, from the start value given (0 for a whole string).
  * p: n bytes of UTF-8; what is not valid counts as U+FFFD, as Java would have read it. */
 static inline int32_t rc_jhash_from(int32_t start, const uint8_t *p, size_t n)
 {
     uint32_t h = (uint32_t)start;
     uint64_t eight;
+    uint32_t four;
     size_t i = 0;
     while (i < n) {
         int step;
@@ -31,6 +39,14 @@ static inline int32_t rc_jhash_from(int32_t start, const uint8_t *p, size_t n)
         }
         if (i == n)
             break;
+        if (n - i >= 4) {
+            memcpy(&four, p + i, 4);
+            if ((four & 0x80808080u) == 0) {
+                h = rc_jhash_four(h, four);
+                i += 4;
+                continue;
+            }
+        }
         uint32_t c = p[i];
         if (c < 0x80) {
             h = 31u * h + c;

@@ -42,6 +42,13 @@ static inline uint64_t rc_equal_mask(const uint8_t *p, uint8_t c)
     return mask;
 }
 
+/* Bit i: a pair ends at p[base + i], for the up to 64 bytes of [base, n). Reads the 64 bytes before p + n, too: those before
+ * the string are of its record, whose header is longer. */
+static inline uint64_t rc_separators(const uint8_t *p, int n, int base)
+{
+    return n - base >= 64 ? rc_equal_mask(p + base, 2) : rc_equal_mask(p + n - 64, 2) >> (64 - (n - base));
+}
+
 /* Split n bytes (at most 32767) at p; pairs with an empty name or value are left out.
  * end: p is readable up to here, at least n bytes. pairs: room for n / 4 + 2 pairs.
  * Returns their number, in the order of the string, duplicates included. */

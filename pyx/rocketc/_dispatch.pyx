@@ -30,12 +30,16 @@ from rocketc._layout cimport (
     RC_MSG_QUEUE_ID_AT,
     RC_MSG_STORE_TIMESTAMP_PAST,
 )
+from rocketc._properties cimport rc_separators
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, is_light, is_schedule_topic
 from rocketc._record cimport Piece, Record
 from rocketc._status cimport RC_BAD_CHAIN, RC_FILE_CUT, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC, check, io_error
 from rocketc._vm cimport rc_guard
 from rocketc._walk cimport Walker
+
+cdef extern from *:
+    int rc_low_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
 
 cdef int64_t UNKNOWN_DELAY_MS = 1000
 
@@ -50,37 +54,42 @@ cdef inline void take(Piece* out, const uint8_t* piece, int n, int name_len) noe
     out.len = n - name_len
 
 
+cdef inline void look_at(const uint8_t* p, int size, Wanted* w) noexcept nogil:
+    """Note one piece of a properties string, if it is wanted."""
+    cdef uint8_t first = p[0]
+    if first == c"T" and is_name(p, size, b"TAGS\1", 5):
+        take(&w.tags, p, size, 5)
+    elif first == c"K" and is_name(p, size, b"KEYS\1", 5):
+        take(&w.keys, p, size, 5)
+    elif first == c"U" and is_name(p, size, b"UNIQ_KEY\1", 9):
+        take(&w.unique_key, p, size, 9)
+    elif first == c"D" and is_name(p, size, b"DELAY\1", 6):
+        take(&w.delay, p, size, 6)
+    elif first == c"I":
+        if is_name(p, size, b"INNER_NUM\1", 10):
+            take(&w.inner_num, p, size, 10)
+        elif is_name(p, size, b"INNER_BASE\1", 11):
+            take(&w.inner_base, p, size, 11)
+        elif is_name(p, size, b"INNER_MULTI_DISPATCH\1", 21):
+            take(&w.multi_queues, p, size, 21)
+        elif is_name(p, size, b"INNER_MULTI_QUEUE_OFFSET\1", 25):
+            take(&w.multi_offsets, p, size, 25)
+
+
 cdef void look_for(const uint8_t* p, int32_t n, Wanted* w) noexcept nogil:
-    """Find what dispatching needs; the last of several values counts."""
-    cdef const uint8_t* end = p + n
-    cdef const uint8_t* stop
-    cdef int size
-    cdef uint8_t first
+    """Find what dispatching needs in a record's properties; the last of several values counts."""
+    cdef int base, start = 0, stop
+    cdef uint64_t ends
     memset(w, 0, sizeof(Wanted))
-    while p < end:
-        stop = <const uint8_t*>memchr(p, 2, <size_t>(end - p))
-        if stop == NULL:
-            stop = end
-        size = <int>(stop - p)
-        first = p[0]
-        if first == c"T" and is_name(p, size, b"TAGS\1", 5):
-            take(&w.tags, p, size, 5)
-        elif first == c"K" and is_name(p, size, b"KEYS\1", 5):
-            take(&w.keys, p, size, 5)
-        elif first == c"U" and is_name(p, size, b"UNIQ_KEY\1", 9):
-            take(&w.unique_key, p, size, 9)
-        elif first == c"D" and is_name(p, size, b"DELAY\1", 6):
-            take(&w.delay, p, size, 6)
-        elif first == c"I":
-            if is_name(p, size, b"INNER_NUM\1", 10):
-                take(&w.inner_num, p, size, 10)
-            elif is_name(p, size, b"INNER_BASE\1", 11):
-                take(&w.inner_base, p, size, 11)
-            elif is_name(p, size, b"INNER_MULTI_DISPATCH\1", 21):
-                take(&w.multi_queues, p, size, 21)
-            elif is_name(p, size, b"INNER_MULTI_QUEUE_OFFSET\1", 25):
-                take(&w.multi_offsets, p, size, 25)
-        p = stop + 1
+    for base in range(0, n, 64):
+        ends = rc_separators(p, n, base)
+        while ends != 0:
+            stop = base + rc_low_bit(ends)
+            ends &= ends - 1
+            look_at(p + start, stop - start, w)
+            start = stop + 1
+    if start < n:
+        look_at(p + start, n - start, w)
 
 
 cdef int64_t number(const uint8_t* p, int n) noexcept nogil:
@@ -326,26 +335,32 @@ cdef class Dispatcher:
 
         Raises StoreIOError, StoreFullError, and as the walker does.
         """
-        cdef rc_guard guard
-        cdef int i, rc = RC_OK
+        cdef int rc = RC_OK
         while walker.next_block():
             with nogil:
-                walker.enter(&guard)
-                for i in range(walker._count):
-                    if self.row_count == ROWS or self.hash_count > HASHES - MOST_HASHES:
-                        rc = self._put_rows()
-                    if rc == RC_OK:
-                        rc = self._stage(&walker._block[i], walker.base + (walker._block[i].at - walker._buf))
-                    if rc != RC_OK:
-                        break
-                if rc == RC_OK:
-                    rc = self._put_rows()
-                walker.leave(&guard)
-                self.row_count = self.hash_count = 0
+                rc = self._take_block(walker)
             if rc != RC_OK:
                 break
             walker.cut_in_block(0)
         return self._end_rows(rc)
+
+    cdef int _take_block(self, Walker walker) noexcept nogil:
+        """Dispatch the records of a walker's block: RC_OK, or what the first that failed met."""
+        cdef rc_guard guard
+        cdef int i, rc = RC_OK
+        walker.enter(&guard)
+        for i in range(walker._count):
+            if self.row_count == ROWS or self.hash_count > HASHES - MOST_HASHES:
+                rc = self._put_rows()
+            if rc == RC_OK:
+                rc = self._stage(&walker._block[i], walker.base + (walker._block[i].at - walker._buf))
+            if rc != RC_OK:
+                break
+        if rc == RC_OK:
+            rc = self._put_rows()
+        walker.leave(&guard)
+        self.row_count = self.hash_count = 0
+        return rc
 
     cdef bint _end_rows(self, int rc) except -1:
         """All rows are in queues and index; what was met with them counts first."""

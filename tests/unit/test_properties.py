@@ -107,6 +107,32 @@ def test_one_property(raw, name):
         assert raw[at.value : at.value + size].decode("latin-1") == expected
 
 
+def ends_of_pairs(address, size):
+    """Where they are, by rc_separators."""
+    masks = {base: native.rc_separators(address, size, base) for base in range(0, size, 64)}
+    return [base + bit for base, mask in masks.items() for bit in range(64) if mask >> bit & 1]
+
+
+@given(strings)
+def test_where_pairs_end(raw):
+    memory = ctypes.create_string_buffer(b"\x02" * 64 + raw + b"\x02" * 64)
+    assert ends_of_pairs(ctypes.addressof(memory) + 64, len(raw)) == [i for i, c in enumerate(raw) if c == 2]
+
+
+def test_where_pairs_end_touches_nothing_behind():
+    """Nor more than 64 bytes before the end."""
+
+    def check():
+        fence = Fence(1)
+        for size in (*range(1, 131), 1000):
+            raw = b"\x02" * size
+            before = b"\x02" * max(64 - size, 0)
+            for address in (fence.at_end(before + raw), fence.at_start(before + raw)):
+                assert ends_of_pairs(address + len(before), size) == list(range(size))
+
+    in_child(check)
+
+
 def test_nothing_outside_is_touched():
     def check():
         fence = Fence(9)
