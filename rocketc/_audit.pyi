@@ -1,9 +1,12 @@
 """What verify wants to know of a file's records; no Python object for a record."""
 
+from typing import final
+
 from typing_extensions import Self
 
 from rocketc._walk import Walker
 
+@final
 class Audit:
     def __new__(cls, walker: Walker) -> Self: ...
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,10 +16,12 @@ from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
 from rocketc.scan import Damage, open_walker
-from rocketc.verify_derived import DerivedReport, verify_derived
+from rocketc.verify_derived import Comparison, DerivedReport, amiss_in_checkpoint
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from rocketc._derived_audit import DerivedAudit
 
 _CRC_FULL = 2
 _SPANS_MAX = 1 << 20  # of all queues together: a sound store has one for each queue
@@ -199,7 +201,8 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     Of a store it compares every unit of the consume queues and of the index with the records, too, and the checkpoint.
 
     path  store root, commit log folder, file, glob, or a list of them; of a store by URL the log alone is checked
-    jobs  files that are read at the same time; None: as many as there are processors
+    jobs  files that are read at the same time; None: as many as there are processors. One reads a store's log once, for
+          its records and for what is compared with them; of more, one compares meanwhile, with a walk of its own
     tell  is called with the bytes read so far, some times a second; those of a store's log count twice
     Bodies are not decompressed: their CRC says whether they are what was stored.
     Raises StoreIOError if there is nothing at all. What can't be read is in the report.
@@ -220,25 +223,31 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     logs = resolve(path)
     report = VerifyReport()
     folders, known = _folders(path), {file.path for log in logs for file in log.files}
+    work = [[_Check(file) for file in log.files] for log in logs]
+    every: list[_Check | Comparison] = [check for checks in work for check in checks]
+    root = root_of(path)
+    comparison = None
+    if root is not None and len(logs) == 1:
+        # One thread reads the log once, for both; two are done sooner if each reads it for itself.
+        comparison = Comparison(root, logs[0].files, [check.beside for check in work[0]] if jobs == 1 else ())
+        every.append(comparison)
     with ThreadPoolExecutor(jobs) as pool:
-        work = [[_Check(file) for file in log.files] for log in logs]
+        derived = pool.submit(comparison) if comparison is not None else None
         running = [deque(pool.submit(check) for check in checks) for checks in work]
-        every = [check for checks in work for check in checks]
         try:
             for log, futures in zip(logs, running, strict=True):
                 found = _collect(log, futures, report, lambda: _tell(tell, every))
                 report.files += _made_ahead(log, folders, known)
+            if derived is not None and report.records:
+                _wait(derived, lambda: _tell(tell, every))
         finally:
-            for check in every:
-                check.stop = True
+            for one in every:
+                one.stop = True
     _tell(tell, every)
-    root = root_of(path)
-    if root is not None and len(logs) == 1 and report.records:
-        walked = sum(check.walked for check in every)
+    if derived is not None and root is not None and report.records:
+        report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
-        report.derived = verify_derived(
-            root, logs[0].files, last, None if tell is None else lambda done: tell(walked + done)
-        )
+        report.derived.amiss[:0] = amiss_in_checkpoint(root, last)
         if report.derived.made_again or report.derived.deleted:
             queues = _Queues(report.derived.made_again, report.derived.deleted)
             for file, runs in found:
@@ -262,23 +271,27 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tell(tell: Callable[[int], None] | None, every: list[_Check]) -> None:
+def _tell(tell: Callable[[int], None] | None, every: Sequence[_Check | Comparison]) -> None:
     if tell is not None:
-        tell(sum(check.walked for check in every))
+        tell(sum(one.walked for one in every))
+
+
+def _wait(future: Future[Any], tell: Callable[[], None]) -> None:
+    from concurrent.futures import wait
+
+    while not wait([future], timeout=_TELL_EVERY).done:
+        tell()
 
 
 def _collect(
     log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
 ) -> list[tuple[str, Runs]]:
     """Enter what was found in the files of one log, in their order; returns the runs of each."""
-    from concurrent.futures import wait
-
     queues = _Queues()
     found: list[tuple[str, Runs]] = []
     before: FileReport | None = None
     while futures:
-        while not wait([futures[0]], timeout=_TELL_EVERY).done:
-            tell()
+        _wait(futures[0], tell)
         file, runs, overflowed = futures.popleft().result()
         found.append((file.file, runs))
         queues.enter(file.file, runs)
@@ -308,14 +321,35 @@ Runs = list[tuple[str, int, int, int, int]]  # as Audit.runs() has them
 
 
 class _Check:
-    """Reads one file, in a thread."""
+    """Reads one file, in a thread; once, however often it is called."""
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
+        self._found: tuple[FileReport, Runs, bool] | None = None
         self.walked = 0
         self.stop = False
 
     def __call__(self) -> tuple[FileReport, Runs, bool]:
+        if self._found is None:
+            self._found = self._read()
+        return self._found
+
+    def beside(self, derived: DerivedAudit, note: Callable[[int], None]) -> int | None:
+        """Read the file, and have its records compared on the way; see Comparison."""
+        upto: int | None = None
+
+        def compare(audit: Audit, walker: Walker) -> None:
+            nonlocal upto
+            while not self.stop and derived.step_beside(audit):
+                self.walked = walker.walked
+                note(walker.walked)
+            note(derived.upto - walker.base)
+            upto = derived.upto if walker.damage else walker.base + max(self._file.limit, self._file.size)
+
+        self._found = self._read(compare)
+        return upto
+
+    def _read(self, first: Callable[[Audit, Walker], None] | None = None) -> tuple[FileReport, Runs, bool]:
         file = self._file
         out = FileReport(file.name, file.base or 0, file.size)
         if self.stop:
@@ -327,6 +361,8 @@ class _Check:
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
             return out, [], False
         audit = Audit(walker)  # for each record in C; Python has to do with runs of them only
+        if first is not None:
+            first(audit, walker)
         while not self.stop and audit.step():
             self.walked = walker.walked
         self.walked = walker.walked

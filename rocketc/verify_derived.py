@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rocketc import _checkpoint
@@ -115,86 +116,114 @@ class DerivedReport:
         }  # fmt: skip
 
 
-def verify_derived(
-    root: str, files: Sequence[LogFile], last_timestamp: int, tell: Callable[[int], None] | None = None
-) -> DerivedReport:
-    """Compare the derived files of a store with its log.
+Beside = Callable[[DerivedAudit, Callable[[int], None]], "int | None"]
 
-    root            the store's
-    files           of its log, in order
-    last_timestamp  ms: the latest store time of a record
-    tell            is called with the bytes of the log read so far
-    What can't be read is in the report.
+
+class Comparison:
+    """Compares the derived files of a store with its log, once; a thread may do it.
+
+    root    the store's
+    files   of its log, in order
+    beside  for each of the files: reads it for itself, and has the audit compare its records meanwhile; it tells how
+            many bytes these were so far, and returns the physical offset from which on they are still to be compared,
+            None: all of them are
+    walked  bytes of the log that were compared so far; set `stop` to end it early
 
     >>> import tempfile
-    >>> verify_derived(tempfile.mkdtemp(), [], 0).is_whole
+    >>> Comparison(tempfile.mkdtemp(), [])().is_whole
     True
     """
-    report = DerivedReport()
-    _check_checkpoint(root, last_timestamp, report)
-    has_queues = any(True for _ in files_below(root, *QUEUE_FOLDERS))
-    has_index = any(True for _ in files_below(root, "index"))
-    if not files or not (has_queues or has_index):
+
+    def __init__(self, root: str, files: Sequence[LogFile], beside: Sequence[Beside] = ()) -> None:
+        self.walked = 0
+        self.stop = False
+        self._root = root
+        self._files = files
+        self._beside = beside
+        self._has_queues = any(True for _ in files_below(root, *QUEUE_FOLDERS))
+        self._has_index = any(True for _ in files_below(root, "index"))
+
+    def __call__(self) -> DerivedReport:
+        """What can't be read is in the report."""
+        report = DerivedReport()
+        if self._files and (self._has_queues or self._has_index):
+            try:
+                self._compare(sizes_found(self._root, StoreConfig()), report)
+            except RocketcError as error:
+                report.amiss.append(str(error))
         return report
-    config = sizes_found(root, StoreConfig())
-    try:
-        _compare(root, files, config, has_queues, has_index, report, tell)
-    except RocketcError as error:
-        report.amiss.append(str(error))
-    return report
 
-
-def _compare(
-    root: str,
-    files: Sequence[LogFile],
-    config: StoreConfig,
-    has_queues: bool,
-    has_index: bool,
-    report: DerivedReport,
-    tell: Callable[[int], None] | None,
-) -> None:
-    index = None
-    if has_index:
-        index = KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num, read_only=True)
-        report.amiss += index.load()
-        report.amiss += index.check()
-    deleted = DeletedTopics(root)
-    report.amiss += [deleted.amiss] if deleted.amiss is not None else []
-    start, stop = files[0].base or 0, (files[-1].base or 0) + max(files[-1].limit, files[-1].size)
-    lies: list[tuple[str, int]] = []
-    while True:
-        queues = load_as_they_are(root, config)
-        for queue in lies:
-            queues.disbelieve(*queue)
-        claims = queues.claims()
-        deleted.believe(queues.standing(deleted.ends), all_of_them=True)
-        audit = DerivedAudit(queues, index, config)
-        audit.leave_out(deleted.gone())
-        audit.begin(start, stop, queues=has_queues, index=has_index)
-        done = 0
-        for file in files:
-            done += _take(audit, file)
-            if tell is not None:
-                tell(done)
-        audit.end()
-        again = queues.made_again()
-        if all(is_true for _, _, is_true in again):
-            break
-        lies += [(topic, queue_id) for topic, queue_id, is_true in again if not is_true]
+    def _compare(self, config: StoreConfig, report: DerivedReport) -> None:
+        root, files, index = self._root, self._files, None
+        if self._has_index:
+            folder, sizes = os.path.join(root, "index"), (config.max_hash_slot_num, config.max_index_num)
+            index = KeyIndex(folder, *sizes, read_only=True)
+            report.amiss += index.load()
+            report.amiss += index.check(lambda: not self.stop)
+        deleted = DeletedTopics(root)
+        report.amiss += [deleted.amiss] if deleted.amiss is not None else []
+        start, stop = files[0].base or 0, (files[-1].base or 0) + max(files[-1].limit, files[-1].size)
+        lies: list[tuple[str, int]] = []
+        while True:
+            queues = load_as_they_are(root, config)
+            for queue in lies:
+                queues.disbelieve(*queue)
+            claims = queues.claims()
+            deleted.believe(queues.standing(deleted.ends), all_of_them=True)
+            audit = DerivedAudit(queues, index, config)
+            audit.leave_out(deleted.gone())
+            audit.begin(start, stop, queues=self._has_queues, index=self._has_index)
+            self._walk(audit)
+            again = queues.made_again()
+            if self.stop or all(is_true for _, _, is_true in again):
+                break
+            lies += [(topic, queue_id) for topic, queue_id, is_true in again if not is_true]
+            queues.close()
+        report.amiss += queues.amiss
+        report.made_again = {(topic, queue_id): claims[topic, queue_id][0] for topic, queue_id, _ in again}
+        report.deleted = {topic: end for topic, end in deleted.ends.items() if end > start}
+        report.queues = len(queues) if self._has_queues else None
+        report.units = audit.units
+        report.keys = audit.keys if self._has_index else None
+        report.counts = audit.counts()
+        report.findings = [Finding(*one) for one in audit.findings()]
+        if AbortFile(root).exists():
+            _leave_out_tail(audit, report)
         queues.close()
-    report.amiss += queues.amiss
-    report.made_again = {(topic, queue_id): claims[topic, queue_id][0] for topic, queue_id, _ in again}
-    report.deleted = {topic: end for topic, end in deleted.ends.items() if end > start}
-    report.queues = len(queues) if has_queues else None
-    report.units = audit.units
-    report.keys = audit.keys if has_index else None
-    report.counts = audit.counts()
-    report.findings = [Finding(*one) for one in audit.findings()]
-    if AbortFile(root).exists():
-        _leave_out_tail(audit, report)
-    queues.close()
-    if index is not None:
-        index.close()
+        if index is not None:
+            index.close()
+
+    def _walk(self, audit: DerivedAudit) -> None:
+        beside, self._beside = self._beside, ()  # a second walk has nobody to go with
+        self.walked = 0
+        for i, file in enumerate(self._files):
+            if self.stop:
+                return
+            start = None
+            if beside and file.base is not None:
+                start = beside[i](audit, partial(self._note, self.walked))
+            if start is None or start < (file.base or 0) + file.limit:
+                self._take(audit, file, start)
+        if not self.stop:
+            audit.end()
+
+    def _note(self, before: int, walked: int) -> None:
+        self.walked = before + walked
+
+    def _take(self, audit: DerivedAudit, file: LogFile, start: int | None) -> None:
+        before, mapped = self.walked, MappedFile(file.path)
+        walker: Walker | None = Walker(
+            mapped, file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last,
+            file=file.path, start=start, exact=start is not None,
+        )  # fmt: skip
+        try:
+            assert walker is not None
+            while not self.stop and audit.step(walker):
+                self.walked = before + walker.walked
+            self.walked = before + walker.walked
+        finally:
+            walker = None  # it uses the map
+            mapped.close()
 
 
 def load_as_they_are(root: str, config: StoreConfig) -> ConsumeQueues:
@@ -215,20 +244,6 @@ def load_as_they_are(root: str, config: StoreConfig) -> ConsumeQueues:
     return queues
 
 
-def _take(audit: DerivedAudit, file: LogFile) -> int:
-    mapped = MappedFile(file.path)
-    walker: Walker | None = Walker(
-        mapped, file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last, file=file.path
-    )
-    try:
-        assert walker is not None
-        audit.take(walker)
-        return walker.walked
-    finally:
-        walker = None  # it uses the map
-        mapped.close()
-
-
 def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
     """Records behind all that queues or index have are not in them yet: the next opening sees to that."""
     kept = []
@@ -244,14 +259,21 @@ def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
     report.counts = {what: count for what, count in report.counts.items() if count > 0}
 
 
-def _check_checkpoint(root: str, last_timestamp: int, report: DerivedReport) -> None:
-    path = os.path.join(root, "checkpoint")
+def amiss_in_checkpoint(root: str, last_timestamp: int) -> list[str]:
+    """Times of a store's checkpoint that lie behind the latest store time of a record, in ms: a text for each.
+
+    >>> import tempfile
+    >>> amiss_in_checkpoint(tempfile.mkdtemp(), 0)
+    []
+    """
+    path, out = os.path.join(root, "checkpoint"), []
     with suppress(RocketcError):
         checkpoint = _checkpoint.read(path)
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
             at = getattr(checkpoint, name)
             if at > last_timestamp:
-                report.amiss.append(f"{path}: {name} is {at}, and the last record's store time {last_timestamp}")
+                out.append(f"{path}: {name} is {at}, and the last record's store time {last_timestamp}")
+    return out
 
 
 def sizes_found(root: str, config: StoreConfig) -> StoreConfig:

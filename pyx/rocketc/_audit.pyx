@@ -4,8 +4,10 @@
 Messages of one queue have consecutive queue offsets, so a queue is kept as runs: [first, behind) and where the run
 begins. A sound file has one run for each queue.
 """
+cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy
 
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
 from rocketc._filter cimport UNKNOWN, TextTable
@@ -25,28 +27,6 @@ from rocketc._walk cimport BLOCK_RECORDS, Walker
 cdef enum:
     RUNS_MAX = 1 << 19          # of a file; a hostile one has no more of our memory
     TOPICS_MAX = 1 << 17
-    STEP_BLOCKS = 64            # records between two looks at what the caller wants: up to 16,384
-
-# A record, copied out of the map. topic is -1 if it takes no place in a queue.
-ctypedef struct Seen:
-    int32_t topic               # its number
-    int32_t queue_id
-    int64_t queue_offset
-    int64_t count               # messages: more than one in an inner batch
-    int64_t phy_offset
-    int64_t timestamp           # ms
-
-ctypedef struct Run:
-    int32_t topic
-    int32_t queue_id
-    int64_t first
-    int64_t behind
-    int64_t phy_offset          # of the record that begins it
-
-# The latest run of a queue; run is -1 in a free slot.
-ctypedef struct Slot:
-    uint64_t queue              # topic and queue id
-    int64_t run
 
 
 cdef int32_t inner_count(const Record* r) noexcept nogil:
@@ -60,40 +40,19 @@ cdef int32_t inner_count(const Record* r) noexcept nogil:
     return count if 0 < count <= 32767 else 1
 
 
+@cython.final
 cdef class Audit:
     """Go over all records of a walker.
 
     walker  with a filter that keeps everything; it belongs to the audit from now on
     """
 
-    cdef:
-        Walker _walker
-        TextTable _numbers      # topic -> its number, plus what keeps clear of UNKNOWN
-        list _topics
-        bint _topics_full
-        Slot* _slots            # 2^n of them, at most half in use
-        uint64_t _mask
-        Run* _runs
-        int64_t _run_count
-        int64_t _run_room
-        Seen _seen[BLOCK_RECORDS]
-    cdef readonly:
-        int64_t records
-        int64_t messages        # an inner batch counts as many
-        int64_t first_offset    # physical, of the first and the last record; -1: there is none
-        int64_t last_offset
-        int64_t first_timestamp     # ms; 0 if there is no record
-        int64_t last_timestamp
-        int64_t backwards       # records with an earlier store time than the one before
-        int64_t backwards_at    # physical offset of the first of them, or -1
-        uint64_t backwards_ms   # the largest such step
-        bint overflowed         # there were too many topics or runs: some queue offsets were not looked at
-
     def __cinit__(self, Walker walker not None):
         self._walker = walker
         self._numbers = TextTable()
         self._topics = []
         self.first_offset = self.last_offset = self.backwards_at = -1
+        self._topic_len = -1
         self._grow_slots(1 << 10)
 
     def __dealloc__(self):
@@ -102,12 +61,18 @@ cdef class Audit:
 
     def step(self):
         """Go on for some thousand records; False if none are left."""
-        cdef Walker w = self._walker
-        cdef int _, done, rc
-        cdef bint cut
+        cdef int _
         for _ in range(STEP_BLOCKS):
-            if not w.next_block():
+            if not self.next():
                 return False
+        return True
+
+    cdef bint next(self) except -1:
+        """Go on to the walker's next block, and over all of it; False if there is none."""
+        cdef Walker w = self._walker
+        cdef int done, rc
+        cdef bint cut
+        while w.next_block():
             done = 0
             rc = RC_MORE
             while rc == RC_MORE:
@@ -127,7 +92,8 @@ cdef class Audit:
                 self._grow_runs()
             with nogil:
                 self._enter(w._count)
-        return True
+            return True
+        return False
 
     def runs(self):
         """(topic, queue id, first queue offset, the one behind the last, physical offset) of each run, in log order."""
@@ -149,7 +115,7 @@ cdef class Audit:
         w.enter(&guard)
         for i in range(done[0], w._count):
             r = &w._block[i]
-            number = self._numbers.get(r.topic, r.topic_len)
+            number = self._number_of(r)
             if number == UNKNOWN and not self._topics_full:
                 done[0] = i
                 rc = RC_MORE
@@ -166,6 +132,19 @@ cdef class Audit:
             seen.timestamp = rc_get_i64(r.tail)
         w.leave(&guard)
         return rc
+
+    cdef int _number_of(self, const Record* r) noexcept nogil:
+        """What _numbers says of the record's topic. Most records have the topic of the one before."""
+        cdef int number
+        if r.topic_len == self._topic_len and memcmp(r.topic, self._topic, <size_t>r.topic_len) == 0:
+            return self._number
+        number = self._numbers.get(r.topic, r.topic_len)
+        self._topic_len = -1
+        if number != UNKNOWN and r.topic_len <= TOPIC_KEPT:
+            memcpy(self._topic, r.topic, <size_t>r.topic_len)
+            self._topic_len = r.topic_len
+            self._number = number
+        return number
 
     cdef int _add_topic(self, Walker w, const Record* r) except -1:
         """Give the record's topic a number, if there is room."""

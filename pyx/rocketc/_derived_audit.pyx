@@ -6,24 +6,29 @@ which it was compared, and so has the index. What is wrong is kept as runs of nu
 """
 import os
 
+cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from rocketc._atomic cimport rc_load_i64
+from rocketc._audit cimport STEP_BLOCKS, Audit
 from rocketc._consume_queue cimport is_fit, is_of_another
+from rocketc._consume_queue_ext cimport is_ext_address
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_read, cq_tags_code, is_named
 from rocketc._dispatch cimport BELLS, Dispatcher, Row
-from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_map, time_diff
+from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_get_some, part_map, time_diff
 from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, is_blank, is_schedule_topic
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC, check_file
+from rocketc._walk cimport Walker
 
 cdef enum:
     FINDINGS_MAX = 10000
     NEAR = 64                   # findings among which one is looked for that a new one makes longer
     LOOK_AHEAD = 64             # units of the index
     SOME = 64                   # units that are read at a time
+    NEXT = 32                   # units of a queue that are read ahead at most, of the index always
 
 cdef enum What:
     LACKS = 0                   # numbers are queue offsets ...
@@ -52,11 +57,20 @@ ctypedef struct Finding:
     int64_t count               # fewer than numbers, where these are physical offsets
     int64_t phy_offset          # of the first one
 
+# Units of a queue, read before they are asked for: a queue is mostly gone through one by one.
+ctypedef struct Near:
+    ConsumeQueue* q
+    int64_t first               # number of the first one
+    int count                   # the one behind the last is mostly the next that is asked for
+    Unit units[NEXT]
 
+
+@cython.final
+@cython.no_gc_clear      # as its base
 cdef class DerivedAudit(Dispatcher):
     """Compares what it is told to take with what is there. Arguments of a Dispatcher; queues and index are read-only.
 
-    begin() first, then take() for each file of the log, then end().
+    begin() first, then for each file of the log step() until it says False, or step_beside(), then end().
     """
 
     cdef:
@@ -64,6 +78,12 @@ cdef class DerivedAudit(Dispatcher):
         int _count
         int _part               # of the index: its number, and the next unit in it
         int64_t _unit
+        IndexUnit _keys[NEXT]   # of it: _key_count units from number _first_key of _key_part on
+        IndexPart* _key_part
+        int64_t _first_key
+        int _key_count
+        Near _near[BELLS]       # each queue has one place in it
+        ConsumeQueue* _last     # the queue of the last record
         int64_t _log_start
         int64_t _log_stop
         int64_t _told[KINDS]
@@ -74,6 +94,7 @@ cdef class DerivedAudit(Dispatcher):
         int64_t keys            # units of the index, the same
         int64_t queue_tail      # physical offset of the first record behind what queues know; -1: they know the last
         int64_t key_tail        # the same for the index
+        int64_t upto            # physical offset: step_beside() has taken the records before it
 
     def begin(self, int64_t start, int64_t stop, *, bint queues, bint index):
         """Say what is compared, and from where to where the log reaches."""
@@ -89,23 +110,71 @@ cdef class DerivedAudit(Dispatcher):
         self._part = 0
         self._unit = 1
         memset(self.recent, 0, sizeof(self.recent))
+        memset(self._near, 0, sizeof(self._near))
+        self._last = NULL
+        self._key_part = NULL
         for i in range(self.queues._count):
             q = self.queues._all[i]
             q.left_out = 0
             q.repaired = q.min_unit     # nobody repairs here: the number of the next unit to compare
 
+    def step(self, Walker walker not None):
+        """Compare the next blocks that a walker finds; False if none are left.
+
+        Raises StoreIOError for files of queues and index, and as the walker does.
+        """
+        cdef int _, rc
+        for _ in range(STEP_BLOCKS):
+            if not walker.next_block():
+                return False
+            with nogil:
+                rc = self._take_block(walker)
+            if rc != RC_OK:
+                return self._end_rows(rc)
+            walker.cut_in_block(0)
+        return True
+
+    def step_beside(self, Audit audit not None):
+        """audit.step(), and each block compared while it is in the cache; False when this is to be called no more.
+
+        That is at the end of the file, or where it is damaged: without a look at CRCs a walker goes on there in another
+        way, so audit goes on alone, and step() from `upto` on. Raises StoreIOError for files of queues and index.
+        """
+        cdef Walker w = audit._walker
+        cdef bint more
+        cdef int _, rc
+        for _ in range(STEP_BLOCKS):
+            self.upto = w.position
+            more = audit.next()
+            if w.damage:
+                return False
+            self.upto = w.position
+            if not more:
+                return False
+            with nogil:
+                rc = self._take_block(w)
+            if rc != RC_OK:
+                return self._end_rows(rc)
+        return True
+
     cdef ConsumeQueue* _queue_of(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,
     ) noexcept nogil:
-        cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
-        cdef ConsumeQueue* q = self.recent[h % BELLS]
+        cdef uint32_t h
+        cdef ConsumeQueue* q = self._last
         cdef int64_t phy = self.rows[self.row_count].unit.phy_offset
         rc[0] = RC_OK
-        if q != NULL and is_named(q, topic, topic_len, queue_id, h):
+        if (
+            q != NULL and q.queue_id == queue_id and q.topic_len == topic_len
+            and memcmp(q.topic, topic, <size_t>topic_len) == 0
+        ):
             return q
-        q = self.queues.find(topic, topic_len, queue_id)
+        h = cq_hash(topic, topic_len, queue_id)
+        q = self.recent[h % BELLS]
+        if q == NULL or not is_named(q, topic, topic_len, queue_id, h):
+            q = self.queues.find(topic, topic_len, queue_id)
         if q != NULL:
-            self.recent[h % BELLS] = q
+            self.recent[h % BELLS] = self._last = q
         elif not is_fit(topic, topic_len) or queue_id < 0:
             rc[0] = RC_UNFIT_TOPIC
         else:
@@ -186,21 +255,41 @@ cdef class DerivedAudit(Dispatcher):
         q.repaired = max(q.repaired, stop)
         return RC_OK
 
+    cdef int _unit_of(self, ConsumeQueue* q, int64_t number, const Unit** unit) noexcept nogil:
+        """The unit of a number, NULL if there is none: RC_OK, an errno, or RC_FILE_CUT."""
+        cdef Near* near = &self._near[q.hash % BELLS]
+        cdef int64_t i = number - near.first
+        cdef int n = 1, rc
+        unit[0] = NULL
+        if near.q == q:
+            if 0 <= i < near.count:
+                unit[0] = &near.units[i]
+                return RC_OK
+            if i == near.count:
+                n = <int>max(1, min(2 * near.count, NEXT))  # it is gone through one by one so far
+        near.q = q
+        near.first = number
+        near.count = 0
+        rc = cq_read(q, number, n, near.units, &near.count)
+        if rc == RC_OK and near.count > 0:
+            unit[0] = near.units
+        return rc
+
     cdef int _compare_unit(self, Row* row) noexcept nogil:
         cdef ConsumeQueue* q = row.q
-        cdef Unit u
+        cdef const Unit* u = NULL
         cdef int64_t number = row.unit.queue_offset, code
-        cdef int got = 0, rc = RC_OK
+        cdef int rc = RC_OK
         if q.repaired < number < rc_load_i64(&q.units):
             rc = self._extra(q, number)
         if rc == RC_OK:
-            rc = cq_read(q, number, 1, &u, &got)
+            rc = self._unit_of(q, number, &u)
         if rc != RC_OK:
             return rc
-        if got == 0 and (number < 0 or number - q.units > (self._log_stop - self._log_start) // RC_MSG_MIN_BYTES):
+        if u == NULL and (number < 0 or number - q.units > (self._log_stop - self._log_start) // RC_MSG_MIN_BYTES):
             self.unqueued_count += 1        # there were never so many records: no queue takes it
             return RC_OK
-        if got == 0 or is_blank(&u):
+        if u == NULL or is_blank(u):
             self._lacks(row)
             return RC_OK
         if number == q.repaired:
@@ -212,7 +301,9 @@ cdef class DerivedAudit(Dispatcher):
         if u.size != row.unit.size:
             self._find(BAD_SIZE, q, NULL, number, row.unit.phy_offset)
             return RC_OK
-        rc = cq_tags_code(q, &u, &code)
+        code = u.tags_code
+        if is_ext_address(code):
+            rc = cq_tags_code(q, u, &code)
         if rc != RC_OK and rc != RC_END:
             return rc
         if (rc == RC_END or code != row.unit.tags_code) and not is_schedule(q):
@@ -257,22 +348,30 @@ cdef class DerivedAudit(Dispatcher):
 
     # the index
 
-    cdef int _peek(self, IndexUnit* u, IndexPart** part) noexcept nogil:
+    cdef int _peek(self, const IndexUnit** unit, IndexPart** part) noexcept nogil:
         """The next unit of the index; part is NULL behind the last one."""
         cdef IndexPart* p
+        cdef int64_t units
         cdef int rc
-        part[0] = NULL
+        if self._key_part != NULL and self._unit - self._first_key < self._key_count:
+            unit[0] = &self._keys[self._unit - self._first_key]
+            part[0] = self._key_part
+            return RC_OK
+        part[0] = self._key_part = NULL
         while self._part < self.index._count:
             p = self.index._parts[self._part]
-            if self._unit < min(p.count, p.units):
+            units = min(p.count, p.units)
+            if self._unit < units:
+                self._first_key = self._unit
+                self._key_count = <int>min(units - self._unit, <int64_t>NEXT)
                 rc = part_map(p, False)
+                if rc == RC_OK and not part_get_some(p, self._unit, self._key_count, self._keys):
+                    rc = RC_FILE_CUT
                 if rc != RC_OK:
                     self.error_path = p.path
                     return rc
-                if not part_get(p, self._unit, u):
-                    self.error_path = p.path
-                    return RC_FILE_CUT
-                part[0] = p
+                self._key_part = part[0] = p
+                unit[0] = self._keys
                 return RC_OK
             self._part += 1
             self._unit = 1
@@ -299,7 +398,7 @@ cdef class DerivedAudit(Dispatcher):
 
     cdef int _compare_keys(self, Row* row) noexcept nogil:
         cdef IndexPart* p = NULL
-        cdef IndexUnit u
+        cdef const IndexUnit* u = NULL
         cdef int64_t phy = row.unit.phy_offset
         cdef int32_t hashed
         cdef int i, rc
@@ -316,7 +415,7 @@ cdef class DerivedAudit(Dispatcher):
                 if phy < u.phy_offset < self._log_stop and self._ahead(p, hashed, phy) == 0:
                     p = NULL
                     break
-                self._extra_key(p, &u)
+                self._extra_key(p, u)
             if p == NULL:
                 self._find(KEY_LACKS, NULL, NULL, phy, phy)
                 if self.key_tail < 0:
@@ -335,7 +434,7 @@ cdef class DerivedAudit(Dispatcher):
         """The log is walked to its end: what is left over belongs to no record."""
         cdef ConsumeQueue* q
         cdef IndexPart* p = NULL
-        cdef IndexUnit u
+        cdef const IndexUnit* u = NULL
         cdef int i, rc
         if self.queues_from < INT64_MAX:
             for i in range(self.queues._count):
@@ -347,7 +446,7 @@ cdef class DerivedAudit(Dispatcher):
                 raise self._failure(rc)
             if p == NULL:
                 break
-            self._extra_key(p, &u)
+            self._extra_key(p, u)
 
     def counts(self):
         """How often each of WHAT was found; findings() has the first ones only."""

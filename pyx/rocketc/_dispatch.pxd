@@ -8,6 +8,7 @@ from rocketc._key_index cimport KeyIndex
 from rocketc._queue_units cimport Unit
 from rocketc._record cimport Piece, Record
 from rocketc._row_writer cimport MOST_HASHES, Row, RowWriter
+from rocketc._walk cimport Walker
 
 cdef enum:
     ROWS = 64               # records that are taken apart before the first is dispatched: its slot is in the cache then
@@ -59,6 +60,7 @@ cdef class Dispatcher:
     ) noexcept nogil
     cdef int _stage_more(self, Wanted* w, Unit unit, int64_t end) noexcept nogil
     cdef int64_t _tags_code(self, const Record* r, Wanted* w, int64_t timestamp) noexcept nogil
+    cdef int _take_block(self, Walker walker) noexcept nogil
     cdef int _put_rows(self) noexcept nogil
     cdef int _put_keys(self, Row* row) noexcept nogil
     cdef bint _end_rows(self, int rc) except -1

@@ -43,6 +43,7 @@ cdef int part_map(IndexPart* p, bint writable) noexcept nogil
 cdef int part_read_header(IndexPart* p) noexcept nogil
 cdef int part_put(IndexPart* p, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
 cdef bint part_get(IndexPart* p, int64_t number, IndexUnit* unit) noexcept nogil
+cdef bint part_get_some(IndexPart* p, int64_t number, int n, IndexUnit* units) noexcept nogil
 cdef int part_search(
     IndexPart* p, int32_t key_hash, int64_t begin, int64_t end, bint java, int64_t* out, int room, int64_t* unit,
     int64_t* damage,

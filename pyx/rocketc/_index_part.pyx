@@ -317,6 +317,17 @@ cdef bint part_get(IndexPart* p, int64_t number, IndexUnit* unit) noexcept nogil
     return p.cut == 0
 
 
+cdef bint part_get_some(IndexPart* p, int64_t number, int n, IndexUnit* units) noexcept nogil:
+    """As part_get(), n of them."""
+    cdef rc_guard guard
+    cdef int i
+    enter_part(&guard, p)
+    for i in range(n):
+        decode_unit(p.base + unit_at(p, number + i), &units[i])
+    guard_leave(&guard)
+    return p.cut == 0
+
+
 cdef inline bint overlaps(IndexPart* p, int64_t begin, int64_t end, bint java) noexcept nogil:
     """Whether the file may have records of [begin, end]."""
     cdef int64_t first, last

@@ -505,12 +505,17 @@ cdef class KeyIndex(IndexRow):
             for i in range(n):
                 yield out[i]
 
-    def check(self):
-        """Read all of each file: texts of what does not agree within one; then repair() is due. Nobody may put."""
+    def check(self, go_on=None):
+        """Read all of each file: texts of what does not agree within one; then repair() is due. Nobody may put.
+
+        go_on  is called before each file: False ends it there
+        """
         cdef int i
         cdef list out = []
         self._check_open()
         for i in range(self._count):
+            if go_on is not None and not go_on():
+                break
             what = self._check_part(self._parts[i])
             if what is not None:
                 out.append(what)

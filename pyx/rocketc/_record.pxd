@@ -25,6 +25,7 @@ from rocketc._layout cimport (
     RC_MSG_STORE_HOST_PAST,
     RC_MSG_SYS_FLAG_AT,
     RC_MSG_TOTAL_SIZE_AT,
+    RC_PROP_CRC_BYTES,
     RC_PROPERTIES_LENGTH_BYTES,
 )
 from rocketc._status cimport (
@@ -173,6 +174,11 @@ cdef inline int parse_record(const uint8_t* src, size_t room, Record* r) noexcep
     return RC_OK if r.props_len == rest else RC_BAD_LENGTH
 
 
+cdef inline bint may_have_property_crc(const Record* r) noexcept nogil:
+    """False if has_property_crc() is: one byte tells it of most records."""
+    return r.props_len >= RC_PROP_CRC_BYTES and r.props[r.props_len - RC_PROP_CRC_BYTES] == c"_"
+
+
 cdef inline int verify_record(const Record* r, int crc, rc_crc32_fn crc32, int64_t phy_offset) noexcept nogil:
     """Check a parsed record's CRC, as far as asked, and its stored physical offset.
 
@@ -183,7 +189,7 @@ cdef inline int verify_record(const Record* r, int crc, rc_crc32_fn crc32, int64
     if crc != CRC_NONE:
         if r.body_len > 0 and rc_body_crc(crc32, r.body, <size_t>r.body_len) != rc_get_i32(r.at + RC_MSG_BODY_CRC_AT):
             return RC_BAD_BODY_CRC
-        if crc == CRC_FULL and not property_crc_holds(r, crc32):
+        if crc == CRC_FULL and may_have_property_crc(r) and not property_crc_holds(r, crc32):
             return RC_BAD_PROPERTY_CRC
     return RC_OK if r.phy_offset == phy_offset else RC_BAD_PHYSICAL_OFFSET
 

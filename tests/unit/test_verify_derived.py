@@ -2,16 +2,20 @@
 
 import json
 import os
+import random
 import shutil
 import struct
 from functools import partial
 
 import pytest
 import stores
+from counted import count
 from derived import fill
 
 import rocketc
 from rocketc import _checkpoint
+from rocketc.paths import resolve
+from rocketc.verify_derived import Comparison
 
 pytestmark = pytest.mark.promise(6)
 
@@ -183,6 +187,73 @@ def test_keys_that_are_not_there(open_store, tmp_path):
 def test_an_index_file_that_is_cut(root):
     os.truncate(index(root), 100)
     assert not derived(root).is_whole
+
+
+# ---------------------------------------------------------------- one walk over the log, or two
+def damage(root, rng):
+    """Change, cut or delete a few of a store's files, and tell how."""
+    what = []
+    for _ in range(rng.randrange(1, 4)):
+        logs = rng.random() < 0.6
+        path = rng.choice(sorted(p for p in root.glob("commitlog/*" if logs else "*/**/*") if p.is_file()))
+        size = path.stat().st_size
+        at, kind = rng.randrange(max(size, 1)), rng.random()
+        if kind < 0.1:
+            os.truncate(path, at)
+        elif kind < 0.15:
+            path.unlink()
+        else:
+            data = rng.choice([rng.randbytes, bytes])(rng.choice([1, 1, 8, 100, 5000]))
+            change(path, at, data[: size - at])
+        what.append((path.name, at, round(kind, 2)))
+    if rng.random() < 0.3:
+        (root / "abort").touch()
+    return what
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_thread_finds_what_two_find(root, seed):
+    """One thread compares the derived files while it checks the log, as far as that has no damage; two do it apart."""
+    for n in range(12):
+        rng = random.Random(f"{seed} {n}")
+        store = root / f"damaged-{n}"
+        shutil.copytree(root, store, ignore=shutil.ignore_patterns("damaged-*"))
+        what = damage(store, rng)
+        one, two = (rocketc.verify(store, jobs=jobs).to_dict() for jobs in (1, 2))
+        assert one == two, f"seed {seed} {n}: {what}"
+        count("damaged")
+
+
+def test_a_log_that_becomes_damaged_costs_no_unit(root):
+    """What is compared goes on behind the damage with records whose CRC is wrong: their units are as they were."""
+    path = sorted((root / "commitlog").iterdir())[1]
+    change(path, 300, b"?")
+    report = rocketc.verify(root, jobs=1)
+    assert [damage.reason for damage in report.damage] == ["bad_body_crc"]
+    assert report.derived.is_whole and (report.derived.units, report.derived.keys) == (300, 600)
+
+
+def test_files_that_cannot_be_read_do_not_end_the_check_of_the_log(root):
+    """The queue's file is shorter than it was when the comparison began: that is told, and all records are checked."""
+    with open(queue(root), "r+b") as file:
+        file.truncate(100)
+    one, two = (rocketc.verify(root, jobs=jobs) for jobs in (1, 2))
+    assert one == two and one.records == 300 and not one.is_whole and one.is_log_whole
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_who_stops_it_waits_for_no_file(root, beside):
+    (log,) = resolve(root)
+    asked = []
+
+    def ask(audit, note):
+        asked.append(comparison.walked)
+        comparison.stop = True
+
+    comparison = Comparison(str(root), log.files, [ask] * len(log.files) if beside else ())
+    comparison.stop = not beside
+    comparison()
+    assert comparison.walked == 0 and len(asked) == beside
 
 
 # ---------------------------------------------------------------- a store that was not closed; the checkpoint
