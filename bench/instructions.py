@@ -119,11 +119,11 @@ def writable():
     return rocketc.open(tempfile.mkdtemp(dir="."), flush="async", mapped_file_size_commit_log=64 * MIB, **QUIET)
 
 
-def store_of(body: int, which: str):
+def store_of(body: int, which: str, **options):
     """A store that has a log of write_log and nothing else yet: to open it is to make queues and index."""
     root = tempfile.mkdtemp(dir=".")
     shutil.copytree(f"{body}/{which}/commitlog", f"{root}/commitlog")
-    return rocketc.open(root, mapped_file_size_commit_log=LOG_BYTES[which], **QUIET)
+    return rocketc.open(root, mapped_file_size_commit_log=LOG_BYTES[which], **QUIET, **options)
 
 
 def rebuilding(body: int) -> Callable[[str], int]:
@@ -133,6 +133,24 @@ def rebuilding(body: int) -> Callable[[str], int]:
         with store_of(body, which) as store:
             store.wait_dispatched()
         return records(body, which)
+
+    return work
+
+
+def verifying(body: int, *, store: bool) -> Callable[[str], int]:
+    """verify() of such a log alone, or of a store of it that has queues and index."""
+    paths = {which: f"{body}/{which}/commitlog" for which in (FEW, MANY)}
+    if store:
+        for which in paths:
+            with store_of(body, which, max_hash_slot_num=10_000, max_index_num=40_000) as made:
+                made.wait_dispatched()
+            paths[which] = made.path
+
+    def work(which: str) -> int:
+        report = rocketc.verify(paths[which], jobs=1)
+        if not report.is_whole or (report.derived is not None) != store:
+            raise SystemExit(f"instructions: {report.to_dict()}")
+        return report.records
 
     return work
 
@@ -235,6 +253,9 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "index: put": indexing,
     "index: look up": looking_up,
     "open, queues and index from the log, 256 B": lambda: rebuilding(256),
+    "verify the log, 256 B": lambda: verifying(256, store=False),
+    "verify the log, 1 KiB": lambda: verifying(1024, store=False),
+    "verify the store, 256 B": lambda: verifying(256, store=True),
     "get 32, as Message, body read, 256 B": lambda: getting(bodies),
     "get 32, as one buffer, 256 B": lambda: getting(lambda got: got.buffer),
     "get 32, no message has the tag": lambda: getting(lambda got: None, tags="None"),
