@@ -5,6 +5,7 @@ Switches, by environment; each is on unless empty or 0:
   ROCKETC_SANITIZE   address and undefined-behaviour sanitizers; run with libasan preloaded (tools/sanitize.sh);
                      "thread": the thread sanitizer instead, with libtsan
                      "fuzz": they, and what guides the fuzzer, by clang; see tools/fuzz.sh
+  ROCKETC_POINTS     the process can be ended inside a write into a map; see tests/crash/test_points.py
   ROCKETC_WERROR     a C compiler warning is an error
   ROCKETC_MODULES    names of the modules to build, with blanks between; not set: all; "none": none
 Each mix of switches has a build folder of its own, so that going back and forth compiles nothing twice.
@@ -31,11 +32,12 @@ def module_name(path):
 
 
 DEBUG = switch("ROCKETC_DEBUG")
+POINTS = switch("ROCKETC_POINTS")
 SANITIZE = switch("ROCKETC_SANITIZE")
 THREAD = os.environ.get("ROCKETC_SANITIZE") == "thread"
 FUZZ = os.environ.get("ROCKETC_SANITIZE") == "fuzz"
 ONLY = os.environ.get("ROCKETC_MODULES", "").split()
-BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["fuzz" if FUZZ else "sanitize" + "-thread" * THREAD] * SANITIZE)
+BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["points"] * POINTS + ["fuzz" if FUZZ else "sanitize" + "-thread" * THREAD] * SANITIZE)
 
 # Python's own headers as system headers: their conversions (3.13) are not ours to mend.
 compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-isystem", sysconfig.get_path("include")]
@@ -44,6 +46,8 @@ macros = [("CYTHON_WITHOUT_ASSERTIONS", None)]
 if DEBUG:
     compile_args += ["-O0", "-g", "-UNDEBUG"]
     macros = []
+if POINTS:
+    macros.append(("ROCKETC_POINTS", None))
 if SANITIZE:
     sanitizers = "-fsanitize=thread" if THREAD else "-fsanitize=address,undefined"
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", sanitizers]

@@ -52,6 +52,7 @@ from rocketc._layout cimport (
     RC_EXT_STORE_TIMESTAMP_AT,
     RC_EXT_TAGS_CODE_AT,
 )
+from rocketc._points cimport rc_point
 from rocketc._status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK, check_file
 from rocketc._vm cimport rc_guard
 
@@ -318,10 +319,12 @@ cdef int write(
             return rc
     enter_writing(&guard, f.base, f.size, &f.cut)
     memcpy(p + 2, head + 2, n - 2)
+    rc_point(b"extension: all but size")
     if bit_map_size > 0:
         memcpy(p + n, bit_map, bit_map_size)
     rc_fence_release()      # who sees a size, in another process, sees a whole unit
     memcpy(p, head, 2)
+    rc_point(b"extension: size")
     guard_leave(&guard)
     return RC_OK if f.cut == 0 else RC_FILE_CUT
 

@@ -15,6 +15,7 @@ from rocketc._file_queue cimport queue_remove, queue_sync_names, queue_take_up
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_PRE_BLANK_SIZE, RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT
+from rocketc._points cimport rc_point
 from rocketc._queue_units cimport Unit, encode_unit
 from rocketc._status cimport RC_FILE_CUT, RC_OK
 from rocketc._vm cimport rc_guard
@@ -80,9 +81,12 @@ cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nog
         memcpy(p, data, n)
     else:
         memcpy(p, data, RC_CQ_SIZE_AT)
+        rc_point(b"unit: physical offset")
         memcpy(p + RC_CQ_TAGS_CODE_AT, data + RC_CQ_TAGS_CODE_AT, n - RC_CQ_TAGS_CODE_AT)
+        rc_point(b"unit: all but size")
         rc_fence_release()      # who sees a size, in another process, sees a whole unit
         memcpy(p + RC_CQ_SIZE_AT, data + RC_CQ_SIZE_AT, 4)
+        rc_point(b"unit: size")
     guard_leave(&guard)
     if f.cut != 0:
         return RC_FILE_CUT

@@ -37,6 +37,7 @@ from rocketc._layout cimport (
     RC_INDEX_TIME_DIFF_AT,
     RC_INDEX_UNIT_BYTES,
 )
+from rocketc._points cimport rc_point
 from rocketc._status cimport RC_BAD_ARGUMENT, RC_BAD_CHAIN, RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc._vm cimport (
     rc_allocate,
@@ -157,6 +158,7 @@ cdef void write_header(IndexPart* p) noexcept nogil:
     rc_put_i64(p.base + RC_INDEX_END_TIMESTAMP_AT, p.end_timestamp)
     rc_put_i64(p.base + RC_INDEX_BEGIN_PHY_OFFSET_AT, p.begin_phy)
     rc_put_i64(p.base + RC_INDEX_END_PHY_OFFSET_AT, p.end_phy)
+    rc_point(b"index: header")
     rc_put_i32(p.base + RC_INDEX_SLOT_COUNT_AT, <int32_t>p.used_slots)
     rc_store_be32(p.base + RC_INDEX_COUNT_AT, <int32_t>p.count)
     guard_leave(&guard)
@@ -280,16 +282,21 @@ cdef int part_put(IndexPart* p, int32_t key_hash, int64_t phy_offset, int64_t st
     rc_put_i64(unit + RC_INDEX_PHY_OFFSET_AT, phy_offset)
     rc_put_i32(unit + RC_INDEX_TIME_DIFF_AT, time_diff(begin, store_timestamp))
     rc_put_i32(unit + RC_INDEX_PREVIOUS_AT, before)
+    rc_point(b"index: unit")
     if n == 1:
         rc_put_i64(p.base + RC_INDEX_BEGIN_TIMESTAMP_AT, store_timestamp)
         rc_put_i64(p.base + RC_INDEX_BEGIN_PHY_OFFSET_AT, phy_offset)
         rc_store_i64(&p.begin_timestamp, store_timestamp)
         rc_store_i64(&p.begin_phy, phy_offset)
+    rc_point(b"index: begin")
     rc_store_be32(slot, <int32_t>n)
+    rc_point(b"index: slot")
     rc_put_i64(p.base + RC_INDEX_END_TIMESTAMP_AT, store_timestamp)
     rc_put_i64(p.base + RC_INDEX_END_PHY_OFFSET_AT, phy_offset)
     rc_put_i32(p.base + RC_INDEX_SLOT_COUNT_AT, <int32_t>used)
+    rc_point(b"index: end")
     rc_store_be32(p.base + RC_INDEX_COUNT_AT, <int32_t>(n + 1))
+    rc_point(b"index: count")
     guard_leave(&guard)
     if p.cut != 0:
         return RC_FILE_CUT

@@ -58,6 +58,7 @@ from rocketc._layout cimport (
     RC_TOPIC_V1_MAX_CHARS,
     RC_TOPIC_V2_MAX_BYTES,
 )
+from rocketc._points cimport rc_point
 from rocketc._status cimport (
     RC_BAD_ARGUMENT,
     RC_BAD_INNER_BATCH,
@@ -190,9 +191,11 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     rc_put_i32(p + RC_MSG_RECONSUME_TIMES_PAST, d.reconsume_times)
     rc_put_i64(p + RC_MSG_PREPARED_OFFSET_PAST, d.prepared_offset)
     rc_put_i32(p + RC_MSG_BODY_LENGTH_PAST, d.body_len)
+    rc_point(b"record: numbers")
     p += RC_MSG_BODY_PAST
     if d.body_len > 0:                  # nothing may have no address
         memcpy(p, d.body, <size_t>d.body_len)
+    rc_point(b"record: body")
     p += d.body_len
     if d.version == 1:
         p[0] = <uint8_t>d.topic_len
@@ -202,6 +205,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
     memcpy(p, d.topic, <size_t>d.topic_len)
     p += d.topic_len
     rc_put_i16(p, <short>props_len)
+    rc_point(b"record: topic")
     p += RC_PROPERTIES_LENGTH_BYTES
     if d.props_len > 0:
         memcpy(p, d.props, <size_t>d.props_len)
@@ -229,6 +233,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
             p[i] = <uint8_t>(c"0" + value % 10)
             value //= 10
         p[RC_PROP_CRC_DIGITS] = RC_PROPERTY_SEPARATOR
+    rc_point(b"record: all but size and magic")
     rc_fence_release()
     encode_head(dst, size, d.version)
     return RC_OK
@@ -236,6 +241,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const Draft* d, rc_crc32_fn cr
 
 cdef inline void encode_head(uint8_t* dst, int64_t size, int version) noexcept nogil:
     rc_put_i32(dst + RC_MSG_MAGIC_AT, RC_MAGIC_V1 if version == 1 else RC_MAGIC_V2)
+    rc_point(b"record: magic")
     rc_put_i32(dst + RC_MSG_TOTAL_SIZE_AT, <int32_t>size)
 
 
@@ -252,6 +258,7 @@ cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil:
     if room > INT32_MAX:
         return RC_BAD_ARGUMENT
     rc_put_i32(dst + RC_MSG_TOTAL_SIZE_AT, <int32_t>room)
+    rc_point(b"blank: size")
     rc_put_i32(dst + RC_MSG_MAGIC_AT, RC_MAGIC_BLANK)
     return RC_OK
 

@@ -27,12 +27,13 @@ SET = (
 class Zygote:
     """A process to be traced: run() lets it fork one that does a job, and returns how that ended and what it said."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *packages: Path, **environment: str) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lines, lines = os.pipe()
         os.set_blocking(self._lines, False)
         self._errors = folder / "errors"
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])}
+        path = [*map(str, packages), str(ROOT / "tests"), *filter(None, sys.path)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment}
         with theirs, open(self._errors, "wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "crash.zygote", str(theirs.fileno())],
@@ -40,6 +41,7 @@ class Zygote:
                 stderr=errors,
                 pass_fds=[theirs.fileno()],
                 env=env,
+                cwd=folder,  # Python looks there first
             )
         os.close(lines)
         assert self._ours.recv(100) == b"ready", self._errors.read_text()
@@ -49,9 +51,9 @@ class Zygote:
         self.process.wait()
         os.close(self._lines)
 
-    def run(self, job: str, root: Path, fields: dict[str, object]) -> tuple[bool, list[str]]:
+    def run(self, job: str, root: Path, fields: dict[str, object], **more: object) -> tuple[bool, list[str]]:
         """(was it killed, the lines that it wrote)"""
-        self._ours.send(json.dumps({"job": job, "root": str(root), "fields": fields}).encode())
+        self._ours.send(json.dumps({"job": job, "root": str(root), "fields": fields, **more}).encode())
         status = int(self._ours.recv(100))
         said = b""
         with contextlib.suppress(BlockingIOError):

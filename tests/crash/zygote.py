@@ -1,8 +1,9 @@
 """A process that forks another for each job, so that a tracer that attaches to it sees the job's system calls alone.
 
 `python -m crash.zygote FD`: jobs come through the socket FD, a JSON object each: {"job": a name of JOBS, "root": ...,
-"fields": those of rocketc.open()}. When the job's process has ended its wait status is sent back. What a job
-acknowledges it writes to standard output.
+"fields": those of rocketc.open(), "point": [name, n], where the process is to end, or null, to tell of all points; only
+with points.c}. When the job's process has ended its wait status is sent back. What a job acknowledges it writes to
+standard output.
 """
 
 import ctypes
@@ -72,6 +73,13 @@ def clean(root: str, fields: dict[str, Any]) -> None:
     tell("cleaned")
 
 
+def tell_of_points() -> None:
+    text = ctypes.create_string_buffer(10_000)
+    ctypes.CDLL(None).points_met(text, len(text))
+    for line in text.value.decode().splitlines():
+        tell(f"point\t{line}")
+
+
 JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
     "write": write,
     "delete": delete,
@@ -91,7 +99,12 @@ def main() -> None:
         if child == 0:
             code = 1
             try:
+                point = job.get("point")
+                if point:
+                    ctypes.CDLL(None).points_arm(point[0].encode(), ctypes.c_long(point[1]))
                 JOBS[job["job"]](job["root"], job["fields"])
+                if "point" in job and not point:
+                    tell_of_points()
                 code = 0
             except BaseException:
                 traceback.print_exc()
