@@ -37,7 +37,8 @@ SANITIZE = switch("ROCKETC_SANITIZE")
 THREAD = os.environ.get("ROCKETC_SANITIZE") == "thread"
 FUZZ = os.environ.get("ROCKETC_SANITIZE") == "fuzz"
 ONLY = os.environ.get("ROCKETC_MODULES", "").split()
-BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["points"] * POINTS + ["fuzz" if FUZZ else "sanitize" + "-thread" * THREAD] * SANITIZE)
+SANITIZED = "fuzz" if FUZZ else "sanitize" + "-thread" * THREAD
+BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["points"] * POINTS + [SANITIZED] * SANITIZE)
 
 # Python's own headers as system headers: their conversions (3.13) are not ours to mend.
 compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-isystem", sysconfig.get_path("include")]

@@ -175,9 +175,7 @@ class StoreRoot:
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
-            sync_folder(
-                os.path.dirname(deleted.path)
-            )  # what follows from what a kill left will be
+            sync_folder(os.path.dirname(deleted.path))  # what follows from what a kill left will be
         ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)
         self.recovery, offsets = recover(
             self._root,
