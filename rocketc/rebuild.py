@@ -215,9 +215,9 @@ class _Run:
         report.unqueued = dispatcher.unqueued
         if queues.repeated():
             self._read_again(files, first)
-        ranges = [queues.range(*queue) or (0, 0) for queue in queues.items()]
-        report.queues = len(ranges)
-        report.messages = sum(high - max(low, 0) for low, high in ranges)
+        found = list(queues.items())
+        report.queues = len(found)
+        report.messages = sum(queues.messages(*queue) for queue in found)
         if index is not None:
             self.index_timestamp = index.flush()
             report.keys = sum(max(header.index_count - 1, 0) for _, header in index.headers())

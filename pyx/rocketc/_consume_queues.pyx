@@ -22,7 +22,7 @@ from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._loaded_queues cimport LoadedQueues, check_queue, name_of
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 from rocketc._queue_table cimport key_of
-from rocketc._queue_units cimport Unit, is_blank
+from rocketc._queue_units cimport Unit, is_blank, is_valid
 from rocketc._service cimport pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_MORE, RC_OK
 from rocketc._vm cimport rc_sync_all
@@ -32,6 +32,9 @@ from rocketc.running import sync_folder
 cdef enum:
     MANY_NAMES = 64             # queues with new files: one order to the disk is cheaper than one for each
     LONGEST_READ_MS = 1000
+    READ_UNITS = 64
+
+cdef int64_t FARTHEST = 1 << 40     # bytes of the log between two records of a queue; more is no gap, but rubbish
 
 
 cdef class ConsumeQueues(LoadedQueues):
@@ -225,6 +228,33 @@ cdef class ConsumeQueues(LoadedQueues):
                 if pause is not None and pause():
                     return found
 
+    def behind(self, int64_t phy_offset):
+        """(how many units lead to a physical offset or behind it, the end of the last record that they name), as they
+        were loaded. In each queue they count as far as they are in the log's order, so that rubbish does not."""
+        cdef ConsumeQueue* q
+        cdef Unit units[READ_UNITS]
+        cdef int64_t number, at, count = 0, end = phy_offset
+        cdef int i, k, got
+        for i in range(self._count):
+            q = self._all[i]
+            if q.files.count == 0:
+                continue
+            check_queue(q, units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &number))
+            at, got = phy_offset, 1
+            while got > 0:
+                check_queue(q, cq_read(q, number, READ_UNITS, units, &got))
+                number += got
+                for k in range(got):
+                    if is_blank(&units[k]):
+                        continue
+                    if not is_valid(&units[k]) or not 0 <= units[k].phy_offset - at < FARTHEST:
+                        got = 0
+                        break
+                    at = units[k].phy_offset + units[k].size
+                    count += 1
+            end = max(end, at)
+        return count, end
+
     def unmap(self):
         """Give back the maps of files that nobody reads, but the last ones."""
         cdef ConsumeQueue* q = self._nth(0)
@@ -360,3 +390,22 @@ cdef class ConsumeQueues(LoadedQueues):
             return None
         check_queue(q, cq_min_offset(q, &low))
         return low, rc_load_i64(&q.max_offset)
+
+    def messages(self, str topic, int32_t queue_id=0):
+        """How many messages a queue leads to: units that stand for a lost record lead to none. Reads all its units."""
+        cdef ConsumeQueue* q = self.look(topic, queue_id)
+        cdef Unit units[READ_UNITS]
+        cdef int64_t number, count = 0
+        cdef int i, rc = RC_OK, got = 1
+        if q == NULL:
+            return 0
+        with nogil:
+            number = rc_load_i64(&q.min_unit)
+            while got > 0 and rc == RC_OK:
+                rc = cq_read(q, number, READ_UNITS, units, &got)
+                for i in range(got):
+                    if is_valid(&units[i]) and not is_blank(&units[i]):
+                        count += units[i].count
+                number += got
+        check_queue(q, rc)
+        return count
