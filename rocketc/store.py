@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -324,7 +325,7 @@ def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
 
 
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:
-    """The settings with the size that the files of an existing log have."""
+    """The settings with the size that the files of an existing log have: if they differ, the one that most have."""
     files: list[tuple[int, int, str]] = []
     for folder in [*config.commit_log_paths(root), *config.read_only_paths]:
         if not os.path.isdir(folder):
@@ -338,10 +339,12 @@ def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:
     files.sort()
     if len(files) > 1 and files[-1][1] < files[0][1]:
         files.pop()  # it was not given its length
-    sizes = {size: path for _, size, path in reversed(files) if size}
-    if len(sizes) != 1:
+    sizes = Counter(size for _, size, _ in files if size)
+    most = [size for size, count in sizes.items() if count == max(sizes.values())]
+    if len(most) != 1:
         return config
-    [(size, path)] = sizes.items()
+    size = most[0]
+    path = next(path for _, each, path in files if each == size)
     try:
         return config.replace(mapped_file_size_commit_log=size)
     except ValueError:

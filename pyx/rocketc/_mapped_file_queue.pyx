@@ -139,7 +139,7 @@ cdef class MappedFileQueue:
                 continue
             if size != self.q.file_size:
                 text = f"it has {size} bytes, and the files of this log have {self.q.file_size}"
-                raise StoreIOError(errno.EINVAL, f"{text}; check the setting, or move it away", path)
+                raise StoreIOError(errno.EINVAL, f"{text}; check the setting, or salvage the store", path)
             if start % self.q.file_size or start > INT64_MAX - self.q.file_size or (end is not None and start < end):
                 text = f"its name is no offset that a file of {self.q.file_size} bytes begins at"
                 raise StoreIOError(errno.EINVAL, text, path)
@@ -238,8 +238,11 @@ cdef class MappedFileQueue:
             except OSError as error:
                 raise StoreIOError(error.errno, error.strerror, folder) from None
             for name in names:
-                if _NAME.fullmatch(name) and not os.path.isdir(os.path.join(folder, name)) and int(name) <= INT64_MAX:
-                    found.append((int(name), os.path.join(folder, name)))
+                path = os.path.join(folder, name)
+                if _NAME.fullmatch(name) and not os.path.isdir(path) and int(name) <= INT64_MAX:
+                    if os.path.exists(path) and not os.path.isfile(path):   # to open a pipe may take for ever
+                        raise StoreIOError(errno.EINVAL, "not a regular file", path)
+                    found.append((int(name), path))
         return sorted(found)
 
     cdef bint _is_unmade(self, str path) except -1:

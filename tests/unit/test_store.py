@@ -336,6 +336,16 @@ def test_the_size_of_files_is_kept(tmp_path):
     assert not (tmp_path / "abort").exists()
 
 
+def test_the_file_that_is_of_another_size_is_named(tmp_path):
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
+        store.put_many("t", [bytes(5000)] * 60)
+    path = sorted((tmp_path / "commitlog").iterdir())[1]
+    os.truncate(path, FILE + 4096)
+    with pytest.raises(rocketc.StoreIOError, match=f"it has {FILE + 4096} bytes, .* have {FILE};") as told:
+        rocketc.open(tmp_path)
+    assert told.value.filename == str(path)
+
+
 def test_several_commit_log_folders(tmp_path):
     disks = [tmp_path / name for name in ("disk1", "disk2", "disk3")]
     paths = ",".join(map(str, disks))
