@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
+
+from rocketc.paths import base_of
 
 
 class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -89,3 +93,13 @@ class StartAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if re.fullmatch(r"-0*[1-9]\d{0,8}", value, re.ASCII):
             return Start("last", -int(value))
         self.fail(f"{value!r} is neither a queue offset, nor -N (the last N), nor `beginning` or `end`", param, ctx)
+
+
+def refuse_a_log(store: str, names: Iterable[str] | None = None) -> None:
+    """Raise UsageError for the folder of a commit log where a store's root is asked for; names: what is in it."""
+    try:
+        found = os.listdir(store) if names is None else names
+    except OSError:
+        return  # whoever uses it says what is wrong
+    if any(base_of(name) is not None for name in found):
+        raise click.UsageError(f"{store} is a commit log; say the folder above it")

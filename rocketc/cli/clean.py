@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketc.cleaning import Cleaner, CleanReport, LogOnDisk
+from rocketc.cli.arguments import refuse_a_log
 from rocketc.cli.conf import read_conf
 from rocketc.cli.output import Out, ends_quietly, note, visible, visible_json
 from rocketc.cli.tables import columns, facts, many, render, show_size, some
@@ -72,6 +73,7 @@ def clean(
     """
     if as_broker and older_than is not None:
         raise click.UsageError("--older-than and --as-broker exclude each other")
+    refuse_a_log(store)
     config = _config(conf, as_broker)
     root = os.path.abspath(store)
     log = LogOnDisk(config.commit_log_paths(root), config.read_only_paths)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketc.cli.arguments import Number, Size
+from rocketc.cli.arguments import Number, Size, refuse_a_log
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import Out, ends_quietly, note, plain
 from rocketc.cli.progress import progress
@@ -30,7 +30,6 @@ from rocketc.errors import (
     StoreFullError,
     StoreIOError,
 )
-from rocketc.paths import base_of
 
 if TYPE_CHECKING:
     from rocketc._put_result import PutResult
@@ -306,8 +305,7 @@ def _check_place(store: str) -> None:
         raise StoreIOError(error.errno, error.strerror, store) from None
     if not names - {"lost+found"} or names & _PARTS:
         return
-    if any(base_of(name) is not None for name in names):
-        raise click.UsageError(f"{store} is a commit log; say the folder above it")
+    refuse_a_log(store, names)
     raise click.UsageError(f"{store} is no store, and not empty")
 
 

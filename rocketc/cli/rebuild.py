@@ -9,6 +9,7 @@ from typing import Literal
 
 import click
 
+from rocketc.cli.arguments import refuse_a_log
 from rocketc.cli.conf import read_conf, sizes_option
 from rocketc.cli.output import Out, ends_quietly, in_words, note, visible_json
 from rocketc.cli.progress import progress
@@ -40,6 +41,7 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
 
     The exit code is 1 if the log is damaged (what lies there is in no queue), or if there is none.
     """
+    refuse_a_log(store)
     config = read_conf(conf) if conf is not None else None
     try:
         logs = resolve(store)
