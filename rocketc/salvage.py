@@ -53,6 +53,8 @@ class SalvageReport:
     bytes     of the log that are whole: records, and what closes files
     lost      damaged ranges; of several kinds of damage in a row each is one
     missing   ranges of physical offsets between files for which there is no file
+    behind    records behind the end of the log that consume queues of src lead to: the log has lost its end; and
+    behind_to the physical offset at which the last of them ended; 0: there is none
     files     made: path below the new store -> bytes; of a dry run those of the log alone
     queues    of the new store
     unqueued  records that no queue could take: a topic that is no name of a folder, a number that can't be true
@@ -66,6 +68,8 @@ class SalvageReport:
     bytes: int = 0
     lost: list[Damage] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
+    behind: int = 0
+    behind_to: int = 0
     files: dict[str, int] = field(default_factory=dict)
     queues: int = 0
     unqueued: int = 0
@@ -75,8 +79,8 @@ class SalvageReport:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing was lost."""
-        return not (self.lost or self.missing)
+        """Nothing was lost, and a queue leads to each message."""
+        return not (self.lost or self.missing or self.behind or self.unqueued)
 
     @property
     def hides(self) -> bool:
@@ -99,6 +103,7 @@ class SalvageReport:
             "queues": self.queues, "unqueued": self.unqueued, "lostBytes": self.lost_bytes,
             "lost": [{"file": d.file, "start": d.start, "stop": d.stop, "reason": d.reason} for d in self.lost],
             "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
+            "behind": self.behind, "behindTo": self.behind_to,
             "files": [{"path": path, "size": size} for path, size in self.files.items()],
             "map": self.map, "dry": self.dry, "seconds": round(self.seconds, 3),
         }  # fmt: skip
@@ -202,6 +207,8 @@ class _Source:
     def refuse(self, *places: str) -> None:
         """Raise ValueError if one of the places lies in the store, or above it."""
         folders = {os.path.dirname(file.path) for file in self.log.files}
+        if os.path.isfile(self.place):  # a single one may lie beside anything, but for a log
+            folders = {folder for folder in folders if os.path.basename(os.path.realpath(folder)) == "commitlog"}
         ours = {os.path.realpath(one) for one in [self.place, *folders]}
         for place in places:
             real = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
@@ -361,12 +368,15 @@ class _Run:
         if done:
             self._go_on(done)
         last = done[-1]["base"] if done else -1
+        # before the log, which a running store may let grow: it has all then that queues lead to
+        queues = load_as_they_are(self._source.root, self._source.config) if self._source.root is not None else None
+        end = 0
         for file in self._source.log.files:
             if file.base is not None and file.base <= last:
                 self._read += file.size
                 continue
             with naming(file.path):
-                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe it does not wait
             try:
                 info = os.fstat(fd)
                 found = find(file, self._progress)
@@ -377,9 +387,13 @@ class _Run:
             self._read += file.size
             self._progress(0)
             self._enter(found.records, found.messages, found.bytes, found.damage, found.timestamp)
+            end = max([end, *(stop for _, stop in found.ranges[-1:]), *(lost.stop for lost in found.damage[-1:])])
             if self._work is not None and not file.last:
                 self._work.note(self._note(found, info))
         report.files = {f"commitlog/{name}": self._source.size for name in self._out.made}
+        if queues is not None:
+            report.behind, report.behind_to = queues.behind(end)
+            queues.close()
         return report
 
     def _enter(self, records: int, messages: int, size: int, lost: list[Damage], timestamp: int) -> None:
@@ -456,7 +470,7 @@ def _report_from(told: dict[str, Any]) -> SalvageReport:
     return SalvageReport(
         told["records"], told["messages"], told["bytes"],
         [Damage(one["file"], one["start"], one["stop"], one["reason"]) for one in told["lost"]],
-        [(one["start"], one["stop"]) for one in told["missing"]],
+        [(one["start"], one["stop"]) for one in told["missing"]], told["behind"], told["behindTo"],
         {one["path"]: one["size"] for one in told["files"]}, told["queues"], told["unqueued"], told.get("map"),
     )  # fmt: skip
 

@@ -205,7 +205,8 @@ class Kept:
         file, size = found.file, self._out.size
         base = _base(file)
         if base % size or file.limit > size or base > _LONG_MAX - size:
-            text = f"is no part of a row of files of {size} bytes, so positions can't be kept: compact=True, --compact"
+            text = f"has {file.limit} bytes from offset {base} on, and is no part of a row of files of {size} bytes"
+            text += ", so positions can't be kept; records that may move are salvaged with --compact (compact=True)"
             raise StoreIOError(errno.EINVAL, text, file.path)
         stand_ins = list(self._stand_ins(found, source))
         changed = os.fstat(source).st_mtime_ns

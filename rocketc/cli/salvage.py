@@ -85,8 +85,14 @@ def _lines(src: str, dst: str, report: SalvageReport, every: bool) -> Iterator[t
         each if isinstance(each, str) else f"{each[0]} to {each[1]} ({show_size(each[1] - each[0])}): no file"
         for each in some(report.missing, every)
     )
-    yield from section("lost", [*lost, *gaps], "nothing")
-    if report.map is not None:
+    end = [] if not report.behind else [
+        f"{many(report.behind, 'record')} behind the log's end, up to {report.behind_to}: consume queues lead there"
+    ]  # fmt: skip
+    yield from section("lost", [*lost, *gaps, *end], "nothing")
+    if report.unqueued:
+        text = f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true: in the log alone"
+        yield "no queue", text, "red"
+    if report.map is not None and report.records:
         yield "map", os.path.join(dst, os.path.basename(report.map)), ""
     elif report.hides:
         text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"

@@ -73,6 +73,29 @@ def test_nothing_to_read(call, tmp_path):
     (tmp_path / "old" / f"{0:020d}").write_bytes(b"\xee" * 1000)
     code, out, err = call("old", "new")
     assert code == 1 and "0 records" in out and "nothing to read" in err and os.listdir(tmp_path) == ["old"]
+    assert "map" not in call("old", "new", "--compact")[1]
+
+
+def test_the_end_of_the_log_is_lost(call, rotten):
+    """A last file of zeros looks like one that is not used yet; the queues know better."""
+    last = sorted((rotten / "commitlog").iterdir())[-1]
+    last.write_bytes(bytes(last.stat().st_size))
+    for more in ((), ("--compact",), ("--dry-run",)):
+        code, out, _ = call("v533-bitrot", "new" + "".join(more), *more)
+        assert code == 1 and "120 records behind the log's end, up to 639282" in " ".join(out.split())
+
+
+def test_a_message_that_no_queue_can_take(call, tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / f"{0:020d}").write_bytes(rocketc.encode("a/b", b"x").ljust(4096, b"\0"))
+    code, out, _ = call("old", "new")
+    assert code == 1 and "1 record with a topic or queue offset that can't be true" in " ".join(out.split())
+
+
+def test_a_file_and_a_place_beside_it(call, rotten, tmp_path):
+    (rotten / "commitlog" / "00000000000000327680").rename(tmp_path / "00000000000000327680")
+    assert "160 records" in call("00000000000000327680", "new")[1]
+    assert call("v533-bitrot/commitlog/00000000000000000000", "v533-bitrot/commitlog/new")[0] == 2
 
 
 def test_progress_is_shown(call, rotten, monkeypatch):

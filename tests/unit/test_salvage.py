@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import oracle
 import pytest
 import stores
 from derived import SMALL, files_of, fill
@@ -375,6 +376,37 @@ def test_nothing_to_salvage(tmp_path):
     assert os.listdir(tmp_path) == ["old"]
     with pytest.raises(ValueError, match="copy the store here"):
         rocketc.salvage("s3://bucket/store", tmp_path / "new")
+
+
+def test_a_pipe_is_no_file_of_a_log(root, tmp_path):
+    """Opening it would wait for somebody who writes."""
+    path = sorted((root / "commitlog").iterdir())[3]
+    path.unlink()
+    os.mkfifo(path)
+    for act in (lambda: rocketc.salvage(root, tmp_path / "new"), lambda: rocketc.open(root)):
+        with pytest.raises(rocketc.StoreIOError, match="not a regular file") as told:
+            act()
+        assert told.value.filename == str(path)
+
+
+def test_rubbish_in_the_queues_says_nothing_of_the_log(root, tmp_path):
+    rng = random.Random(5)
+    for path in (root / "consumequeue").rglob("0*"):
+        if path.is_file():
+            path.write_bytes(rng.randbytes(path.stat().st_size))
+    assert rocketc.salvage(root, tmp_path / "new").is_whole
+
+
+@pytest.mark.parametrize("gone", [1, 4])
+def test_files_that_are_missing_at_the_end(root, tmp_path, gone):
+    paths = sorted((root / "commitlog").iterdir())
+    there = oracle.records(oracle.walk_log(oracle.read_log(root / "commitlog")))
+    for path in paths[-gone:]:
+        path.unlink()
+    left = oracle.records(oracle.walk_log(oracle.read_log(root / "commitlog")))
+    report = rocketc.salvage(root, tmp_path / "new")
+    assert (report.records, report.behind, report.behind_to) == (len(left), len(there) - len(left), there[-1]["stop"])
+    assert not report.is_whole and report.to_dict()["behind"] == report.behind
 
 
 @pytest.mark.parametrize(
