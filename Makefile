@@ -2,7 +2,7 @@
 # PYTHON   the Python that .venv is made from
 # TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
 # BENCHES  what `make bench` runs: BENCHES="bench/bench_queue.py bench/bench_query.py"
-# JOBS     processes that `make test` runs tests in
+# JOBS     processes that tests run in
 # SECONDS  how long `make fuzz` fuzzes each of TARGETS, all if none is named; INPUT: a file, to run that alone
 PYTHON ?= python3
 TESTS ?= tests
@@ -18,6 +18,7 @@ RUN := .venv/bin/python
 STUBTEST := $(RUN) -m mypy.stubtest --allowlist tests/typing/stubtest_allowlist.txt --ignore-unused-allowlist --ignore-disjoint-bases
 HEADERS := $(wildcard include/rocketc/*.h)
 SOURCES := $(wildcard pyx/rocketc/*.pyx pyx/rocketc/*.pxd)
+SHARED := --numprocesses $(JOBS) --dist loadscope
 MODULES := $(basename $(notdir $(wildcard pyx/rocketc/_*.pyx)))
 BUILT := $(foreach so,$(notdir $(wildcard rocketc/_*.so)),$(firstword $(subst ., ,$(so))))
 SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize) $(ROCKETC_MODULES))
@@ -56,19 +57,20 @@ again:
 test: setup  ## all tests but the long ones
 	@tools/setup.sh strace || true
 	@rm -rf build/counts/test
-	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(JOBS) --dist loadscope $(OPTIONS)
+	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" $(SHARED) $(OPTIONS)
 
 test-long: setup  ## the long tests, older Sparks, all under sanitizers, a little fuzzing; prints what was tried
 	@tools/setup.sh valgrind
 	@tools/setup.sh strace || true
 	@tools/setup.sh arm64
 	@rm -rf build/counts/long
-	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m long $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
+	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m "long and not measure" $(SHARED) $(OPTIONS) || [ $$? -eq 5 ]
+	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m "long and measure" $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
 	@for spark in 4.0 4.1; do \
 	    tools/setup.sh spark $$spark && echo "tests: with Spark $$spark" || exit 1; \
 	    PYTHONPATH=$$PWD/build/spark-$$spark $(RUN) -m pytest $(TESTS) -m "spark and not long" $(OPTIONS) || [ $$? -eq 5 ] || exit 1; \
 	done
-	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(OPTIONS)
+	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(SHARED) $(OPTIONS)
 	tools/fuzz.sh 20 || [ $$? -eq 3 ]  # 3: it can't be had here
 	@$(RUN) tests/promises.py
 
