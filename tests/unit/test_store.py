@@ -545,6 +545,7 @@ def cycles(tmp_path, count, **fields):
     assert maps <= before[2] + 5
 
 
+@pytest.mark.measure
 @pytest.mark.some(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts maps")
 @pytest.mark.parametrize(
