@@ -12,7 +12,8 @@ try:
 except ImportError:
     raise ImportError("rocketc.spark needs pyspark: pip install 'rocketc[spark]'") from None
 
-from rocketc.spark.counting import Dropped, dropped_accumulator
+from rocketc.spark.accumulator import dropped_accumulator
+from rocketc.spark.counting import Dropped
 from rocketc.spark.decode import decode_batches, decode_partition
 from rocketc.spark.partitions import Split, splits
 from rocketc.spark.schema import SCHEMA, schema

@@ -45,7 +45,7 @@ def read_parts(
     columns  names of rocketc.spark.schema.FIELDS
     options  keyword arguments of rocketc.scan() but for columns
     damage   each damaged range of a part is a row behind its messages; options must say errors="skip"
-    dropped  otherwise the number of the accumulator that counts them, counting.dropped_accumulator()
+    dropped  otherwise the number of the accumulator that counts them, accumulator.dropped_accumulator()
     Raises what rocketc.scan() raises.
     """
     spare_collections()
