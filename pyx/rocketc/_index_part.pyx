@@ -7,7 +7,7 @@ the slot with acquire sees a whole unit, in this process or in another. Room on 
 written into the map: the header and the slots from the start, units in windows. Functions return 0, an errno, or a code
 of status.h. Source: RocketMQ IndexFile, IndexHeader; store.md 6.6.
 """
-from libc.errno cimport EEXIST, ENOMEM
+from libc.errno cimport EEXIST
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport SEEK_END
@@ -43,6 +43,7 @@ from rocketc._vm cimport (
     rc_allocate,
     rc_allocate_range,
     rc_guard,
+    rc_map_own,
     rc_map_random,
     rc_map_read,
     rc_map_write,
@@ -434,10 +435,12 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
     cdef rc_guard guard
     cdef IndexUnit u
     cdef int64_t n, slot, used = 0
-    cdef int rc = RC_OK
-    cdef int32_t* newest = <int32_t*>calloc(<size_t>p.slots, sizeof(int32_t))
-    if newest == NULL:
-        return ENOMEM
+    cdef uint8_t* own = NULL
+    cdef int32_t* newest
+    cdef int rc = rc_map_own(<size_t>p.slots * sizeof(int32_t), &own)   # of large pages: it is used here and there
+    if rc != RC_OK:
+        return rc
+    newest = <int32_t*>own
     enter_part(&guard, p)
     for n in range(1, min(p.count, p.units)):
         decode_unit(p.base + unit_at(p, n), &u)
@@ -455,7 +458,7 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
                 rc = RC_BAD_CHAIN
                 break
     guard_leave(&guard)
-    free(newest)
+    rc_unmap(own, <size_t>p.slots * sizeof(int32_t))
     if p.cut != 0:
         return RC_FILE_CUT
     # Releases up to 4.7.0 count a slot anew with each unit.
