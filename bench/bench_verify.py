@@ -80,10 +80,10 @@ def main():
             crc = of_files(root, reading_with_crc)
             log, one = root / "commitlog", verifying(root / "commitlog", 1)
             bench.row(f"verify the log, {what}", against=reading, goal=0.6, ours=one, theirs=crc, **row)
-            if CORES > 1:
-                case = f"verify the log, {what}, on all cores"
+            for part, path in {"log": log, "store": root}.items() if CORES > 1 else ():
+                case = f"verify the {part}, {what}, on all cores"
                 bench.row(
-                    case, against="on one", goal=None, ours=verifying(log, CORES), theirs=verifying(log, 1), **row
+                    case, against="on one", goal=None, ours=verifying(path, CORES), theirs=verifying(path, 1), **row
                 )
             bench.row(
                 f"verify the store, {what}", against=reading, goal=None, ours=verifying(root, 1), theirs=crc, **row

@@ -254,7 +254,6 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "index: look up": looking_up,
     "open, queues and index from the log, 256 B": lambda: rebuilding(256),
     "verify the log, 256 B": lambda: verifying(256, store=False),
-    "verify the log, 1 KiB": lambda: verifying(1024, store=False),
     "verify the store, 256 B": lambda: verifying(256, store=True),
     "get 32, as Message, body read, 256 B": lambda: getting(bodies),
     "get 32, as one buffer, 256 B": lambda: getting(lambda got: got.buffer),
