@@ -27,10 +27,11 @@ import rocketc
 
 pytestmark = pytest.mark.promise(1, 5, 6)
 SCENARIOS = {  # images of a run in `make test`
-    "power_cut": 200,
+    "power_cut": 180,
     "power_cleaning": 120,
     "power_queue": 120,
     "power_tables": 120,
+    "power_turns": 120,
 }
 LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "900"))  # of all scenarios together
 
