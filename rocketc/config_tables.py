@@ -28,6 +28,7 @@ V = TypeVar("V")
 
 DEEPEST = 100  # objects and lists within each other
 LARGEST = 64 << 20  # bytes of a file
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # nothing is wrong with the file
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _END_OR_ESCAPE = re.compile(r'["\\]')
@@ -57,7 +58,8 @@ class ConfigTable:
 def read_table(path: str | os.PathLike[str]) -> ConfigTable:
     """Read a table as a broker does: where the file is missing, empty or no JSON, its `.bak`.
 
-    Raises StoreIOError if neither is there or can be read, ConfigTableError if what is there is no JSON.
+    Raises StoreIOError if neither is there or can be read, or if no memory or no open files are left for it: else the
+    older table would be written over the newer one. Raises ConfigTableError if what is there is no JSON.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "consumerOffset.json"
@@ -71,7 +73,7 @@ def read_table(path: str | os.PathLike[str]) -> ConfigTable:
     except (ConfigTableError, StoreIOError) as error:
         first = error
     try:
-        if path.endswith(".bak"):
+        if path.endswith(".bak") or (isinstance(first, StoreIOError) and first.errno in _PASSING):
             raise first
         try:
             return ConfigTable(f"{path}.bak", _read(f"{path}.bak"), _plain(first))
