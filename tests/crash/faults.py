@@ -1,7 +1,8 @@
-"""Calls that fail: each call that a store makes fails at the n-th time, for each n, once or from then on for good.
+"""Calls that fail: each call that a job makes fails at the n-th time, for each n, once or from then on for good.
 
-`python -m crash.faults FOLDER JOB PART PARTS`, with tests/failing.c before libc: every PARTS-th case of a job, from
-PART on. It writes a line of JSON: what was tried. A failure says which case it was, and leaves the store in FOLDER.
+The jobs are in crash.fault_jobs: `python -m crash.fault_jobs FOLDER JOB MODE PART PARTS`, with tests/failing.c before
+libc, runs every PARTS-th case of a job, from PART on. It writes a line of JSON: what was tried. A failure says which
+case it was, and leaves the store in FOLDER.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import oracle
-from crash import remains
-from crash.power_cut import Known, Put, as_put, assert_survives
+from crash.power_cut import Put
 from crash.small import SMALL
 
 import rocketc
@@ -58,6 +57,8 @@ FIELDS: dict[str, Any] = {
     "max_index_num": 8,
     "flush_interval_consume_queue": 1 << 30,
     "flush_interval_commit_log": 1 << 30,
+    "delete_commit_log_files_interval": 0,
+    "delete_consume_queue_files_interval": 0,
 }
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"flush": "sync"},
@@ -94,11 +95,15 @@ class Shim:
 
 
 class Story:
-    """What a job did: messages begun, messages acknowledged, and the errors that it met."""
+    """What a job did: messages begun, messages acknowledged, and the errors that it met.
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    known  a Known, of the kind that the job's survives() looks at
+    """
+
+    def __init__(self, fields: dict[str, Any], case: Case, known: Any) -> None:
         self.fields = fields
-        self.known = Known(closed=False)
+        self.case = case
+        self.known = known
         self.errors: list[BaseException] = []
         self.failed: BaseException | None = None
 
@@ -112,25 +117,24 @@ class Story:
             return None
         return result
 
-    def put(self, store: Any, number: int) -> None:
-        body = b"%d." % number + bytes([65 + number % 26]) * (900 + 10 * number)
-        self.known.put[number] = Put("orders", 0, body)
+    def put(self, store: Any, number: int, topic: str = "orders") -> None:
+        body = body_of(number)
+        self.known.begun([Put(topic, 0, body)])
         was_failed = store.failed is not None
-        result = self.do(store.put, "orders", body, tags="A", keys=f"k{number % 3} l{number}")
+        result = self.do(store.put, topic, body, tags="A", keys=f"k{number % 3} l{number}")
         if result is None:
             return
         assert not was_failed, "a failed store has taken a message"
         assert result.status.name == "PUT_OK", result
-        self.known.put[number] = Put("orders", 0, body, result.phy_offset, result.queue_offset)
-        if self.fields["flush"] == "sync":
-            self.known.must.add(number)
+        put = Put(topic, 0, body, result.phy_offset, result.queue_offset)
+        self.known.acknowledged([put], durable=self.fields["flush"] == "sync", kept=True)
 
     def flush(self, store: Any) -> None:
         before = {number for number, put in self.known.put.items() if put.phy_offset >= 0}
         was_failed = store.failed is not None
         if self.do(store.flush) is not None:
             assert not was_failed, "a failed store says that all is durable"
-            self.known.must |= before
+            self.known.durable(before)
 
     def close(self, store: Any) -> None:
         put = {number for number, put in self.known.put.items() if put.phy_offset >= 0}
@@ -138,7 +142,11 @@ class Story:
         self.do(store.close)
         assert store.closed
         if len(self.errors) == count:
-            self.known.must |= put
+            self.known.durable(put)
+
+
+def body_of(number: int) -> bytes:
+    return b"%d." % number + bytes([65 + number % 26]) * (900 + 10 * number)
 
 
 def assert_ours(error: BaseException) -> None:
@@ -152,62 +160,21 @@ def assert_ours(error: BaseException) -> None:
         assert error.errno and error.strerror and error.filename, repr(error)
 
 
-# ---------------------------------------------------------------- jobs
-def write(root: Path, story: Story) -> None:
-    """Open a store that may be new, put over two rolls, flush, read, close."""
-    store = story.do(rocketc.open, root, **story.fields)
-    if store is None:
-        return
-    for number in range(9):
-        story.put(store, number)
-        if number == 5:
-            story.flush(store)
-    story.flush(store)
-    story.do(store.wait_dispatched, timeout=20)
-    story.close(store)
+class Job(NamedTuple):
+    """What is done to a store while calls fail.
 
+    prepare   makes the store that it begins with, below a folder that is not there; what is known of it
+    run       does it, by way of a story
+    survives  looks at what is left
+    """
 
-def recover(root: Path, story: Story) -> None:
-    """Open a store that crashed, and close it."""
-    store = story.do(rocketc.open, root, **story.fields)
-    if store is not None:
-        story.close(store)
-
-
-JOBS: dict[str, Callable[[Path, Story], None]] = {"write": write, "recover": recover}
-
-
-def prepare(job: str, root: Path, fields: dict[str, Any]) -> Known:
-    """What a job begins with, and what is known of it."""
-    known = Known(closed=False)
-    if job == "write":
-        return known
-    with rocketc.open(root, **fields) as store:
-        ends = []
-        for number in range(9):
-            body = b"%d." % number + bytes([65 + number]) * (900 + 10 * number)
-            ends.append(store.put("orders", body, tags="A", keys=f"k{number % 3} l{number}").end)
-        store.flush()
-        store.wait_dispatched()
-        files = remains.take(root)
-    # A record that never reached the disk, and some behind it that did: they are cut off and kept
-    files = {**remains.zeroed(files, ends[4] - 100, ends[4] - 50), "abort": b"1"}
-    files.pop("checkpoint")
-    remains.lay(files, root)
-    found = [as_put(record) for record in records_before_damage(root)]
-    known.put = {one.number: one for one in found}
-    known.must = set(known.put)
-    return known
-
-
-def records_before_damage(root: Path) -> list[Any]:
-    items = oracle.walk_log(oracle.read_log(root / "commitlog"))
-    damage = oracle.damage(items)
-    return [r for r in oracle.records(items) if not damage or r["physicalOffset"] < damage[0].start]
+    prepare: Callable[[Path, dict[str, Any]], Any]
+    run: Callable[[Path, Story], None]
+    survives: Callable[[Path, Story], None]
 
 
 # ---------------------------------------------------------------- all cases of a job
-def cases(job: str, mode: str, folder: Path) -> Iterator[Case]:
+def cases(job: Job, mode: str, folder: Path) -> Iterator[Case]:
     """Each call of the job, once and for good, with what such a call may meet."""
     for call, errors in CALLS.items():
         made = play(job, mode, folder, Case(call, 0, 0, 0))
@@ -218,45 +185,40 @@ def cases(job: str, mode: str, folder: Path) -> Iterator[Case]:
                     yield Case(call, at, FOR_GOOD, error)
 
 
-def play(job: str, mode: str, folder: Path, case: Case) -> int:
+def play(job: Job, mode: str, folder: Path, case: Case) -> int:
     """Run a job while calls fail, and look at what it has left; how many calls of that name it made."""
     fields = {**FIELDS, **MODES[mode]}
     root = folder / "store"
     shutil.rmtree(root, ignore_errors=True)
-    story = Story(fields)
-    story.known = prepare(job, root, fields)
+    story = Story(fields, case, job.prepare(root, fields))
     shim = Shim(root)
     faulthandler.dump_traceback_later(60, exit=True)
     shim.arm(case)
     try:
-        JOBS[job](root, story)
+        job.run(root, story)
     finally:
         made, failed = shim.disarm()
     if failed == 0:
         assert story.errors == [], story.errors
     if root.exists():
-        assert_survives(root, fields, story.known, 1_700_000_000_000)
+        job.survives(root, story)
     faulthandler.cancel_dump_traceback_later()
     return made
 
 
-def main() -> None:
-    folder, job, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+def main(jobs: dict[str, Job]) -> None:
+    folder, name, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     part, parts = int(sys.argv[4]), int(sys.argv[5])
     logging.getLogger("rocketc").addHandler(logging.NullHandler())
     tried = 0
-    for n, case in enumerate(list(cases(job, mode, folder))):
+    for n, case in enumerate(list(cases(jobs[name], mode, folder))):
         if n % parts != part:
             continue
-        print(f"{job}, {mode}: {case}", file=sys.stderr, flush=True)
+        print(f"{name}, {mode}: {case}", file=sys.stderr, flush=True)
         try:
-            play(job, mode, folder, case)
+            play(jobs[name], mode, folder, case)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         tried += 1
     print(json.dumps({"faults": tried}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Each call that a store makes fails, at the n-th time for each n, once and for good: see crash.faults.
+"""Each call that a store makes fails, at the n-th time for each n, once and for good: see crash.fault_jobs.
 
 What it met is an exception of ours that names the file; nothing that was acknowledged is missing afterwards, and a
 store that has failed says so until it is opened again.
@@ -17,8 +17,16 @@ from native import ROOT
 
 pytestmark = pytest.mark.promise(1, 2, 3)
 SHIM = Path(__file__).parents[1] / "failing.c"
-RUNS = [("write", "sync"), ("write", "async"), ("write", "pool"), ("recover", "sync")]
-PARTS = 20  # `make test` tries one of them
+RUNS = {  # in how many parts; `make test` tries one of them
+    ("write", "sync"): 20,
+    ("write", "async"): 20,
+    ("write", "pool"): 20,
+    ("recover", "sync"): 20,
+    ("clean", "sync"): 40,
+    ("delete", "async"): 40,
+    ("tables", "sync"): 20,
+    ("queue", "async"): 40,
+}
 
 
 def let_fail(folder: Path, job: str, mode: str, part: int, parts: int) -> None:
@@ -27,7 +35,7 @@ def let_fail(folder: Path, job: str, mode: str, part: int, parts: int) -> None:
         "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)]),
         "LD_PRELOAD": preload.loading(preload.built(SHIM)),
     }
-    program = [sys.executable, "-X", "faulthandler", "-m", "crash.faults"]
+    program = [sys.executable, "-X", "faulthandler", "-m", "crash.fault_jobs"]
     done = subprocess.run(
         [*program, str(folder), job, mode, str(part), str(parts)], env=env, capture_output=True, text=True
     )
@@ -39,7 +47,7 @@ def let_fail(folder: Path, job: str, mode: str, part: int, parts: int) -> None:
 
 @pytest.mark.parametrize(("job", "mode"), RUNS)
 def test_some_calls_fail(memory_path, job, mode):
-    let_fail(memory_path, job, mode, 0, PARTS)
+    let_fail(memory_path, job, mode, 0, RUNS[job, mode])
 
 
 @pytest.mark.long
