@@ -246,12 +246,19 @@ class AbortFile:
         return int(text) if text.isdigit() and 0 < int(text) < 1 << 31 else None
 
     def create(self) -> None:
-        """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError."""
+        """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError; a
+        file that was not there is not there then."""
+        there = self.exists()
         with naming(self.path):
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
                 os.write(fd, b"%d" % os.getpid())
                 os.fsync(fd)
+            except OSError:
+                if not there:  # nobody has written to the store: it was closed, and is
+                    with contextlib.suppress(OSError):
+                        os.unlink(self.path)
+                raise
             finally:
                 os.close(fd)
         sync_folder(self._root)

@@ -98,7 +98,8 @@ cdef class ConsumeQueues(LoadedQueues):
             else:
                 check_queue(q, rc)
             if q.repaired:
-                mended.append(f"{name_of(q)}: {q.repaired} units were not what the log says")
+                units = "unit was" if q.repaired == 1 else "units were"
+                mended.append(f"{name_of(q)}: {q.repaired} {units} not what the log says")
                 q.repaired = 0
             check_queue(q, correct_min(q, min_phy_offset))
         return mended
