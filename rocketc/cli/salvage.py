@@ -15,7 +15,7 @@ from rocketc.cli.progress import progress
 from rocketc.cli.tables import facts, many, render, section, show_size, some
 from rocketc.errors import StoreIOError
 from rocketc.paths import resolve
-from rocketc.salvage import SalvageReport
+from rocketc.salvage import UNFINISHED, SalvageReport
 from rocketc.salvage import salvage as copy_out
 
 
@@ -50,6 +50,10 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
     try:
         with progress("salvaging", total) as tell:
             report = copy_out(src, dst, compact=compact, dry_run=dry_run, config=config, tell=tell)
+    except KeyboardInterrupt:
+        if os.path.isdir(dst + UNFINISHED):
+            note(f"interrupted: {dst}{UNFINISHED} stays, the same command goes on there")
+        raise
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except StoreIOError as error:

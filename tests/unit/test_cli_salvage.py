@@ -76,6 +76,17 @@ def test_nothing_to_read(call, tmp_path):
     assert "map" not in call("old", "new", "--compact")[1]
 
 
+def test_interrupted(call, rotten, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["rocketc.salvage"], "find", interrupt)
+        code, out, err = call("v533-bitrot", "new")
+    assert (code, out, err) == (130, "", "rocketc: interrupted: new.unfinished stays, the same command goes on there\n")
+    assert "1499 records" in call("v533-bitrot", "new")[1]
+
+
 def test_the_end_of_the_log_is_lost(call, rotten):
     """A last file of zeros looks like one that is not used yet; the queues know better."""
     last = sorted((rotten / "commitlog").iterdir())[-1]
