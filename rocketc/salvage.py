@@ -189,6 +189,8 @@ class _Source:
         if self.root is not None and config is not None:
             named = (*config.commit_log_paths(self.root), *config.read_only_paths)
             folders = [one for one in named if os.path.isdir(one)]
+            if not folders:
+                raise StoreIOError(errno.ENOENT, "there is no such folder, named by the settings", ",".join(named))
         logs = resolve(folders)
         if len(logs) != 1 or not logs[0].files:
             raise StoreIOError(errno.ENOENT, "no commit log to salvage, or several", self.path)

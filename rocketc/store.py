@@ -150,7 +150,6 @@ class StoreRoot:
         queue = MappedFileQueue(
             config.commit_log_paths(self._root), config.mapped_file_size_commit_log, config.read_only_paths
         )
-        queue.make_folders()
         clean = not self._abort.exists()
         queue.load(crashed=not clean)
         checkpoint_path = os.path.join(self._root, "checkpoint")
@@ -173,6 +172,9 @@ class StoreRoot:
             ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
         )
         queues.load(crashed=not clean)
+        if not queue.files and checkpoint.physic_msg_timestamp > 0:
+            _refuse_a_log_that_is_gone(config.commit_log_paths(self._root), queues)
+        queue.make_folders()
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
@@ -322,6 +324,15 @@ def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
     except (OSError, ValueError):
         pass  # whoever loads the index tells what is wrong with it
     return config
+
+
+def _refuse_a_log_that_is_gone(folders: list[str], queues: ConsumeQueues) -> None:
+    """Raise StoreIOError if queues lead to messages, of which some were durable, and the log has no file: a disk that
+    is not mounted, a wrong path. A new log would begin at 0, and give away numbers that messages have already."""
+    count, _ = queues.behind(0)
+    if count:
+        text = f"there is no file of the log, and the consume queues lead to {count} messages of it: is a disk missing?"
+        raise StoreIOError(errno.ENOENT, f"{text} To begin anew, remove the folder consumequeue", ",".join(folders))
 
 
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:

@@ -292,11 +292,16 @@ def test_the_first_files_of_the_log_are_gone(made, root, end, derived, count):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_all_of_the_log_is_gone(made, root, end):
-    """Queues remember where they were."""
+    """Queues remember where they were; where the log was durable, its disk may be missing, and nothing is begun anew."""
     lengths = {
         queue: records[-1]["queueOffset"] + 1 for queue, records in by_queue(records_of_files(made[end])).items()
     }
-    remains.lay({name: data for name, data in made[end].items() if not name.startswith("commitlog/")}, root)
+    files = {name: data for name, data in made[end].items() if not name.startswith("commitlog/")}
+    remains.lay(files, root)
+    if end == "closed":
+        with pytest.raises(rocketc.StoreIOError, match="is a disk missing"), opened(root, **FIELDS):
+            pass
+        remains.lay({name: data for name, data in files.items() if not name.startswith("consumequeue/")}, root)
     with opened(root, **FIELDS) as one:
         for topic, queue_id in QUEUES:
             assert one.store.get(topic, queue_id, 0).phy_offsets == []

@@ -346,6 +346,25 @@ def test_the_file_that_is_of_another_size_is_named(tmp_path):
     assert told.value.filename == str(path)
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_log_that_is_not_mounted(tmp_path, killed):
+    """A new log would wipe the queues, and give away the numbers of messages that are on the disk that is missing."""
+    with rocketc.open(tmp_path / "store", store_path_commit_log=str(tmp_path / "disk")) as store:
+        store.put_many("t", [b"one", b"two"])
+    if killed:
+        (tmp_path / "store" / "abort").touch()
+    for paths in (tmp_path / "other", None):  # wrong, and forgotten
+        with pytest.raises(rocketc.StoreIOError, match="lead to 2 messages of it: is a disk missing"):
+            rocketc.open(tmp_path / "store", store_path_commit_log=None if paths is None else str(paths))
+        assert not (tmp_path / "other").exists() and (tmp_path / "store" / "abort").exists() == killed
+    with rocketc.open(tmp_path / "store", store_path_commit_log=str(tmp_path / "disk")) as store:
+        assert store.put("t", b"three").queue_offset == 2
+    for name in ("disk", "store/consumequeue"):
+        (tmp_path / name).rename(tmp_path / "moved").rename(tmp_path / ("old " + name.replace("/", " ")))
+    with rocketc.open(tmp_path / "store", store_path_commit_log=str(tmp_path / "disk")) as store:
+        assert store.put("t", b"anew").queue_offset == 0
+
+
 def test_several_commit_log_folders(tmp_path):
     disks = [tmp_path / name for name in ("disk1", "disk2", "disk3")]
     paths = ",".join(map(str, disks))
