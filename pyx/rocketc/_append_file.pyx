@@ -129,10 +129,11 @@ cdef int file_map(FileState* f) noexcept nogil:
     """
     cdef struct_stat info
     cdef int rc = RC_OK
-    cdef bint whole = f.kind == FILE_WHOLE and f.flushed < <int64_t>f.size
-    cdef bint read = f.kind == FILE_READ or (f.kind == FILE_WHOLE and not whole)
+    cdef bint whole, read
     if f.base != NULL:
         return RC_OK
+    whole = f.kind == FILE_WHOLE and rc_load_i64(&f.flushed) < <int64_t>f.size
+    read = f.kind == FILE_READ or (f.kind == FILE_WHOLE and not whole)
     f.fd = open_file(f.path, (O_RDONLY if read else O_RDWR) | O_CLOEXEC)
     if f.fd < 0:
         return c_errno

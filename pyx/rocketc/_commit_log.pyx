@@ -392,7 +392,7 @@ cdef class CommitLog:
                     return rc
             start = f.start + <int64_t>f.size
         begin = rc_clock_ns()
-        rc = allocator_take(&self.a, start, self._create_ns, &f)
+        rc = allocator_take(&self.a, start, rc_load_i64(&self._create_ns), &f)
         if rc != RC_OK:
             out.error = rc
             return RC_NO_FILE
@@ -504,9 +504,9 @@ cdef class CommitLog:
         busy_ms    somebody has been appending for so long; 0: nobody is
         """
         if name == "slow_ns":
-            self.fl.slow_ns = value
+            rc_store_i64(&self.fl.slow_ns, value)
         elif name == "create_ns":
-            self._create_ns = value
+            rc_store_i64(&self._create_ns, value)
         elif name == "fail":
             flusher_fail(&self.fl, value, NULL)
         elif name == "busy_ms":

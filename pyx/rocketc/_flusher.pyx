@@ -138,15 +138,16 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     """One flush of all that is written; the caller has set `flushing`."""
     cdef const char* path = NULL
     cdef int64_t timestamp = rc_load_i64(&fl.q.store_timestamp)     # before wrote: not a record later
-    cdef int64_t upto = rc_load_i64(&fl.q.wrote), since = rc_load_i64(&fl.q.flushed), started
+    cdef int64_t upto = rc_load_i64(&fl.q.wrote), since = rc_load_i64(&fl.q.flushed), started, slow_ns
     cdef int rc
     if fl.failed != 0:
         return <int>fl.failed
     if not can_flush(upto, since, -1, least_pages):
         return RC_OK
     started = rc_clock_ns()
-    if fl.slow_ns > 0:
-        usleep(<unsigned int>(fl.slow_ns // 1000))
+    slow_ns = rc_load_i64(&fl.slow_ns)
+    if slow_ns > 0:
+        usleep(<unsigned int>(slow_ns // 1000))
     rc = queue_flush(fl.q, upto, &path)
     if rc != RC_OK:
         flusher_fail(fl, rc, path)

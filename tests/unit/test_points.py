@@ -1,0 +1,5 @@
+"""points.h: without the switch of its build a point is nothing. With it: tests/crash/test_points.py."""
+
+
+def test_a_point_does_nothing(native):
+    assert native.rc_point(b"record: body") is None
