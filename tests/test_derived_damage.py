@@ -292,7 +292,7 @@ def test_the_first_files_of_the_log_are_gone(made, root, end, derived, count):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_all_of_the_log_is_gone(made, root, end):
-    """Queues remember where they were; where the log was durable, its disk may be missing, and nothing is begun anew."""
+    """Queues remember where they were. A durable log that is gone may be a missing disk: nothing is begun anew."""
     lengths = {
         queue: records[-1]["queueOffset"] + 1 for queue, records in by_queue(records_of_files(made[end])).items()
     }
