@@ -10,6 +10,7 @@ cdef class LoadedQueues(QueueTable):
         object _refreshing      # a lock: one thread at a time looks what another process has written
         int64_t min_phy_offset  # of the log; kept only where another process writes
         readonly list amiss     # what was wrong with the files: text
+    cdef int _sync_begun(self) except -1
     cdef void _set_names(self, int64_t folders) noexcept nogil
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL
     cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL

@@ -10,11 +10,12 @@ from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 
+from rocketc._append_file cimport FileState
 from rocketc._atomic cimport rc_store_i64
 from rocketc._consume_queue cimport correct_min, cq_free, cq_measure, is_fit
 from rocketc._consume_queue_ext cimport ext_clear, ext_load
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_read
-from rocketc._file_queue cimport queue_known
+from rocketc._file_queue cimport queue_known, queue_last, queue_sync_names
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc._queue_folders cimport QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files
 from rocketc._queue_table cimport QueueTable
@@ -22,7 +23,7 @@ from rocketc._queue_units cimport Unit, is_light, is_valid
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_OK, check_file, io_error
 
-from rocketc.running import naming
+from rocketc.running import naming, sync_file
 
 cdef enum:
     PATH_BYTES = 4096
@@ -62,6 +63,20 @@ cdef class LoadedQueues(QueueTable):
             self._drop_lost_extensions(known)
         if crashed:
             self._set_names(4)
+            self._sync_begun()
+
+    cdef int _sync_begun(self) except -1:
+        """Make durable the last files without units: flush() has nothing to flush there, and their lengths are not."""
+        cdef ConsumeQueue* q
+        cdef FileState* f
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            f = queue_last(&q.files)
+            if f != NULL and q.units * q.unit_bytes <= f.start:
+                sync_file(os.fsdecode(f.path))
+                check_queue(q, queue_sync_names(&q.files))
+        return 0
 
     cdef void _set_names(self, int64_t folders) noexcept nogil:
         """Say of each queue how many folders' names are not durable."""
