@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from rocketc.config_tables import in_java_order, read_table, write_table
 from rocketc.errors import ConfigTableError, StoreIOError
-from rocketc.running import make_folder
+from rocketc.running import make_folder, sync_folder
 
 _log = logging.getLogger("rocketc.tables")
 
@@ -50,6 +50,7 @@ class KeptTable(ABC):
         self._lock = threading.RLock()  # of what is in memory
         self._writing = threading.Lock()
         self._changed = False
+        self._settled = False  # what was found is on the disk
         self._data = self._load()
 
     def _load(self) -> dict[Any, Any]:
@@ -117,6 +118,8 @@ class KeptTable(ABC):
         Raises StoreIOError or StoreFullError, and then it is still to be written.
         """
         with self._writing:
+            if not self._settled:
+                self._settle()
             with self._lock:
                 if not self._changed:
                     return False
@@ -129,6 +132,16 @@ class KeptTable(ABC):
                 self._changed = True
                 raise
             return True
+
+    def _settle(self) -> None:
+        """A process that was killed may have left the file, or its folder, and not have synced its name."""
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if os.path.exists(self.path):
+            sync_folder(folder)
+            sync_folder(os.path.dirname(folder))
+        elif os.path.isdir(folder):
+            sync_folder(os.path.dirname(folder))
+        self._settled = True
 
 
 C = TypeVar("C", bound="Config")
