@@ -194,6 +194,30 @@ def a_deletion_that_a_killed_process_noted(recorder: Recorder, root: Path) -> No
         assert store.queues() == [("orders", 0)]
 
 
+def positions_that_a_killed_process_wrote(recorder: Recorder, root: Path) -> None:
+    """The next one found them, so its flush() wrote nothing, and the name of the file was never synced."""
+    recorder.watch(root)
+    with rocketc.Queue(root, **FIELDS, position_interval=3600.0) as queue:
+        queue.put(b"one")
+        queue.ack(queue.get())
+        queue.flush()
+        events = recorder.take()
+    name = "config/consumerOffset.json"
+    renamed = next(n for n, event in enumerate(events, 1) if event.renamed_to == name)
+    disk = Disk()
+    for event in events[:renamed]:
+        disk.follow(event)
+    left = root.with_name("killed")
+    lay(disk.go_on().latest(), left)
+    recorder.watch(left)
+    with rocketc.Queue(left, **FIELDS, position_interval=3600.0) as queue:
+        assert queue.position == 1
+        queue.flush()
+        image = worst(recorder, root, disk)
+    with rocketc.Queue(image, **FIELDS) as queue:
+        assert queue.position == 1 and queue.empty()
+
+
 CASES = (
     queues_of_a_new_store,
     queues_of_many_topics,
@@ -205,6 +229,7 @@ CASES = (
     names_of_queue_files_that_were_cleaned,
     folders_of_topics_that_were_deleted,
     a_deletion_that_a_killed_process_noted,
+    positions_that_a_killed_process_wrote,
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 from counted import count
 from native import ROOT
 
-pytestmark = pytest.mark.promise(1, 2, 3)
+pytestmark = pytest.mark.promise(1, 2, 3, 6)
 SHIM = Path(__file__).parents[1] / "failing.c"
 RUNS = {  # in how many parts; `make test` tries one of them
     ("write", "sync"): 20,
