@@ -87,7 +87,11 @@ def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery took off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
     yield from section("holes", map(_tell_hole, some(found.holes, every)), "none")
-    damage = (entry if isinstance(entry, str) else _tell_damage(entry) for entry in some(found.damage, every))
+    damage: list[str] = [
+        entry if isinstance(entry, str) else _tell_damage(entry) for entry in some(found.damage, every)
+    ]
+    if (last := found.had_messages_until) is not None:
+        damage.append(f"the log's end is gone: the checkpoint knows of messages until {show_time(last)}")
     yield from section("damage", damage, _where_it_was_looked(found))
 
 

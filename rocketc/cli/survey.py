@@ -97,14 +97,25 @@ class Survey:
         return self.firstStoreTimestamp is None and not self.damage
 
     @property
+    def had_messages_until(self) -> int | None:
+        """Store time of a message that was durable, and is not in the log: the end of the log is gone. None: it is not,
+        or nobody can tell, as while a broker runs. Source: the checkpoint."""
+        if self.checkpoint is None or self.abort is None or self.abort["present"]:
+            return None
+        durable = self.checkpoint["physicMsgTimestamp"]
+        return durable if durable > (self.lastStoreTimestamp or 0) else None
+
+    @property
     def is_whole(self) -> bool:
-        return not (self.holes or self.damage or self.is_empty)
+        return not (self.holes or self.damage or self.is_empty or self.had_messages_until is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what is not known is left out."""
         whole = {name: value for name, value in asdict(self).items() if value is not None}
         for name in ("files", "holes", "damage"):
             whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
+        if self.had_messages_until is not None:
+            whole["hadMessagesUntil"] = self.had_messages_until
         return whole
 
 

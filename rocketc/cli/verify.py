@@ -104,14 +104,33 @@ def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[t
     yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
     if report.derived is not None:
         yield from _derived_lines(report.derived, every)
-        if not report.derived.is_whole:
-            yield "advice", f"`rocketc rebuild {path[0]}` makes queues and index anew from the log", "yellow"
+    for i, text in enumerate(_advice(path, report)):
+        yield "advice" if i == 0 else "", text, "yellow"
     backwards = [file for file in report.files if file.backwards]
     for i, each in enumerate(some(backwards, every)):
         yield "clock" if i == 0 else "", each if isinstance(each, str) else _tell_clock(each), "yellow"
     holes = [(file, hole) for file in report.files for hole in file.holes]
     for i, one in enumerate(some(holes, every)):
         yield "holes" if i == 0 else "", one if isinstance(one, str) else _tell_hole(*one), "yellow"
+
+
+def _advice(path: Sequence[str], report: VerifyReport) -> Iterator[str]:
+    """What to do next, where something is wrong that something mends."""
+    last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
+    findings, amiss = ([], []) if report.derived is None else (report.derived.findings, report.derived.amiss)
+    behind = [one for one in findings if one.what in ("no_record", "key_no_record") and one.phy_offset > last]
+    if gone := sum(one.count for one in behind if one.what == "no_record"):
+        count = many(gone, "message")
+        yield f"queues lead to {count} behind the log's end: is a file missing? an opening, or a rebuild, forgets them"
+    torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
+    if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
+        yield f"`rocketc salvage {path[0]} NEW` takes all that can be read into a new store"
+        return
+    twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # no queue can hold these
+    checkpoint = os.path.join(path[0], "checkpoint")
+    mended = [one for one in findings if one not in behind and (one.topic, one.queue_id) not in twice]
+    if mended or any(not text.startswith(checkpoint) for text in amiss):
+        yield f"`rocketc rebuild {path[0]}` makes queues and index anew from the log"
 
 
 def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, str, str]]:

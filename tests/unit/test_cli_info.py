@@ -104,16 +104,34 @@ def test_golden_stores_are_told_as_rocketmq_knows_them(golden, told, info, name)
     assert all(path.name in text for path in store.log_files)
 
 
-def test_what_a_recovery_cut_off_is_told(golden, told, info):
-    store = golden("v533-torn")
-    assert told(store.path)[1]["cut"] == {"files": 0, "bytes": 0}
-    assert line(info(store.path)[1], "cut") is None
-    open_store(store.path).close()
-    (kept,) = (store.path / "cut").iterdir()
-    assert told(store.path)[1]["cut"] == {"files": 1, "bytes": kept.stat().st_size}
-    text = line(info(store.path)[1], "cut")
+def test_what_a_recovery_cut_off_is_told(golden, told, info, tmp_path):
+    root = shutil.copytree(golden("v533-torn").path, tmp_path / "store")
+    assert told(root)[1]["cut"] == {"files": 0, "bytes": 0}
+    assert line(info(root)[1], "cut") is None
+    open_store(root).close()
+    (kept,) = (root / "cut").iterdir()
+    assert told(root)[1]["cut"] == {"files": 1, "bytes": kept.stat().st_size}
+    text = line(info(root)[1], "cut")
     assert text.startswith("16.2 KiB in 1 file that a recovery took off the log: `rocketc cat ")
-    assert text.replace(" ", "").endswith(f"{store.path}/cut`".replace(" ", ""))
+    assert text.replace(" ", "").endswith(f"{root}/cut`".replace(" ", ""))
+
+
+@pytest.mark.parametrize("gone", ["deleted", "zeroed"])
+def test_a_log_that_has_lost_its_end_is_not_whole(golden, info, tmp_path, gone):
+    root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
+    last = [path for path in sorted((root / "commitlog").iterdir()) if path.read_bytes().strip(b"\0")][-1]
+    if gone == "deleted":
+        last.unlink()
+    else:
+        last.write_bytes(bytes(last.stat().st_size))
+    code, text, _ = info(root)
+    assert code == 1
+    assert line(text, "damage").startswith(
+        "the log's end is gone: the checkpoint knows of messages until 2026-11-21T08:10:5"
+    )
+    assert json.loads(info(root, "--json")[1])["hadMessagesUntil"] > T0
+    (root / "abort").touch()  # it may be written to just now
+    assert info(root)[0] == 0
 
 
 def test_the_flights_table(golden, info):

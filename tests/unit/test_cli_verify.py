@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from functools import partial
 
 import pytest
@@ -36,6 +37,10 @@ def line(text, name):
     return " ".join(found[1].split()) if found else None
 
 
+def advice(text):
+    return (line(text, "advice") or "").replace(" ", "")
+
+
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_golden_stores(golden, verify, name):
     store = golden(name)
@@ -58,7 +63,7 @@ def test_the_table_of_a_damaged_store(golden, verify):
     path = golden("v533-bitrot").path
     _, text, _ = verify(path)
     assert line(text, "log").replace(" ", "") == str(path)
-    assert text[text.index("checked") :].splitlines()[:11] == [
+    assert text[text.index("checked") :].splitlines()[:7] == [
         "checked  1499 records of 6 queues, in 10 files",
         "times    2026-11-21T08:14:43.118Z to 2026-11-21T08:14:53.059Z",
         "damage   361670 to 361996 in 00000000000000327680: bad_body_crc (the body is not",
@@ -66,7 +71,9 @@ def test_the_table_of_a_damaged_store(golden, verify):
         "queues   CrashB/0: 133 missing, before byte 362596 of the log",
         "units    1500 units of 6 queues as the log says",
         "index    2000 keys as the log says",
-        "",
+    ]
+    assert advice(text) == f"`rocketcsalvage{path}NEW`takesallthatcanbereadintoanewstore"
+    assert text[text.index("\nfile ") + 1 :].splitlines()[:3] == [
         "file                      size  records  state",
         "00000000000000000000  64.0 KiB      149  whole",
         "00000000000000065536  64.0 KiB      154  whole",
@@ -116,6 +123,41 @@ def test_many_findings_are_shortened_unless_asked(tmp_path, verify):
     assert text.count(" missing, before byte ") == 24 and "... 175 more, --all shows them" in text
     _, text, _ = verify(tmp_path, "--all")
     assert text.count(" missing, before byte ") == 199 and "--all" not in text
+
+
+def test_advice_fits_what_is_wrong(golden, verify, tmp_path):
+    root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
+    assert advice(verify(root)[1]) == ""
+    shutil.rmtree(root / "index")
+    next((root / "consumequeue").glob("*/0/*")).unlink()
+    assert advice(verify(root)[1]) == f"`rocketcrebuild{root}`makesqueuesandindexanewfromthelog"
+    files = sorted(path for path in (root / "commitlog").iterdir() if path.read_bytes().strip(b"\0"))
+    with open(files[1], "r+b") as file:
+        file.seek(100)
+        file.write(bytes(400))
+    assert advice(verify(root)[1]) == f"`rocketcsalvage{root}NEW`takesallthatcanbereadintoanewstore"
+
+
+@pytest.mark.parametrize("gone", ["deleted", "zeroed"])
+def test_advice_where_the_log_has_lost_its_end(golden, verify, tmp_path, gone):
+    """To make queues anew would take away the only trace."""
+    root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
+    last = [path for path in sorted((root / "commitlog").iterdir()) if path.read_bytes().strip(b"\0")][-1]
+    if gone == "deleted":
+        last.unlink()
+    else:
+        last.write_bytes(bytes(last.stat().st_size))
+    code, text, _ = verify(root)
+    assert code == 1
+    words = r"queues lead to (\d+) messages behind the log's end: is a file missing\? an opening, or a rebuild, "
+    found = re.fullmatch(words.replace(" ", "") + "forgetsthem", advice(text))
+    assert int(found[1]) > 10
+
+
+def test_no_advice_for_a_torn_tail(golden, verify):
+    """The next opening cuts it off."""
+    text = verify(golden("v533-torn").path)[1]
+    assert "torn tail" in text and "salvage" not in advice(text)
 
 
 def test_holes_are_told(tmp_path, verify):
