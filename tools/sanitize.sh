@@ -16,7 +16,7 @@ cc=${CC:-cc}
 if [ $kind = thread ]; then
     # Python is not instrumented: what it does itself is seen through its locks only. A forked child goes on.
     preload=$($cc -print-file-name=libtsan.so)
-    export TSAN_OPTIONS="die_after_fork=0 report_signal_unsafe=0 exitcode=66 suppressions=$PWD/tools/tsan.txt"
+    export TSAN_OPTIONS="die_after_fork=0 report_signal_unsafe=0 exitcode=66 suppressions=$PWD/tools/tsan.txt ${TSAN_OPTIONS:-}"
 else
     preload="$($cc -print-file-name=libasan.so) $($cc -print-file-name=libubsan.so)"
 fi
