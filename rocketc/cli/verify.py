@@ -116,15 +116,17 @@ def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[t
 
 def _advice(path: Sequence[str], report: VerifyReport) -> Iterator[str]:
     """What to do next, where something is wrong that something mends."""
-    last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
+    torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
+    lost = [(file.damage[0].start, file.damage[0].stop) for file in torn]
     findings, amiss = ([], []) if report.derived is None else (report.derived.findings, report.derived.amiss)
+    findings = [one for one in findings if not any(start <= one.phy_offset < stop for start, stop in lost)]
+    last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
     behind = [one for one in findings if one.what in ("no_record", "key_no_record") and one.phy_offset > last]
     if gone := sum(one.count for one in behind if one.what == "no_record"):
         count = many(gone, "message")
         yield f"queues lead to {count} behind the log's end: is a file missing? an opening, or a rebuild, forgets them"
-    torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
     if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
-        yield f"`rocketc salvage {path[0]} NEW` takes all that can be read into a new store"
+        yield f"`rocketc salvage {path[0]} NEW` saves all that can be read"
         return
     twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # no queue can hold these
     checkpoint = os.path.join(path[0], "checkpoint")

@@ -72,7 +72,7 @@ def test_the_table_of_a_damaged_store(golden, verify):
         "units    1500 units of 6 queues as the log says",
         "index    2000 keys as the log says",
     ]
-    assert advice(text) == f"`rocketcsalvage{path}NEW`takesallthatcanbereadintoanewstore"
+    assert advice(text) == f"`rocketcsalvage{path}NEW`savesallthatcanberead"
     assert text[text.index("\nfile ") + 1 :].splitlines()[:3] == [
         "file                      size  records  state",
         "00000000000000000000  64.0 KiB      149  whole",
@@ -135,7 +135,7 @@ def test_advice_fits_what_is_wrong(golden, verify, tmp_path):
     with open(files[1], "r+b") as file:
         file.seek(100)
         file.write(bytes(400))
-    assert advice(verify(root)[1]) == f"`rocketcsalvage{root}NEW`takesallthatcanbereadintoanewstore"
+    assert advice(verify(root)[1]) == f"`rocketcsalvage{root}NEW`savesallthatcanberead"
 
 
 @pytest.mark.parametrize("gone", ["deleted", "zeroed"])
