@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketc.cleaning import Cleaner, CleanReport, LogOnDisk
+from rocketc.cleaning import Cleaner, CleanReport, LogOnDisk, settle_by_system
 from rocketc.cli.arguments import refuse_a_log
 from rocketc.cli.conf import read_conf
 from rocketc.cli.output import Out, ends_quietly, note, visible, visible_json
@@ -82,7 +82,8 @@ def clean(
         return 1
     start, before = int(os.path.basename(log.files[0])), len(log.files)
     how: dict[str, Any] = {} if as_broker else {"asked": True, "expired_ms": older_than}
-    cleaner = Cleaner(log, config, root=root, queues=QueuesOnDisk(root), index=IndexOnDisk(root))
+    settle = settle_by_system if os.path.exists(os.path.join(root, "abort")) else None
+    cleaner = Cleaner(log, config, root=root, queues=QueuesOnDisk(root), index=IndexOnDisk(root), settle=settle)
     if dry_run:
         report = cleaner.plan(**how)
     else:

@@ -125,6 +125,20 @@ def test_as_a_broker_would(call, store, tmp_path):
     assert code == 2 and "exclude each other" in err
 
 
+@pytest.mark.parametrize("crashed", [True, False])
+def test_what_a_killed_writer_left_is_durable_before_files_go(store, call, monkeypatch, crashed):
+    """Else a power cut could take the queues' ends, and the log no longer tells their offsets."""
+    root = store(100, 99, 1)
+    if crashed:
+        (root / "abort").write_text("1")
+    seen = []
+    monkeypatch.setattr(os, "sync", lambda: seen.append(files(root)))
+    before = files(root)
+    assert call("s", "--older-than", "72h")[0] == 0
+    assert files(root) == before[2:]
+    assert seen == ([before] if crashed else [])
+
+
 # ---------------------------------------------------------------- what goes
 def test_files_go_and_the_store_goes_on(call, store):
     root = store(100, 90, 80, 2, 1)
