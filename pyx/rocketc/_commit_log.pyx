@@ -334,7 +334,7 @@ cdef class CommitLog:
             elif take > 0:
                 self._publish(f, pos, d.store_timestamp)
                 rc_store_i64(&self.appended, self.appended + take)
-                self._last_end = f.start + pos
+                rc_store_i64(&self._last_end, f.start + pos)
                 rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
                 if out.count == 0:
                     out.phy_offset = f.start + first
@@ -445,7 +445,7 @@ cdef class CommitLog:
     @property
     def last_record_end(self):
         """Physical offset behind the last record, of this session or before; blank records do not count."""
-        return self._last_end
+        return rc_load_i64(&self._last_end)
 
     def stats(self):
         """Counters and times of this log; see MessageStore.stats()."""

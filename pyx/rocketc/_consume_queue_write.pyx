@@ -124,7 +124,11 @@ cdef int drop_files(ConsumeQueue* q) noexcept nogil:
     cdef int rc = RC_OK
     q.last = NULL
     q.repaired += q.loaded
-    q.units = q.min_unit = q.max_offset = q.loaded = q.files.flushed = 0
+    q.loaded = 0
+    rc_store_i64(&q.files.flushed, 0)
+    rc_store_i64(&q.units, 0)           # readers of the queue may be there
+    rc_store_i64(&q.min_unit, 0)
+    rc_store_i64(&q.max_offset, 0)
     q.max_phy_offset = -1
     q.repeated = 0
     rc_raise_i64(&q.files.names, 1)

@@ -84,9 +84,11 @@ cdef class RowWriter:
             self._thread.running or rc_service_start(&self._thread, run, <void*>self) == RC_OK
         ):
             self._turn ^= 1
+            self._blocks[self._turn].row_count = self._blocks[self._turn].hash_count = 0
             rc_store_i64(&self._given, 1)
             rc_service_wake(&self._thread)
-        elif self._rc == RC_OK:
+            return RC_OK        # what it meets, the next wait finds
+        if self._rc == RC_OK:
             self._put_all(&self._blocks[self._turn])
         self._blocks[self._turn].row_count = self._blocks[self._turn].hash_count = 0
         return self._rc
