@@ -1,5 +1,6 @@
 """A build in which the process can be ended at named points inside writes into maps (rc_point), and their names."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -19,7 +20,10 @@ def build(folder: Path) -> Path:
     modules = " ".join(name for name, text in SOURCES.items() if "rc_point(" in text)
     env = {**os.environ, "ROCKETC_POINTS": "1", "ROCKETC_MODULES": modules}
     command = [sys.executable, "setup.py", "--quiet", "build", "--parallel", "2", "--build-lib", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    (ROOT / "build").mkdir(exist_ok=True)
+    with open(ROOT / "build/points.lock", "w") as lock:  # two at once would write the same objects
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for path in Path(rocketc.__file__).parent.glob("_*.so"):
         if not (folder / "rocketc" / path.name).exists():
