@@ -39,6 +39,12 @@ bodies = st.builds(
 properties = st.sampled_from([None, {"TAGS": "A"}, {"KEYS": "k1 k2", "TAGS": "ключ"}, {"long": "ж" * 700}])
 
 
+def fits(messages: list[tuple[bytes, dict[str, str] | None]]) -> bool:
+    """Whether a file of the log has room for all of them together, as a batch needs it."""
+    texts = [text for _, pairs in messages for pair in (pairs or {}).items() for text in pair]
+    return sum(len(body) + 200 for body, _ in messages) + sum(len(text.encode()) + 1 for text in texts) < FILE_SIZE
+
+
 @dataclass(frozen=True)
 class Put:
     """A message that was acknowledged."""
@@ -135,7 +141,7 @@ class StoreModel(RuleBasedStateMachine):
         result = self.store.put(topic, body, properties=pairs, queue_id=queue_id)
         self.note(result, topic, queue_id, [(body, pairs)])
 
-    @rule(queue_id=queues, messages=st.lists(st.tuples(bodies, properties), min_size=1, max_size=2))
+    @rule(queue_id=queues, messages=st.lists(st.tuples(bodies, properties), min_size=1, max_size=2).filter(fits))
     def put_batch(self, queue_id: int, messages: list[tuple[bytes, dict[str, str] | None]]) -> None:
         result = self.store.put_batch("orders", [(0, body, pairs) for body, pairs in messages], queue_id=queue_id)
         self.note(result, "orders", queue_id, messages)
