@@ -70,9 +70,9 @@ class Cleaned(Known):
 
     def found(self, puts: Iterable[Put], start: int, ends: dict[str, int]) -> None:
         """It was opened: `ends` tells of which topics the deletion was ended."""
-        for topic in self.deleting:
-            if topic in ends:
-                self.deleted([topic], ends[topic])
+        for topic, end in self.deleting.items():
+            if ends.get(topic) == end:  # else it tells of an earlier one
+                self.deleted([topic], end)
         self.deleting = {}
         self.must, self.acked = set(), set()
         self.acknowledged(puts, durable=True, kept=True)
