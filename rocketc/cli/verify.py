@@ -121,16 +121,20 @@ def _advice(path: Sequence[str], report: VerifyReport) -> Iterator[str]:
     findings, amiss = ([], []) if report.derived is None else (report.derived.findings, report.derived.amiss)
     findings = [one for one in findings if not any(start <= one.phy_offset < stop for start, stop in lost)]
     last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
-    behind = [one for one in findings if one.what in ("no_record", "key_no_record") and one.phy_offset > last]
-    if gone := sum(one.count for one in behind if one.what == "no_record"):
+    gone, mended = 0, False
+    twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # no queue can hold these
+    for one in findings:
+        if one.what in ("no_record", "key_no_record") and one.phy_offset > last:
+            gone += one.count if one.what == "no_record" else 0
+        else:
+            mended |= (one.topic, one.queue_id) not in twice
+    if gone:
         count = many(gone, "message")
         yield f"queues lead to {count} behind the log's end: is a file missing? an opening, or a rebuild, forgets them"
     if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
         yield f"`rocketc salvage {path[0]} NEW` saves all that can be read"
         return
-    twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # no queue can hold these
     checkpoint = os.path.join(path[0], "checkpoint")
-    mended = [one for one in findings if one not in behind and (one.topic, one.queue_id) not in twice]
     if mended or any(not text.startswith(checkpoint) for text in amiss):
         yield f"`rocketc rebuild {path[0]}` makes queues and index anew from the log"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crash import remains
-from crash.disk import Disk, Recorder, lay
+from crash.disk import Disk, Event, Recorder, lay
 from crash.small import SMALL
 from reopened import assert_answers, opened, records_of
 
@@ -29,6 +29,17 @@ def worst(recorder: Recorder, root: Path, disk: Disk | None = None) -> Path:
     image = root.with_name("image")
     lay(disk.worst(), image)
     return image
+
+
+def killed_behind(events: list[Event], name: str, root: Path) -> tuple[Path, Disk]:
+    """What a process leaves that is killed right behind the renaming of a file, and the disk below it."""
+    renamed = next(n for n, event in enumerate(events, 1) if event.renamed_to == name)
+    disk = Disk()
+    for event in events[:renamed]:
+        disk.follow(event)
+    left = root.with_name("killed")
+    lay(disk.go_on().latest(), left)
+    return left, disk
 
 
 def assert_whole(image: Path, count: int) -> None:
@@ -179,13 +190,7 @@ def a_deletion_that_a_killed_process_noted(recorder: Recorder, root: Path) -> No
     with rocketc.open(root, **FIELDS) as store:
         store.delete_topics("old")
         events = recorder.take()
-    note = "config/deletedTopics.json"
-    renamed = next(n for n, event in enumerate(events, 1) if event.renamed_to == note)
-    disk = Disk()
-    for event in events[:renamed]:
-        disk.follow(event)
-    left = root.with_name("killed")
-    lay(disk.go_on().latest(), left)
+    left, disk = killed_behind(events, "config/deletedTopics.json", root)
     recorder.watch(left)
     with rocketc.open(left, **FIELDS) as store:
         assert store.queues() == [("orders", 0)]
@@ -202,13 +207,7 @@ def positions_that_a_killed_process_wrote(recorder: Recorder, root: Path) -> Non
         queue.ack(queue.get())
         queue.flush()
         events = recorder.take()
-    name = "config/consumerOffset.json"
-    renamed = next(n for n, event in enumerate(events, 1) if event.renamed_to == name)
-    disk = Disk()
-    for event in events[:renamed]:
-        disk.follow(event)
-    left = root.with_name("killed")
-    lay(disk.go_on().latest(), left)
+    left, disk = killed_behind(events, "config/consumerOffset.json", root)
     recorder.watch(left)
     with rocketc.Queue(left, **FIELDS, position_interval=3600.0) as queue:
         assert queue.position == 1

@@ -119,11 +119,7 @@ def test_what_a_recovery_cut_off_is_told(golden, told, info, tmp_path):
 @pytest.mark.parametrize("gone", ["deleted", "zeroed"])
 def test_a_log_that_has_lost_its_end_is_not_whole(golden, info, tmp_path, gone):
     root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
-    last = [path for path in sorted((root / "commitlog").iterdir()) if path.read_bytes().strip(b"\0")][-1]
-    if gone == "deleted":
-        last.unlink()
-    else:
-        last.write_bytes(bytes(last.stat().st_size))
+    stores.lose_end(root, gone)
     code, text, _ = info(root)
     assert code == 1
     assert line(text, "damage").startswith(

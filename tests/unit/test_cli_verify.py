@@ -142,11 +142,7 @@ def test_advice_fits_what_is_wrong(golden, verify, tmp_path):
 def test_advice_where_the_log_has_lost_its_end(golden, verify, tmp_path, gone):
     """To make queues anew would take away the only trace."""
     root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
-    last = [path for path in sorted((root / "commitlog").iterdir()) if path.read_bytes().strip(b"\0")][-1]
-    if gone == "deleted":
-        last.unlink()
-    else:
-        last.write_bytes(bytes(last.stat().st_size))
+    stores.lose_end(root, gone)
     code, text, _ = verify(root)
     assert code == 1
     words = r"queues lead to (\d+) messages behind the log's end: is a file missing\? an opening, or a rebuild, "
