@@ -34,7 +34,7 @@ from rocketc._append_file cimport (
 )
 from rocketc._atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
-from rocketc._status cimport RC_OK
+from rocketc._status cimport RC_END, RC_OK
 from rocketc._vm cimport rc_sync_folder
 
 cdef enum:
@@ -313,24 +313,36 @@ cdef int64_t behind_deleted(FileQueue* q, int64_t offset) noexcept nogil:
     return start
 
 
+cdef int hold_rest(FileQueue* q, int64_t* offset, int64_t upto, FileState** file) noexcept nogil:
+    """Hold the first file at an offset or behind it, below upto, that was not deleted; the offset moves there.
+
+    Returns RC_OK, RC_END if there is none, or what queue_hold() said.
+    """
+    cdef int64_t behind
+    cdef int rc
+    while offset[0] < upto:
+        rc = queue_hold(q, offset[0], file)
+        behind = behind_deleted(q, offset[0]) if rc == ENOENT else offset[0]
+        if behind <= offset[0]:
+            return rc
+        offset[0] = behind
+    return RC_END
+
+
 cdef int queue_commit(FileQueue* q) noexcept nogil:
     """Move into the files what their buffers have; one thread at a time. RC_OK or an errno."""
     cdef FileState* f
     cdef int rc
     cdef int64_t offset = rc_load_i64(&q.flushed), upto = rc_load_i64(&q.wrote)
-    while offset < upto:
-        rc = queue_hold(q, offset, &f)
-        if rc == ENOENT and behind_deleted(q, offset) > offset:
-            offset = behind_deleted(q, offset)
-            continue
+    while True:
+        rc = hold_rest(q, &offset, upto, &f)
         if rc != RC_OK:
-            return rc
+            return RC_OK if rc == RC_END else rc
         rc = file_commit(f)
         offset = f.start + q.file_size
         file_release(f)
         if rc != RC_OK:
             return rc
-    return RC_OK
 
 
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil:
@@ -342,13 +354,10 @@ cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nog
     cdef FileState* f
     cdef int rc
     cdef int64_t offset = rc_load_i64(&q.flushed), stop
-    while offset < upto:
-        rc = queue_hold(q, offset, &f)
-        if rc == ENOENT and behind_deleted(q, offset) > offset:
-            offset = behind_deleted(q, offset)
-            continue
+    while True:
+        rc = hold_rest(q, &offset, upto, &f)
         if rc != RC_OK:
-            return rc
+            return RC_OK if rc == RC_END else rc
         stop = min(upto - f.start, q.file_size)
         rc = file_flush(f, stop)
         offset = f.start + stop
@@ -357,7 +366,6 @@ cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nog
         if rc != RC_OK:
             return rc
         rc_store_i64(&q.flushed, offset)
-    return RC_OK
 
 
 cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil:
