@@ -33,7 +33,7 @@ FORCE_BUILD := again
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long fuzz bench lint lint-python lint-cython lint-c lint-types format dist demo lock clean distclean again
+.PHONY: help setup test test-long fuzz bench docs lint lint-python lint-cython lint-c lint-types format dist demo lock clean distclean again
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -81,6 +81,11 @@ bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a shor
 	@tools/setup.sh valgrind
 	@tools/setup.sh peers >&2
 	@for script in $(BENCHES); do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
+
+docs: setup  ## the site, from docs/, docstrings and notebooks, into build/site
+	@tools/setup.sh docs
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict -f tools/site/mkdocs.yml
+	@echo "docs: open build/site/index.html"
 
 lint: lint-python lint-cython lint-c lint-types  ## ruff, cython-lint, clang-format, stubtest, mypy
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write requirements-dev.lock: one version of everything that pyproject.toml asks for, for Python 3.10 and up,
-# and requirements-bench.lock: the same of what only `make bench` needs.
+# requirements-bench.lock: the same of what only `make bench` needs, and requirements-docs.lock: of what only `make docs` does.
 set -eu
 cd "$(dirname "$0")/.."
 command -v uv >/dev/null 2>&1 || { echo "lock: uv is missing; install it with: pip install uv" >&2; exit 1; }
@@ -17,3 +17,4 @@ write() {
 
 write requirements-dev.lock "all extras and the group dev" --all-extras --group dev pyproject.toml
 write requirements-bench.lock "the group bench" --group bench
+write requirements-docs.lock "the group docs" --group docs --constraint requirements-dev.lock  # both go into .venv

@@ -6,6 +6,7 @@
 #   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
 #   tools/setup.sh peers              what the benches measure us against, in .venv
+#   tools/setup.sh docs               what makes the site, in .venv
 #   tools/setup.sh spark 4.0          the last PySpark of that version in build/spark-4.0, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
 #   tools/setup.sh fuzz               clang, and libFuzzer for Python in build/fuzz/tool
@@ -105,6 +106,14 @@ strace() {
 peers() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock ||
         say "the peers can't be installed here: the benches leave out their rows"
+}
+
+docs() {
+    .venv/bin/python -c 'import material, mkdocs' >/dev/null 2>&1 && [ .venv/.docs -nt requirements-docs.lock ] && return 0
+    say "installing the packages of requirements-docs.lock into .venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.lock ||
+        fail "mkdocs and mkdocs-material can't be installed here, and the site is made with them: see requirements-docs.lock"
+    touch .venv/.docs
 }
 
 spark() {

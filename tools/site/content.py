@@ -1,0 +1,135 @@
+"""Pages of the site that are made, and what is changed in those that are there.
+
+The pages of docs/ are written for a reader on GitHub as well. Their links lead to tests, benches and sources, too:
+these become pages below `project/`, so that every link of the site leads somewhere, without a network.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import drawings
+import notebooks
+import reference
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+LANGUAGES = {".py": "python", ".pyx": "cython", ".pyi": "python", ".pxd": "cython", ".h": "c", ".c": "c", ".sh": "sh",
+             ".java": "java", ".json": "json", ".toml": "toml"}  # fmt: skip
+HIDDEN = "---\nsearch:\n  exclude: true\n---\n"  # of a search: sources are not what readers look for
+
+
+FENCED = re.compile(r"(^(`{3,}).*?^\2 *$)", re.M | re.S)
+
+
+def outside_code(markdown: str, change: Callable[[str], str]) -> str:
+    """What is not in a fenced block, changed."""
+    pieces = FENCED.split(markdown)  # text, block, its fence, text, ...
+    return "".join(change(piece) if n % 3 == 0 else piece for n, piece in enumerate(pieces) if n % 3 != 2)
+
+
+def links(markdown: str) -> Iterator[str]:
+    """Relative ones, without their anchors."""
+    for _, target, _ in LINK.findall(FENCED.sub("", markdown)):
+        if not re.match(r"\w+:|#", target):
+            yield target.partition("#")[0]
+
+
+def joined(folder: str, target: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, target))
+
+
+@functools.cache
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+class Site:
+    def __init__(self) -> None:
+        self.origins: dict[str, str] = {}  # a page below project/ -> the file or folder in the repository
+        for page in sorted((ROOT / "docs").glob("**/*.md")):
+            self._follow(str(page.relative_to(ROOT)))
+        for name in ("CHANGES.md", "README.md", "bench/README.md", "tests/README.md"):
+            self._add(name)
+        self._notebooks = {
+            f"notebooks/{path.stem}.md": path for path in sorted(ROOT.glob("examples/notebooks/*.ipynb"))
+        }
+
+    def _follow(self, source: str) -> None:
+        """Add what this page of the repository links to."""
+        for target in links(text_of(source)):
+            found = joined(posixpath.dirname(source), target)
+            if not found.startswith(("docs/", "..")) and (ROOT / found).exists():
+                self._add(found)
+
+    def _add(self, found: str) -> None:
+        page = self.page_of(found)
+        if page in self.origins or found.endswith(".ipynb"):
+            return
+        self.origins[page] = found
+        if (ROOT / found).is_dir():
+            if (ROOT / found / "README.md").exists():
+                self._add(f"{found}/README.md")
+        elif found.endswith(".md"):
+            self._follow(found)
+
+    def page_of(self, found: str) -> str:
+        """The page that shows a file or folder of the repository."""
+        if found.startswith("docs/"):
+            return found.removeprefix("docs/")
+        if found.endswith(".ipynb"):
+            return f"notebooks/{PurePosixPath(found).stem}.md"
+        if (ROOT / found).is_dir():
+            return f"project/{found}/folder.md"
+        return f"project/{found}" if found.endswith(".md") else f"project/{found}.md"
+
+    def made(self) -> dict[str, str]:
+        """Name -> Markdown of each page that is not in docs/."""
+        project = {page: self._shown(origin) for page, origin in self.origins.items()}
+        converted = {page: notebooks.page(path) for page, path in self._notebooks.items()}
+        return reference.pages() | project | converted
+
+    def _shown(self, origin: str) -> str:
+        path = ROOT / origin
+        if origin.endswith(".md"):
+            return text_of(origin)
+        if path.is_dir():
+            rows = [self._row(origin, name) for name in sorted(os.listdir(path)) if not name.startswith(("_", "."))]
+            return f"{HIDDEN}# {origin}/\n\n| | |\n|---|---|\n" + "\n".join(rows) + "\n"
+        language = LANGUAGES.get(path.suffix, "text")
+        fence = "`" * 5
+        return f"{HIDDEN}# {origin}\n\n{fence}{language}\n{text_of(origin).rstrip()}\n{fence}\n"
+
+    def _row(self, folder: str, name: str) -> str:
+        """A line of the list of a folder: the name, and the first sentence of what a Python file says of itself."""
+        path = ROOT / folder / name
+        said = re.match(r'"""(.+?)(?:"""|\n|$)', path.read_text(encoding="utf-8")) if name.endswith(".py") else None
+        page = self.page_of(f"{folder}/{name}")
+        shown = f"[{name}]({name})" if page in self.origins else f"`{name}`"
+        return f"| {shown} | {reference.escaped(said[1]) if said else ''} |"
+
+    def for_the_site(self, page: str, markdown: str) -> str:
+        """The Markdown of a page as the site wants it."""
+        if page.startswith(("reference/", "notebooks/")):
+            return markdown
+        origin = self.origins.get(page, f"docs/{page}")
+        base = origin if (ROOT / origin).is_dir() else posixpath.dirname(origin)
+
+        def relinked(found: re.Match[str]) -> str:
+            file, mark, anchor = found[2].partition("#")
+            target = joined(base, file)
+            as_it_is = re.match(r"\w+:", found[2]) or not file or not (ROOT / target).exists()
+            if as_it_is or (target.startswith("docs/") and not target.endswith(".md")):
+                return found[0]
+            there = posixpath.relpath(self.page_of(target), posixpath.dirname(page) or ".")
+            return f"{found[1]}{there}{mark}{anchor}{found[3]}"
+
+        markdown = re.sub(r"^<!--.*?-->\n?", "", markdown, flags=re.M | re.S)  # for the tests
+        markdown = re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.M)
+        markdown = outside_code(markdown, lambda text: LINK.sub(relinked, text))
+        return drawings.drawn(markdown)
