@@ -14,6 +14,7 @@ enum {
 typedef struct rc_histogram {
     uint64_t added[RC_HISTOGRAM_BUCKETS]; /* how many numbers, by bucket */
     uint64_t max; /* the greatest one, exactly */
+    uint64_t sum; /* of all of them */
 } rc_histogram;
 
 static inline uint32_t rc_histogram_bucket(uint64_t ns)
@@ -40,6 +41,7 @@ static inline void rc_histogram_add(rc_histogram *h, uint64_t ns)
 {
     uint64_t max = __atomic_load_n(&h->max, __ATOMIC_RELAXED);
     (void)__atomic_fetch_add(&h->added[rc_histogram_bucket(ns)], 1, __ATOMIC_RELAXED);
+    (void)__atomic_fetch_add(&h->sum, ns, __ATOMIC_RELAXED);
     while (ns > max && !__atomic_compare_exchange_n(&h->max, &max, ns, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
@@ -59,6 +61,21 @@ static inline uint64_t rc_histogram_max(const rc_histogram *h)
     return __atomic_load_n(&h->max, __ATOMIC_RELAXED);
 }
 
+/* The sum of all that was added, in 64 bits. */
+static inline uint64_t rc_histogram_sum(const rc_histogram *h)
+{
+    return __atomic_load_n(&h->sum, __ATOMIC_RELAXED);
+}
+
+/* How many of the numbers are less than a power of two, 2 ** 41 ns at most. */
+static inline uint64_t rc_histogram_below(const rc_histogram *h, uint64_t power_of_two)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < rc_histogram_bucket(power_of_two); i++)
+        count += __atomic_load_n(&h->added[i], __ATOMIC_RELAXED);
+    return count;
+}
+
 /* What `percent` of the numbers (0 to 100) do not exceed, at most 12.5 % too much and never above max; 0 if there are
  * none. Beyond 73 minutes it is max. */
 static inline uint64_t rc_histogram_percentile(const rc_histogram *h, double percent)
@@ -73,6 +90,12 @@ static inline uint64_t rc_histogram_percentile(const rc_histogram *h, double per
         }
     }
     return max;
+}
+
+/* The least n with size <= 2 ** n; size: 1 or more. */
+static inline uint32_t rc_size_class(uint32_t size)
+{
+    return size > 1 ? 32 - (uint32_t)__builtin_clz(size - 1) : 0;
 }
 
 #endif

@@ -341,6 +341,9 @@ cdef class Batch:
     def __len__(self):
         return self._rows.rows
 
+    def __repr__(self):
+        return f"<rocketc.Batch, {self._rows.rows} rows of {self._rows.bytes} stored bytes>"
+
     @property
     def stored_bytes(self):
         """Bytes of the records in it, as stored."""

@@ -9,7 +9,7 @@ import os
 
 cimport cython
 from libc.errno cimport ENOMEM
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
@@ -42,9 +42,11 @@ from rocketc._guard cimport leave as guard_leave
 from rocketc._histogram cimport (
     rc_histogram,
     rc_histogram_add,
+    rc_histogram_below,
     rc_histogram_count,
     rc_histogram_max,
     rc_histogram_percentile,
+    rc_histogram_sum,
 )
 from rocketc._layout cimport (
     RC_BLANK_BYTES,
@@ -81,6 +83,8 @@ cdef enum:
     ASYNC_BLOCK_BYTES = 64 << 10    # and larger ones are made ready faster (bench/README.md, preparation)
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
     HELD_US = 200                   # a put looks so often whether its topic is deleted at last
+    LEAST_POWER = 10                # of histograms(): 1 us,
+    MOST_POWER = 34                 # ... and 17 s
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
 
@@ -463,6 +467,20 @@ cdef class CommitLog:
             "lock_time": summary(&self.lock_time),
         }
 
+    def histograms(self):
+        """{name: ([(2 ** n ns, how many took less)], how many there are, their sum in ns)} of the times of stats()."""
+        return {
+            "put_time": spread(&self.put_time),
+            "flush_time": spread(&self.fl.latency),
+            "roll_time": spread(&self.roll_time),
+            "lock_time": spread(&self.lock_time),
+        }
+
+    @property
+    def appending_since(self):
+        """Since when a put has held the lock: ms since the epoch; 0 while none does."""
+        return rc_load_i64(&self._in_lock_since)
+
     def notify(self, int fd, int64_t at):
         """Write to fd, an eventfd, once all before `at` is durable; -1: no more."""
         self.fl.notify_fd = fd
@@ -522,4 +540,15 @@ cdef dict summary(rc_histogram* h):
         "p99": rc_histogram_percentile(h, 99),
         "p999": rc_histogram_percentile(h, 99.9),
         "max": rc_histogram_max(h),
+        "sum": rc_histogram_sum(h),
     }
+
+
+cdef tuple spread(rc_histogram* h):
+    # From the least power on: what is added meanwhile makes none of the counts greater than the next.
+    cdef uint64_t power = <uint64_t>1 << LEAST_POWER
+    cdef list below = []
+    while power <= <uint64_t>1 << MOST_POWER:
+        below.append((power, rc_histogram_below(h, power)))
+        power *= 2
+    return below, rc_histogram_count(h), rc_histogram_sum(h)

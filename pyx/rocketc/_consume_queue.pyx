@@ -104,6 +104,9 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexce
         rc_store_i64(&q.max_phy_offset, unit.phy_offset + unit.size)
         rc_store_i64(&q.max_offset, unit.queue_offset + unit.count)
         rc_store_i64(&q.units, number + 1)
+        if not opening:
+            rc_store_i64(&q.came, q.came + unit.count)
+            rc_store_i64(&q.came_bytes, q.came_bytes + unit.size)
     return rc
 
 

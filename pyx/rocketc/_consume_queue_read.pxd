@@ -33,6 +33,10 @@ ctypedef struct ConsumeQueue:
     int64_t dead            # 1 once its topic was deleted
     bint refused            # the last record that was met said a number that can't be true
     bint unproven           # the numbers of its files were believed for its first record, and no other agreed yet
+    int64_t came            # messages since the store was opened, and the bytes of their records;
+    int64_t came_bytes
+    int64_t given           # messages that readers got, and theirs
+    int64_t given_bytes
     uint64_t inode          # of the last of its files, if another process writes them
     bint confirmed          # a record of it was met since the store was opened
     uint32_t hash

@@ -117,6 +117,15 @@ cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
     return start
 
 
+cdef int64_t queue_bytes(FileQueue* q) noexcept nogil:
+    """How long its files are together."""
+    cdef int64_t size
+    pthread_mutex_lock(&q.mutex)
+    size = q.count * q.file_size
+    pthread_mutex_unlock(&q.mutex)
+    return size
+
+
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil:
     """Take a file that is there, behind all others, into the row; whoever asks for it maps it. RC_OK or ENOMEM."""
     cdef FileState* f = file_new(path, start, <size_t>q.file_size)

@@ -16,6 +16,7 @@ cdef enum:
     AGAIN = 2           # given back; it comes again when it is due
     DONE = 3
     FIRST_ROOM = 64
+    SHOWN_BYTES = 1024  # a longer body is not printed
 
 cdef object thread_id = get_ident
 
@@ -35,6 +36,9 @@ class Item(bytes):
 
     def __reduce__(self):
         return bytes, (bytes(self),)    # another process can't ack it
+
+    def __repr__(self):
+        return bytes.__repr__(self) if len(self) <= SHOWN_BYTES else f"<rocketc.Item, {len(self)} bytes>"
 
 
 cdef class Ledger:

@@ -233,6 +233,19 @@ cdef class LoadedQueues(QueueTable):
             check_queue(q, correct_min(q, self.min_phy_offset))
         return q
 
+    def look_at_all(self):
+        """Take in what another process has written to any queue, and the queues that it has made."""
+        if not self._read_only:
+            return
+        known = set(self.items())
+        for above in (self._folder, self._batch_folder):
+            for topic in folders_in(above):
+                for queue_id in folders_in(above + b"/" + topic):
+                    if queue_id.isdigit() and int(queue_id) <= INT32_MAX:
+                        known.add((topic.decode("utf-8", "surrogateescape"), int(queue_id)))
+        for name, number in known:
+            self.look(name, number)
+
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1:
         """Look whether another process has made this queue."""
         cdef QueueFolders found = QueueFolders()
@@ -278,6 +291,8 @@ cdef class LoadedQueues(QueueTable):
                 if rc == RC_OK and got == 1 and is_valid(&u):
                     q.max_offset = u.queue_offset + u.count
                     q.max_phy_offset = u.phy_offset + u.size
+                    q.came += u.count
+                    q.came_bytes += u.size
                     units += 1
                 rc_store_i64(&q.units, units)
                 pthread_mutex_unlock(&self._mutex)

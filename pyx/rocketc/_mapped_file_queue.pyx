@@ -28,6 +28,7 @@ from rocketc._atomic cimport rc_load_i64
 from rocketc._file_queue cimport (
     queue_add,
     queue_at,
+    queue_bytes,
     queue_free,
     queue_hold,
     queue_init,
@@ -287,6 +288,11 @@ cdef class MappedFileQueue:
         """The end of what is readable, 0 if there is no file."""
         cdef FileState* f = queue_last(&self.q)
         return f.start + file_readable(f) if f != NULL else 0
+
+    @property
+    def size(self):
+        """How many bytes its files have together."""
+        return queue_bytes(&self.q)
 
     @property
     def wrote(self):

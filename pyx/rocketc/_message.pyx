@@ -463,8 +463,11 @@ cdef class Message:
         return <size_t>(out + 1 - dst)
 
     def __repr__(self):
-        body = bytes(self.body)
-        shown = repr(body) if len(body) <= 40 else f"<{len(body)} bytes>"
+        try:
+            body = self.body
+            shown = repr(bytes(body)) if len(body) <= 40 else f"<{len(body)} bytes>"
+        except Exception as error:      # compressed, and damaged or without a codec
+            shown = f"<not readable: {error}>"
         where = f"{self.topic}/{self.queue_id}@{self.queue_offset} phy_offset={self.phy_offset}"
         return f"<Message {where} tags={self.tags!r} body={shown}>"
 

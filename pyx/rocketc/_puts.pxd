@@ -15,6 +15,7 @@ cdef class Putting:
         object _waiters     # of aput, made when it is called first
         int64_t _calls      # puts and flushes that are under way
         int64_t _puts
+        int64_t _refused    # puts that raised
         int64_t _timeout_ns
         unsigned long _generation   # of the process that opened it
         bint _sync

@@ -12,7 +12,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from rocketc._atomic cimport rc_add_i64
+from rocketc._atomic cimport rc_add_i64, rc_count_i64
 from rocketc._bodies cimport Bodies
 from rocketc._commit_log cimport Appended, CommitLog, Entry
 from rocketc._draft cimport Call, illegal, number_of, property_of
@@ -354,6 +354,7 @@ cdef class Putting:
         self._enter()
         try:
             if self._full:
+                rc_count_i64(&self._refused, 1)
                 raise disk_full(self.path)
             log = self.log
             self._puts += 1
@@ -371,6 +372,7 @@ cdef class Putting:
             if rc == RC_OUT_OF_ORDER:
                 return None
             if rc != RC_OK:
+                rc_count_i64(&self._refused, 1)
                 raise refusal(rc, &out, log, self.path, self.config, topic, entries, n)
             status = PUT_OK
             if must_wait and waited != RC_OK:
@@ -411,6 +413,7 @@ cdef class Putting:
     cdef int _meet(self, str topic) except -1:
         """The first message of a topic: its table takes the topic, or it is refused."""
         if not self._caretaker.meet(topic):
+            rc_count_i64(&self._refused, 1)
             raise illegal(
                 f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: "
                 "create_topic() makes it"

@@ -14,7 +14,7 @@ from rocketc._atomic cimport rc_load_i64
 from rocketc._consume_queue cimport cq_free, cq_new, is_fit
 from rocketc._consume_queue_ext cimport ExtQueue, ext_new
 from rocketc._consume_queue_read cimport ConsumeQueue, is_named
-from rocketc._file_queue cimport queue_make_folders
+from rocketc._file_queue cimport queue_bytes, queue_make_folders
 from rocketc._filter cimport KEEP, SKIP, TextTable
 from rocketc._guard cimport install
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
@@ -229,6 +229,27 @@ cdef class QueueTable:
                 return found
             if rc_load_i64(&q.dead) == 0:
                 found.append((*key_of(q), rc_load_i64(&q.max_phy_offset)))
+            i += 1
+
+    def counts(self):
+        """A tuple for each queue that is there, with numbers as of now:
+        topic, queue id, number of the first unit, queue offset behind the last message, physical offset behind its
+        record (-1: it has none), messages that came since the store was opened, bytes of their records, messages that
+        readers got, bytes of theirs, bytes of its files."""
+        cdef ConsumeQueue* q
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            q = self._nth(i)
+            if q == NULL:
+                return found
+            if rc_load_i64(&q.dead) == 0:
+                found.append((
+                    *key_of(q), rc_load_i64(&q.min_unit), rc_load_i64(&q.max_offset), rc_load_i64(&q.max_phy_offset),
+                    rc_load_i64(&q.came), rc_load_i64(&q.came_bytes), rc_load_i64(&q.given),
+                    rc_load_i64(&q.given_bytes),
+                    queue_bytes(&q.files) + (queue_bytes(&q.ext.files) if q.ext != NULL else 0),
+                ))
             i += 1
 
     def claims(self):

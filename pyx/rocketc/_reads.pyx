@@ -40,7 +40,7 @@ from rocketc._answers cimport (
     take_views,
 )
 from rocketc._append_file cimport file_readable
-from rocketc._atomic cimport rc_load_i64
+from rocketc._atomic cimport rc_count_i64, rc_load_i64
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, cq_unit_of
 from rocketc._consume_queues cimport ConsumeQueues
 from rocketc._layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
@@ -231,6 +231,9 @@ cdef class QueueReader:
                 break
         finally:
             cursor_leave(&c)
+        if h.count > 0:
+            rc_count_i64(&q.given, h.messages)
+            rc_count_i64(&q.given_bytes, h.bytes)
         result.status = STATUS[a.status]
         result.next_offset = a.next
         result.min_offset = a.min

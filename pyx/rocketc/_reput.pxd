@@ -5,6 +5,9 @@ from rocketc._commit_log cimport CommitLog
 from rocketc._dispatch cimport BELLS, Dispatcher
 from rocketc._service cimport pthread_cond_t, pthread_mutex_t, rc_service
 
+cdef enum:
+    SIZES = 33
+
 # Who waits for messages of some queues.
 ctypedef struct Bell:
     pthread_mutex_t mutex
@@ -23,6 +26,8 @@ cdef class ReputService(Dispatcher):
         int64_t notify_fd       # an eventfd, told of new messages once it is armed; -1: none
         int64_t armed
         int64_t dispatched      # records
+        int64_t dispatched_bytes
+        int64_t sizes[SIZES]    # of them, those of up to 2 ** i bytes, and more than 2 ** (i - 1)
         int64_t error           # why it stands still: an errno or a code; 0: it does not
         int lost                # the first failure to make queues or index durable
         bint follows_flush      # only what is durable is dispatched

@@ -10,7 +10,7 @@ import os
 
 cimport cython
 from libc.errno cimport ENOENT
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from posix.unistd cimport write as write_file
 
 from rocketc._append_file cimport FileState, file_readable, file_release
@@ -23,6 +23,7 @@ from rocketc._file_queue cimport queue_hold
 from rocketc._flusher cimport flusher_checkpoint, flusher_flush, flusher_note
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
+from rocketc._histogram cimport rc_size_class
 from rocketc._key_index cimport KeyIndex
 from rocketc._put_result cimport failure
 from rocketc._queue_offsets cimport cq_hash
@@ -164,6 +165,7 @@ cdef class ReputService(Dispatcher):
         cdef Record r
         cdef FileState* f
         cdef int64_t at = rc_load_i64(&self.position), pos, stop
+        cdef int64_t* size
         cdef int rc = queue_hold(self.log.q, at, &f), found = RC_OK
         if rc != RC_OK:
             return self._skip(at) if rc == ENOENT else rc
@@ -180,6 +182,9 @@ cdef class ReputService(Dispatcher):
                     break
                 pos += r.size
                 rc_count_i64(&self.dispatched, 1)
+                rc_store_i64(&self.dispatched_bytes, self.dispatched_bytes + r.size)
+                size = &self.sizes[rc_size_class(<uint32_t>r.size)]
+                rc_store_i64(size, size[0] + 1)
             if rc == RC_OK:
                 rc = self._put_rows()
             else:
@@ -367,10 +372,22 @@ cdef class ReputService(Dispatcher):
         """Counters; see MessageStore.stats()."""
         return {
             "dispatched": rc_load_i64(&self.dispatched),
+            "dispatched_bytes": rc_load_i64(&self.dispatched_bytes),
             "dispatch_behind_bytes": self.behind,
             "unqueued": self.unqueued_count,
             "queues": len(self.queues),
+            "waiting_readers": rc_load_i64(&self.waiting),
         }
+
+    def sizes_of_records(self):
+        """How many of the records that were dispatched have 2 ** (i - 1) to 2 ** i bytes: a list by i."""
+        cdef int i
+        return [rc_load_i64(&self.sizes[i]) for i in range(SIZES)]
+
+    @property
+    def dispatched_phy_offset(self):
+        """All records before it are in queues and index."""
+        return rc_load_i64(&self.position)
 
     cdef bint _nap(self, int64_t since) noexcept nogil:
         """Nothing is there to be dispatched; True if the thread should end. since: rc_clock_ns() of the last record."""

@@ -22,6 +22,7 @@ from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_OK
 
 from rocketc.cleaning import expired_queues, unused_topics
+from rocketc.shown import html_of
 from rocketc.status import PutStatus
 
 _open = weakref.WeakSet()
@@ -107,7 +108,12 @@ cdef class MessageStore(Getting):
 
     def __repr__(self):
         state = "closed" if self.closed else "read-only" if self.log is None else self.config.flush
+        if self.log is not None and rc_load_i64(&self.log.fl.failed) != 0:
+            state = f"{state}, failed"
         return f"<rocketc.MessageStore {self.path!r}, {state}>"
+
+    def _repr_html_(self):
+        return html_of(self)
 
     # durability and the end
 
@@ -420,8 +426,9 @@ cdef class MessageStore(Getting):
     def stats(self):
         """Counters since the store was opened, and how long things took.
 
-        Times are in ns: {"count", "p50", "p99", "p999", "max"} of every 16th put, each flush, each roll to a new file,
-        and each wait for the put lock that was not free.
+        Times are in ns: {"count", "p50", "p99", "p999", "max", "sum"} of every 16th put, each flush, each roll to a new
+        file, and each wait for the put lock that was not free. `calls` and `waiting_readers` are those of now. A store
+        that is open for reading only has none of it. rocketc.metrics has these numbers, and more, for monitoring.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), flush="sync", mapped_file_size_commit_log=1 << 20) as store:
@@ -431,7 +438,40 @@ cdef class MessageStore(Getting):
         """
         if self.log is None:
             return {}
-        return self.log.stats() | self.dispatcher.stats()
+        return self.log.stats() | self.dispatcher.stats() | {
+            "refused": rc_load_i64(&self._refused), "calls": rc_load_i64(&self._calls),
+        }
+
+    def _measure(self):
+        """For metrics: numbers as of now. Raises ClosedError.
+
+        by_queue        as QueueTable.counts() has them
+        log_bytes       of the log's files; index_files: their paths
+        The others only if it is open for writing: all of stats(), and
+        histograms      as CommitLog.histograms() has them
+        sizes           as ReputService.sizes_of_records() has them
+        dispatched_phy_offset, disk_full, appending_since
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            self.reader.queues.look_at_all()
+            index = self.lookups.index
+            found = {
+                "by_queue": self.reader.queues.counts(),
+                "log_bytes": self.reader.log.size,
+                "index_files": index.files if index is not None else [],
+            }
+            if self.log is not None:
+                found |= self.stats()
+                found["histograms"] = self.log.histograms()
+                found["sizes"] = self.dispatcher.sizes_of_records()
+                found["dispatched_phy_offset"] = self.dispatcher.dispatched_phy_offset
+                found["appending_since"] = self.log.appending_since
+                found["disk_full"] = bool(self._full)
+            return found
+        finally:
+            self._leave()
 
     # test hooks
 

@@ -15,7 +15,7 @@ BEYOND = 2**42  # the last bucket takes all from here on
 
 
 def histogram(*numbers):
-    h = (ctypes.c_uint64 * (native.RC_HISTOGRAM_BUCKETS + 1))()
+    h = (ctypes.c_uint64 * (native.RC_HISTOGRAM_BUCKETS + 2))()
     for number in numbers:
         native.rc_histogram_add(h, number)
     return h
@@ -87,6 +87,20 @@ def test_percentiles_are_those_of_the_sorted_numbers(numbers, percent):
     assert native.rc_histogram_max(h) == max(numbers)
 
 
+@given(st.lists(st.integers(0, BEYOND - 1), max_size=50), st.integers(3, 41))
+def test_how_many_are_below_a_power_of_two(numbers, power):
+    h = histogram(*numbers)
+    assert native.rc_histogram_below(h, 2**power) == sum(number < 2**power for number in numbers)
+    assert native.rc_histogram_sum(h) == sum(numbers)
+
+
+@pytest.mark.parametrize("n", range(32))
+def test_size_classes(n):
+    """Up to 2 ** n, and more than half of it."""
+    assert native.rc_size_class(2**n) == n
+    assert native.rc_size_class(2**n + 1) == n + 1
+
+
 def test_threads_lose_nothing():
     h = histogram()
     numbers = [random.Random(seed).choices(range(10**6), k=2000) for seed in range(4)]
@@ -99,3 +113,4 @@ def test_threads_lose_nothing():
         thread.join()
     assert native.rc_histogram_count(h) == 8000
     assert native.rc_histogram_max(h) == max(map(max, numbers))
+    assert native.rc_histogram_sum(h) == sum(map(sum, numbers))

@@ -1,0 +1,179 @@
+"""A store's numbers as metrics: names, kinds, units and labels, RocketMQ 5's where it has them.
+
+What RocketMQ has no name for begins with `rocketc_`. Source: RocketMQ's documentation, Observability, Metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from rocketc._store import MessageStore
+from rocketc.cleaning import is_system_topic
+from rocketc.metrics.look import Look, Watch
+
+_SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)  # RocketMQ's, of rocketmq_message_size
+_TIMES = {  # of MessageStore.stats()
+    "put_time": ("rocketc_put_seconds", "How long puts took, of every 16th one"),
+    "flush_time": ("rocketc_flush_seconds", "How long flushes of the log took"),
+    "roll_time": ("rocketc_file_roll_seconds", "How long a put waited for the log's next file"),
+    "lock_time": ("rocketc_put_lock_wait_seconds", "How long puts waited for the put lock, if it was not free"),
+}
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Numbers by size.
+
+    below  (bound, how many are not greater), bounds and counts rising; all that is greater is in `count` only
+    """
+
+    below: tuple[tuple[float, int], ...]
+    count: int
+    sum: float
+
+
+class Sample(NamedTuple):
+    """A value and its own labels. A histogram's is a Histogram."""
+
+    labels: dict[str, str]
+    value: float | Histogram
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric and its samples.
+
+    kind    "counter": it only rises, from 0 when the store was opened; "gauge"; "histogram"
+    unit    "bytes", "ms", "s"; "" for numbers of things
+    labels  names of those that each sample has
+    """
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, value: float | Histogram | None, *values: str) -> Measure:
+        """One more sample, with the values of `labels` in their order; none if the value is not known."""
+        if value is not None:
+            self.samples.append(Sample(dict(zip(self.labels, values, strict=True)), value))
+        return self
+
+
+def measures(store: MessageStore | Watch, labels: Labels | None = None) -> list[Measure]:
+    """All metrics of a store, as of now. Raises ClosedError; StoreIOError if its files can't be read.
+
+    store   open, also with read_only=True; or a Watch, which is cheaper if it is asked again and again
+    labels  that every sample has, too; None: {"node_id": store.path}
+
+    >>> import rocketc, tempfile
+    >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+    ...     r = store.put("orders", b"hello"), store.wait_dispatched()
+    ...     found = {one.name: one for one in measures(store, {"node_id": "a"})}
+    >>> found["rocketmq_messages_in_total"].samples
+    [Sample(labels={'node_id': 'a', 'topic': 'orders', 'is_system': 'false'}, value=1)]
+    """
+    watch = store if isinstance(store, Watch) else Watch(store)
+    common = dict(labels) if labels is not None else {"node_id": watch.store.path}
+    found = list(_of(watch.look(), watch.store.failed is not None))
+    for one in found:
+        one.samples[:] = [Sample(common | sample.labels, sample.value) for sample in one.samples]
+    return found
+
+
+def _of(look: Look, failed: bool) -> Iterator[Measure]:
+    yield from _of_topics(look)
+    yield from _of_storage(look)
+    yield from _of_groups(look)
+    if not look.read_only:
+        yield from _of_engine(look, failed)
+
+
+def _of_topics(look: Look) -> Iterator[Measure]:
+    names = "topic", "is_system"
+    found = (
+        Measure("rocketmq_messages_in_total", "counter", "", "Messages that came into the queues", names),
+        Measure("rocketmq_throughput_in_total", "counter", "bytes", "Their records", names),
+        Measure("rocketmq_messages_out_total", "counter", "", "Messages that get() has handed out", names),
+        Measure("rocketmq_throughput_out_total", "counter", "bytes", "Their records", names),
+        Measure("rocketc_topic_messages", "gauge", "", "Messages that a topic's queues lead to", names),
+    )
+    for topic, of in sorted(look.topics.items()):
+        is_system = "true" if is_system_topic(topic) else "false"
+        values = of.came, of.came_bytes, of.given, of.given_bytes, of.messages
+        for one, value in zip(found, values, strict=True):
+            one.add(value, visible(topic), is_system)
+    yield from found
+    yield Measure("rocketmq_topic_number", "gauge", "", "Topics").add(look.topic_count)
+    yield Measure("rocketc_queues", "gauge", "", "Consume queues").add(sum(of.queues for of in look.topics.values()))
+
+
+def _of_storage(look: Look) -> Iterator[Measure]:
+    where = ("storage_type", "storage_medium"), ("local", "disk")
+
+    def gauge(name: str, unit: str, help: str, value: int | None) -> Measure:
+        return Measure(name, "gauge", unit, help, where[0]).add(value, *where[1])
+
+    yield gauge("rocketmq_storage_size", "bytes", "Files of log, queues and index", look.size)
+    behind = "Bytes of the log that are not durable yet"
+    yield gauge("rocketmq_storage_flush_behind_bytes", "bytes", behind, look.flush_behind)
+    behind = "Bytes of the log that are not in the queues yet"
+    yield gauge("rocketmq_storage_dispatch_behind_bytes", "bytes", behind, look.dispatch_behind)
+    age = None if look.oldest is None else max(look.time - look.oldest, 0)
+    yield gauge("rocketmq_storage_message_reserve_time", "ms", "Age of the oldest message", age)
+    offsets = Measure("rocketc_log_offset_bytes", "gauge", "bytes", "Physical offsets of the log", ("position",))
+    for position in ("first", "dispatched", "flushed", "end"):
+        offsets.add(getattr(look, position), position)
+    yield offsets
+
+
+def _of_groups(look: Look) -> Iterator[Measure]:
+    names = "topic", "consumer_group"
+    lag = Measure("rocketmq_consumer_lag_messages", "gauge", "", "Messages that a group has not consumed", names)
+    age = Measure("rocketmq_consumer_lag_latency", "gauge", "ms", "Age of the first of these; 0 if none", names)
+    for one in look.lags:
+        lag.add(one.messages, visible(one.topic), visible(one.group))
+        age.add(one.latency_ms, visible(one.topic), visible(one.group))
+    yield lag
+    yield age
+    yield Measure("rocketmq_consumer_group_number", "gauge", "", "Groups of consumers").add(look.group_count)
+
+
+def _of_engine(look: Look, failed: bool) -> Iterator[Measure]:
+    engine = look.engine
+    yield Measure("rocketmq_message_size", "histogram", "bytes", "Records that were dispatched").add(_sizes(look))
+    for key, (name, help) in _TIMES.items():
+        below, count, total = engine["histograms"][key]
+        value = Histogram(tuple((ns / 1e9, many) for ns, many in below), count, total / 1e9)
+        yield Measure(name, "histogram", "s", help).add(value)
+    for name, help, key in (
+        ("rocketc_puts_refused_total", "Puts that raised", "refused"),
+        ("rocketc_unqueued_records_total", "Records that no queue could take", "unqueued"),
+    ):
+        yield Measure(name, "counter", "", help).add(engine[key])
+    held = max(look.time - engine["appending_since"], 0) / 1000 if engine["appending_since"] else 0.0
+    for name, unit, help, now in (
+        ("rocketc_calls", "", "Calls under way, but those that wait for messages", engine["calls"]),
+        ("rocketc_waiting_readers", "", "Calls of get() that wait for a message", engine["waiting_readers"]),
+        ("rocketc_append_seconds", "s", "How long the put that holds the lock has held it; 0: none does", held),
+        ("rocketc_disk_full", "", "1: puts are refused until the disk has room", int(engine["disk_full"])),
+        ("rocketc_failed", "", "1: the store has failed, and takes nothing more", int(failed)),
+    ):
+        yield Measure(name, "gauge", unit, help).add(now)
+
+
+def _sizes(look: Look) -> Histogram:
+    upto = list(accumulate(look.engine["sizes"]))  # [i]: how many have up to 2 ** i bytes
+    below = tuple((float(bound), upto[bound.bit_length() - 1]) for bound in _SIZE_BOUNDS)
+    return Histogram(below, upto[-1], float(look.engine.get("dispatched_bytes", 0)))
+
+
+def visible(name: str) -> str:
+    """A name from a disk as UTF-8 can carry it: bytes that are no text become U+FFFD."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
