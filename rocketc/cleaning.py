@@ -23,6 +23,7 @@ from rocketc.disk_use import DiskUse, Levels, LookAt, look
 from rocketc.errors import StoreIOError
 from rocketc.kept_table import Clock, now_ms
 from rocketc.running import naming, sync_folder
+from rocketc.shown import Shown
 
 _log = logging.getLogger("rocketc.cleaning")
 
@@ -141,7 +142,7 @@ class Kept:
 
 
 @dataclass
-class CleanReport:
+class CleanReport(Shown):
     """What a run did, or would do.
 
     now             ms: when that was

@@ -45,6 +45,12 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
                 _finisher_of(self._store).add(self)
         return self.__dict__[name]
 
+    def __repr__(self) -> str:
+        """Of Future it would make a thread, and tell of what nobody has asked for."""
+        durable = not self._until or self._store.flushed_phy_offset >= self._put.end
+        state = "done" if durable else "failed" if self._store.failed is not None else "waiting"
+        return f"<rocketc.PutFuture {state}, {self._put!r}>"
+
     def _is_over(self) -> bool:
         store = self._store
         if not self._until or store.flushed_phy_offset >= self._put.end or store.failed is not None:

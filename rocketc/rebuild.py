@@ -34,6 +34,7 @@ from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile, StrPath, resolve
 from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_file, sync_folder
 from rocketc.scan import Damage
+from rocketc.shown import Shown
 from rocketc.store import _batch_topics, _with_size_found
 from rocketc.verify_derived import load_as_they_are, sizes_found
 
@@ -46,7 +47,7 @@ _TELL_EVERY = 0.1  # seconds
 
 
 @dataclass
-class RebuildReport:
+class RebuildReport(Shown):
     """What rebuild() made.
 
     start, stop  physical offsets: the first byte of the log, and the end of its last record

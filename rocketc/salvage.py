@@ -29,6 +29,7 @@ from rocketc.remote import is_url
 from rocketc.running import StoreLock, make_folder, naming, sync_file, sync_folder
 from rocketc.salvage_files import Compact, Found, Kept, LogFolder, find
 from rocketc.scan import Damage
+from rocketc.shown import Shown
 from rocketc.verify import root_of
 from rocketc.verify_derived import load_as_they_are, sizes_found
 
@@ -45,7 +46,7 @@ _TIMER_CHECK = "timercheck"  # in config
 
 
 @dataclass
-class SalvageReport:
+class SalvageReport(Shown):
     """What salvage() found and made.
 
     records   that are in the new store

@@ -22,6 +22,7 @@ from rocketc._walk import Walker
 from rocketc.errors import DamageWarning
 from rocketc.paths import Log, LogFile, Paths, resolve
 from rocketc.remote import Options, Place, RemoteFile, is_url, shown
+from rocketc.shown import Shown
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,7 +57,7 @@ class Damage:
 
 
 @dataclass
-class ScanReport:
+class ScanReport(Shown):
     """What the last pass over a scan met, up to where it got.
 
     records  messages handed out
@@ -99,16 +100,16 @@ class ScanReport:
 class _Reading:
     """What scan() was asked for, but for the filter."""
 
-    start: int | None
-    stop: int | None
-    columns: Sequence[str] | None
-    where: Callable[[Message], bool] | None
-    errors: Errors
-    crc: Crc
-    decompress: bool
-    unwrap: bool
-    batch_bytes: int
-    max_decompressed: int
+    start: int | None = None
+    stop: int | None = None
+    columns: Sequence[str] | None = None
+    where: Callable[[Message], bool] | None = None
+    errors: Errors = "raise"
+    crc: Crc = "body"
+    decompress: bool = True
+    unwrap: bool = True
+    batch_bytes: int = 16 << 20
+    max_decompressed: int = 64 << 20
     storage: Options | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -270,7 +271,7 @@ class _Pass:
         self.note()
 
 
-class Scan:
+class Scan(Shown):
     """Messages of commit log files, read when asked for. Made by rocketc.scan() and rocketc.decode().
 
     Iterating gives Message; batches(), to_arrow() and every consumer of the Arrow PyCapsule protocol (DuckDB, Polars,
@@ -294,6 +295,7 @@ class Scan:
         base: int | None,
         filter: Filter,
         reading: _Reading,
+        asked: Mapping[str, object],
     ) -> None:
         self._logs = logs
         self._path: Any = path
@@ -301,8 +303,31 @@ class Scan:
         self._base = base
         self._filter = filter
         self._reading = reading
+        self._asked = {name: value for name, value in asked.items() if value is not None}
         self._columns = Schema(reading.columns).names
         self._pass: _Pass | None = None
+
+    def __repr__(self) -> str:
+        told = ", ".join([*self._told().values(), *(f"{name}={text}" for name, text in self._options())])
+        return f"<rocketc.Scan of {told}>"
+
+    def _told(self) -> dict[str, str]:
+        """What is read: `log`, and its size."""
+        if self._buffer is not None:
+            return {"log": "a buffer" if self._path is None else str(self._path), "size": f"{self.bytes} bytes"}
+        names = [file.name for log in self._logs for file in log.files]
+        one = isinstance(self._path, (str, os.PathLike))
+        log = shown(os.fspath(self._path)) if one else names[0] if len(names) == 1 else f"{len(names)} files"
+        return {"log": log, "size": f"{self.bytes} bytes in {len(names)} file{'s' * (len(names) != 1)}"}
+
+    def _options(self) -> Iterator[tuple[str, str]]:
+        """Those of scan() that are not as they are by default, with their values as text, cut where they are long."""
+        usual = _Reading()
+        asked = {name: value for name, value in vars(self._reading).items() if value != getattr(usual, name)}
+        for name, value in {**self._asked, **asked}.items():
+            if name != "storage":
+                text = repr(value)
+                yield name, text if len(text) <= 80 else f"{text[:76]} ..."
 
     def _is_outside(self, file: LogFile) -> bool:
         """Whether no record of the file can begin in [start, stop)."""
@@ -397,7 +422,7 @@ class Scan:
                 if not self._is_outside(file):
                     behind = tuple(gap for gap in log.missing if gap[0] == (file.base or 0) + file.limit)
                     part = Log((file,), behind)
-                    out.append(Scan([part], file.path, None, None, self._filter, self._reading))
+                    out.append(Scan([part], file.path, None, None, self._filter, self._reading, self._asked))
         return out
 
     @property
@@ -508,6 +533,15 @@ def scan(
         _Reading(
             start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
         ),
+        {
+            "topics": topics,
+            "queues": queues,
+            "tags": tags,
+            "keys": keys,
+            "begin": begin,
+            "end": end,
+            "offsets": offsets,
+        },
     )
 
 
@@ -552,4 +586,13 @@ def decode(
         base_offset,
         Filter(topics, queues, tags, keys, begin, end, offsets=offsets, unwrap=unwrap),
         _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
+        {
+            "topics": topics,
+            "queues": queues,
+            "tags": tags,
+            "keys": keys,
+            "begin": begin,
+            "end": end,
+            "offsets": offsets,
+        },
     )

@@ -16,6 +16,7 @@ from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
 from rocketc.scan import Damage, open_walker
+from rocketc.shown import Shown
 from rocketc.verify_derived import Comparison, DerivedReport, amiss_in_checkpoint
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class QueueRange:
 
 
 @dataclass
-class VerifyReport:
+class VerifyReport(Shown):
     """What verify() found.
 
     files               every file, in the order of the log

@@ -38,7 +38,8 @@ FLOORS = """
     23  salvage
     24  __init__
     25  cli
-    26  __main__
+    26  notebook
+    27  __main__
 """
 HEADERS = sorted((ROOT / "include/rocketc").glob("*.h"))
 FLOOR = {f"_{header.stem}": 2 for header in HEADERS}

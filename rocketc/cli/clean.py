@@ -116,19 +116,29 @@ def _config(conf: str | None, as_broker: bool) -> StoreConfig:
 
 def draw(store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
-    parts: list[RenderableType] = [facts(_lines(store, report, files, start, as_broker))]
+    parts: list[RenderableType] = [facts(lines(store, report, files, start, as_broker))]
     if report.deleted:
-        parts += ["", _table(store, report, every)]
+        parts += ["", table(store, report, every)]
     return render(parts, colour)
 
 
-def _lines(store: str, report: CleanReport, files: int, start: int, as_broker: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line above the files."""
-    yield "log", f"{store}: {many(files, 'file')}, from offset {start} on", ""
+def lines(
+    store: str | None, report: CleanReport, files: int, start: int, as_broker: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line above the files.
+
+    store         None if it is not known; else
+    files, start  the log had so many, from this physical offset on
+    as_broker     it was not asked for: tell why it was done
+    """
+    if store is not None:
+        yield "log", f"{store}: {many(files, 'file')}, from offset {start} on", ""
     disks = ", ".join(f"{_name(store, path)} {_tell_share(share)}" for path, share in report.disks.items())
     yield "disk", disks, "red" if report.disk_full else ""
     if as_broker:
-        because = "; ".join(report.because).replace(os.path.join(os.path.abspath(store), ""), "")
+        because = "; ".join(report.because)
+        if store is not None:
+            because = because.replace(os.path.join(os.path.abspath(store), ""), "")
         yield "why now", because or "there is no reason", ""
     verb = "would go" if report.dry else "deleted"
     others = len(report.deleted) - report.log_files
@@ -148,7 +158,7 @@ def _tell_share(share: float) -> str:
     return "is not there" if share < 0 else f"{100 * share:.0f} %"
 
 
-def _table(store: str, report: CleanReport, every: bool) -> Table:
+def table(store: str | None, report: CleanReport, every: bool) -> Table:
     """The files of the log, and a line for each queue that lost files, and one for the index."""
     from rich.text import Text
 
@@ -157,23 +167,25 @@ def _table(store: str, report: CleanReport, every: bool) -> Table:
     for one in report.deleted:
         if one.age < 0:
             others.setdefault(os.path.dirname(one.path), []).append(one.size)
-    table = columns(">size", "changed", "why", "file")
+    found = columns(">size", "changed", "why", "file")
     for folder, sizes in others.items():
         files = f" ({len(sizes)} files)" if len(sizes) > 1 else ""
         rows.append((sum(sizes), "", "follows", folder, files))
     for row in some(rows, every):
         if isinstance(row, str):
-            table.add_row("", "", "", Text(row, "dim"))
+            found.add_row("", "", "", Text(row, "dim"))
         else:
             size, changed, why, path, files = row
-            table.add_row(show_size(size), changed, why, Text(visible(_name(store, path)) + files))
-    return table
+            found.add_row(show_size(size), changed, why, Text(visible(_name(store, path)) + files))
+    return found
 
 
 def _minute(report: CleanReport, age: int) -> str:
     return show_time(report.now - age)[:16] + "Z"
 
 
-def _name(store: str, path: str) -> str:
+def _name(store: str | None, path: str) -> str:
+    if store is None:
+        return path
     below = os.path.relpath(path, store)
     return store if below == "." else path if below.startswith("..") else below

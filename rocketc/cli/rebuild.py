@@ -54,16 +54,17 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
             text = json.dumps({"path": store, **report.to_dict()}, ensure_ascii=False)
             text = (visible_json(text) if out.is_terminal else text) + "\n"
         else:
-            text = render([facts(_lines(store, only, report, every))], out.has_colour)
+            text = render([facts(lines(store, only, report, every))], out.has_colour)
         out.write(text.encode("utf-8", "backslashreplace"))
     if report.damage or report.missing:
         note("the log is damaged: `rocketc verify` tells more")
     return 0 if report.is_whole else 1
 
 
-def _lines(store: str, only: str | None, report: RebuildReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line."""
-    yield "log", f"{store}: {show_size(report.bytes)} read, offsets {report.start} to {report.stop}", ""
+def lines(store: str | None, only: str | None, report: RebuildReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line; store: None if it is not known."""
+    name = "" if store is None else f"{store}: "
+    yield "log", f"{name}{show_size(report.bytes)} read, offsets {report.start} to {report.stop}", ""
     sizes: dict[bool, list[int]] = {True: [], False: []}
     for path, size in report.files.items():
         sizes[path.split(os.sep)[0] == "index"].append(size)

@@ -65,17 +65,19 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
             text = json.dumps({"path": src, "store": dst, **report.to_dict()}, ensure_ascii=False)
             text = (visible_json(text) if out.is_terminal else text) + "\n"
         else:
-            text = render([facts(_lines(src, dst, report, every))], out.has_colour)
+            text = render([facts(lines(src, dst, report, every))], out.has_colour)
         out.write(text.encode("utf-8", "backslashreplace"))
     if not report.records:
         note(f"nothing to read: {src}")
     return 0 if report.is_whole and report.records else 1
 
 
-def _lines(src: str, dst: str, report: SalvageReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line."""
-    yield "from", src, ""
-    yield "would make" if report.dry else "made", dst if report.records else "nothing", ""
+def lines(src: str | None, dst: str | None, report: SalvageReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line; src, dst: None if they are not known."""
+    if src is not None:
+        yield "from", src, ""
+    if dst is not None or not report.records:
+        yield "would make" if report.dry else "made", dst if dst is not None and report.records else "nothing", ""
     batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
     log = [size for path, size in report.files.items() if path.split(os.sep)[0] == "commitlog"]
     text = f"{many(report.records, 'record')}{batches}, {show_size(report.bytes)}, in {many(len(log), 'file')}"
@@ -97,7 +99,7 @@ def _lines(src: str, dst: str, report: SalvageReport, every: bool) -> Iterator[t
         text = f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true: in the log alone"
         yield "no queue", text, "red"
     if report.map is not None and report.records:
-        yield "map", os.path.join(dst, os.path.basename(report.map)), ""
+        yield "map", report.map if dst is None else os.path.join(dst, os.path.basename(report.map)), ""
     elif report.hides:
         text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
         yield "advice", text, "yellow"

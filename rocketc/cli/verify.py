@@ -74,15 +74,16 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
 
 def draw(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
-    parts: list[RenderableType] = [facts(_lines(path, report, every))]
+    parts: list[RenderableType] = [facts(lines(path, report, every))]
     if report.files:
-        parts += ["", _file_table(report.files, every)]
+        parts += ["", file_table(report.files, every)]
     return render(parts, colour)
 
 
-def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line above the files."""
-    yield "log", " ".join(map(shown, path)), ""
+def lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line above the files; path: () if it is not known."""
+    if path:
+        yield "log", " ".join(map(shown, path)), ""
     batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
     files = many(sum(file.end != "ahead" for file in report.files), "file")
     yield "checked", f"{many(report.records, 'record')}{batches} of {many(report.queues, 'queue')}, in {files}", ""
@@ -104,7 +105,7 @@ def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[t
     yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
     if report.derived is not None:
         yield from _derived_lines(report.derived, every)
-    for i, text in enumerate(_advice(path, report)):
+    for i, text in enumerate(_advice(path[0] if path else "PATH", report)):
         yield "advice" if i == 0 else "", text, "yellow"
     backwards = [file for file in report.files if file.backwards]
     for i, each in enumerate(some(backwards, every)):
@@ -114,7 +115,7 @@ def _lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[t
         yield "holes" if i == 0 else "", one if isinstance(one, str) else _tell_hole(*one), "yellow"
 
 
-def _advice(path: Sequence[str], report: VerifyReport) -> Iterator[str]:
+def _advice(path: str, report: VerifyReport) -> Iterator[str]:
     """What to do next, where something is wrong that something mends."""
     torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
     lost = [(file.damage[0].start, file.damage[0].stop) for file in torn]
@@ -132,11 +133,11 @@ def _advice(path: Sequence[str], report: VerifyReport) -> Iterator[str]:
         count = many(gone, "message")
         yield f"queues lead to {count} behind the log's end: is a file missing? an opening, or a rebuild, forgets them"
     if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
-        yield f"`rocketc salvage {path[0]} NEW` saves all that can be read"
+        yield f"`rocketc salvage {path} NEW` saves all that can be read"
         return
-    checkpoint = os.path.join(path[0], "checkpoint")
+    checkpoint = os.path.join(path, "checkpoint")
     if mended or any(not text.startswith(checkpoint) for text in amiss):
-        yield f"`rocketc rebuild {path[0]}` makes queues and index anew from the log"
+        yield f"`rocketc rebuild {path}` makes queues and index anew from the log"
 
 
 def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, str, str]]:
@@ -213,7 +214,7 @@ def _tell_hole(file: FileReport, hole: tuple[int, int]) -> str:
     return f"{start} to {stop} ({show_size(stop - start)}) in {_name(file.file)}: never written, or cut out"
 
 
-def _file_table(files: Sequence[FileReport], every: bool) -> Table:
+def file_table(files: Sequence[FileReport], every: bool) -> Table:
     from rich.text import Text
 
     table = columns("file", ">size", ">records", "state")

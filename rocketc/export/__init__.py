@@ -25,6 +25,7 @@ from rocketc.export.sinks import (
     whole_folder,
 )
 from rocketc.scan import Scan, ScanReport
+from rocketc.shown import Shown
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -39,7 +40,7 @@ _TOLD_EVERY = 64  # blocks of messages
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Shown):
     """What an export has written.
 
     path    the file or folder; None: a stream of the caller's

@@ -1,0 +1,196 @@
+"""Stores, scans and reports as HTML for notebooks: what the command line says of them, in the same tables.
+
+One piece of HTML that needs nothing from elsewhere and leaks no style; colours that can be read on white and on black.
+All text is escaped: topics and file names are bytes from a disk.
+"""
+
+from __future__ import annotations
+
+import html as _html
+from collections.abc import Iterable, Iterator
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from rocketc._store import MessageStore
+from rocketc.cleaning import CleanReport
+from rocketc.cli import clean, rebuild, salvage, verify
+from rocketc.cli.output import in_words
+from rocketc.cli.tables import columns, facts, many, section, show_size, some
+from rocketc.cli.times import show_time
+from rocketc.errors import ClosedError
+from rocketc.export import ExportReport
+from rocketc.metrics.look import Look, Watch
+from rocketc.rebuild import RebuildReport
+from rocketc.remote import shown
+from rocketc.salvage import SalvageReport
+from rocketc.scan import Scan, ScanReport
+from rocketc.verify import VerifyReport
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_COLOURS = {"red": "color:#e0493b", "green": "color:#2f9e44", "yellow": "color:#b7791f", "dim": "opacity:.6"}
+_TABLE = "border-collapse:collapse;margin:.2em 0 .6em 0;font-size:90%;border:none"
+_CELL = "padding:.1em 1em .1em 0;text-align:{};vertical-align:top;border:none;background:transparent"
+_Line = tuple[str, str, str]
+
+
+@singledispatch
+def html(thing: object) -> str:
+    """A small piece of HTML for a store, a scan, or a report. Raises TypeError for anything else.
+
+    >>> import rocketc
+    >>> scan = rocketc.decode(rocketc.encode("<b>", b"hi"))
+    >>> "&lt;b&gt;" in html(rocketc.verify.__globals__["VerifyReport"]()), html(scan)[:4]
+    (False, '<div')
+    """
+    raise TypeError(f"{type(thing).__name__}: notebooks have no form for it")
+
+
+@html.register
+def _(report: VerifyReport) -> str:
+    parts = [facts(verify.lines((), report, False))]
+    return _page("VerifyReport", parts + [verify.file_table(report.files, False)] * bool(report.files))
+
+
+@html.register
+def _(report: SalvageReport) -> str:
+    return _page("SalvageReport", [facts(salvage.lines(None, None, report, False))])
+
+
+@html.register
+def _(report: RebuildReport) -> str:
+    return _page("RebuildReport", [facts(rebuild.lines(None, None, report, False))])
+
+
+@html.register
+def _(report: CleanReport) -> str:
+    parts = [facts(clean.lines(None, report, 0, 0, True))]
+    return _page("CleanReport", parts + [clean.table(None, report, False)] * bool(report.deleted))
+
+
+@html.register
+def _(report: ExportReport) -> str:
+    return _page("ExportReport", [facts([*_export_lines(report), *_scan_lines(report.scan)])])
+
+
+@html.register
+def _(report: ScanReport) -> str:
+    return _page("ScanReport", [facts(_scan_lines(report))])
+
+
+@html.register
+def _(scan: Scan) -> str:
+    lines: list[_Line] = [(name, text, "") for name, text in [*scan._told().items(), *scan._options()]]
+    if scan.report.end is None:
+        lines.append(("read", "nothing yet: iterating, batches(), to_arrow() and others read it", "dim"))
+    else:
+        lines += _scan_lines(scan.report)
+    return _page("Scan", [facts(lines)])
+
+
+@html.register
+def _(store: MessageStore) -> str:
+    mode = "reading only" if store.read_only else f"writing, flush {store.config.flush!r}"
+    try:
+        look = Watch(store).look()
+    except (ClosedError, OSError) as error:
+        told = "closed" if store.closed else str(error)
+        return _page("MessageStore", [facts([("store", store.path, ""), ("state", told, "yellow")])])
+    lines = [("store", store.path, ""), ("state", f"open for {mode}", "green"), *_look_lines(look)]
+    if store.failed is not None:
+        lines.append(("failed", str(store.failed), "red"))
+    return _page("MessageStore", [facts(lines), *[_topic_table(look)] * bool(look.topics)])
+
+
+def _export_lines(report: ExportReport) -> Iterator[_Line]:
+    where = "" if report.path is None else f" to {shown(report.path)}"
+    size = f"{show_size(report.bytes)} in {many(report.files, 'file')}, {report.format}"
+    yield "written", f"{many(report.rows, 'message')}{where}: {size}", "green"
+
+
+def _scan_lines(report: ScanReport) -> Iterator[_Line]:
+    yield "read", f"{many(report.records, 'message')}, {show_size(report.bytes)} in {many(report.files, 'file')}", ""
+    damage = (
+        one if isinstance(one, str) else f"{one}{in_words(one.reason)}"
+        for one in some(report.damage, False)
+    )  # fmt: skip
+    gaps = (f"{start} to {stop}: no file" for start, stop in report.missing)
+    yield from section("damage", [*damage, *gaps], "none")
+
+
+def _look_lines(look: Look) -> Iterator[_Line]:
+    yield "offsets", f"{look.first} to {look.end} ({show_size(look.end - look.first)})", ""
+    if look.oldest is not None:
+        yield "oldest", show_time(look.oldest), ""
+    for name, behind in (("flush", look.flush_behind), ("dispatch", look.dispatch_behind)):
+        if behind is not None:
+            yield name, f"{show_size(behind)} behind" if behind else "all done", "yellow" if behind else "green"
+    yield "size", f"{show_size(look.size)} in the files of log, queues and index", ""
+
+
+def _topic_table(look: Look) -> Table:
+    """The topics of a store, those with most messages first."""
+    from rich.text import Text
+
+    table = columns("topic", ">queues", ">messages")
+    for row in some(sorted(look.topics.items(), key=lambda row: (-row[1].messages, row[0])), False):
+        if isinstance(row, str):
+            table.add_row(Text(row.partition(",")[0], "dim"), "", "")
+        else:
+            table.add_row(Text(row[0]), f"{row[1].queues:,}", f"{row[1].messages:,}")
+    return table
+
+
+# ------------------------------------------------------------------------------------------- tables as HTML
+
+
+def _page(title: str, tables: Iterable[Table]) -> str:
+    head = f'<div style="font-weight:600">rocketc.{title}</div>'
+    return f"<div>{head}{''.join(map(_table, tables))}</div>"
+
+
+def _table(table: Table) -> str:
+    rows = []
+    if table.show_header and any(str(column.header) for column in table.columns):
+        rows.append("".join(_cell("th", column.header, column.justify) for column in table.columns))
+    cells = [list(column.cells) for column in table.columns]
+    for row in zip(*cells, strict=True):
+        bold = [table.columns[i].style == "bold" for i in range(len(row))]
+        rows.append(
+            "".join(
+                _cell("td", cell, column.justify, bold=is_name)
+                for cell, column, is_name in zip(row, table.columns, bold, strict=True)
+            )
+        )
+    body = "".join(f'<tr style="background:transparent">{row}</tr>' for row in rows)
+    return f'<table style="{_TABLE}">{body}</table>'
+
+
+def _cell(tag: str, cell: object, justify: str, *, bold: bool = False) -> str:
+    from rich.text import Text
+
+    text = cell if isinstance(cell, Text) else Text(str(cell))
+    style = _CELL.format("right" if justify == "right" else "left")
+    style += ";font-weight:600" if bold or tag == "th" else ""
+    return f'<{tag} style="{style}">{"".join(_spans(text))}</{tag}>'
+
+
+def _spans(text: Text) -> Iterator[str]:
+    """The text in pieces of one style each."""
+    for piece in text.divide(sorted({at for span in text.spans for at in (span.start, span.end)} - {0, len(text)})):
+        styles = [str(text.style), *(str(span.style) for span in piece.spans)]
+        style = ";".join(dict.fromkeys(_COLOURS[one] for one in styles if one in _COLOURS))
+        shown = escape(piece.plain)
+        if shown:
+            yield f'<span style="{style}">{shown}</span>' if style else shown
+
+
+def escape(text: str) -> str:
+    """Text for HTML: nothing in it is markup, and bytes that are no text are U+FFFD.
+
+    >>> escape("<b>&")
+    '&lt;b&gt;&amp;'
+    """
+    return _html.escape(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
