@@ -56,9 +56,8 @@ class Site:
             self._follow(str(page.relative_to(ROOT)))
         for name in ("CHANGES.md", "README.md", "bench/README.md", "tests/README.md"):
             self._add(name)
-        self._notebooks = {
-            f"notebooks/{path.stem}.md": path for path in sorted(ROOT.glob("examples/notebooks/*.ipynb"))
-        }
+        for path in sorted(ROOT.glob("examples/notebooks/*.ipynb")):
+            self._add(str(path.relative_to(ROOT)))
 
     def _follow(self, source: str) -> None:
         """Add what this page of the repository links to."""
@@ -69,7 +68,7 @@ class Site:
 
     def _add(self, found: str) -> None:
         page = self.page_of(found)
-        if page in self.origins or found.endswith(".ipynb"):
+        if page in self.origins:
             return
         self.origins[page] = found
         if (ROOT / found).is_dir():
@@ -90,14 +89,14 @@ class Site:
 
     def made(self) -> dict[str, str]:
         """Name -> Markdown of each page that is not in docs/."""
-        project = {page: self._shown(origin) for page, origin in self.origins.items()}
-        converted = {page: notebooks.page(path) for page, path in self._notebooks.items()}
-        return reference.pages() | project | converted
+        return reference.pages() | {page: self._shown(origin) for page, origin in self.origins.items()}
 
     def _shown(self, origin: str) -> str:
         path = ROOT / origin
         if origin.endswith(".md"):
             return text_of(origin)
+        if origin.endswith(".ipynb"):
+            return notebooks.page(path)
         if path.is_dir():
             rows = [self._row(origin, name) for name in sorted(os.listdir(path)) if not name.startswith(("_", "."))]
             return f"{HIDDEN}# {origin}/\n\n| | |\n|---|---|\n" + "\n".join(rows) + "\n"
@@ -115,7 +114,7 @@ class Site:
 
     def for_the_site(self, page: str, markdown: str) -> str:
         """The Markdown of a page as the site wants it."""
-        if page.startswith(("reference/", "notebooks/")):
+        if page.startswith("reference/"):
             return markdown
         origin = self.origins.get(page, f"docs/{page}")
         base = origin if (ROOT / origin).is_dir() else posixpath.dirname(origin)
