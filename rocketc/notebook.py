@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rocketc._store import MessageStore
 from rocketc.cleaning import CleanReport
 from rocketc.cli import clean, rebuild, salvage, verify
-from rocketc.cli.output import in_words
+from rocketc.cli.output import in_words, visible
 from rocketc.cli.tables import columns, facts, many, section, show_size, some
 from rocketc.cli.times import show_time
 from rocketc.errors import ClosedError
@@ -139,7 +139,7 @@ def _topic_table(look: Look) -> Table:
         if isinstance(row, str):
             table.add_row(Text(row.partition(",")[0], "dim"), "", "")
         else:
-            table.add_row(Text(row[0]), f"{row[1].queues:,}", f"{row[1].messages:,}")
+            table.add_row(Text(visible(row[0])), f"{row[1].queues:,}", f"{row[1].messages:,}")
     return table
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "cat": "Print messages; follow a store that grows.",
     "get": "Print one message in full, by offset, id or key.",
     "stats": "Count messages and bytes by topic, tag, host, hour.",
+    "top": "Show what happens in a store now: rates, lags, what is behind.",
     "verify": "Check every record, and whether any is missing.",
     "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
     "put": "Put lines, files or JSON lines into a store.",

@@ -64,6 +64,7 @@ class Look:
     read_only   another process writes the store, or none does
     first, end  of the log: where its first file begins, and behind its last record
     flushed     all before it is durable; None: it can't be told
+    flushed_time  messages up to this store time are durable; None: as above
     dispatched  all before it is in the queues; None: there are none
     oldest      store time of the first message that the log has; None: there is none, or it is damaged
     size        of the files of log, queues and index, but for those that are made ahead
@@ -79,6 +80,7 @@ class Look:
     first: int
     end: int
     flushed: int | None
+    flushed_time: int | None
     dispatched: int | None
     oldest: int | None
     size: int
@@ -179,9 +181,9 @@ class Watch:
         dispatched: int | None = queued if queued >= 0 else None
         if store.read_only:
             end = self._end_of_log(queued, last)
-            flushed = self._flushed()
+            flushed, flushed_time = self._flushed()
         else:
-            end, flushed = store.max_phy_offset, store.flushed_phy_offset
+            end, flushed, flushed_time = store.max_phy_offset, store.flushed_phy_offset, None
             dispatched = found["dispatched_phy_offset"]
         return Look(
             time=now,
@@ -189,6 +191,7 @@ class Watch:
             first=first,
             end=end,
             flushed=flushed,
+            flushed_time=flushed_time,
             dispatched=dispatched,
             oldest=self._oldest_of(first),
             size=size,
@@ -244,11 +247,12 @@ class Watch:
             self._oldest = first, None if message is None else message.store_timestamp
         return self._oldest[1]
 
-    def _flushed(self) -> int | None:
-        """How far the log is durable, as the checkpoint says; RocketMQ's says it of times only."""
+    def _flushed(self) -> tuple[int | None, int | None]:
+        """How far the log is durable, as the checkpoint says; of RocketMQ's it is known of the store time only."""
         path = os.path.join(self.store.path, "checkpoint")
-        flushed = _checkpoint.flushed_offset(path, _checkpoint.read(path))
-        return flushed if flushed >= 0 else None
+        checkpoint = _checkpoint.read(path)
+        flushed = _checkpoint.flushed_offset(path, checkpoint)
+        return flushed if flushed >= 0 else None, checkpoint.physic_msg_timestamp or None
 
     def _end_of_log(self, queued: int, message: tuple[str, int, int]) -> int:
         """Where a log ends that another process writes: it is walked from its end at the last look, or from the record

@@ -1,10 +1,12 @@
 """rocketc.metrics: what a store tells of itself is what was done; Prometheus and OpenTelemetry get just that."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import urllib.request
+from pathlib import Path
 
 import prometheus_client
 import pytest
@@ -309,31 +311,34 @@ def test_looks_beside_puts_and_the_end(open_store):
 # -------------------------------------------------------------------------------------------------- prometheus
 
 
-@pytest.fixture
-def scrape():
-    """scrape(collector): what Prometheus reads over HTTP, by name and labels."""
-    servers = []
+def read(text):
+    """({name: type}, {(name, *labels): value}) of what Prometheus gets."""
+    families = list(text_string_to_metric_families(text))
+    kinds = {one.name: one.type for one in families}
+    return kinds, {(s.name, *sorted(s.labels.items())): s.value for one in families for s in one.samples}
 
-    def read(collector):
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(collector)
-        server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)
-        servers.append((server, thread))
+
+def registry_of(collector):
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(collector)
+    return registry
+
+
+def scrape(collector):
+    return read(prometheus_client.generate_latest(registry_of(collector)).decode())
+
+
+def test_prometheus_over_http(store):
+    sizes = put_some(store)
+    registry = registry_of(StoreCollector(store, labels=[{"node_id": "n", "cluster": "c"}]))
+    server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)
+    try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
-            families = list(text_string_to_metric_families(answer.read().decode()))
-        kinds = {one.name: one.type for one in families}
-        return kinds, {(s.name, *sorted(s.labels.items())): s.value for one in families for s in one.samples}
-
-    yield read
-    for server, thread in servers:
+            kinds, samples = read(answer.read().decode())
+    finally:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def test_prometheus(store, scrape):
-    sizes = put_some(store)
-    kinds, samples = scrape(StoreCollector(store, labels=[{"node_id": "n", "cluster": "c"}]))
     common = ("cluster", "c"), ("node_id", "n")
     assert (
         samples["rocketmq_throughput_in_total", common[0], ("is_system", "false"), common[1], ("topic", "a")]
@@ -349,7 +354,7 @@ def test_prometheus(store, scrape):
     assert every <= set(kinds)
 
 
-def test_prometheus_of_several_stores(open_store, tmp_path, scrape):
+def test_prometheus_of_several_stores(open_store, tmp_path):
     one, two = open_store(tmp_path / "1"), open_store(tmp_path / "2")
     one.put("t", b"x")
     two.put_many("t", [b"x"] * 2)
@@ -374,7 +379,7 @@ def test_labels_of_prometheus_fit(open_store, tmp_path):
             StoreCollector(one, two, labels=labels)
 
 
-def test_names_that_are_no_text(store, scrape):
+def test_names_that_are_no_text(store):
     store.put("abc", b"x")
     store.close()
     os.rename(os.fsencode(store.path) + b"/consumequeue/abc", os.fsencode(store.path) + b"/consumequeue/a\xff<c")
@@ -458,3 +463,20 @@ def test_every_metric_is_what_it_says(store):
         for sample in one.samples:
             assert {*sample.labels} == {"node_id", *one.labels}
             assert isinstance(sample.value, Histogram) == (one.kind == "histogram")
+
+
+def test_the_page_names_every_metric(store):
+    """docs/howto/observe.md: name, kind, unit and labels of each, and which only a store has that is written to."""
+    text = (Path(__file__).parents[2] / "docs/howto/observe.md").read_text(encoding="utf-8")
+    table, above = {}, ""
+    for name, kind, labels, told in re.findall(r"^\| `(roc\w+)` \| ([^|]+) \| ([^|]*)\| ([^|]+) \|$", text, re.M):
+        above = above if labels.strip() == "the same" else labels
+        table[name] = (
+            *kind.partition(", ")[::2],
+            set(re.findall(r"`(\w+)`", above.partition(":")[0])),
+            told.endswith("*"),
+        )
+    with rocketc.open(store.path, read_only=True) as reader:
+        of_reader = {one.name for one in measures(reader)}
+    found = {one.name: (one.kind, one.unit, set(one.labels), one.name not in of_reader) for one in measures(store)}
+    assert table == found

@@ -78,6 +78,15 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
             *["decode_unique_id", "UniqueId"],
         ],
     ),
+    "metrics": (
+        "Metrics",
+        "Numbers of a store for monitoring; what each metric means: [howto/observe.md](../howto/observe.md).",
+        [
+            *["metrics.measures", "metrics.Measure", "metrics.Sample", "metrics.Histogram", "metrics.Watch"],
+            *["metrics.Look", "metrics.TopicLook", "metrics.Lag"],
+            *["metrics.prometheus.StoreCollector", "metrics.opentelemetry.observe"],
+        ],
+    ),
     "errors": (
         "Errors",
         "Each says what was wrong, where, and what to do. `except rocketc.RocketcError` catches all of them.",

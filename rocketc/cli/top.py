@@ -1,0 +1,79 @@
+"""rocketc top: what happens in a store now."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import click
+
+from rocketc.cli.arguments import refuse_a_log
+from rocketc.cli.output import Out, ends_quietly, visible_json
+from rocketc.cli.tables import render
+from rocketc.cli.top_rates import SORTS, VIEWS, Rates, draw
+from rocketc.metrics.look import Watch
+from rocketc.remote import refuse_urls
+from rocketc.store import open as open_store
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rocketc top /data/store
+  rocketc top /data/store --json -n 10 | jq '.groups[].lagMessages'
+
+Keys: q ends it, s sorts by the next column, t shows topics or groups.""",
+)
+@click.argument("path", type=click.Path())
+@click.option(
+    "-n",
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    metavar="SECONDS",
+    help="Between two looks; rates are those of that time. Default: 1.",
+)
+@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], help="Order of the topics. Default: messages.")
+@click.option("--groups", is_flag=True, help="Show groups of consumers instead of topics.")
+@click.option("--once", is_flag=True, help="Look twice, print the table, and end; for this textual is not needed.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="The same as one JSON object; times in ms.")
+@ends_quietly
+def top(path: str, interval: float, sort: str, groups: bool, once: bool, as_json: bool) -> int:
+    """Show what happens in a store: messages and bytes by the second and by topic, what is behind, lags of groups.
+
+    It only reads, beside a broker or a program that writes the store, or of a store that nobody writes. Rates are of
+    what comes into the consume queues; what a group lags is by the offsets in config/consumerOffset.json, which a
+    broker writes every few seconds.
+    """
+    refuse_urls([path], "top")
+    refuse_a_log(path)
+    view = VIEWS[1] if groups else VIEWS[0]
+    if not (once or as_json):
+        return _show(path, interval, sort, view)
+    with open_store(path, read_only=True) as store:
+        watch = Watch(store)
+        before = watch.look()
+        time.sleep(interval)
+        rates = Rates.between(before, watch.look())
+    with Out() as out:
+        if as_json:
+            text = json.dumps({"path": path, **rates.to_dict()}, ensure_ascii=False)
+            text = (visible_json(text) if out.is_terminal else text) + "\n"
+        else:
+            text = render(draw(path, rates, sort, view), out.has_colour)
+        out.write(text.encode("utf-8", "backslashreplace"))
+    return 0
+
+
+def _show(path: str, interval: float, sort: str, view: str) -> int:
+    """Draw on the terminal until the user has seen enough."""
+    if not sys.stdout.isatty():
+        raise click.UsageError("it draws on a terminal; --once or --json prints one look")
+    try:
+        from rocketc.cli.top_screen import Top
+    except ImportError as error:
+        raise click.UsageError(str(error)) from None
+    with open_store(path, read_only=True) as store:
+        Top(path, Watch(store), interval, sort, view).run()
+    return 0

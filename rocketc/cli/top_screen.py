@@ -1,0 +1,99 @@
+"""The screen of `top`: drawn by textual, from the same tables that --once prints."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import ClassVar
+
+from rocketc.cli.output import plain
+from rocketc.cli.top_rates import HISTORY, SORTS, VIEWS, Rates, draw
+from rocketc.errors import RocketcError
+from rocketc.metrics.look import Look, Watch
+
+try:
+    from rich.console import Group
+    from rich.text import Text
+    from textual.app import App, ComposeResult
+    from textual.binding import Binding, BindingType
+    from textual.widgets import Footer, Static
+except ImportError:
+    raise ImportError(
+        "top needs textual: pip install 'rocketc[top]'; --once and --json print one look without it"
+    ) from None
+
+_LINES_ABOVE = 11  # facts, a blank line, the table's head, the last line and the keys
+_SHARE = 20  # a look takes at most this part of the time, whatever the interval: of many queues it is longer
+
+
+class Top(App[None]):
+    """Looks at a store every interval, and shows what has happened.
+
+    path      as the user gave it
+    watch     of the store, which stays open
+    interval  seconds
+    sort      one of SORTS
+    view      one of VIEWS
+    """
+
+    CSS = "Screen { background: transparent; } #body { height: 1fr; padding: 0 1; }"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("s", "sort", "sort"),
+        Binding("t", "view", "topics / groups"),
+    ]
+
+    def __init__(self, path: str, watch: Watch, interval: float, sort: str, view: str) -> None:
+        super().__init__()
+        self.rates: Rates | None = None
+        self.sort = sort
+        self.view = view
+        self.title = f"rocketc top {path}"
+        self._path = path
+        self._watch = watch
+        self._interval = interval
+        self._before: Look | None = None
+        self._history: deque[float] = deque(maxlen=HISTORY)
+
+    def compose(self) -> ComposeResult:
+        yield Static("looking ...", id="body", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self._look()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _look(self) -> None:
+        started = time.monotonic()
+        try:
+            now = self._watch.look()
+        except (RocketcError, OSError) as error:
+            self._show(Text(f"{self._path}: {plain(error)}", "red"))
+        else:
+            if self._before is not None:
+                self.rates = Rates.between(self._before, now)
+                self._history.append(self.rates.bytes_per_second)
+            self._before = now
+            self._draw()
+        took = time.monotonic() - started
+        self.set_timer(max(self._interval - took, _SHARE * took), self._look)
+
+    def _draw(self) -> None:
+        if self.rates is not None:
+            rows = max(self.size.height - _LINES_ABOVE, 1)
+            self._show(Group(*draw(self._path, self.rates, self.sort, self.view, rows, self._history)))
+
+    def _show(self, what: Group | Text) -> None:
+        self.query_one("#body", Static).update(what)
+
+    def action_sort(self) -> None:
+        self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+        self._draw()
+
+    def action_view(self) -> None:
+        self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
+        self._draw()
