@@ -450,7 +450,7 @@ def command_page() -> str:
     """Every command, with its options, as `rocketc COMMAND --help` says it."""
     from rocketc.cli.main import cli
 
-    context = click.Context(cli, info_name="rocketc")
+    context = click.Context(cli, info_name="rocketc", **cli.context_settings)  # click keeps -h of the first one it sees
     parts = ["# The command line", said(cli.help or "")]
     epilog = (cli.epilog or "").split("\b\n")[-1].split("\n\n")
     parts += [shell(epilog[0]), " ".join(epilog[1].split())]
