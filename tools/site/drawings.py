@@ -88,7 +88,7 @@ def picture(text: str, meanings: dict[str, str]) -> str:
     title = "The bytes of a structure" if of_bytes else "A drawing"
     return (
         f'<div class="drawing"><svg role="img" aria-label="{title}" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}">{"".join(parts)}</svg></div>'
+        f'width="{width:g}" height="{height:g}" style="min-width: {width * 0.75:g}px">{"".join(parts)}</svg></div>'
     )
 
 

@@ -228,7 +228,8 @@ def laid_out(name: str, parts: list[str], back: str = "") -> str:
 def types_in(page: str, text: str) -> Iterator[str]:
     """What names of types stand for that signatures of this page use: `When` is `int | datetime.datetime`."""
     signatures = " ".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
-    modules = {getattr(resolve(name), "__module__", "rocketc.scan") for name in PAGES[page][2]}
+    things = [resolve(name) for name in PAGES[page][2]]
+    modules = {getattr(one, "__module__", "") for thing in things for one in getattr(thing, "__mro__", [thing])}
     rows = []
     for node in [
         node
@@ -389,7 +390,7 @@ def class_page(name: str, thing: type, page: str) -> Iterator[str]:
         static = inspect.getattr_static(thing, member)
         if callable(getattr(thing, member)) and not isinstance(static, property):
             methods.append((member, base))
-        elif inspect.isdatadescriptor(static):
+        elif inspect.isdatadescriptor(static) and member not in getattr(thing, "_fields", ()):
             values.append((member, base))
     if values:
         yield grid(["attribute", "type", ""], [attribute(member, base, page) for member, base in sorted(values)])
@@ -409,7 +410,9 @@ def constructor(thing: type, ours: list[type]) -> str | None:
             node = definition(base.__module__, base.__qualname__, special)
             if node is not None:
                 return None if "Never" in ast.unparse(node.args) else signature(thing.__name__, node, method=True)
-    if hasattr(thing, "__dataclass_fields__") and thing.__name__ != "StoreConfig":  # whose fields the docstring lists
+    if thing.__name__ == "StoreConfig":
+        return None  # the docstring lists its fields
+    if hasattr(thing, "_fields") or hasattr(thing, "__dataclass_fields__"):
         made = inspect.signature(thing)
         return laid_out(thing.__name__, [str(each).replace("'", "") for each in made.parameters.values()])
     return None
