@@ -413,9 +413,16 @@ def constructor(thing: type, ours: list[type]) -> str | None:
     if thing.__name__ == "StoreConfig":
         return None  # the docstring lists its fields
     if hasattr(thing, "_fields") or hasattr(thing, "__dataclass_fields__"):
-        made = inspect.signature(thing)
-        return laid_out(thing.__name__, [str(each).replace("'", "") for each in made.parameters.values()])
+        body = definition(thing.__module__, thing.__qualname__).body
+        return laid_out(thing.__name__, [field(each) for each in body if isinstance(each, ast.AnnAssign)])
     return None
+
+
+def field(node: ast.AnnAssign) -> str:
+    """One of a dataclass or a named tuple, as an argument."""
+    text = f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
+    made = re.sub(r"field\(default_factory=(\w+)\)", r"\1()", ast.unparse(node.value)) if node.value is not None else ""
+    return f"{text} = {made}" if made and not made.startswith("field(") else text
 
 
 def attribute(member: str, base: type, page: str) -> list[str]:
