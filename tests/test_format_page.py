@@ -100,6 +100,22 @@ def test_record():
     ]
 
 
+def test_record_with_ipv6_hosts():
+    """Each field stands where it does with IPv4 hosts, and what the hosts before it have more."""
+    extra, moved = native.RC_HOST_V6_EXTRA, 0
+    expected = []
+    for cell in fixed("A message record"):
+        if cell.name in ("bornHost", "storeHost"):
+            expected += [Cell(cell.name, cell.at + moved, 16), Cell("port", cell.at + moved + 16, 4)]
+            moved += extra
+        else:
+            expected.append(Cell(cell.name, cell.at + moved, cell.width))
+    assert native.RC_HOST_V4_BYTES + extra == 16 + 4
+    assert fixed("A message record 2") == expected
+    behind = [cell for cell in drawings()["A message record 2"] if cell.at is None]
+    assert [(cell.name, cell.width) for cell in behind if cell.width] == [("topicLength", 2), ("propertiesLength", 2)]
+
+
 # Drawing: prefix of its constants, and the names that layout.h shortens.
 UNITS = {
     "Batches": ("ENTRY", {}),

@@ -1,5 +1,6 @@
 """The site that `make docs` makes (tools/site): all pages are in it, drawings are true, it needs no network."""
 
+import asyncio
 import html
 import importlib.util
 import inspect
@@ -19,9 +20,9 @@ SITE = ROOT / "tools/site"
 BUILT = ROOT / "build/site"
 
 
-def made(name):
+def made(name, folder=SITE):
     """A module of tools/site, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"site_{name}", SITE / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"site_{name}", folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -185,3 +186,22 @@ def test_the_site_shows_what_github_shows(built, path):
     page = built / (name.parent / "index.html" if name.name == "README.md" else name.with_suffix(".html"))
     on_github = Counted("<article>" + MarkdownIt("commonmark").enable("table").render(path.read_text(encoding="utf-8")))
     assert Counted(page.read_text(encoding="utf-8")).counts == on_github.counts
+
+
+@pytest.mark.long
+def test_search_works_from_a_folder(built):
+    """A page that is opened as a file has no Worker, and the search needs one: tools/site/worker.js."""
+    browse = made("browse", ROOT / "tools")
+    command = browse.installed()
+    if command is None:
+        pytest.skip("needs chromium")
+
+    async def searched():
+        async with browse.opened(command) as browser:
+            await browser.open("howto/salvage.html?q=damaged")
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                if found := await browser.value("document.querySelectorAll('.md-search-result__item').length"):
+                    return found
+
+    assert asyncio.run(searched()) > 3

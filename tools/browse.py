@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import contextlib
 import io
 import itertools
 import shutil
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +56,13 @@ class Browser:
                 return answer["result"]
 
     async def picture(self, page: str, width: int, height: int, dark: bool) -> Image.Image:
-        """What a window of this size shows of a page, in 128 colours."""
+        """What a window of this size shows of a page, in 255 colours."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.tell("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.tell("Emulation.setEmulatedMedia", features=[scheme])
         name, _, anchor = page.partition("#")
-        await self.tell("Page.navigate", url="about:blank")
-        await self.tell("Page.navigate", url=f"file://{SITE}/{name}")
-        await self.loaded()
+        await self.open(name)
         await self.value("localStorage.clear()")  # it remembers light or dark
         await self.tell("Page.reload")
         await self.loaded()
@@ -71,7 +71,12 @@ class Browser:
         await asyncio.sleep(0.5)  # what slides and fades
         shot = await self.tell("Page.captureScreenshot", format="png")
         image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
-        return image.quantize(128, dither=Image.Dither.NONE)
+        return image.quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+
+    async def open(self, page: str) -> None:
+        await self.tell("Page.navigate", url="about:blank")
+        await self.tell("Page.navigate", url=f"file://{SITE}/{page}")
+        await self.loaded()
 
     async def loaded(self) -> None:
         await asyncio.sleep(0.1)
@@ -82,7 +87,9 @@ class Browser:
         return (await self.tell("Runtime.evaluate", expression=expression))["result"].get("value")
 
 
-async def take(command: str, kept: dict[str, tuple[str, int, int, bool]], target: Path) -> None:
+@contextlib.asynccontextmanager
+async def opened(command: str) -> AsyncIterator[Browser]:
+    """The browser, with a profile of its own, and no window."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
         process = subprocess.Popen([command, *options, f"--user-data-dir={folder}"], stderr=subprocess.DEVNULL)
@@ -90,28 +97,36 @@ async def take(command: str, kept: dict[str, tuple[str, int, int, bool]], target
             port, deadline = Path(folder, "DevToolsActivePort"), time.monotonic() + 30
             while not port.exists() or not port.read_text().strip():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"browse: {command} does not start")
+                    raise RuntimeError(f"{command} does not start")
                 await asyncio.sleep(0.1)
             address = f"http://127.0.0.1:{port.read_text().split()[0]}"
             async with aiohttp.ClientSession() as session:
                 async with session.put(f"{address}/json/new") as answer:
                     tab = await answer.json()
                 async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                    browser = Browser(socket)
-                    for name, window in kept.items():
-                        file = target / f"{name}.png"
-                        (await browser.picture(*window)).save(file, optimize=True)
-                        print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
+                    yield Browser(socket)
         finally:
             process.terminate()
             process.wait(30)
+
+
+async def take(command: str, kept: dict[str, tuple[str, int, int, bool]], target: Path) -> None:
+    async with opened(command) as browser:
+        for name, window in kept.items():
+            file = target / f"{name}.png"
+            (await browser.picture(*window)).save(file, optimize=True)
+            print(f"{file}: {file.stat().st_size / 1000:.0f} kB")
+
+
+def installed() -> str | None:
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="every page, light, dark and narrow")
     folder = parser.parse_args().all
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = installed()
     if browser is None:
         sys.exit("browse: there is no chromium; on Debian: apt-get install chromium")
     if not (SITE / "index.html").exists():

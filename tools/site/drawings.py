@@ -36,6 +36,16 @@ KINDS = {
     "host": r".*Host|address|port|pid",
     "text": r"body|topic|properties|bit map|city",
 }
+SAID = {
+    "size": "lengths, counts",
+    "place": "places",
+    "time": "times",
+    "check": "checks",
+    "host": "hosts",
+    "text": "content",
+}
+# Stands once, behind the first drawing of bytes.
+LEGEND = ['<p class="drawing">' + " ".join(f'<b class="{k}">■</b> {said}' for k, said in SAID.items()) + "</p>"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
@@ -43,13 +53,14 @@ TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 def drawn(markdown: str) -> str:
     """The Markdown of a page with its drawings and dumps as pictures."""
     meanings = fields(markdown)
+    legend = iter(LEGEND)
 
     def one(found: re.Match[str]) -> str:
         language, text = found.groups()
         if language:
             return found[0]
         if "┌" in text:
-            return picture(text, meanings)
+            return picture(text, meanings) + (next(legend, "") if of_bytes(text) else "")
         return dump(text) if re.match(r"[\w-]+/[\w/]+\n\n\w{6}  ", text) else found[0]
 
     return BLOCK.sub(one, markdown)
@@ -68,24 +79,28 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS.items() if re.fullmatch(pattern, bare)), "other")
 
 
+def of_bytes(text: str) -> bool:
+    return re.search(r"^ {2}[ \d]{2}\d │", text, re.M) is not None
+
+
 def picture(text: str, meanings: dict[str, str]) -> str:
     lines = text.rstrip("\n").splitlines()
-    of_bytes = any(re.match(r" {2}[ \d]{2}\d │", line) for line in lines)
-    left = 6 if of_bytes else 0  # a drawing of bytes has the position of each row before it
+    bytes_drawn = of_bytes(text)
+    left = 6 if bytes_drawn else 0  # a drawing of bytes has the position of each row before it
     width, height = max(map(len, lines)) * WIDE + 2, len(lines) * HIGH + 2
-    parts = [*boxes(lines, left, meanings)] if of_bytes else []
+    parts = [*boxes(lines, left, meanings)] if bytes_drawn else []
     parts.append(f'<path d="{strokes(lines)}"/>')
     for row, line in enumerate(lines):
         for found in re.finditer(r"(?:(?! {2})[^│─┌┐└┘├┤┬┴┼])+", line):
             word = found[0].strip()
             if word:
                 at = found.start() + len(found[0]) - len(found[0].lstrip())
-                mark = ' class="at"' if of_bytes and at < left and word.isdigit() else ""
+                mark = ' class="at"' if bytes_drawn and at < left and word.isdigit() else ""
                 parts.append(
                     f'<text x="{at * WIDE + 1:g}" y="{row * HIGH + 13:g}" textLength="{len(word) * WIDE:g}"{mark}>'
                     f"{html.escape(word)}</text>"
                 )
-    title = "The bytes of a structure" if of_bytes else "A drawing"
+    title = "The bytes of a structure" if bytes_drawn else "A drawing"
     return (
         f'<div class="drawing"><svg role="img" aria-label="{title}" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" style="min-width: {width * 0.75:g}px">{"".join(parts)}</svg></div>'
