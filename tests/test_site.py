@@ -97,6 +97,19 @@ def test_docstrings(docstring, shown):
         assert "```python\ncode\n```" in text
 
 
+def test_names_in_docstrings_lead_to_their_place():
+    text = REFERENCE.prose(
+        "put() raises StoreFullError, Scan.batches() not; a Damage in b_c, see docs/damage.md", "store"
+    )
+    assert re.findall(r"\]\((.*?)\)", text) == [
+        "#rocketc.MessageStore.put",
+        "errors.md#rocketc.StoreFullError",
+        "reading.md#rocketc.Scan.batches",
+        "../damage.md",
+    ]
+    assert "a Damage in <code>b&#95;c</code>" in text
+
+
 def drawn_in(path):
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.M | re.S)
     return [block for language, block in blocks if "┌" in block and not language]

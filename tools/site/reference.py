@@ -155,9 +155,38 @@ def anchor(name: str) -> str:
 
 
 @functools.cache
-def places() -> dict[str, tuple[str, str]]:
-    """Last part of each name -> its page and its anchor."""
-    return {name.rpartition(".")[2]: (page, anchor(name)) for page, (_, _, names) in PAGES.items() for name in names}
+def places() -> dict[str, list[tuple[str, str]]]:
+    """Last part of a name -> pages and anchors that it may mean: names that are imported, then methods."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    names = [(page, name) for page, (_, _, names) in PAGES.items() for name in names]
+    for page, name in names:
+        found.setdefault(name.rpartition(".")[2], []).append((page, anchor(name)))
+    for page, name in names:
+        thing = resolve(name)
+        for method, _ in methods_of(thing) if inspect.isclass(thing) else []:
+            found.setdefault(method, []).append((page, f"{anchor(name)}.{method}"))
+    return found
+
+
+def place_of(word: str, page: str) -> tuple[str, str] | None:
+    """What `Scan.batches()`, `batches()` or `ScanReport` in a text of this page means, if that is plain."""
+    may = [place for place in places().get(word.rpartition(".")[2], []) if place[1].endswith(f".{word}")]
+    here = [place for place in may if place[0] == page]
+    return here[0] if len(here) == 1 else may[0] if len(may) == 1 else None
+
+
+def members_of(thing: type) -> dict[str, type]:
+    """Public ones of a class, with the class of ours that has each."""
+    ours = [base for base in reversed(thing.__mro__) if base.__module__.startswith("rocketc")]
+    return {name: base for base in ours for name in vars(base) if not name.startswith("_") and name not in NOT_SHOWN}
+
+
+def methods_of(thing: type) -> list[tuple[str, type]]:
+    return sorted((name, base) for name, base in members_of(thing).items() if is_method(thing, name))
+
+
+def is_method(thing: type, name: str) -> bool:
+    return callable(getattr(thing, name)) and not isinstance(inspect.getattr_static(thing, name), property)
 
 
 # ------------------------------------------------------------------------------------------ signatures
@@ -271,10 +300,11 @@ def named(text: str, page: str) -> str:
         word = found[0]
         if word.startswith("docs/"):
             return f"[{word.removeprefix('docs/')}](../{word.removeprefix('docs/')})"
-        bare = word.removesuffix("()").rpartition(".")[2]
+        bare = word.removesuffix("()")
         text = f"<code>{word.replace('_', '&#95;')}</code>"
-        if bare in places() and (word.endswith("()") or re.search("[a-z][A-Z]", bare)):  # Damage may begin a sentence
-            where, at = places()[bare]
+        plain = word.endswith("()") or re.search("[a-z][A-Z]", bare)  # "Damage" may begin a sentence
+        if plain and (place := place_of(bare.removeprefix("rocketc."), page)):
+            where, at = place
             return f"[{text}]({'' if where == page else where + '.md'}#{at})"
         return text if word.endswith("()") or "_" in word.strip("_") else word.replace("_", "&#95;")
 
@@ -380,21 +410,17 @@ def class_page(name: str, thing: type, page: str) -> Iterator[str]:
         yield rendered(doc, page)
     if issubclass(thing, enum.Enum):
         return
-    members = {}
-    for base in reversed(ours):
-        members.update(
-            {member: base for member in vars(base) if not member.startswith("_") and member not in NOT_SHOWN}
-        )
-    values, methods = [], []
-    for member, base in members.items():
-        static = inspect.getattr_static(thing, member)
-        if callable(getattr(thing, member)) and not isinstance(static, property):
-            methods.append((member, base))
-        elif inspect.isdatadescriptor(static) and member not in getattr(thing, "_fields", ()):
-            values.append((member, base))
+    fields = getattr(thing, "_fields", ())  # of a named tuple: its arguments
+    values = [
+        (member, base)
+        for member, base in sorted(members_of(thing).items())
+        if not is_method(thing, member)
+        and member not in fields
+        and inspect.isdatadescriptor(inspect.getattr_static(thing, member))
+    ]
     if values:
-        yield grid(["attribute", "type", ""], [attribute(member, base, page) for member, base in sorted(values)])
-    for member, base in sorted(methods):
+        yield grid(["attribute", "type", ""], [attribute(member, base, page) for member, base in values])
+    for member, base in methods_of(thing):
         node = definition(base.__module__, base.__qualname__, member)
         yield heading(3, f"{shown(name)}.{member}", f"{anchor(name)}.{member}")
         yield code(signature(member, node, method=True))
