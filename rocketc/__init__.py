@@ -1,5 +1,7 @@
 """rocketc: the message store of Apache RocketMQ as a Python library."""
 
+import logging
+
 try:
     from rocketc._message import Message
 except ImportError as error:
@@ -42,6 +44,8 @@ from rocketc.store import open
 from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants to hear of it says where
 
 __all__ = [
     "COLUMN_NAMES",

@@ -26,6 +26,7 @@ class MessageStore(Getting):
         dispatcher: Dispatcher | None,
         waiters: Any,
         caretaker: Any = None,
+        tell: Any = None,
     ) -> MessageStore: ...
     @property
     def read_only(self) -> bool: ...

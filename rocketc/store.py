@@ -21,6 +21,7 @@ from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc._reads import QueueReader
 from rocketc._reput import ReputService
 from rocketc._store import MessageStore
+from rocketc.alarms import Alarms
 from rocketc.caretaker import Caretaker
 from rocketc.catch_up import CaughtUp, catch_up, lost_queues, note_queues
 from rocketc.config import StoreConfig
@@ -95,7 +96,8 @@ def open(
             settle=dispatcher.settle,
             deleted=owner.deleted,
         )
-        return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker)
+        alarms = Alarms(root, dispatcher)
+        return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, caretaker, alarms)
     except BaseException:
         dispatcher.stop()
         dispatcher.log.stop()

@@ -28,7 +28,7 @@ FLOORS = """
     13  _consume_queues
     14  _known_records caretaker recovery _dispatch _reads
     15  catch_up _derived_audit _lookups _reput
-    16  _gets verify_derived
+    16  _gets verify_derived alarms
     17  _store verify
     18  futures positions
     19  following consumer

@@ -460,6 +460,7 @@ cdef class CommitLog:
             "lock_waits": rc_load_i64(&self.waits),
             "flushes": rc_load_i64(&self.fl.flushes),
             "flushed_bytes": rc_load_i64(&self.fl.flushed_bytes),
+            "slow_flushes": rc_load_i64(&self.fl.slow),
             "commits": rc_load_i64(&self.fl.commits),
             "put_time": summary(&self.put_time),
             "flush_time": summary(&self.fl.latency),

@@ -40,6 +40,8 @@ ctypedef struct Flusher:
     int64_t flushes         # that did something
     int64_t flushed_bytes
     int64_t commits
+    int64_t slow            # those of them that took longer than SLOW_NS
+    int64_t news            # 1: something for the log of the library has happened; whoever puts next sees to it
     int64_t slow_ns         # test hook: each flush takes so much longer
     rc_histogram latency    # of each flush
 

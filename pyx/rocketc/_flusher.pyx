@@ -42,6 +42,7 @@ cdef enum:
     SYNC_PAUSE_NS = 10000000            # how long a record that nobody waits for stays unflushed in sync mode
     IDLE_NS = 1000000000
     CHECKPOINT_NS = 1000000000          # at most so often
+    SLOW_NS = 500000000                 # a flush that takes longer is told of, as RocketMQ does
 
 
 cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
@@ -96,6 +97,7 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil:
     if fl.failed == 0:
         fl.failed_path = path
         rc_store_i64(&fl.failed, rc)
+        rc_store_i64(&fl.news, 1)
     pthread_cond_broadcast(&fl.done[0])
     pthread_cond_broadcast(&fl.done[1])
     pthread_mutex_unlock(&fl.mutex)
@@ -159,7 +161,11 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
     if fl.sync:
         queue_tell(fl.q)
-    rc_histogram_add(&fl.latency, <unsigned long long>(rc_clock_ns() - started))
+    started = rc_clock_ns() - started
+    rc_histogram_add(&fl.latency, <unsigned long long>started)
+    if started > SLOW_NS:
+        rc_count_i64(&fl.slow, 1)
+        rc_store_i64(&fl.news, 1)
     rc_count_i64(&fl.flushes, 1)
     rc_count_i64(&fl.flushed_bytes, upto - since)
     rc_store_i64(&fl.q.group, (7 * rc_load_i64(&fl.q.group) + upto - since) // 8)

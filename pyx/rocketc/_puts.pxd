@@ -23,6 +23,7 @@ cdef class Putting:
         bint _closing
         bint _full          # a disk is too full, says the cleaner
         object _caretaker   # None if read-only
+        object _tell        # a function that tells the log of the library what the threads have met
         object _numbering   # a lock: who puts messages with queue offsets in their properties
         set _known          # topics that were met; None: there is no table of them
         readonly str path
@@ -33,6 +34,7 @@ cdef class Putting:
     cdef int _meet(self, str topic) except -1
     cdef int _enter(self) except -1
     cdef int _enter_reading(self) except -1
+    cdef int _tell_news(self) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,

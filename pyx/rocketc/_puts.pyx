@@ -12,7 +12,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from rocketc._atomic cimport rc_add_i64, rc_count_i64
+from rocketc._atomic cimport rc_add_i64, rc_count_i64, rc_load_i64, rc_store_i64
 from rocketc._bodies cimport Bodies
 from rocketc._commit_log cimport Appended, CommitLog, Entry
 from rocketc._draft cimport Call, illegal, number_of, property_of
@@ -357,6 +357,8 @@ cdef class Putting:
                 rc_count_i64(&self._refused, 1)
                 raise disk_full(self.path)
             log = self.log
+            if rc_load_i64(&log.fl.news) != 0:
+                self._tell_news()
             self._puts += 1
             if self._puts % SAMPLE == 0:
                 begin = rc_clock_ns()
@@ -436,6 +438,13 @@ cdef class Putting:
                 raise closed(f"{self.path}: the store was opened before this process was forked; open it here")
             raise closed(f"{self.path}: the store is closed")
         rc_add_i64(&self._calls, 1)
+        return 0
+
+    cdef int _tell_news(self) except -1:
+        """Let the library's log say what flusher and dispatcher have met; they have no Python to do it."""
+        if self.log is not None and rc_load_i64(&self.log.fl.news) != 0:
+            rc_store_i64(&self.log.fl.news, 0)
+            self._tell(self.failed)
         return 0
 
     cdef void _leave(self) noexcept:

@@ -29,6 +29,9 @@ cdef class ReputService(Dispatcher):
         int64_t dispatched_bytes
         int64_t sizes[SIZES]    # of them, those of up to 2 ** i bytes, and more than 2 ** (i - 1)
         int64_t error           # why it stands still: an errno or a code; 0: it does not
+        int64_t told            # the error that the log of the library knows of
+        int64_t most_behind     # bytes; more is told of,
+        bint is_behind          # ... and was
         int lost                # the first failure to make queues or index durable
         bint follows_flush      # only what is durable is dispatched
         int64_t interval_ns     # of the keeper
@@ -46,6 +49,7 @@ cdef class ReputService(Dispatcher):
     cdef void _ring(self) noexcept nogil
     cdef bint _nap(self, int64_t since) noexcept nogil
     cdef void _run(self) noexcept nogil
+    cdef void _note(self) noexcept nogil
     cdef void _keep(self) noexcept nogil
     cdef int wait(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset, int64_t until_ns,

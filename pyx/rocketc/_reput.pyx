@@ -53,6 +53,7 @@ cdef enum:
     IDLE_NS = 1000000000
     RETRY_NS = 500000000            # after an error: the disk may have room again
     SETTLE_NS = 1000000000
+    MOST_BEHIND = 134217728         # bytes: whoever waits for messages waits for seconds then
 
 
 @cython.no_gc_clear      # its end needs the log
@@ -70,6 +71,7 @@ cdef class ReputService(Dispatcher):
         cdef int i
         self.log = log
         self.notify_fd = -1
+        self.most_behind = MOST_BEHIND
         self.follows_flush = config.flush == "sync" and not config.read_un_committed
         self.interval_ns = config.flush_interval_consume_queue * 1_000_000
         self.thorough_ns = config.flush_consume_queue_thorough_interval * 1_000_000
@@ -364,6 +366,11 @@ cdef class ReputService(Dispatcher):
         return self._failure(rc) if rc != 0 else None
 
     @property
+    def is_far_behind(self):
+        """Whether more than 128 MiB were not dispatched, and less than half of that has been reached since."""
+        return bool(self.is_behind)
+
+    @property
     def behind(self):
         """Bytes of the log that may be dispatched and are not yet."""
         return max(self._limit() - rc_load_i64(&self.position), 0)
@@ -407,6 +414,7 @@ cdef class ReputService(Dispatcher):
         while True:
             rc = self._step()
             self._ring()
+            self._note()
             if rc == RC_OK:
                 since = rc_clock_ns()
             elif rc == RC_MORE:
@@ -414,6 +422,17 @@ cdef class ReputService(Dispatcher):
                     return
             elif rc_service_wait(&self.service, RETRY_NS):
                 return
+
+    cdef void _note(self) noexcept nogil:
+        """Let the library's log be told if dispatching stands still, or is far behind, or is so no more."""
+        cdef int64_t behind = self._limit() - rc_load_i64(&self.position), error = rc_load_i64(&self.error)
+        cdef int64_t most = rc_load_i64(&self.most_behind)
+        if error != self.told:
+            self.told = error
+            rc_store_i64(&self.log.fl.news, 1)
+        if behind > most if not self.is_behind else behind < most // 2:
+            self.is_behind = not self.is_behind
+            rc_store_i64(&self.log.fl.news, 1)
 
     cdef void _keep(self) noexcept nogil:
         """Make queues and index durable now and then, until the service is stopped."""

@@ -10,7 +10,7 @@ import weakref
 from libc.stdint cimport INT64_MAX, int64_t
 from posix.unistd cimport usleep
 
-from rocketc._atomic cimport rc_load_i64
+from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._draft cimport Drafter
 from rocketc._flusher cimport flusher_flush
 from rocketc._gets cimport Getting
@@ -63,9 +63,13 @@ cdef class MessageStore(Getting):
     @staticmethod
     def _make(
         str path, config, root, QueueReader reader not None, Lookups lookups not None, ReputService dispatcher, waiters,
-        caretaker=None,
+        caretaker=None, tell=None,
     ):
-        """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits."""
+        """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits.
+
+        caretaker  makes a Caretaker of what is called when a disk is full
+        tell       called with `failed` when there is something for the log of the library
+        """
         cdef MessageStore store = MessageStore.__new__(MessageStore)
         store.closed = True             # until it is whole
         store.path = path
@@ -86,6 +90,7 @@ cdef class MessageStore(Getting):
             me = weakref.ref(store)
             store._caretaker = caretaker(lambda full: me() is None or me()._set_full(full))
             store._known = set() if store._caretaker.keeps_topics else None
+            store._tell = tell
             _open.add(store)
         store.closed = False
         return store
@@ -130,6 +135,7 @@ cdef class MessageStore(Getting):
         try:
             with nogil:
                 rc = flusher_flush(&self.log.fl, 0)
+            self._tell_news()
             if rc != RC_OK:
                 raise failure(self.log, self.path)
             return rc_load_i64(&self.log.q.flushed)
@@ -189,6 +195,7 @@ cdef class MessageStore(Getting):
             rc = flusher_flush(&self.log.fl, 0)     # in sync mode the rest can be dispatched then
         whole = self.dispatcher.stop()
         rc = self.log.stop()
+        self._tell_news()
         _open.discard(self)
         try:
             if self._waiters is not None:
@@ -454,6 +461,7 @@ cdef class MessageStore(Getting):
         """
         self._enter_reading()
         try:
+            self._tell_news()
             self._look_around()
             self.reader.queues.look_at_all()
             index = self.lookups.index
@@ -482,7 +490,11 @@ cdef class MessageStore(Getting):
         self.log.roll()
 
     def _hook(self, str name, value):
-        self.log.hook(name, value)
+        """As CommitLog.hook() has them, and most_behind: bytes that may not be dispatched before it is told of."""
+        if name == "most_behind":
+            rc_store_i64(&self.dispatcher.most_behind, value)
+        else:
+            self.log.hook(name, value)
 
     def _notify(self, int fd, int64_t at):
         """For LoopWaiters: write to fd once all before `at` is durable; a store that has failed tells at once."""

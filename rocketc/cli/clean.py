@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator
@@ -87,7 +86,6 @@ def clean(
     if dry_run:
         report = cleaner.plan(**how)
     else:
-        logging.getLogger("rocketc.cleaning").addHandler(logging.NullHandler())  # the table says it all
         lock = StoreLock(root)
         try:
             report = cleaner.run(detailed=True, **how)

@@ -150,7 +150,7 @@ def spark(numbers: Sequence[float]) -> str:
     """Numbers as bars, the greatest as high as one can be; blank where all are 0.
 
     >>> spark([0, 1, 2, 4])
-    '▁▂▄█'
+    '▁▃▅█'
     """
     most = max(numbers, default=0)
     return "".join(_BARS[min(int(one / most * 8), 7)] for one in numbers) if most > 0 else ""
