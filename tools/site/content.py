@@ -18,7 +18,7 @@ import notebooks
 import reference
 
 ROOT = Path(__file__).parents[2]
-LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+LINK = re.compile(r"\[([^][]*)\]\(([^)\s]+)\)")
 LANGUAGES = {".py": "python", ".pyx": "cython", ".pyi": "python", ".pxd": "cython", ".h": "c", ".c": "c", ".sh": "sh",
              ".java": "java", ".json": "json", ".toml": "toml"}  # fmt: skip
 HIDDEN = "---\nsearch:\n  exclude: true\n---\n"  # of a search: sources are not what readers look for
@@ -35,7 +35,7 @@ def outside_code(markdown: str, change: Callable[[str], str]) -> str:
 
 def links(markdown: str) -> Iterator[str]:
     """Relative ones, without their anchors."""
-    for _, target, _ in LINK.findall(FENCED.sub("", markdown)):
+    for _, target in LINK.findall(FENCED.sub("", markdown)):
         if not re.match(r"\w+:|#", target):
             yield target.partition("#")[0]
 
@@ -47,6 +47,13 @@ def joined(folder: str, target: str) -> str:
 @functools.cache
 def text_of(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
+
+
+def title_of(path: str) -> str:
+    """The first heading of a page or a notebook."""
+    markdown = notebooks.page(ROOT / path) if path.endswith(".ipynb") else text_of(path)
+    heading = re.search(r"^# (.*)", markdown, re.M)
+    return heading[1] if heading else path
 
 
 class Site:
@@ -126,7 +133,9 @@ class Site:
             if as_it_is or (target.startswith("docs/") and not target.endswith(".md")):
                 return found[0]
             there = posixpath.relpath(self.page_of(target), posixpath.dirname(page) or ".")
-            return f"{found[1]}{there}{mark}{anchor}{found[3]}"
+            in_list = page == "README.md" and found[1] in (file, posixpath.basename(file))
+            shown = title_of(target) if in_list else found[1]
+            return f"[{shown}]({there}{mark}{anchor})"
 
         markdown = re.sub(r"^<!--.*?-->\n?", "", markdown, flags=re.M | re.S)  # for the tests
         markdown = re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.M)

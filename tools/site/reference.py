@@ -288,7 +288,10 @@ def docstring(thing: Any) -> str:
 def prose(text: str, page: str) -> str:
     """A docstring's line or paragraph as Markdown: names in code, known ones as links."""
     pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
-    return "".join(fixed(piece[1:-1]) if n % 2 else named(escaped(piece), page) for n, piece in enumerate(pieces))
+    return "".join(
+        fixed(piece[1:-1]) if n % 2 and not piece.startswith("`docs/") else named(escaped(piece.strip("`")), page)
+        for n, piece in enumerate(pieces)
+    )
 
 
 def escaped(text: str) -> str:
@@ -298,6 +301,8 @@ def escaped(text: str) -> str:
 def named(text: str, page: str) -> str:
     def linked(found: re.Match[str]) -> str:
         word = found[0]
+        if word.startswith('"'):
+            return fixed(html.unescape(word))
         if word.startswith("docs/"):
             return f"[{word.removeprefix('docs/')}](../{word.removeprefix('docs/')})"
         bare = word.removesuffix("()")
@@ -308,7 +313,7 @@ def named(text: str, page: str) -> str:
             return f"[{text}]({'' if where == page else where + '.md'}#{at})"
         return text if word.endswith("()") or "_" in word.strip("_") else word.replace("_", "&#95;")
 
-    return re.sub(r"\bdocs/[\w/]+\.md\b|(?<![\w&%-])_*[A-Za-z][\w.]*\w(?:\(\))?(?!\w)|_", linked, text)
+    return re.sub(r"\"[\w.-]+\"|\bdocs/[\w/]+\.md\b|(?<![\w&%-])_*[A-Za-z][\w.]*\w(?:\(\))?(?!\w)|_", linked, text)
 
 
 TERM = r"[*\w%]+(?:, [*\w%]+)*(?: = .*?)?"
@@ -403,7 +408,7 @@ def class_page(name: str, thing: type, page: str) -> Iterator[str]:
         yield f"An `enum.{parents[0]}`: " + ", ".join(f"`{each.name}` = {each.value}" for each in thing) + "."
     elif issubclass(thing, BaseException):
         bases = [named(escaped(base), page) for base in parents]
-        yield f"Is a {' and a '.join(bases)}."
+        yield f"Is {' and '.join(('an ' if base[0] in 'AEIOU' else 'a ') + base for base in bases)}."
     elif made := constructor(thing, ours):
         yield code(made)
     if doc := thing.__doc__ and docstring(thing):
