@@ -63,6 +63,7 @@ test-long: setup  ## the long tests, older Sparks, all under sanitizers, a littl
 	@tools/setup.sh valgrind
 	@tools/setup.sh strace || true
 	@tools/setup.sh arm64
+	@tools/setup.sh docs || true
 	@rm -rf build/counts/long
 	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m "long and not measure" $(SHARED) $(OPTIONS) || [ $$? -eq 5 ]
 	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m "long and measure" $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none

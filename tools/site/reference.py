@@ -408,7 +408,7 @@ def class_page(name: str, thing: type, page: str) -> Iterator[str]:
         yield f"An `enum.{parents[0]}`: " + ", ".join(f"`{each.name}` = {each.value}" for each in thing) + "."
     elif issubclass(thing, BaseException):
         bases = [named(escaped(base), page) for base in parents]
-        yield f"Is {' and '.join(('an ' if base[0] in 'AEIOU' else 'a ') + base for base in bases)}."
+        yield f"Is {' and '.join(('an ' if base[0] in 'AEIO' else 'a ') + base for base in bases)}."
     elif made := constructor(thing, ours):
         yield code(made)
     if doc := thing.__doc__ and docstring(thing):
