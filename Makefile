@@ -33,7 +33,7 @@ FORCE_BUILD := again
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long fuzz bench docs lint lint-python lint-cython lint-c lint-types format dist demo lock clean distclean again
+.PHONY: help setup test test-long fuzz bench docs lint lint-python lint-cython lint-c lint-types format dist demo screenshots lock clean distclean again
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -115,6 +115,9 @@ dist: setup  ## sdist, wheel made from it, and the tests against the wheel in a 
 
 demo: setup  ## a month of real flights, from RocketMQ's files to a table, Parquet and a plot
 	$(RUN) examples/demo.py
+
+screenshots: setup  ## pictures of rocketc at a terminal, into docs/images
+	$(RUN) tools/screenshots.py
 
 lock:  ## pin anew what pyproject.toml asks for, for every Python from 3.10 on; needs uv
 	@tools/lock.sh

@@ -19,6 +19,7 @@ SORTS = ("messages", "bytes", "held", "name")
 VIEWS = ("topics", "groups")
 HISTORY = 40  # rates that are drawn
 _BARS = "▁▂▃▄▅▆▇█"
+_MUCH = 16 << 20  # bytes behind; less is behind of any store that is written to
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ def _lines(path: str, rates: Rates, history: Sequence[float]) -> Iterator[tuple[
 def _tell_behind(behind: int | None, unknown: str) -> tuple[str, str]:
     if behind is None:
         return unknown, "dim"
-    return (f"{show_size(behind)} behind", "yellow") if behind else ("nothing is behind", "green")
+    style = "green" if behind == 0 else "yellow" if behind >= _MUCH else ""
+    return (f"{show_size(behind)} behind" if behind else "nothing is behind"), style
 
 
 def spark(numbers: Sequence[float]) -> str:

@@ -88,7 +88,8 @@ class Top(App[None]):
             self._show(Group(*draw(self._path, self.rates, self.sort, self.view, rows, self._history)))
 
     def _show(self, what: Group | Text) -> None:
-        self.query_one("#body", Static).update(what)
+        for body in self.query("#body").results(Static):  # none yet, or none any more: a timer may come early or late
+            body.update(what)
 
     def action_sort(self) -> None:
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]

@@ -174,26 +174,25 @@ def shown(app):
     return "\n".join(lines).replace("&#160;", " ")
 
 
+async def until(pilot, condition):
+    while not condition():
+        await pilot.pause(0.05)
+
+
 def test_the_screen_beside_a_writer(live):
     async def look(store):
         app = Top("live", Watch(store), 0.1, "messages", "topics")
         async with app.run_test(size=(100, 24)) as pilot:
-            while app.rates is None or not app.rates.messages_per_second:
-                await pilot.pause(0.05)
-            await pilot.pause()
-            first, end = shown(app), app.rates.look.end
-            assert "busy" in first and "messages/s" in first and "quit" in first
+            await until(pilot, lambda: app.rates is not None and app.rates.messages_per_second)
+            await until(pilot, lambda: all(text in shown(app) for text in ("busy", "calm", "messages/s", "quit")))
+            end = app.rates.look.end
             await pilot.press("t")
-            await pilot.pause()
-            assert "late" in shown(app) and "calm" not in shown(app)
+            await until(pilot, lambda: "late" in shown(app) and "calm" not in shown(app))
             await pilot.press("t", "s")
-            await pilot.pause()
-            assert (app.view, app.sort) == ("topics", "bytes")
-            while app.rates.look.end == end:
-                await pilot.pause(0.05)
+            await until(pilot, lambda: (app.view, app.sort) == ("topics", "bytes"))
+            await until(pilot, lambda: app.rates.look.end > end and "calm" in shown(app))
             await pilot.resize_terminal(60, 12)
-            await pilot.pause()
-            assert "... 1 more" in shown(app)
+            await until(pilot, lambda: "... 1 more" in shown(app))
             await pilot.press("q")
         assert app.return_code == 0
 
@@ -209,11 +208,9 @@ def test_the_screen_goes_on_when_a_look_fails(open_store, tmp_path):
     async def look():
         app = Top("the path", Watch(store), 0.1, "messages", "topics")
         async with app.run_test(size=(200, 24)) as pilot:
-            while app.rates is None:
-                await pilot.pause(0.05)
+            await until(pilot, lambda: app.rates is not None)
             store.close()
-            while "the store is closed" not in shown(app):
-                await pilot.pause(0.05)
+            await until(pilot, lambda: "the store is closed" in shown(app))
 
     asyncio.run(asyncio.wait_for(look(), 60))
 

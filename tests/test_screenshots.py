@@ -1,0 +1,64 @@
+"""Pictures of rocketc at a terminal: small, whole by themselves, shown by a page, and made by tools/screenshots.py."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT
+
+SVG = "{http://www.w3.org/2000/svg}"
+TOOL = ROOT / "tools/screenshots.py"
+PICTURES = {"info", "stats", "verify", "top"}
+
+
+def text_of(path: Path) -> str:
+    """The text in a picture, which is checked to be small, and to load nothing."""
+    assert path.stat().st_size < 60_000
+    root = xml.etree.ElementTree.parse(path).getroot()
+    assert root.tag == f"{SVG}svg"
+    assert {one.tag.removeprefix(SVG) for one in root.iter()} <= {
+        *("svg", "style", "defs", "clipPath", "rect", "text", "g", "circle"),
+    }
+    used = [value for one in root.iter() for value in one.attrib.values()] + [one.text or "" for one in root.iter()]
+    assert not re.findall(r"https?:|url\((?!#)|@import|@font-face", " ".join(used))
+    return " ".join(one.text or "" for one in root.iter(f"{SVG}text")).replace("\xa0", " ")
+
+
+def test_each_picture_is_small_and_shown():
+    shown = {path.name for path in (ROOT / "docs/images").glob("*.svg")}
+    assert shown >= {f"{name}.svg" for name in PICTURES}
+    pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    for path in (ROOT / "docs/images").glob("*.svg"):
+        text_of(path)
+        assert f"images/{path.name})" in pages
+
+
+@pytest.mark.long
+def test_they_are_made_anew(tmp_path):
+    """What each command prints now is what its picture shows; `top` shows other rates each time."""
+    subprocess.run([sys.executable, TOOL, "--folder", tmp_path], check=True, stdout=subprocess.DEVNULL)
+    assert {path.stem for path in tmp_path.iterdir()} == PICTURES
+    for name in PICTURES - {"top"}:
+        assert text_of(tmp_path / f"{name}.svg") == text_of(ROOT / f"docs/images/{name}.svg")
+    for folder in (tmp_path, ROOT / "docs/images"):
+        assert re.search(r"messages/s.*flights-UA.*flights-HA", text_of(folder / "top.svg"), re.DOTALL)
+
+
+def test_a_picture_that_loads_something_is_not_written(tmp_path):
+    spec = importlib.util.spec_from_file_location("screenshots", TOOL)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    tool.save(
+        "good",
+        '<svg xmlns="http://www.w3.org/2000/svg"><style>@font-face { src: url("https://a") }</style></svg>',
+        tmp_path,
+    )
+    assert "https" not in (tmp_path / "good.svg").read_text()
+    for svg in ('<svg><image href="https://a"/></svg>', "<svg>" + 60_000 * " -" + "</svg>"):
+        with pytest.raises(SystemExit):
+            tool.save("bad", svg, tmp_path)
+    assert not (tmp_path / "bad.svg").exists()

@@ -1,0 +1,129 @@
+"""Pictures of rocketc at a terminal, into docs/images: .venv/bin/python tools/screenshots.py [--folder FOLDER]
+
+Each is what a command really prints, or draws, of real data: a month of flights that went through a broker, and a log
+whose disk had rotten bits, both from tests/golden; for `top` a second process puts the flights into a new store, a
+topic for each airline. As SVG by rich and textual, without their fonts, which would be loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+import rocketc
+from rocketc.cli.top_screen import Top
+from rocketc.metrics import Watch
+
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN, IMAGES = ROOT / "tests/golden", ROOT / "docs/images"
+STORES = {"store": "flights-2013-01", "damaged": "v533-bitrot"}
+COLUMNS = 100
+LARGEST = 60_000  # bytes of a picture
+
+# Picture -> what is typed, in a folder with the STORES
+COMMANDS = {
+    "info": "rocketc info store",
+    "stats": "rocketc stats store --by tag --top 8 --plot",
+    "verify": "rocketc verify damaged",
+}
+WRITER = """
+import sys, time, rocketc
+flights = list(rocketc.scan(sys.argv[1], topics="flights"))
+with rocketc.open(sys.argv[2], mapped_file_size_commit_log=16 << 20) as store:
+    for number, flight in enumerate(flights * 1000):
+        store.put(f"flights-{flight.tags}", flight.body, tags=flight.tags, keys=flight.keys, queue_id=flight.queue_id)
+        if number % 10 == 0:
+            time.sleep(0.001 + 0.002 * (number // 4000 % 2))
+        if number == 5000:
+            print("ready", flush=True)
+"""
+
+
+def unpack(folder: Path) -> None:
+    """The stores under the names that the commands use."""
+    for name, golden in STORES.items():
+        with tarfile.open(GOLDEN / f"{golden}.tar.xz") as archive:
+            archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        (folder / golden).rename(folder / name)
+
+
+def printed(command: str, folder: Path) -> str:
+    """What a command prints to a terminal, with its colours."""
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    environment |= {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
+    words = [sys.executable, "-m", *shlex.split(command)]
+    with subprocess.Popen(words, cwd=folder, env=environment, stdout=theirs, stderr=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        parts = []
+        try:
+            while part := os.read(ours, 1 << 16):
+                parts.append(part)
+        except OSError:  # Linux says so when the other side is closed
+            pass
+    os.close(ours)
+    if process.returncode not in (0, 1):  # 1: damage was found
+        sys.exit(f"screenshots: {command}: exit code {process.returncode}")
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+def picture(command: str, text: str, name: str) -> str:
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
+    console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
+    console.print(Text.from_ansi(text.rstrip("\n")))
+    return console.export_svg(title="rocketc", unique_id=name)
+
+
+async def picture_of_top(folder: Path) -> str:
+    """`rocketc top` beside a process that writes, after some looks."""
+    path = folder / "live"
+    with subprocess.Popen([sys.executable, "-c", WRITER, folder / "store", path], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        try:
+            with rocketc.open(path, read_only=True) as store:
+                app = Top("live", Watch(store), 0.25, "messages", "topics")
+                async with app.run_test(size=(COLUMNS, 28)) as pilot:
+                    await pilot.pause(8)
+                    return app.export_screenshot(title="rocketc top live")
+        finally:
+            writer.kill()
+
+
+def save(name: str, svg: str, folder: Path) -> None:
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+    if "http" in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", svg) or len(svg) > LARGEST:
+        sys.exit(f"screenshots: {name}.svg loads something, or has {len(svg)} bytes")
+    (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+    print(f"screenshots: {name}.svg, {len(svg)} bytes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
+    target = parser.parse_args().folder
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        unpack(folder)
+        for each, command in COMMANDS.items():
+            save(each, picture(command, printed(command, folder), each), target)
+        save("top", asyncio.run(picture_of_top(folder)), target)
+
+
+if __name__ == "__main__":
+    main()
