@@ -44,8 +44,7 @@ SAID = {
     "host": "hosts",
     "text": "content",
 }
-# Stands once, behind the first drawing of bytes.
-LEGEND = ['<p class="drawing">' + " ".join(f'<b class="{k}">■</b> {said}' for k, said in SAID.items()) + "</p>"]
+LEGEND = '<p class="drawing">' + " ".join(f'<b class="{kind}">■</b> {said}' for kind, said in SAID.items()) + "</p>"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
@@ -53,14 +52,18 @@ TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 def drawn(markdown: str) -> str:
     """The Markdown of a page with its drawings and dumps as pictures."""
     meanings = fields(markdown)
-    legend = iter(LEGEND)
+    legend = LEGEND  # stands once, behind the first drawing of bytes
 
     def one(found: re.Match[str]) -> str:
+        nonlocal legend
         language, text = found.groups()
         if language:
             return found[0]
         if "┌" in text:
-            return picture(text, meanings) + (next(legend, "") if of_bytes(text) else "")
+            shown = picture(text, meanings)
+            if of_bytes(text):
+                shown, legend = shown + legend, ""
+            return shown
         return dump(text) if re.match(r"[\w-]+/[\w/]+\n\n\w{6}  ", text) else found[0]
 
     return BLOCK.sub(one, markdown)

@@ -35,15 +35,13 @@ def run(notebook: dict[str, Any], folder: Path) -> list[list[Output]]:
 
 def cell_outputs(source: str, space: dict[str, Any]) -> list[Output]:
     tree = ast.parse(source)
-    last = (
-        tree.body.pop()
-        if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";")
-        else None
-    )
+    last = tree.body[-1] if tree.body else None
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
         exec(compile(tree, "<cell>", "exec"), space)
-        if last is not None:
+        if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), space)
     outputs: list[Output] = []
     if printed.getvalue():
