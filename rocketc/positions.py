@@ -68,7 +68,8 @@ class Positions:
 
     def _least_needed(self) -> int:
         """Physical offset of the first message that a group has not acked, or that no group has ever taken."""
-        store, least = self._store, self._store.max_phy_offset
+        store = self._store
+        least = store.dispatched_phy_offset  # first: what comes behind it may be in no queue yet
         groups: dict[tuple[str, int], int] = {}
         for topic, _, queue_id, offset in self._offsets.items():
             groups[topic, queue_id] = min(offset, groups.get((topic, queue_id), offset))

@@ -261,6 +261,11 @@ cdef class MessageStore(Getting):
         """All records before it are durable."""
         return self.max_phy_offset if self.log is None else rc_load_i64(&self.log.q.flushed)
 
+    @property
+    def dispatched_phy_offset(self):
+        """All records before it are in queues and index; of a store that is open for reading, the end of the log."""
+        return self.max_phy_offset if self.dispatcher is None else self.dispatcher.dispatched_phy_offset
+
     # topics, and what is too old
 
     def topics(self):

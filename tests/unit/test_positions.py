@@ -135,6 +135,24 @@ def test_files_that_another_group_needs_stay(ten_files, tmp_path):
     assert log_files(tmp_path)[0] == 10
 
 
+def test_files_with_messages_that_are_in_no_queue_yet_stay(open_queue, tmp_path):
+    """A flush right behind the first puts, whose queue is not made yet: that of many others is, of acked messages."""
+    others = [f"acked-{n}" for n in range(500)]
+    config = tmp_path / "jobs/config"
+    config.mkdir(parents=True)
+    (config / "consumerOffset.json").write_text(
+        json.dumps({"offsetTable": {f"{one}@audit": {"0": 1} for one in others}})
+    )
+    queue = open_queue(mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=200)
+    for topic in others:
+        queue.store.put(topic, b"acked")
+    first = queue.put_many([b"%d" % n + bytes(1000) for n in range(30)])
+    assert first.phy_offset > 10 * 4096
+    queue.flush()
+    assert queue.store.min_phy_offset <= first.phy_offset < queue.store.max_phy_offset - 4096
+    assert [int(bytes(item).rstrip(b"\0")) for item in queue.get_many(30, timeout=5)] == list(range(30))
+
+
 def test_dead_letters_stay(open_queue, tmp_path):
     queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate", max_attempts=1)
     queue.put(b"dead")
