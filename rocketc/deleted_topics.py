@@ -63,7 +63,7 @@ class DeletedTopics(KeptTable):
         """
         with self._lock:
             before = self.ends
-            self.ends = {**self._behind(first), **dict.fromkeys(names, end)}
+            self.ends = {**self.behind(first), **dict.fromkeys(names, end)}
             self._changed = True
             try:
                 self.persist()
@@ -85,7 +85,15 @@ class DeletedTopics(KeptTable):
         self._changed = True
         self.persist()
 
-    def _behind(self, first: int) -> dict[str, int]:
+    def behind(self, first: int) -> dict[str, int]:
+        """The ends of those topics that have records left, in a log that begins at `first`.
+
+        >>> import tempfile
+        >>> topics = DeletedTopics(tempfile.mkdtemp())
+        >>> topics.add(["orders"], 4096)
+        >>> topics.behind(0), topics.behind(4096)
+        ({'orders': 4096}, {})
+        """
         return {name: end for name, end in self.ends.items() if end > first}
 
     def believe(self, standing: dict[str, bool], *, all_of_them: bool = False) -> list[str]:
@@ -125,15 +133,22 @@ class DeletedTopics(KeptTable):
 
 
 def end_deletions(
-    deleted: DeletedTopics, standing: dict[str, bool], delete: Callable[[dict[str, int]], Any]
+    deleted: DeletedTopics,
+    standing: dict[str, bool],
+    without_units: set[str],
+    delete: Callable[[dict[str, int]], Any],
 ) -> list[str]:
     """At an opening: delete the queues that a crash has left of deleted topics; what was done: text.
 
+    without_units  topics whose queues' files lost their units to a power cut, of those that have records left in the
+                   log: what came behind the deletion is in the log as well, and tells its numbers
+
     >>> import tempfile
-    >>> end_deletions(DeletedTopics(tempfile.mkdtemp()), {}, print)
+    >>> end_deletions(DeletedTopics(tempfile.mkdtemp()), {}, set(), print)
     []
     """
     left = deleted.believe(standing)
+    left += sorted(without_units.intersection(deleted.ends) - set(left))
     if left:
         delete({name: deleted.ends[name] for name in left})
     return [f"topic {name} was deleted, and its queues were not gone yet; they are now" for name in left]

@@ -181,7 +181,8 @@ class StoreRoot:
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
             sync_folder(os.path.dirname(deleted.path))  # what follows from what a kill left will be
-        ended = end_deletions(deleted, queues.standing(deleted.ends), queues.delete)
+        empty = queues.without_units(deleted.behind(queue.min_offset))
+        ended = end_deletions(deleted, queues.standing(deleted.ends), empty, queues.delete)
         self.recovery, offsets = recover(
             self._root,
             queue,

@@ -293,6 +293,18 @@ cdef class ConsumeQueues(LoadedQueues):
                 found[topic] = found.get(topic, False) or units < q.units
         return found
 
+    def without_units(self, topics):
+        """Those of the topics that have a queue whose files hold no unit, as they were loaded."""
+        cdef ConsumeQueue* q
+        cdef set found = set()
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            topic, _ = key_of(q)
+            if topic in topics and q.files.count > 0 and q.units == q.files.files[0].start // q.unit_bytes:
+                found.add(topic)
+        return found
+
     def delete(self, dict ends):
         """Delete queues, with their files; who reads in one finds nothing more there. Nothing is dispatched meanwhile.
 
