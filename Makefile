@@ -3,12 +3,14 @@
 # TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
 # BENCHES  what `make bench` runs: BENCHES="bench/bench_queue.py bench/bench_query.py"
 # JOBS     processes that tests run in
+# STAGES   of `make test-long`: all of tools/test_long.sh, or some
 # SECONDS  how long `make fuzz` fuzzes each of TARGETS, all if none is named; INPUT: a file, to run that alone
 PYTHON ?= python3
 TESTS ?= tests
 JOBS ?= 2
 BENCHES ?= bench/bench_*.py bench/instructions.py
 OPTIONS ?=
+STAGES ?= long measure spark sanitize fuzz
 SECONDS ?= 60
 TARGETS ?=
 INPUT ?=
@@ -60,20 +62,7 @@ test: setup  ## all tests but the long ones
 	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" $(SHARED) $(OPTIONS)
 
 test-long: setup  ## the long tests, older Sparks, all under sanitizers, a little fuzzing; prints what was tried
-	@tools/setup.sh valgrind
-	@tools/setup.sh strace || true
-	@tools/setup.sh arm64
-	@tools/setup.sh docs || true
-	@rm -rf build/counts/long
-	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m "long and not measure" $(SHARED) $(OPTIONS) || [ $$? -eq 5 ]
-	ROCKETC_COUNTS=build/counts/long $(RUN) -m pytest $(TESTS) -m "long and measure" $(OPTIONS) || [ $$? -eq 5 ]  # 5: there are none
-	@for spark in 4.0 4.1; do \
-	    tools/setup.sh spark $$spark && echo "tests: with Spark $$spark" || exit 1; \
-	    PYTHONPATH=$$PWD/build/spark-$$spark $(RUN) -m pytest $(TESTS) -m "spark and not long" $(OPTIONS) || [ $$? -eq 5 ] || exit 1; \
-	done
-	tools/sanitize.sh $(TESTS) -m "not (spark or long or measure)" $(SHARED) $(OPTIONS)
-	tools/fuzz.sh 20 || [ $$? -eq 3 ]  # 3: it can't be had here
-	@$(RUN) tests/promises.py
+	@tools/test_long.sh "$(STAGES)" "$(TESTS)" "$(JOBS)" $(OPTIONS)
 
 fuzz: setup  ## bytes that nobody wrote into every reader, with coverage and sanitizers: see tests/README.md
 	@tools/fuzz.sh "$(SECONDS)" "$(TARGETS)" "$(INPUT)"
