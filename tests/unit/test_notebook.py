@@ -132,7 +132,7 @@ def test_much_is_shown_in_part(open_store, tmp_path):
     """Small, whatever there is: of many topics, files or damaged ranges the first and the last."""
     store = open_store()
     for n in range(1500):
-        store.put(f"topic-{n % 300}", b"x")
+        store.put(f"topic-{n % 60}", b"x")
     store.flush()
     store.wait_dispatched()
     assert len(rows(store)) < 40
