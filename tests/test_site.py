@@ -183,12 +183,12 @@ def test_the_site_loads_nothing_from_elsewhere(built):
         for url in [url for url in Counted(page.read_text(encoding="utf-8")).loads if not url.startswith("data:")]:
             assert not re.match(r"(\w+:)?//", url), f"{page.relative_to(built)} loads {url}"
             assert page.name == "404.html" or (page.parent / url.partition("?")[0]).exists(), f"{page}: {url}"
-    styles = [
+    loading = [
         path
-        for path in built.rglob("*.css")
+        for path in [*built.rglob("*.css"), *built.rglob("*.svg")]
         if re.search(r"url\(['\"]?(\w+:)?//|@import", path.read_text(encoding="utf-8"))
     ]
-    assert styles == []
+    assert loading == []
 
 
 @pytest.mark.long

@@ -129,8 +129,7 @@ class Site:
         def relinked(found: re.Match[str]) -> str:
             file, mark, anchor = found[2].partition("#")
             target = joined(base, file)
-            as_it_is = re.match(r"\w+:", found[2]) or not file or not (ROOT / target).exists()
-            if as_it_is or (target.startswith("docs/") and not target.endswith(".md")):
+            if re.match(r"\w+:", found[2]) or not file or not (ROOT / target).exists():
                 return found[0]
             there = posixpath.relpath(self.page_of(target), posixpath.dirname(page) or ".")
             in_list = page == "README.md" and found[1] in (file, posixpath.basename(file))

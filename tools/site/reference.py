@@ -301,7 +301,7 @@ def escaped(text: str) -> str:
 def named(text: str, page: str) -> str:
     def linked(found: re.Match[str]) -> str:
         word = found[0]
-        if word.startswith('"'):
+        if word.startswith('"') or "=" in word:
             return fixed(html.unescape(word))
         if word.startswith("docs/"):
             return f"[{word.removeprefix('docs/')}](../{word.removeprefix('docs/')})"
@@ -313,7 +313,9 @@ def named(text: str, page: str) -> str:
             return f"[{text}]({'' if where == page else where + '.md'}#{at})"
         return text if word.endswith("()") or "_" in word.strip("_") else word.replace("_", "&#95;")
 
-    return re.sub(r"\"[\w.-]+\"|\bdocs/[\w/]+\.md\b|(?<![\w&%-])_*[A-Za-z][\w.]*\w(?:\(\))?(?!\w)|_", linked, text)
+    literal, setting, file = r"\"[\w.-]+\"", r"(?<![\w.])[a-z]\w+=(?:\"[\w.-]*\"|\w+)", r"\bdocs/[\w/]+\.md\b"
+    name = r"(?<![\w&%-])_*[A-Za-z][\w.]*\w(?:\(\))?(?!\w)"
+    return re.sub(f"{literal}|{setting}|{file}|{name}|_", linked, text)
 
 
 TERM = r"[*\w%]+(?:, [*\w%]+)*(?: = .*?)?"
@@ -388,15 +390,15 @@ def code(text: str) -> str:
 
 def heading(level: int, text: str, at: str, kind: str = "") -> str:
     mark = f" <small>{kind}</small>" if kind else ""
-    return f"{'#' * level} {text.replace('_', '&#95;')}{mark} {{ #{at} data-toc-label='{text}' }}"
+    label = text.rpartition(".")[2]  # beside the page is little room
+    return f"{'#' * level} {text.replace('_', '&#95;')}{mark} {{ #{at} data-toc-label='{label}' }}"
 
 
-def function_page(name: str, thing: Any, page: str, level: int = 2, at: str = "") -> Iterator[str]:
+def function_page(name: str, thing: Any, page: str) -> Iterator[str]:
     """A function by the name that users say, whatever it is called where it is defined."""
     node = definition(thing.__module__, thing.__name__)
-    prefix = "rocketc." if "." not in shown(name) else ""
-    yield heading(level, shown(name), at or anchor(name))
-    yield code(signature(f"{prefix}{shown(name)}", node))
+    yield heading(2, shown(name), anchor(name))
+    yield code(signature(f"rocketc.{shown(name)}", node))
     yield rendered(docstring(thing), page)
 
 
@@ -466,7 +468,9 @@ def attribute(member: str, base: type, page: str) -> list[str]:
 def constant_page(name: str, value: Any, page: str) -> Iterator[str]:
     yield heading(2, shown(name), anchor(name), "constant")
     yield prose(CONSTANTS[name], page)
-    yield code(f"{shown(name)} = {textwrap.fill(repr(value), 96, subsequent_indent='    ', break_long_words=False)}")
+    yield code(
+        f"rocketc.{shown(name)} = {textwrap.fill(repr(value), 96, subsequent_indent='    ', break_long_words=False)}"
+    )
 
 
 def page_of(page: str) -> str:
