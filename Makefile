@@ -1,14 +1,14 @@
 # Everything a developer does, one command each: `make` lists them. Works with GNU make 3.81 and up.
 # PYTHON   the Python that .venv is made from
-# TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to each bench script
-# BENCHES  what `make bench` runs: BENCHES="bench/bench_queue.py bench/bench_query.py"
+# TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to bench/run.py
+# BENCHES  what `make bench` runs, all if none is named: BENCHES="bench/bench_queue.py bench/bench_query.py"
 # JOBS     processes that tests run in
 # STAGES   of `make test-long`: all of tools/test_long.sh, or some
 # SECONDS  how long `make fuzz` fuzzes each of TARGETS, all if none is named; INPUT: a file, to run that alone
 PYTHON ?= python3
 TESTS ?= tests
 JOBS ?= 2
-BENCHES ?= bench/bench_*.py bench/instructions.py
+BENCHES ?=
 OPTIONS ?=
 STAGES ?= long measure spark sanitize fuzz
 SECONDS ?= 60
@@ -35,7 +35,7 @@ FORCE_BUILD := again
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long fuzz bench docs lint lint-python lint-cython lint-c lint-types format dist demo screenshots lock clean distclean again
+.PHONY: help setup test test-long fuzz bench bench-quick docs lint lint-python lint-cython lint-c lint-types format dist demo screenshots lock clean distclean again
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -67,10 +67,14 @@ test-long: setup  ## the long tests, older Sparks, all under sanitizers, a littl
 fuzz: setup  ## bytes that nobody wrote into every reader, with coverage and sanitizers: see tests/README.md
 	@tools/fuzz.sh "$(SECONDS)" "$(TARGETS)" "$(INPUT)"
 
-bench: setup  ## all benches, one JSON object a line; OPTIONS=--quick for a short run
+bench: setup  ## all benches: a table, JSON and plots in build/bench; an hour or two
 	@tools/setup.sh valgrind
-	@tools/setup.sh peers >&2
-	@for script in $(BENCHES); do $(RUN) "$$script" --json $(OPTIONS) || exit 1; done
+	@tools/setup.sh peers
+	$(RUN) bench/run.py $(OPTIONS) $(BENCHES)
+
+bench-quick: setup  ## what has a goal, in a few minutes
+	@tools/setup.sh peers
+	$(RUN) bench/run.py --quick --goals $(OPTIONS) $(BENCHES)
 
 docs: setup  ## the site, from docs/, docstrings and notebooks, into build/site
 	@tools/setup.sh docs

@@ -15,6 +15,7 @@ from common import MIB, Bench, clock, same, timed
 from writing import (
     BATCH,
     GIB,
+    QUANTILES,
     QUEUES,
     TAG,
     TOPIC,
@@ -159,7 +160,7 @@ def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body:
         "rocksdict": "rocksdict with log",
         "sqlite": f"SQLite WAL {'FULL' if sync else 'NORMAL'}",
     }[kind]
-    if not bench.wanted(case, against) or (bench.quick and goal is None):
+    if not bench.wanted(case, against, goal) or (bench.quick and goal is None):
         return
     steady.warm()
     with scratch(bench) as folder:
@@ -211,7 +212,7 @@ def against_memcpy(steady: Steady):
 
     case = f"put_many, 1 KiB, {BATCH} a call"
     for against, goal in (("memcpy of the bodies", 0.5), ("memcpy of the bodies into the map of a new file", None)):
-        if not bench.wanted(case, against):
+        if not bench.wanted(case, against, goal):
             continue
         steady.warm()
         with scratch(bench) as folder, Ours(folder, 1024) as mine:
@@ -276,7 +277,7 @@ def evenness(name: str, body: int, steady: Steady):
     """Each put with a clock around it: percentiles, and the slowest one."""
     release = java_peer.RELEASES[0]
     case, against = f"put, {name}, each clocked", f"Java {release} putMessage"
-    if not bench.wanted(case, against):
+    if not bench.wanted(case, against, None):
         return
     steady.warm()
     with scratch(bench) as folder, Ours(folder, body) as mine:
@@ -288,8 +289,7 @@ def evenness(name: str, body: int, steady: Steady):
             ours = mine.side(partial(mine.put_clocked, count), count)
             theirs = JavaSide(java, folder)
             rounds = bench.row(case, against=against, goal=None, work=count / 1e6, unit="M/s", ours=ours, theirs=theirs)
-            names = ("p50_us", "p99_us", "p999_us", "max_us")
-            details(bench, rounds, case, against, ours, theirs, *names)
+            details(bench, rounds, case, against, ours, theirs, *QUANTILES, "max_us")
 
 
 def rolls(file_size: int, steady: Steady):

@@ -6,7 +6,6 @@ import random
 import resource
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -16,11 +15,13 @@ from common import same
 from reading import Pair, copy_store, remove_derived, stores, unique_key
 from writing import (
     BATCH,
+    QUANTILES,
     TAG,
     TOPIC,
     Bench,
+    Dispatched,
     JavaSide,
-    OurStore,
+    QueuesStore,
     Side,
     Steady,
     clock,
@@ -46,55 +47,6 @@ OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # Java keeps one of 
 MANY = 2000 if bench.quick else min(20_000, (OPEN_FILES - 1000) // 4 * 4)
 WAKES = 200 if bench.quick else 1000  # a round
 WAKE_GOAL = 1000.0  # us
-
-
-# ---------------------------------------------------------------- our side
-class Ours(OurStore):
-    """A store that is put into by a user's loop, into many queues; topics and queues as Java's Maker names them."""
-
-    def __init__(self, folder: Path, body: int, topics: int = 1, queues: int = 4, **options):
-        super().__init__(folder, body, flush="async", **options)
-        names = [TOPIC] if topics == 1 else [f"{TOPIC}-{n:05d}" for n in range(topics)]
-        self._places = [(name, queue) for name in names for queue in range(queues)]
-        self.tagged = 0  # messages that have no key
-
-    def put(self, times: int):
-        """A key of its own for each message, one tag, queue by queue."""
-        put, body, first, places, n_places = self.store.put, self.body, self.put_so_far, self._places, len(self._places)
-        for n in range(first, first + times):
-            topic, queue = places[n % n_places]
-            put(topic, body, tags=TAG, keys=f"order-{n}", queue_id=queue)
-        self.put_so_far += times
-
-    def queued(self) -> int:
-        """How many messages all queues hold together."""
-        return sum(self.store.max_offset(*place) for place in self.store.queues())
-
-    def side(self, work: Callable[[], object], count: int) -> Side:
-        return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
-
-    def check(self):
-        """Each message stands in its queue, with its tag, and is found by its key; the log holds the bodies."""
-        self.store.wait_dispatched()
-        same(self.queued(), self.put_so_far, "rocketc (messages in queues)")
-        for n in random.Random(3).sample(range(self.put_so_far), 50):
-            topic, queue = self._places[n % len(self._places)]
-            got = self.store.get(topic, queue, n // len(self._places), 1, tags=TAG).messages[0]
-            same((got.keys, got.body, got.tags), (f"order-{n}", self.body, TAG), "rocketc (message by queue offset)")
-            same([m.phy_offset for m in self.store.query(topic, f"order-{n}")], [got.phy_offset], "rocketc (by key)")
-        self.store.flush()
-        self.check_bodies()
-
-
-class Dispatched:
-    """A side whose round ends when all is dispatched."""
-
-    def __init__(self, side: Side):
-        self._side, self.figures = side, side.figures
-
-    def __call__(self) -> float:
-        self._side()
-        return self.figures[-1]["dispatched_s"]
 
 
 def measured(case: str, against: str, goal: float, count: int, check, ours, theirs, *costs: str, their_count: int = 0):
@@ -129,7 +81,7 @@ def putting(name: str, body: int, steady: Steady, places: str = "4 queues", topi
             )
             if not java:
                 return
-            with java, Ours(folder, body, topics, queues) as mine:
+            with java, QueuesStore(folder, body, topics, queues) as mine:
 
                 def check(mine=mine, java=java, release=release):
                     mine.put(4000)
@@ -162,7 +114,7 @@ def against_rocksdict(steady: Steady):
         other = peer(bench, "rocksdict", folder, text(128), False)
         if other is None:
             return
-        with Ours(folder, 128) as mine:
+        with QueuesStore(folder, 128) as mine:
 
             def check():
                 mine.put(2000)
@@ -189,7 +141,7 @@ def batches(steady: Steady):
             java = java_peer.start("put", dir=folder / "java", count=count, batch=BATCH, release=release)
             if not java:
                 return
-            with java, Ours(folder, 128) as mine:
+            with java, QueuesStore(folder, 128) as mine:
 
                 def check(mine=mine, java=java, release=release):
                     mine.put_many(20)
@@ -209,7 +161,11 @@ def many_queues(steady: Steady):
         return
     steady.warm()
     count = PUTS[128]
-    with scratch(bench) as folder, Ours(folder / "many", 128, MANY // 4) as many, Ours(folder / "few", 128) as few:
+    with (
+        scratch(bench) as folder,
+        QueuesStore(folder / "many", 128, MANY // 4) as many,
+        QueuesStore(folder / "few", 128) as few,
+    ):
 
         def check():
             many.put(2 * MANY)
@@ -347,9 +303,8 @@ def waking():
             same(store.max_offset(TOPIC, 0), WAKES * (rounds + 1), "rocketc (messages in the queue)")
             limit = [WAKE_GOAL] * rounds
             less_is_better(bench, rounds, f"{case}: p99", "1 ms", figures(ours, "p99_us"), limit, "us", goal=1)
-            for name in ("p50_us", "p99_us", "max_us") if theirs else ():
-                pair = figures(ours, name), figures(theirs, name)
-                less_is_better(bench, rounds, f"{case}: {name.removesuffix('_us')}", against, *pair, "us")
+            if theirs:
+                details(bench, rounds, case, against, ours, theirs, *QUANTILES, "max_us")
             if java:
                 java.close()
 
@@ -363,7 +318,7 @@ def opening(steady: Steady):
         return
     steady.warm()
     with scratch(bench) as folder:
-        with Ours(folder, 128, MANY // 4) as mine:
+        with QueuesStore(folder, 128, MANY // 4) as mine:
             mine.put(10 * MANY)
             mine.check()
             count, end = mine.put_so_far, mine.store.max_phy_offset

@@ -12,6 +12,7 @@ import java_peer
 from common import Bench, same
 from writing import (
     BATCH,
+    QUANTILES,
     QUEUES,
     TAG,
     TOPIC,
@@ -146,7 +147,7 @@ def alone(mine: Ours, folder: Path):
         case, against=against, goal=0.95, work=ALONE / 1e3, unit="k/s", check=check, ours=ours, theirs=theirs
     )
     details(bench, rounds, case, against, ours, theirs)
-    details(bench, rounds, case, against, ours, theirs, "p50_us", "p99_us", "max_us")
+    details(bench, rounds, case, against, ours, theirs, *QUANTILES, "max_us")
     growing.close()
 
 
@@ -191,7 +192,7 @@ def against_java(mine: Ours, folder: Path, release: str):
         (f"put, sync, {THREADS} threads, {BODY} B", None, TOGETHER, mine.put_threads, {"threads": THREADS}),
     ):
         against = f"Java {release} {'asyncPutMessage' if 'window' in options else 'putMessage'}"
-        if not bench.wanted(case, against) or (bench.quick and goal is None):
+        if not bench.wanted(case, against, goal) or (bench.quick and goal is None):
             continue
         with scratch(bench) as java_folder:
             java = java_peer.start(
@@ -230,7 +231,7 @@ def against_peers(mine: Ours, folder: Path):
     ):
         case = f"put_many, sync, {BATCH} x {BODY} B a call" if many else f"put, sync, 1 thread, {BODY} B"
         against = {"lmdb": "LMDB, synced", "rocksdict": "rocksdict, synced", "sqlite": "SQLite WAL FULL"}[kind]
-        if not bench.wanted(case, against):
+        if not bench.wanted(case, against, goal):
             continue
         other = peer(bench, kind, folder / ("many" if many else "one"), text(BODY), sync=True)
         if other is None:

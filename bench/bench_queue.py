@@ -98,7 +98,7 @@ def against_java(
     what = {"decode": "getMessage + decode", "copy": "getMessage + copy", "slices": "getMessage, nothing copied"}[mode]
     for release in RELEASES:
         against = f"Java {release} {what}"
-        if not bench.wanted(case, against):
+        if not bench.wanted(case, against, goal):
             continue
         java = java_peer.start(
             "get", dir=pair.java, mode=mode, to=to, filemib=pair.file_size >> 20, release=release, **options

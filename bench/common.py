@@ -1,6 +1,6 @@
 """What every bench script shares: logs of a fixed seed, the clock, the peers without Java, the results.
 
-    bench = Bench("scan", __doc__)              reads --quick --json --only --data
+    bench = Bench("scan", __doc__)              reads --quick --goals --json --only --data
     log = bench.log(body=1024)                  a commit log, made once, its content known
     bench.row("1 KiB", against="memcpy", goal=0.8, work=log.bytes / 1e9, unit="GB/s",
               ours=timed(lambda: ...), theirs=timed(copying(log.files)), check=lambda: ...)
@@ -372,7 +372,7 @@ def machine() -> str:
     with open("/proc/cpuinfo") as f:
         model = next((line.partition(":")[2].strip() for line in f if line.startswith("model name")), model)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"{platform.system()} {platform.release()}"
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, {python}"
 
@@ -382,6 +382,14 @@ def spread_of(rates: list[float]) -> list[float]:
     return [float(f"{rate:.4g}") for rate in (min(rates), statistics.median(rates), max(rates))]
 
 
+class Point(NamedTuple):
+    """Where a row stands in a plot: ours on the curve `series`, theirs on that of the peer, both at x."""
+
+    figure: str  # one of report.FIGURES
+    series: str
+    x: float
+
+
 class Bench:
     """One script's command line, data and results."""
 
@@ -389,6 +397,7 @@ class Bench:
         text = (about or name).strip().splitlines()[0]
         parser = argparse.ArgumentParser(description=text)
         parser.add_argument("--quick", action="store_true", help="small logs, few rounds: at most 60 s in total")
+        parser.add_argument("--goals", action="store_true", help="only the rows that have a goal")
         parser.add_argument("--json", action="store_true", help="one JSON object a line")
         parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
         parser.add_argument("--data", metavar="DIR", default=DATA, help="where logs are made and kept (%(default)s)")
@@ -419,6 +428,7 @@ class Bench:
         their_work: float | None = None,
         also: tuple[float, str] | None = None,
         check: Callable[[], object] | None = None,
+        point: Point | None = None,
     ) -> int:
         """Check, measure and print one row; return how many pairs were measured, 0 if it is left out.
 
@@ -427,9 +437,10 @@ class Bench:
         their_work  the same of theirs, if it does less
         also    (work, unit): the same rounds once more, as a second row in another unit
         check   called once before the clock; raises (see same) if the two sides don't do the same
+        point   where the row stands in a plot
         ratio   ours over theirs as speeds, the median of the pairs: >= goal is good
         """
-        if not self.wanted(case, against):
+        if not self.wanted(case, against, goal):
             return 0
         if check:
             check()
@@ -437,20 +448,21 @@ class Bench:
         pairs = measure(ours, theirs, self.rounds, self._until)
         others = (_busy() - busy) / (clock() - began)
         speeds = [(work / mine, (their_work or work) / yours) for mine, yours in pairs]
-        ratio = statistics.median(mine / yours for mine, yours in speeds)
+        ratios = [mine / yours for mine, yours in speeds]
         for share, name in ((1.0, unit), *([(also[0] / work, also[1])] if also else [])):
             fast, slow = ([share * speed for speed in side] for side in zip(*speeds, strict=True))
             if name.startswith("ns"):
                 fast, slow = ([1e9 / speed for speed in side] for side in (fast, slow))
-            self.show(case, against, ratio, goal, fast, slow, name)
+            self.show(case, against, statistics.median(ratios), goal, fast, slow, name, ratios, point)
+            goal = point = None  # the same ratio once more is no other goal
         if others > 0.3:
             note = f"{others:.1f} other cores were busy meanwhile; repeat this row"
             print(f"{self.name}: {case}, against {against}: {note}", file=sys.stderr)
         return len(pairs)
 
-    def wanted(self, case: str, against: str) -> bool:
-        """Whether --only lets this row through."""
-        return self.args.only.lower() in f"{case} {against}".lower()
+    def wanted(self, case: str, against: str, goal: float | None = 0) -> bool:
+        """Whether --only and --goals let this row through; goal: None if the row has none."""
+        return self.args.only.lower() in f"{case} {against}".lower() and not (self.args.goals and goal is None)
 
     def show(
         self,
@@ -461,8 +473,12 @@ class Bench:
         ours: Iterable[float],
         theirs: Iterable[float],
         unit: str,
+        ratios: Iterable[float] = (),
+        point: Point | None = None,
     ):
-        """Print one row that has been measured."""
+        """Print one row that has been measured, if --goals wants it; ratios: of each pair of rounds."""
+        if self.args.goals and goal is None:
+            return
         result = {
             "bench": self.name,
             "case": case,
@@ -472,6 +488,8 @@ class Bench:
             "ours": spread_of(list(ours)),
             "theirs": spread_of(list(theirs)),
             "unit": unit,
+            "ratios": [float(f"{one:.4g}") for one in ratios],
+            **({"point": point._asdict()} if point else {}),
         }
         print(json.dumps(result) if self.args.json else table_line(result), flush=True)
 

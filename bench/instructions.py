@@ -390,7 +390,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 if a count has grown by more than 5 %%")
     parser.add_argument("--update", action="store_true", help="keep the counts of now")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--quick", action="store_true", help="as all benches have it; nothing is left out")
+    for name in ("--quick", "--goals"):
+        parser.add_argument(name, action="store_true", help="as all benches have it; nothing is left out")
     parser.add_argument("--only", metavar="WORD", default="", help="only the cases that contain WORD")
     parser.add_argument("--child", metavar="CASE", help=argparse.SUPPRESS)
     args = parser.parse_args()

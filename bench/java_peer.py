@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +52,9 @@ class JavaPeer:
     def round(self) -> Round:
         """Let Java do the work once; the seconds are Java's own clock around it."""
         if self._jvm is None:
-            self._jvm = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (as long as the JVM)
+            pipe = subprocess.PIPE
+            self._jvm = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=self._said, text=True)
             ready = time.perf_counter() + self._warm
             while time.perf_counter() < ready:
                 self._go()
@@ -71,13 +74,17 @@ class JavaPeer:
         self._jvm.stdin.flush()
         line = self._jvm.stdout.readline()
         if not line:
-            raise RuntimeError(f"the JVM ended with code {self._jvm.wait()}: {self._command[-3:]}")
+            code = self._jvm.wait()
+            self._said.seek(0)
+            said = "".join(self._said.readlines()[-20:])
+            raise RuntimeError(f"the JVM ended with code {code}: {' '.join(self._command[-3:])}\n{said}")
         return Round(**json.loads(line))
 
     def close(self):
         if self._jvm is not None:
             self._jvm.communicate()  # end of its input: it leaves by itself
             self._jvm = None
+            self._said.close()
 
     def __enter__(self):
         return self

@@ -9,6 +9,7 @@ details(bench, rounds, case, against, ours, theirs)     CPU and disk bytes of th
 import contextlib
 import gc
 import os
+import random
 import shutil
 import sqlite3
 import statistics
@@ -19,13 +20,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from common import MIB, Bench, clock, same
+from common import MIB, Bench, Point, clock, same
 
 import rocketc
 
 TOPIC, TAG, QUEUES = "BenchTopic", "TagA", 4
 BATCH = 1000  # messages of a put_many, entries of a peer's transaction
 GIB = 1024 * MIB
+QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999, "p9999_us": 0.9999}
 LEAVE_FREE = 18 * GIB  # of the disk: the ballast never takes these; a roll of 1 GiB files wants 16
 
 
@@ -180,6 +182,54 @@ class Side:
         return seconds
 
 
+class Dispatched:
+    """A side whose round ends when all is dispatched."""
+
+    def __init__(self, side: Side):
+        self._side, self.figures = side, side.figures
+
+    def __call__(self) -> float:
+        self._side()
+        return self.figures[-1]["dispatched_s"]
+
+
+class QueuesStore(OurStore):
+    """A store that is put into by a user's loop, into many queues; topics and queues as Java's Maker names them."""
+
+    def __init__(self, folder: Path, body: int, topics: int = 1, queues: int = 4, **options):
+        super().__init__(folder, body, flush="async", **options)
+        names = [TOPIC] if topics == 1 else [f"{TOPIC}-{n:05d}" for n in range(topics)]
+        self.places = [(name, queue) for name in names for queue in range(queues)]
+        self.tagged = 0  # messages that have no key
+
+    def put(self, times: int):
+        """A key of its own for each message, one tag, queue by queue."""
+        put, body, first, places, n_places = self.store.put, self.body, self.put_so_far, self.places, len(self.places)
+        for n in range(first, first + times):
+            topic, queue = places[n % n_places]
+            put(topic, body, tags=TAG, keys=f"order-{n}", queue_id=queue)
+        self.put_so_far += times
+
+    def queued(self) -> int:
+        """How many messages all queues hold together."""
+        return sum(self.store.max_offset(*place) for place in self.store.queues())
+
+    def side(self, work: Callable[[], object], count: int) -> Side:
+        return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
+
+    def check(self):
+        """Each message stands in its queue, with its tag, and is found by its key; the log holds the bodies."""
+        self.store.wait_dispatched()
+        same(self.queued(), self.put_so_far, "rocketc (messages in queues)")
+        for n in random.Random(3).sample(range(self.put_so_far), 50):
+            topic, queue = self.places[n % len(self.places)]
+            got = self.store.get(topic, queue, n // len(self.places), 1, tags=TAG).messages[0]
+            same((got.keys, got.body, got.tags), (f"order-{n}", self.body, TAG), "rocketc (message by queue offset)")
+            same([m.phy_offset for m in self.store.query(topic, f"order-{n}")], [got.phy_offset], "rocketc (by key)")
+        self.store.flush()
+        self.check_bodies()
+
+
 class JavaSide:
     """A Java peer's rounds: its own clock, and what it says beside.
 
@@ -205,12 +255,12 @@ class JavaSide:
         return self.figures[-1][self._until]
 
 
-def less_is_better(bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None):
+def less_is_better(bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None, point=None):
     """A row out of figures, one of each round: ratio is theirs over ours."""
     ours, theirs = list(ours)[-rounds:], list(theirs)[-rounds:]
-    ratio = statistics.median(b / a if a else float("inf") for a, b in zip(ours, theirs, strict=True))
-    if ratio != float("inf"):
-        bench.show(case, against, ratio, goal, ours, theirs, unit)
+    if all(ours):
+        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+        bench.show(case, against, statistics.median(ratios), goal, ours, theirs, unit, ratios, point)
 
 
 def figures(side, name: str) -> list[float]:
@@ -224,14 +274,14 @@ def details(bench: Bench, rounds: int, case: str, against: str, ours, theirs, *n
         a, b = figures(ours, name), figures(theirs, name)
         if rounds and a and b:
             what = name.removesuffix("_us") if name not in units else {"cpu_us": "CPU", "disk_bytes": "disk"}[name]
-            less_is_better(bench, rounds, f"{case}: {what}", against, a, b, units.get(name, "us"))
+            point = Point("latency", case, QUANTILES[name]) if name in QUANTILES else None
+            less_is_better(bench, rounds, f"{case}: {what}", against, a, b, units.get(name, "us"), point=point)
 
 
 def percentiles(took: Sequence[int]) -> dict[str, float]:
     """Of nanoseconds, by the names that Java gives them too."""
     took = sorted(took)
-    at = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
-    return {**{name: took[int(len(took) * share)] / 1e3 for name, share in at.items()}, "max_us": took[-1] / 1e3}
+    return {**{name: took[int(len(took) * at)] / 1e3 for name, at in QUANTILES.items()}, "max_us": took[-1] / 1e3}
 
 
 # ---------------------------------------------------------------- peers without Java

@@ -20,7 +20,7 @@ import org.apache.rocketmq.store.PutMessageResult;
  *
  * more: dispatched_s, until queues and index have caught up; cpu_us of the whole JVM for each message until then;
  * queued: how many messages all queues hold together;
- * p50_us, p99_us, p999_us, max_us of a put (latency=true), roll_us: the slowest of those that began a new file.
+ * p50_us, p90_us, p99_us, p999_us, p9999_us, max_us of a put (latency=true), roll_us: the slowest of those that began a new file.
  */
 final class Put implements Round {
     private static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
@@ -156,8 +156,10 @@ final class Put implements Round {
             return;
         }
         more.put("p50_us", all[all.length / 2] / 1e3);
+        more.put("p90_us", all[(int) (all.length * 0.9)] / 1e3);
         more.put("p99_us", all[(int) (all.length * 0.99)] / 1e3);
         more.put("p999_us", all[(int) (all.length * 0.999)] / 1e3);
+        more.put("p9999_us", all[(int) (all.length * 0.9999)] / 1e3);
         more.put("max_us", all[all.length - 1] / 1e3);
         more.put("roll_us", Arrays.stream(rolls).mapToLong(r -> r[0]).max().orElse(0) / 1e3);
     }

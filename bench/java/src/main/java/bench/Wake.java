@@ -15,7 +15,7 @@ import org.apache.rocketmq.store.GetMessageResult;
  *
  * <pre>dir= body=128 count=500 filemib=1024</pre>
  *
- * seconds: of the whole round, records: how many came, checksum: the queue's end; more: p50_us, p99_us, max_us.
+ * seconds: of the whole round, records: how many came, checksum: the queue's end; more: p50_us, p90_us, p99_us, p999_us, max_us.
  */
 final class Wake implements Round {
     private static final int QUEUE = 0;
@@ -70,7 +70,9 @@ final class Wake implements Round {
         Arrays.sort(took);
         Map<String, Double> more = new TreeMap<>();
         more.put("p50_us", took[count / 2] / 1e3);
+        more.put("p90_us", took[(int) (count * 0.9)] / 1e3);
         more.put("p99_us", took[(int) (count * 0.99)] / 1e3);
+        more.put("p999_us", took[(int) (count * 0.999)] / 1e3);
         more.put("max_us", took[count - 1] / 1e3);
         return new Result(seconds, count, store.getMaxOffsetInQueue(Stores.TOPIC, QUEUE), more);
     }

@@ -1,0 +1,172 @@
+"""What do more threads bring: to puts that don't wait for the disk, to those that do, to reading?"""
+
+import threading
+from functools import partial
+
+import java_peer
+from common import MIB, Bench, Point, same, timed
+from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, Side, Steady, scratch
+
+import rocketc
+
+bench = Bench("threads", __doc__)
+bench.rounds = 3 if bench.quick else 5
+BODY = 128
+THREADS = (1, 2, 4) if bench.quick else (1, 2, 4, 8)
+WAITERS = (1, 8, 64) if bench.quick else (1, 4, 16, 64, 256)
+PUTS = 60_000 if bench.quick else 400_000  # a round, by all threads together
+SYNCED = 3200 if bench.quick else 16_000
+RELEASE = java_peer.RELEASES[0]
+
+
+def in_threads(count: int, work):
+    """work(0) to work(count - 1), a thread each; the first failure is raised."""
+    failures = []
+
+    def run(thread: int):
+        try:
+            work(thread)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+class Ours(OurStore):
+    """Threads that put into one store, a queue each."""
+
+    def put(self, threads: int, times: int):
+        """times puts in all, one message a call."""
+        put, body, each, first = self.store.put, self.body, times // threads, self.put_so_far
+
+        def work(thread: int):
+            for n in range(first + thread * each, first + (thread + 1) * each):
+                put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=thread)
+
+        in_threads(threads, work)
+        self.put_so_far += each * threads
+
+    def put_batches(self, threads: int, times: int):
+        """times messages in all, BATCH a call."""
+        put_many, bodies, calls = self.store.put_many, self._bodies, times // BATCH // threads
+
+        def work(thread: int):
+            for _ in range(calls):
+                put_many(TOPIC, bodies, tags=TAG, queue_id=thread)
+
+        in_threads(threads, work)
+        self.put_so_far += calls * BATCH * threads
+
+
+def puts(threads: int, flush: str, steady: Steady):
+    case = f"put, {flush}, {threads} thread{'s' * (threads > 1)}"
+    against = f"Java {RELEASE} putMessage, as many threads"
+    if not bench.wanted(case, against, None):
+        return
+    count = PUTS if flush == "async" else max(threads * 20, SYNCED if threads > 1 else SYNCED // 8)
+    count -= count % threads
+    steady.warm()
+    with scratch(bench) as folder:
+        java = java_peer.start(
+            "put", dir=folder / "java", body=BODY, count=count, threads=threads, flush=flush, release=RELEASE
+        )
+        if not java:
+            return
+        with java, Ours(folder, BODY, flush=flush) as mine:
+
+            def check():
+                mine.put(threads, threads * 50)
+                mine.store.flush()
+                mine.check_bodies()
+                same(java.round().records, count, f"Java {RELEASE}")
+
+            work = partial(mine.put, threads, count)
+            bench.row(
+                case,
+                against=against,
+                goal=None,
+                work=count / 1e3,
+                unit="k/s",
+                check=check,
+                ours=Side(work, count, folder, mine.store.flush, drain=mine.store.wait_dispatched),
+                theirs=JavaSide(java, folder),
+                point=Point(f"threads, {flush}", "put", threads),
+            )
+
+
+def batches(threads: int, steady: Steady):
+    """put_many lays its records down without the GIL: what is left of that behind one put lock?"""
+    if not bench.wanted(f"put_many, {threads} threads", "one thread", None):
+        return
+    steady.warm()
+    with scratch(bench) as folder, Ours(folder / "many", BODY) as many, Ours(folder / "one", BODY) as one:
+
+        def side(mine: Ours, threads: int) -> Side:
+            work = partial(mine.put_batches, threads, PUTS)
+            return Side(work, PUTS, folder, mine.store.flush, drain=mine.store.wait_dispatched)
+
+        def check():
+            many.put_batches(threads, threads * BATCH * 5)
+            many.store.flush()
+            many.check_bodies()
+
+        bench.row(
+            f"put_many, {threads} threads",
+            against="one thread",
+            goal=None,
+            work=PUTS // BATCH // threads * threads * BATCH / 1e3,
+            their_work=PUTS / 1e3,
+            unit="k/s",
+            check=check,
+            ours=side(many, threads),
+            theirs=side(one, 1),
+            point=Point("threads, gain", "put_many", threads),
+        )
+
+
+def reading(threads: int):
+    """A log of as many files; a thread reads each, all columns with CRC."""
+    size = (64 if bench.quick else 512) * MIB
+    log = bench.log(body=1024, size=size, file_size=size // threads)
+
+    def read(thread: int):
+        for _ in rocketc.scan(log.files[thread]).batches():
+            pass
+
+    def one():
+        for thread in range(threads):
+            read(thread)
+
+    bench.row(
+        f"scan, all columns; CRC, 1 KiB, {threads} threads",
+        against="one thread",
+        goal=None,
+        work=log.bytes / 1e9,
+        unit="GB/s",
+        check=lambda: same(sum(1 for _ in rocketc.scan(log.path)), log.sum.records, "rocketc"),
+        ours=timed(partial(in_threads, threads, read)),
+        theirs=timed(one),
+        point=Point("threads, gain", "scan", threads),
+    )
+
+
+def main():
+    steady = Steady(bench)
+    for threads in THREADS:
+        puts(threads, "async", steady)
+    for threads in WAITERS:
+        puts(threads, "sync", steady)
+    for threads in THREADS[1:]:
+        batches(threads, steady)
+    for threads in THREADS[1:]:
+        reading(threads)
+
+
+if __name__ == "__main__":
+    main()

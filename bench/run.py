@@ -1,0 +1,130 @@
+"""Run the benches one after the other: python bench/run.py [--quick] [--goals] [--only WORD] [--into DIR] [SCRIPT...]
+
+Into DIR (build/bench) go results.jsonl, a row a line as it is measured; results.md, the page; and a plot for each
+figure, as SVG. The environment stands beside the numbers. Ctrl-C ends it, and what was measured is kept and drawn.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import common
+import report
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PEERS = ("lmdb", "rocksdict", "persist-queue", "litequeue", "diskcache", "pyarrow", "pyspark")
+
+
+# ---------------------------------------------------------------- what is measured, and where
+def first_line(*command: str) -> str:
+    """What a command prints first, on stdout or stderr; '' if there is no such command."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return lines[0] if lines and not done.returncode else ""
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def disk(folder: Path) -> str:
+    """The file system of a folder, with what is free."""
+    while not folder.exists():
+        folder = folder.parent
+    kind = first_line("stat", "--file-system", "--format=%T", str(folder)) or "?"
+    return f"{kind}, {shutil.disk_usage(folder).free >> 30} GiB free"
+
+
+def environment(args: argparse.Namespace) -> dict[str, str]:
+    """What the numbers depend on, by name; nothing that names a person, a path or a host."""
+    commit = first_line("git", "describe", "--always", "--dirty", "--abbrev=12")
+    words = [word for word in ("quick", "goals") if getattr(args, word)]
+    return {
+        "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "run": " ".join(["bench/run.py", *(f"--{word}" for word in words), *(["--only", args.only] * bool(args.only))]),
+        "rocketc": version("rocketc") + (f", {commit}" if commit else ""),
+        "machine": common.machine(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "disk": disk(Path(args.data)),
+        "C compiler": first_line(os.environ.get("CC", "cc"), "--version"),
+        "libc": " ".join(platform.libc_ver()),
+        "Java": first_line("java", "-version") or "missing: its rows are left out",
+        "SQLite": __import__("sqlite3").sqlite_version,
+        **{peer: version(peer) for peer in PEERS},
+    }
+
+
+# ---------------------------------------------------------------- running
+def run(script: Path, options: list[str], results, kept: report.Results):
+    """One script; each of its rows is written, and printed, as soon as it is there."""
+    child = subprocess.Popen([sys.executable, script, "--json", *options], stdout=subprocess.PIPE, text=True)
+    name = script.stem.removeprefix("bench_")
+    try:
+        for line in child.stdout:
+            row = json.loads(line)
+            kept.rows.append(row)
+            print(line, end="", file=results, flush=True)
+            print(common.table_line(row), flush=True)
+        if child.wait():
+            failure = {"bench": name, "failed": f"exit code {child.returncode}"}
+            kept.failed.append(failure)
+            print(json.dumps(failure), file=results, flush=True)
+            print(f"run: {script.name} ended with exit code {child.returncode}; the others go on", file=sys.stderr)
+    finally:
+        if child.poll() is None:
+            child.terminate()  # after Ctrl-C it has had that, too: its folders are gone when it ends
+            child.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scripts", nargs="*", type=Path, metavar="SCRIPT", help="bench/bench_*.py; all by default")
+    parser.add_argument("--quick", action="store_true", help="small logs, few rounds")
+    parser.add_argument("--goals", action="store_true", help="only the rows that have a goal")
+    parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
+    parser.add_argument("--data", metavar="DIR", default=common.DATA, help="where logs are made and kept (%(default)s)")
+    parser.add_argument("--into", metavar="DIR", type=Path, default=ROOT / "build/bench", help="results (%(default)s)")
+    args = parser.parse_args()
+    scripts = args.scripts or [*sorted(HERE.glob("bench_*.py")), HERE / "instructions.py"]
+    if missing := [str(script) for script in scripts if not script.is_file()]:
+        parser.error(f"there is no {', '.join(missing)}")
+    words = [f"--{word}" for word in ("quick", "goals") if getattr(args, word)]
+    options = [*words, *(["--only", args.only] if args.only else [])]
+    args.into.mkdir(parents=True, exist_ok=True)
+    kept, began, interrupted = report.Results(environment(args), [], []), time.monotonic(), False
+    with open(args.into / "results.jsonl", "w") as results:
+        print(json.dumps({"environment": kept.environment}), file=results, flush=True)
+        for script in scripts:
+            data = [] if script.name == "instructions.py" else ["--data", str(args.data)]
+            try:
+                run(script, [*options, *data], results, kept)
+            except KeyboardInterrupt:
+                interrupted = True
+                break
+    page = report.write(kept, args.into)
+    goals = [row for row in kept.rows if row["goal"] is not None]
+    missed = sum(not report.met(row) for row in goals)
+    minutes = (time.monotonic() - began) / 60
+    print(f"{len(kept.rows)} rows in {minutes:.1f} minutes; {len(goals)} goals, {missed} missed: {page}")
+    if interrupted:
+        print("run: interrupted; what was measured before is kept", file=sys.stderr)
+        return 130
+    return 1 if kept.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""bench/run.py, report.py and compare.py: what they make of rows; the benches themselves run by hand."""
+
+import importlib
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench"
+pytestmark = pytest.mark.skipif(not BENCH.exists(), reason="there is no bench folder beside the tests")
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """module(name): a file of bench/."""
+    monkeypatch.syspath_prepend(BENCH)
+    for name in ("common", "compare"):  # tests have modules of these names, too
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module
+    for name in ("common", "compare", "report", "run"):
+        sys.modules.pop(name, None)
+
+
+def row(case="put", against="Java", ratio=2.0, goal=None, ours=(1, 2, 3), theirs=(1, 1, 1), unit="M/s", **more):
+    told = {"bench": "append", "case": case, "against": against, "ratio": ratio, "goal": goal, "unit": unit}
+    return {**told, "ours": list(ours), "theirs": list(theirs), "ratios": [ratio, ratio], **more}
+
+
+def point(figure, series, x):
+    return {"figure": figure, "series": series, "x": x}
+
+
+# ---------------------------------------------------------------- report
+def test_what_is_missed_is_bold_and_counted(module):
+    report = module("report")
+    rows = [row("a", ratio=2.0, goal=2), row("b", ratio=1.99, goal=2), row("c")]
+    text = report.page(report.Results({"machine": "M"}, rows, []), {})
+    assert "3 rows; 2 have a goal: 1 met, 1 missed." in text
+    assert "| 2.00 | 2.00 | a |" in text and "| **1.99** | 2.00 | b |" in text
+    assert "- machine: M" in text and "## append" in text and text.count("| c |") == 1
+
+
+def test_a_row_says_medians_and_the_spread(module):
+    report = module("report")
+    text = report.line(row(ours=(0.5, 1.2345, 1234567), theirs=(7, 7, 7), case="a|b"), with_goal=False)
+    assert text == "| 2.00 | a\\|b | Java | 1.23 (0.500 to 1,230,000) | 7.00 | M/s |"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.00123, "0.00123"), (9.996, "10.00"), (123.4, "123"), (98765, "98,800"), (math.inf, "inf")],
+)
+def test_numbers_have_three_digits(module, value, text):
+    assert module("report").number(value) == text
+
+
+def test_plots_have_a_curve_for_each_side(module, tmp_path):
+    report = module("report")
+    rows = [row(f"put, {x} B", point=point("sizes, messages", "put", x)) for x in (1024, 16, 128)]
+    rows += [row("scan", point=point("threads, gain", "scan", 2), ratio=1.5, ratios=[1.4, 1.6])]
+    ours, theirs = report.curves("sizes, messages", rows)
+    assert (ours.name, [x for x, *_ in ours.points]) == ("rocketc: put", [16, 128, 1024])
+    assert (theirs.name, theirs.points[0]) == ("put: Java", (16, 1, 1, 1))
+    (gain,) = report.curves("threads, gain", rows)
+    assert gain.points == [(2, 1.4, 1.5, 1.6)]
+    page = report.write(report.Results({}, rows, []), tmp_path)
+    assert "![Messages a second by size of body](sizes-messages.svg)" in page.read_text()
+    first = (tmp_path / "sizes-messages.svg").read_bytes()
+    assert b"rocketc: put" in first and b"<svg" in first
+    report.write(report.Results({}, rows, []), tmp_path)
+    assert (tmp_path / "sizes-messages.svg").read_bytes() == first, "the same rows, the same bytes"
+
+
+def test_every_figure_of_a_bench_is_known(module):
+    known = module("report").FIGURES
+    sources = "".join(path.read_text() for path in BENCH.glob("*.py"))
+    for start in ('Point("', 'Point(f"'):
+        for part in sources.split(start)[1:]:
+            name = part.split('"')[0].split("{")[0]
+            assert any(figure.startswith(name) for figure in known), name
+
+
+@pytest.mark.parametrize("line", ["{", "7", '"x"', "null"])
+def test_a_line_that_is_no_result(module, line):
+    with pytest.raises(SystemExit, match="line 2 is no result of a bench"):
+        module("report").Results.read([json.dumps(row()), line])
+
+
+# ---------------------------------------------------------------- compare
+def test_the_median_lies_between_order_statistics(module):
+    """Six values hold it with 97 %; five can't with 95; of eleven the least and the greatest are not needed."""
+    ranges = module("compare").median_range
+    assert ranges([3, 1, 2, 6, 5, 4]) == (1, 6, 1 - 2 / 64)
+    assert ranges([1, 2, 3, 4, 5])[2] == 1 - 2 / 32 < 0.95
+    low, high, confidence = ranges(list(range(11)))
+    assert (low, high) == (1, 9) and confidence == pytest.approx(1 - 2 * 12 / 2048)
+    assert ranges([1.0])[2] == 0
+
+
+def test_noise_is_called_noise_and_a_change_a_change(module):
+    """Of no change one in twenty may be called one; a change of 10 % in noise of 3 % is always seen."""
+    compare, rnd = module("compare"), random.Random(7)
+    told = [compare.verdict([rnd.gauss(0, 0.03) for _ in range(8)]) for _ in range(400)]
+    wrong = sum(one.startswith(("FASTER", "SLOWER")) for one in told)
+    assert 0 < wrong < 400 * 0.05
+    for change, word in ((0.1, "FASTER"), (-0.1, "SLOWER")):
+        assert all(compare.verdict([rnd.gauss(change, 0.03) for _ in range(8)]).startswith(word) for _ in range(50))
+    assert compare.verdict([0.1] * 5) == "5 pairs: too few to tell from noise"
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(one) + "\n" for one in [{"environment": {}}, *rows]))
+    return path
+
+
+def run(script, *arguments, **environment):
+    command = [sys.executable, BENCH / script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+
+
+def test_results_by_twos(tmp_path):
+    files = []
+    for n in range(6):
+        files.append(write(tmp_path / f"before{n}", row(ratio=2 + n / 100), row("gone", ratio=1)))
+        files.append(write(tmp_path / f"after{n}", row(ratio=1.5 + n / 100, goal=2), row("new", ratio=3)))
+    done = run("compare.py", *files)
+    assert done.returncode == 1, done.stderr
+    assert "ratio 2.02 -> 1.52 (-24.7 %), goal 2 MISSED; SLOWER: -25.0 % to -24.4 %, 96.9% sure" in done.stdout
+    assert "only before: 1x" in done.stdout and "only after: 3x" in done.stdout
+    assert run("compare.py", *files[:2]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["a"], "by twos"),
+        (["missing", "missing"], "No such file"),
+        (["--base", ".", "missing.py"], "--base takes one script"),
+        (["--base", str(BENCH.parent), str(BENCH / "bench_record.py")], "another checkout"),
+    ],
+)
+def test_what_compare_refuses(arguments, text):
+    done = run("compare.py", *arguments)
+    assert done.returncode != 0 and text in done.stderr and "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- run
+SCRIPT = """
+import json, sys, time
+print(json.dumps({row}), flush=True)
+{then}
+"""
+
+
+def test_run_keeps_what_each_script_says(tmp_path):
+    """One that fails does not keep the others from running; the results name it."""
+    good, bad = tmp_path / "bench_good.py", tmp_path / "bench_bad.py"
+    good.write_text(SCRIPT.format(row=row("good", goal=1), then="assert '--quick' in sys.argv"))
+    bad.write_text(SCRIPT.format(row=row("bad", goal=3), then="sys.exit(3)"))
+    into = tmp_path / "into"
+    done = run("run.py", "--quick", "--into", into, bad, good)
+    assert done.returncode == 1, done.stderr
+    assert "append: good" in done.stdout and "2 goals, 1 missed" in done.stdout
+    assert "bench_bad.py ended with exit code 3" in done.stderr
+    lines = [json.loads(line) for line in (into / "results.jsonl").read_text().splitlines()]
+    assert lines[0]["environment"]["run"] == "bench/run.py --quick"
+    assert [line.get("case", line.get("failed")) for line in lines[1:]] == ["bad", "exit code 3", "good"]
+    page = (into / "results.md").read_text()
+    assert "**bad ended with an error: exit code 3**" in page and "| **2.00** | 3.00 | bad |" in page
+    assert str(Path.home()) not in page and str(BENCH) not in page
+
+
+def test_run_refuses_a_script_that_is_not_there(tmp_path):
+    done = run("run.py", "--into", tmp_path / "into", tmp_path / "bench_none.py")
+    assert done.returncode == 2 and "there is no" in done.stderr and not (tmp_path / "into").exists()
+
+
+def test_run_that_is_interrupted_keeps_what_was_measured(tmp_path):
+    import signal
+
+    script = tmp_path / "bench_slow.py"
+    script.write_text(SCRIPT.format(row=row("slow"), then="time.sleep(60)"))
+    command = [sys.executable, BENCH / "run.py", "--into", tmp_path / "into", script]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as child:
+        assert "append: slow" in child.stdout.readline()
+        os.killpg(child.pid, signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 130 and "what was measured before is kept" in said
+    assert "| slow |" in (tmp_path / "into/results.md").read_text()
