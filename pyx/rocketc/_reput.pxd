@@ -31,7 +31,7 @@ cdef class ReputService(Dispatcher):
         int64_t error           # why it stands still: an errno or a code; 0: it does not
         int64_t told            # the error that the log of the library knows of
         int64_t most_behind     # bytes; more is told of,
-        bint is_behind          # ... and was
+        int64_t is_behind       # ... and 1 says that it was
         int lost                # the first failure to make queues or index durable
         bint follows_flush      # only what is durable is dispatched
         int64_t interval_ns     # of the keeper

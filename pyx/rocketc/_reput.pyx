@@ -368,7 +368,7 @@ cdef class ReputService(Dispatcher):
     @property
     def is_far_behind(self):
         """Whether more than 128 MiB were not dispatched, and less than half of that has been reached since."""
-        return bool(self.is_behind)
+        return rc_load_i64(&self.is_behind) != 0
 
     @property
     def behind(self):
@@ -430,8 +430,8 @@ cdef class ReputService(Dispatcher):
         if error != self.told:
             self.told = error
             rc_store_i64(&self.log.fl.news, 1)
-        if behind > most if not self.is_behind else behind < most // 2:
-            self.is_behind = not self.is_behind
+        if behind > most if self.is_behind == 0 else behind < most // 2:
+            rc_store_i64(&self.is_behind, 1 - self.is_behind)
             rc_store_i64(&self.log.fl.news, 1)
 
     cdef void _keep(self) noexcept nogil:

@@ -271,6 +271,20 @@ def test_stores_of_rocketmq(golden, name):
     assert look.oldest == next(iter(rocketc.scan(path))).store_timestamp
 
 
+def test_queues_that_lead_behind_the_log(store):
+    """A log that has lost its end: it ends where its last record does, whatever the queues say."""
+    ends = [store.put("a", bytes(100)).end for _ in range(10)]
+    store.close()
+    with open(os.path.join(store.path, "commitlog", 20 * "0"), "r+b") as log:
+        log.seek(ends[6])
+        log.write(bytes(ends[9] - ends[6]))
+    with rocketc.open(store.path, read_only=True) as reader:
+        watch = Watch(reader)
+        for _ in range(2):
+            look = watch.look()
+            assert (look.end, look.dispatched, look.dispatch_behind) == (ends[6], ends[9], 0)
+
+
 # ------------------------------------------------------------------------------------------------ safe at any time
 
 
