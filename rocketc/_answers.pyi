@@ -18,6 +18,7 @@ class TagFilter:
 
 class Answer:
     def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # a store makes it
+    def _repr_html_(self) -> str: ...
     @property
     def messages(self) -> list[Message]: ...
     @property

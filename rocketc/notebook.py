@@ -7,17 +7,21 @@ All text is escaped: topics and file names are bytes from a disk.
 from __future__ import annotations
 
 import html as _html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
+from rocketc._answers import Answer
+from rocketc._lookups import QueryResult
+from rocketc._message import Message
+from rocketc._reads import GetResult
 from rocketc._store import MessageStore
 from rocketc.cleaning import CleanReport
 from rocketc.cli import clean, rebuild, salvage, verify
 from rocketc.cli.output import in_words, visible
 from rocketc.cli.tables import columns, facts, many, section, show_size, some
 from rocketc.cli.times import show_time
-from rocketc.errors import ClosedError
+from rocketc.errors import ClosedError, CorruptRecordError
 from rocketc.export import ExportReport
 from rocketc.metrics.look import Look, Watch
 from rocketc.rebuild import RebuildReport
@@ -27,23 +31,25 @@ from rocketc.scan import Scan, ScanReport
 from rocketc.verify import VerifyReport
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
 _COLOURS = {"red": "color:#e0493b", "green": "color:#2f9e44", "yellow": "color:#b7791f", "dim": "opacity:.6"}
-_TABLE = "border-collapse:collapse;margin:.2em 0 .6em 0;font-size:90%;border:none"
-_CELL = "padding:.1em 1em .1em 0;text-align:{};vertical-align:top;border:none;background:transparent"
+_TABLE = "color:inherit;border-collapse:collapse;margin:.2em 0 .6em 0;font-size:90%;border:none"
+_CELL = "color:inherit;padding:.1em 1em .1em 0;text-align:{};vertical-align:top;border:none;background:transparent"
+_BODY = 60  # bytes of a body that are shown
 _Line = tuple[str, str, str]
 
 
 @singledispatch
 def html(thing: object) -> str:
-    """A small piece of HTML for a store, a scan, or a report. Raises TypeError for anything else.
+    """A small piece of HTML for a store, a scan, a report, or what get() and query() found.
+
+    Raises TypeError for anything else.
 
     >>> import rocketc
-    >>> scan = rocketc.decode(rocketc.encode("<b>", b"hi"))
-    >>> "&lt;b&gt;" in html(rocketc.verify.__globals__["VerifyReport"]()), html(scan)[:4]
-    (False, '<div')
+    >>> "&lt;b&gt;" in html(rocketc.decode(rocketc.encode("orders", b"hi"), topics="<b>"))
+    True
     """
     raise TypeError(f"{type(thing).__name__}: notebooks have no form for it")
 
@@ -104,6 +110,48 @@ def _(store: MessageStore) -> str:
     return _page("MessageStore", [facts(lines), *[_topic_table(look)] * bool(look.topics)])
 
 
+@html.register
+def _(result: GetResult) -> str:
+    lines: list[_Line] = [
+        ("status", result.status.name, "green" if result else "dim"),
+        ("queue", f"offsets {result.min_offset} to {result.max_offset}; go on at {result.next_offset}", ""),
+    ]
+    return _answer("GetResult", lines, result)
+
+
+@html.register
+def _(result: QueryResult) -> str:
+    return _answer("QueryResult", [("found", many(len(result.phy_offsets), "record"), "")], result)
+
+
+def _answer(title: str, lines: list[_Line], result: Answer) -> str:
+    try:
+        messages = result.messages
+    except CorruptRecordError as error:
+        return _page(title, [facts([*lines, ("damage", str(error), "red")])])
+    return _page(title, [facts(lines), *[_message_table(messages)] * bool(messages)])
+
+
+def _message_table(messages: Sequence[Message]) -> Table:
+    """Messages with the beginnings of their bodies."""
+    from rich.text import Text
+
+    table = columns("stored", "queue@offset", "tags", "keys", ">bytes", "body")
+    for one in some(messages, False):
+        if isinstance(one, str):
+            table.add_row(Text(one.partition(",")[0], "dim"), *[""] * 5)
+            continue
+        try:
+            body, size = bytes(one.body[:_BODY]), f"{len(one.body):,}"
+            shown = Text(visible(body.decode("utf-8", "replace")) + (" ..." if len(one.body) > _BODY else ""))
+        except ClosedError as error:  # the view of it was released
+            shown, size = Text(str(error), "dim"), ""
+        where = f"{one.topic}/{one.queue_id}@{one.queue_offset}"
+        names = [visible(text or "") for text in (where, one.tags, one.keys)]
+        table.add_row(show_time(one.store_timestamp), *names, size, shown)
+    return table
+
+
 def _export_lines(report: ExportReport) -> Iterator[_Line]:
     where = "" if report.path is None else f" to {shown(report.path)}"
     size = f"{show_size(report.bytes)} in {many(report.files, 'file')}, {report.format}"
@@ -154,26 +202,20 @@ def _page(title: str, tables: Iterable[Table]) -> str:
 def _table(table: Table) -> str:
     rows = []
     if table.show_header and any(str(column.header) for column in table.columns):
-        rows.append("".join(_cell("th", column.header, column.justify) for column in table.columns))
-    cells = [list(column.cells) for column in table.columns]
-    for row in zip(*cells, strict=True):
-        bold = [table.columns[i].style == "bold" for i in range(len(row))]
-        rows.append(
-            "".join(
-                _cell("td", cell, column.justify, bold=is_name)
-                for cell, column, is_name in zip(row, table.columns, bold, strict=True)
-            )
-        )
+        rows.append("".join(_cell("th", column.header, column) for column in table.columns))
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        rows.append("".join(_cell("td", cell, column) for cell, column in zip(row, table.columns, strict=True)))
     body = "".join(f'<tr style="background:transparent">{row}</tr>' for row in rows)
     return f'<table style="{_TABLE}">{body}</table>'
 
 
-def _cell(tag: str, cell: object, justify: str, *, bold: bool = False) -> str:
+def _cell(tag: str, cell: object, column: Column) -> str:
     from rich.text import Text
 
     text = cell if isinstance(cell, Text) else Text(str(cell))
-    style = _CELL.format("right" if justify == "right" else "left")
-    style += ";font-weight:600" if bold or tag == "th" else ""
+    style = _CELL.format("right" if column.justify == "right" else "left")
+    style += ";font-weight:600" if column.style == "bold" or tag == "th" else ""
+    style += ";white-space:nowrap" if column.no_wrap else ""
     return f'<{tag} style="{style}">{"".join(_spans(text))}</{tag}>'
 
 

@@ -37,6 +37,7 @@ from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK
 
 from rocketc import codecs
 from rocketc.errors import CorruptRecordError
+from rocketc.shown import html_of
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
@@ -518,6 +519,9 @@ cdef class Answer:
     def __dealloc__(self):
         if self._haul.rows != &self._haul.one:
             free(self._haul.rows)
+
+    def _repr_html_(self):
+        return html_of(self)
 
     cdef list _made(self):
         cdef list out = self._messages

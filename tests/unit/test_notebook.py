@@ -113,6 +113,26 @@ def test_a_store(open_store):
     assert rows(store) == [["store", store.path], ["state", "closed"]]
 
 
+def test_messages(open_store):
+    store = open_store()
+    store.put("orders", b"<b>one</b>", tags="a", keys="k")
+    store.put_many("orders", [b"\xff" * 1000] * 99)
+    store.wait_dispatched()
+    got = store.get("orders", max_count=100)
+    found = rows(got)
+    assert ["status", "FOUND"] in found and ["queue", "offsets 0 to 100; go on at 100"] in found
+    [one] = [row for row in found if "orders/0@0" in row]
+    assert one[1:] == ["orders/0@0", "a", "k", "10", "<b>one</b>"]
+    assert len(found) < 40 and found[-1][-2:] == ["1,000", 60 * "\ufffd" + " ..."]
+    assert ["found", "1 record"] in rows(store.query("orders", "k"))
+    assert rows(store.get("orders", offset=100))[0] == ["status", "OFFSET_OVERFLOW_ONE"]
+    views = store.get("orders", views=True, max_count=2)
+    messages = views.messages
+    assert messages and rows(views)[-1][-1].startswith("\ufffd")
+    views.release()
+    assert any("released" in row[-1] for row in rows(views))
+
+
 def test_names_from_a_disk_are_only_text(open_store):
     """A folder of a queue may be called as it likes: it is no markup, and no bytes that no page can carry."""
     store = open_store()
