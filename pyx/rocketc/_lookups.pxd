@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc._answers cimport Answer, Cursor, Haul
 from rocketc._consume_queue_read cimport ConsumeQueue
+from rocketc._index_row cimport IndexCursor
 from rocketc._key_index cimport KeyIndex
 from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._queue_units cimport Unit
@@ -24,6 +25,8 @@ ctypedef struct Wanted:
     int64_t last_timestamp      # of the index: set if it knows the hash
     int64_t last_phy_offset
     int64_t damaged             # physical offset that the index names, of a record that is not whole
+    IndexCursor cursor          # where it was asked last,
+    int failed                  # ... and what its find() said if it could not tell; else 0
 
 cdef class QueryResult(Answer):
     cdef readonly:
@@ -40,7 +43,7 @@ cdef class Lookups:
         QueueReader reader
         KeyIndex index          # None: the store has none
         QueueOffsets offsets    # None: the store is not written here
-    cdef int _collect(self, Wanted* w, Haul* h, Cursor* c) except? -1 nogil
+    cdef int _collect(self, Wanted* w, Haul* h, Cursor* c) noexcept nogil
     cdef int _look(self, Wanted* w, int64_t phy_offset, Haul* h, Cursor* c) noexcept nogil
     cdef QueryResult answer(self, str topic, str key, Wanted* w)
     cdef object record(self, int64_t phy_offset, int how)

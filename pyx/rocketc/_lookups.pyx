@@ -41,7 +41,7 @@ from rocketc._atomic cimport rc_load_i64
 from rocketc._bytes cimport rc_get_i32, rc_get_i64
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_min_offset, cq_read, cq_unit_of
 from rocketc._filter cimport ms_of
-from rocketc._index_row cimport IndexCursor, index_cursor, key_hash
+from rocketc._index_row cimport index_cursor, key_hash
 from rocketc._jhash cimport rc_jhash, rc_jhash_from
 from rocketc._key_index cimport KeyIndex
 from rocketc._layout cimport (
@@ -55,7 +55,7 @@ from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._queue_units cimport Unit, is_blank, is_valid
 from rocketc._reads cimport QueueReader, find_queue
 from rocketc._record cimport Record, parse_record
-from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK, io_error, reason_of
+from rocketc._status cimport RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK, io_error, reason_of
 from rocketc._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change, file_by_time, time_of
 
 from rocketc import ids
@@ -262,6 +262,8 @@ cdef class Lookups:
                         rc = take(&c, h, some, NULL, w.how)
                         if rc != RC_OK and rc != RC_MORE:
                             w.damaged = h.rows[h.count].phy_offset
+                if w.failed != 0:
+                    raise self.index.failure(w.failed, &w.cursor)
                 if copied and h.count > 0:
                     keep(answer, some)
                 elif rc == RC_OK and h.count > 0:
@@ -292,25 +294,26 @@ cdef class Lookups:
         advice = f"the index has key {key!r} of topic {topic!r} there; `rocketc rebuild` makes it anew from the log"
         raise CorruptRecordError(file, phy_offset, reason, advice)
 
-    cdef int _collect(self, Wanted* w, Haul* h, Cursor* c) except? -1 nogil:
-        """Ask the index, and pick the records that are meant. RC_OK, or what is wrong with the one at w.damaged."""
+    cdef int _collect(self, Wanted* w, Haul* h, Cursor* c) noexcept nogil:
+        """Ask the index, and pick the records that are meant. RC_OK, RC_END if w.failed says why, or what is wrong with
+        the record at w.damaged."""
         cdef int64_t hits[HITS]
-        cdef IndexCursor cursor
         cdef bint loose = w.how & HOW_LOOSE
         cdef int64_t most = min(w.max_count, HITS) if loose else w.max_count
         cdef int n = HITS, i, rc
         h.count = 0
         h.messages = h.bytes = 0
-        index_cursor(&cursor, loose)
+        w.failed = 0
+        index_cursor(&w.cursor, loose)
         while n == HITS and h.count < most:
             n = <int>min(most, HITS) if loose else HITS
-            n = self.index.find(w.hash, max(w.begin, 0) if loose else w.begin, w.end, hits, n, &cursor)
+            n = self.index.find(w.hash, max(w.begin, 0) if loose else w.begin, w.end, hits, n, &w.cursor)
             if n < 0:
-                with gil:
-                    raise self.index.failure(n, &cursor)
+                w.failed = n
+                return RC_END
             if n > 0:
-                w.last_timestamp = cursor.last_timestamp
-                w.last_phy_offset = cursor.last_phy_offset
+                w.last_timestamp = w.cursor.last_timestamp
+                w.last_phy_offset = w.cursor.last_phy_offset
             for i in range(n):
                 if h.count >= most:
                     break
