@@ -133,7 +133,7 @@ class Watch:
     """Looks at one store again and again, and remembers what need not be read each time.
 
     store  open, for writing or with read_only=True
-    It has no thread and takes no lock that a put waits for. One thread at a time may use it.
+    It has no thread, and holds no lock for longer than it takes to read a number. One thread at a time may use it.
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
