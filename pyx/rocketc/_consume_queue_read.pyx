@@ -7,7 +7,7 @@ from libc.string cimport memset
 from rocketc._append_file cimport FileState, file_release
 from rocketc._atomic cimport rc_load_i64
 from rocketc._consume_queue_ext cimport ExtUnit, ext_get, is_ext_address
-from rocketc._file_queue cimport queue_hold
+from rocketc._file_queue cimport queue_hold, queue_next
 from rocketc._guard cimport enter_writing
 from rocketc._guard cimport leave as guard_leave
 from rocketc._layout cimport RC_CQ_UNIT_BYTES
@@ -114,14 +114,21 @@ cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil:
 
 
 cdef int next_real(ConsumeQueue* q, int64_t* number, int64_t stop, Unit* u) noexcept nogil:
-    """The first unit from *number on, before stop, that stands for a record; *number is stop if there is none."""
+    """The first unit from *number on, before stop, that stands for a record; *number is stop if there is none.
+
+    A file that another process has deleted meanwhile is stepped over.
+    """
     cdef Unit some[64]
+    cdef int64_t behind
     cdef int rc, got = 0, i
     while number[0] < stop:
         rc = cq_read(q, number[0], 64 if got > 0 else 1, some, &got)
-        if rc != RC_OK or got == 0:
+        if rc != RC_OK:
             number[0] = stop
             return rc
+        if got == 0:
+            behind = queue_next(&q.files, number[0] * q.unit_bytes)
+            number[0] = min(behind // q.unit_bytes, stop) if behind >= 0 else stop
         for i in range(got):
             if not is_blank(&some[i]):
                 u[0] = some[i]

@@ -43,6 +43,7 @@ cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil
 cdef FileState* queue_last(FileQueue* q) noexcept nogil
 cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil
 cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil
+cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil
 cdef int64_t queue_bytes(FileQueue* q) noexcept nogil
 cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil

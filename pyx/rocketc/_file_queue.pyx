@@ -117,6 +117,24 @@ cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
     return start
 
 
+cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil:
+    """Offset of the first file that begins behind one, -1 if there is none."""
+    cdef int low = 0, high, middle
+    cdef int64_t start = -1
+    pthread_mutex_lock(&q.mutex)
+    high = q.count
+    while low < high:
+        middle = (low + high) // 2
+        if q.files[middle].start > offset:
+            high = middle
+        else:
+            low = middle + 1
+    if low < q.count:
+        start = q.files[low].start
+    pthread_mutex_unlock(&q.mutex)
+    return start
+
+
 cdef int64_t queue_bytes(FileQueue* q) noexcept nogil:
     """How long its files are together."""
     cdef int64_t size

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 
-from libc.errno cimport EBUSY, EROFS
+from libc.errno cimport EBUSY, ENOENT, EROFS
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
@@ -281,7 +281,12 @@ cdef class KeyIndex(IndexRow):
             except OSError as error:
                 raise StoreIOError(error.errno, error.strerror, self.folder) from None
         for name, path in self._list():
-            what = self._take(name, path)
+            try:
+                what = self._take(name, path)
+            except OSError as error:
+                if self.read_only and error.errno == ENOENT:
+                    continue            # deleted since it was listed
+                raise
             if what is not None:
                 amiss.append((name, f"{path}: {what}"))
         if not clean and not self.read_only:

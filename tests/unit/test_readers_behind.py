@@ -29,3 +29,29 @@ def test_a_reader_whose_files_were_all_deleted_goes_on_with_those_that_are_left(
             assert [m.body for m in reader.get("t", 0, low)] == [m.body for m in store.get("t", 0, low)]
             assert [m.body for m in reader.query("t", f"k{299}")] == [b"299" * 100]
             assert reader.message(store.min_phy_offset).queue_offset == low
+
+
+def test_a_queue_file_that_goes_while_its_reader_looks_costs_no_later_message(tmp_path):
+    """The reader knows less of the log's beginning than the cleaner did: its first unit lies in a file that is gone."""
+    with rocketc.open(tmp_path, **SMALL) as store:
+        for n in range(200):
+            store.put("t", b"%03d" % n + bytes(1000))
+        assert store.wait_dispatched(10)
+    (folder,) = (tmp_path / "consumequeue/t").iterdir()
+    with rocketc.open(tmp_path, read_only=True, **SMALL) as reader:
+        assert (reader.min_offset("t"), reader.max_offset("t")) == (0, 200)
+        for number in range(11):  # of the log: three messages each
+            (tmp_path / f"commitlog/{number * 4096:020}").unlink()
+        for number in range(4):  # of the queue: ten; it has looked at the first three, and maps them
+            (folder / f"{number * 200:020}").unlink()
+        assert reader.min_offset("t") == 40
+        assert [int(m.body[:3]) for m in reader.get("t", 0, 40, 200)] == list(range(40, 200))
+
+
+def test_an_index_file_that_goes_while_a_reader_opens(tmp_path):
+    """It is listed, and not there when it is to be opened: a link to nowhere is such a file for good."""
+    with rocketc.open(tmp_path, **SMALL) as store:
+        store.put("t", b"x", keys="k")
+    (tmp_path / "index/20200101000000000").symlink_to(tmp_path / "nowhere")
+    with rocketc.open(tmp_path, read_only=True, **SMALL) as reader:
+        assert [m.body for m in reader.query("t", "k")] == [b"x"]
