@@ -47,6 +47,8 @@ macros = [("CYTHON_WITHOUT_ASSERTIONS", None)]
 if DEBUG:
     compile_args += ["-O0", "-g", "-UNDEBUG"]
     macros = []
+elif not SANITIZE and "-g" not in os.environ.get("CFLAGS", "").split():
+    compile_args.append("-g0")  # Python's flags say -g: nine tenths of each file would be for debuggers
 if POINTS:
     macros.append(("ROCKETC_POINTS", None))
 if SANITIZE:
