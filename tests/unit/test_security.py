@@ -134,7 +134,9 @@ LONG = ["x" * 128, "x" * 256, "x" * 5000, "é" * 64, "%DLQ%" + "x" * 256, "%RETR
 
 
 def below(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    """What lies there, but for the log's files: the next one may come at any time."""
+    found = (str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return sorted(name for name in found if not re.search(r"commitlog/\d{20}$", name))
 
 
 @pytest.mark.some(8)
