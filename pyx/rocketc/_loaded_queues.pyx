@@ -255,6 +255,10 @@ cdef class LoadedQueues(QueueTable):
             if is_fit(<const uint8_t*><const char*>topic, <int32_t>len(topic)) and os.path.isdir(folder):
                 found.add(topic, queue_id, batch, folder)
                 found.find()
+                if batch:
+                    self._batch_file_size = found.usual_size(True, RC_BCQ_UNIT_BYTES, self._batch_file_size)
+                else:
+                    self._file_size = found.usual_size(False, RC_CQ_UNIT_BYTES, self._file_size)
                 self._load_queues(found)
                 break
         return 0
@@ -301,6 +305,8 @@ cdef class LoadedQueues(QueueTable):
                     return 0
             more = False
             for start, path, size in files_in(name_of(q)):
+                if q.files.count == 0 and size > 0 and size % q.unit_bytes == 0:
+                    q.files.file_size = size            # whoever writes has his own
                 if start > INT64_MAX - q.files.file_size:
                     break                               # no queue comes so far
                 if start >= end and start % q.files.file_size == 0:

@@ -21,7 +21,7 @@ def until(watch, dispatched):
     return look
 
 
-@pytest.mark.long
+@pytest.mark.some(1)
 def test_a_look_at_a_store_that_rocketmq_writes(peer, tmp_path):
     root = tmp_path / "store"
     peer.open(root, SETTINGS)

@@ -294,6 +294,28 @@ def test_a_reader_follows_what_another_process_writes(tmp_path):
     assert queues.range("New") == (0, 3)
 
 
+@pytest.mark.parametrize("before", ["nothing", "folder", "empty file"])
+def test_a_reader_takes_the_writers_size_from_the_first_file_that_it_sees(tmp_path, before):
+    """None was there when it opened the store, whose settings it does not know."""
+    queues = ConsumeQueues(str(tmp_path), read_only=True)
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    if before != "nothing":
+        folder.mkdir(parents=True)
+    if before == "empty file":
+        (folder / f"{0:020}").touch()
+    queues.load()
+    assert queues.range("T") == (None if before == "nothing" else (0, 0))
+    lay(tmp_path, range(5))
+    assert queues.range("T") == (0, 5)
+    lay(tmp_path, range(35))
+    assert queues.range("T") == (0, 35)
+    lay(tmp_path, range(13), "New")
+    assert queues.range("New") == (0, 13)
+    assert [found[0] for found in queues.units("New")] == list(range(13))
+    lay_batches(tmp_path, [(10 * n, n, 1) for n in range(13)])
+    assert queues.range("B") == (0, 13)
+
+
 def test_many_threads_follow_what_another_process_writes(tmp_path, monkeypatch):
     """Each file is taken once, whoever comes across it first."""
     lay(tmp_path, range(5))
