@@ -30,6 +30,7 @@ class Zygote:
     def __init__(self, folder: Path, *packages: Path, **environment: str) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lines, lines = os.pipe()
+        self._options: tuple[str, ...] = ()
         os.set_blocking(self._lines, False)
         self._errors = folder / "errors"
         path = [*map(str, packages), str(ROOT / "tests"), *filter(None, sys.path)]
@@ -54,7 +55,9 @@ class Zygote:
     def run(self, job: str, root: Path, fields: dict[str, object], **more: object) -> tuple[bool, list[str]]:
         """(was it killed, the lines that it wrote)"""
         self._ours.send(json.dumps({"job": job, "root": str(root), "fields": fields, **more}).encode())
-        status = int(self._ours.recv(100))
+        with self._tracer(int(self._ours.recv(100))):
+            self._ours.send(b"go")
+            status = int(self._ours.recv(100))
         said = b""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._lines, 65536):
@@ -66,13 +69,26 @@ class Zygote:
 
     @contextlib.contextmanager
     def traced(self, *options: str) -> Iterator[None]:
-        """strace looks at the process and at all that it forks."""
-        command = ["strace", "-f", "-p", str(self.process.pid), *options]
+        """strace looks at the jobs' processes meanwhile, from their first call on, but not at this one."""
+        self._options = options
+        try:
+            yield
+        finally:
+            self._options = ()
+
+    @contextlib.contextmanager
+    def _tracer(self, pid: int) -> Iterator[None]:
+        if not self._options:
+            yield
+            return
+        command = ["strace", "-f", "-p", str(pid), *self._options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
             assert tracer.stderr is not None
             line = tracer.stderr.readline()
             if "attached" not in line:
                 tracer.kill()
+                self._ours.send(b"no")
+                self._ours.recv(100)
                 pytest.skip(f"strace can't trace here: {line.strip()}")
             try:
                 yield

@@ -1,9 +1,9 @@
-"""A process that forks another for each job, so that a tracer that attaches to it sees the job's system calls alone.
+"""A process that forks another for each job, so that a tracer that attaches to that sees the job's system calls alone.
 
 `python -m crash.zygote FD`: jobs come through the socket FD, a JSON object each: {"job": a name of JOBS, "root": ...,
 "fields": those of rocketc.open(), "point": [name, n], where the process is to end, or null, to tell of all points; only
-with points.c}. When the job's process has ended its wait status is sent back. What a job acknowledges it writes to
-standard output.
+with points.c}. The job's process sends its number and begins once b"go" came; when it has ended its wait status is sent
+back. What a job acknowledges it writes to standard output.
 """
 
 import ctypes
@@ -90,7 +90,6 @@ JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
 
 
 def main() -> None:
-    ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER: any process may trace this one
     jobs = socket.socket(fileno=int(sys.argv[1]))
     jobs.send(b"ready")
     while message := jobs.recv(65536):
@@ -99,6 +98,10 @@ def main() -> None:
         if child == 0:
             code = 1
             try:
+                ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER: any process may
+                jobs.send(b"%d" % os.getpid())
+                if jobs.recv(100) != b"go":
+                    return
                 point = job.get("point")
                 if point:
                     ctypes.CDLL(None).points_arm(point[0].encode(), ctypes.c_long(point[1]))
