@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import threading
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from writing import (
     OurStore,
     Side,
     details,
+    in_threads,
     peer,
     percentiles,
     scratch,
@@ -59,23 +59,13 @@ class Ours(OurStore):
     def put_threads(self, times: int):
         """times puts in all, by THREADS threads, each waiting for the disk."""
         put, body, each = self.store.put, self.body, times // THREADS
-        failures = []
 
         def run(thread: int):
-            try:
-                for n in range(thread * each, (thread + 1) * each):
-                    put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=thread % QUEUES)
-            except BaseException as error:
-                failures.append(error)
+            for n in range(thread * each, (thread + 1) * each):
+                put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=thread % QUEUES)
 
-        threads = [threading.Thread(target=run, args=(t,)) for t in range(THREADS)]
         before = self.store.stats()["flushes"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        in_threads(THREADS, run)
         self.groups = max(1, self.store.stats()["flushes"] - before)
         self.put_so_far += each * THREADS
 

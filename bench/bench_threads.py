@@ -1,11 +1,10 @@
 """What do more threads bring: to puts that don't wait for the disk, to those that do, to reading?"""
 
-import threading
 from functools import partial
 
 import java_peer
 from common import MIB, Bench, Point, same, timed
-from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, Side, Steady, scratch
+from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, Side, Steady, in_threads, scratch
 
 import rocketc
 
@@ -17,25 +16,6 @@ WAITERS = (1, 8, 64) if bench.quick else (1, 4, 16, 64, 256)
 PUTS = 60_000 if bench.quick else 400_000  # a round, by all threads together
 SYNCED = 3200 if bench.quick else 16_000
 RELEASE = java_peer.RELEASES[0]
-
-
-def in_threads(count: int, work):
-    """work(0) to work(count - 1), a thread each; the first failure is raised."""
-    failures = []
-
-    def run(thread: int):
-        try:
-            work(thread)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 class Ours(OurStore):

@@ -16,6 +16,7 @@ import statistics
 import struct
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -71,6 +72,25 @@ class OurStore:
 
 
 # ---------------------------------------------------------------- memory
+def in_threads(count: int, work):
+    """work(0) to work(count - 1), a thread each; the first failure is raised."""
+    failures = []
+
+    def run(thread: int):
+        try:
+            work(thread)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
 def free_memory() -> int:
     with open("/proc/meminfo") as f:
         return next(int(line.split()[1]) << 10 for line in f if line.startswith("MemFree"))

@@ -470,6 +470,11 @@ def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, *
     return Walker(source.view, file.base, filter, file=shown(file.path), fetch=source.fetch, **how)
 
 
+def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: _Reading, **asked: Any) -> Scan:
+    """asked  the filter, by the names that scan() has for its parts"""
+    return Scan(logs, path, buffer, base, Filter(**asked, unwrap=reading.unwrap), reading, asked)
+
+
 def scan(
     path: Paths | LogFile | Log,
     *,
@@ -524,24 +529,21 @@ def scan(
     """
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
-    return Scan(
+    return _asked_for(
         resolve(path, storage_options),
         path,
         None,
         None,
-        Filter(topics, queues, tags, keys, begin, end, offsets=offsets, unwrap=unwrap),
         _Reading(
             start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
         ),
-        {
-            "topics": topics,
-            "queues": queues,
-            "tags": tags,
-            "keys": keys,
-            "begin": begin,
-            "end": end,
-            "offsets": offsets,
-        },
+        topics=topics,
+        queues=queues,
+        tags=tags,
+        keys=keys,
+        begin=begin,
+        end=end,
+        offsets=offsets,
     )
 
 
@@ -579,20 +581,17 @@ def decode(
     1
     """
     view = memoryview(buffer).cast("B")
-    return Scan(
+    return _asked_for(
         [],
         file,
         view,
         base_offset,
-        Filter(topics, queues, tags, keys, begin, end, offsets=offsets, unwrap=unwrap),
         _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
-        {
-            "topics": topics,
-            "queues": queues,
-            "tags": tags,
-            "keys": keys,
-            "begin": begin,
-            "end": end,
-            "offsets": offsets,
-        },
+        topics=topics,
+        queues=queues,
+        tags=tags,
+        keys=keys,
+        begin=begin,
+        end=end,
+        offsets=offsets,
     )
