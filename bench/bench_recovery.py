@@ -16,7 +16,7 @@ import rocketc
 
 BODY = 1024
 bench = Bench("recovery", __doc__)
-SIZE = (128 if bench.quick else 1024) * MIB  # of the log, one file
+SIZE = 1024 * MIB  # of the log, one file
 JAVA_SIZES = {"1 KiB": 1024, "128 B": 128}
 
 # Puts until the log is full but for the last MiB, says so, and waits to be killed.

@@ -8,6 +8,7 @@ the checkpoint on; if what is met there does not follow from what the files say 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import logging
 import os
@@ -19,6 +20,7 @@ from rocketc._checkpoint import FILE_BYTES, Checkpoint
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._dispatch import Dispatcher
 from rocketc._filter import Filter
+from rocketc._key_index import KeyIndex
 from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.paths import LogFile
@@ -28,10 +30,12 @@ from rocketc.running import naming, write_all
 _log = logging.getLogger("rocketc.recovery")
 
 _CRC_NONE = 0
-# At the end of the checkpoint file, where RocketMQ has nothing: mark, begin and end of the log, ConsumeQueues.summed().
-_SUMS = struct.Struct(">8sqqqqq")
+# At the end of the checkpoint file, where RocketMQ has nothing: mark, begin and end of the log, ConsumeQueues.summed(),
+# KeyIndex.end_phy_offset and last_file.
+_SUMS = struct.Struct(">8sqqqqqqq")
 _SUMS_AT = FILE_BYTES - _SUMS.size
 _MARK = b"rcqueues"
+_NO_INDEX = -2
 
 
 @dataclass
@@ -62,6 +66,8 @@ def catch_up(
     amiss: list[str],
     damage: Sequence[tuple[int, int]] = (),
     queued: int = -1,
+    boundaries: Sequence[int] = (),
+    indexed: int = -1,
 ) -> CaughtUp:
     """Dispatch the log up to its end again, as far as it is needed.
 
@@ -72,6 +78,8 @@ def catch_up(
     amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
     damage      (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
     queued      physical offset before which queues and index are on the disk; -1: the checkpoint's times tell
+    boundaries  physical offsets where a record ends and the next one begins, ascending
+    indexed     physical offset before which the index has every key; -1: its last one tells
     Raises StoreIOError, StoreFullError.
 
     >>> import os, rocketc, shutil, tempfile
@@ -86,7 +94,10 @@ def catch_up(
     first = (files[0].base or 0) if files else 0
     whole = bool(amiss) or (not clean and queued < 0 and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
     whole = whole or (not clean and bool(dispatcher.queues.broken_off()))
-    start = first if whole else _start(files, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
+    begins = sorted({file.base or 0 for file in files} | set(boundaries))
+    start = first
+    if not whole:
+        start = _start(files, begins, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
     index = dispatcher.index
     if whole and index is not None:
         amiss = [*amiss, *index.check()]  # slots and chains, too: comparing its units with the log does not touch them
@@ -97,10 +108,11 @@ def catch_up(
     if index is not None and amiss:
         index.repair()
     elif index is not None and not whole:
-        index_from = max(index.end_phy_offset, first)
+        index_from = max(index.end_phy_offset, min(indexed, end), first)
     while True:
         dispatcher.start_at(start, index_from, whole=start <= first)
-        _take(dispatcher, files, start if index is None else min(start, index_from), end)
+        needed = start if index is None else min(start, index_from)
+        _take(dispatcher, files, _last_up_to(begins, needed, first), end)
         if dispatcher.in_doubt and start > first:
             found.mended.append("the consume queues do not follow from the log: all of it is dispatched again")
             start = first
@@ -129,20 +141,21 @@ def catch_up(
     return found
 
 
-def note_queues(fd: int, queues: ConsumeQueues, begin: int, end: int) -> None:
-    """Note in the checkpoint file how many queues there are, and where they are: when a store was opened, when it was
-    cleaned, and when it is being closed.
+def note_queues(fd: int, queues: ConsumeQueues, index: KeyIndex | None, begin: int, end: int) -> None:
+    """Note in the checkpoint file how many queues there are, where they are, and how far the index goes: when a store
+    was opened, when it was cleaned, and when it is being closed. Queues and index have all of the log.
 
     fd          of the checkpoint file
     begin, end  of the log; the end counts for who finds the store closed
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
-    >>> note_queues(file.fileno(), queues, 0, 100)
+    >>> note_queues(file.fileno(), queues, None, 0, 100)
     >>> lost_queues(file.name, queues, 0, 100, clean=True)
     []
     """
-    write_all(fd, _SUMS.pack(_MARK, begin, end, *queues.summed()), _SUMS_AT)
+    last = (_NO_INDEX, -1) if index is None else (index.end_phy_offset, index.last_file)
+    write_all(fd, _SUMS.pack(_MARK, begin, end, *queues.summed(), *last), _SUMS_AT)
     os.fdatasync(fd)
 
 
@@ -151,7 +164,7 @@ def forget_queues(checkpoint: str) -> None:
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
-    >>> note_queues(file.fileno(), queues, 0, 100)
+    >>> note_queues(file.fileno(), queues, None, 0, 100)
     >>> forget_queues(file.name)
     >>> any(file.read())
     False
@@ -174,16 +187,14 @@ def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *,
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
-    >>> note_queues(file.fileno(), queues, 0, 100)
+    >>> note_queues(file.fileno(), queues, None, 0, 100)
     >>> lost_queues(file.name, queues, 0, 100, clean=True)
     []
     """
-    data = b""
-    with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:
-        data = os.pread(file.fileno(), _SUMS.size, _SUMS_AT)
-    if len(data) != _SUMS.size or not data.startswith(_MARK):
+    note = _note_in(checkpoint)
+    if note is None:
         return []
-    _, noted_begin, noted_end, *noted = _SUMS.unpack(data)
+    noted_begin, noted_end, *noted = note
     count, starts, ends = queues.summed()
     same = starts == noted[1] or begin != noted_begin
     if clean and end == noted_end:
@@ -191,6 +202,32 @@ def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *,
     else:
         same = same and count >= noted[0]
     return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
+
+
+def indexed_before(checkpoint: str, index: KeyIndex) -> int:
+    """Physical offset before which the index has every key, as the note says; -1 if it does not tell: an index that
+    does not end where it did, or in another file, has got more since, or lost some.
+
+    checkpoint  the file's path
+    index       loaded
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> index = KeyIndex(tempfile.mkdtemp())
+    >>> note_queues(file.fileno(), queues, index, 0, 100)
+    >>> indexed_before(file.name, index)
+    100
+    """
+    note = _note_in(checkpoint)
+    return note[1] if note is not None and note[-2:] == (index.end_phy_offset, index.last_file) else -1
+
+
+def _note_in(checkpoint: str) -> tuple[int, ...] | None:
+    """The numbers of note_queues(), or None if there is no note."""
+    data = b""
+    with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), _SUMS.size, _SUMS_AT)
+    return _SUMS.unpack(data)[1:] if len(data) == _SUMS.size and data.startswith(_MARK) else None
 
 
 def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
@@ -206,21 +243,34 @@ def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
 
 
 def _start(
-    files: list[LogFile], dispatcher: Dispatcher, end: int, *, clean: bool, checkpoint: Checkpoint, queued: int
+    files: list[LogFile],
+    begins: list[int],
+    dispatcher: Dispatcher,
+    end: int,
+    *,
+    clean: bool,
+    checkpoint: Checkpoint,
+    queued: int,
 ) -> int:
-    """Where a file of the log begins from which on it is dispatched again."""
-    known = dispatcher.queues.end_before(1 << 62)
-    start = min(known, end - SMALL_BYTES)
-    i = max((i for i, file in enumerate(files) if (file.base or 0) <= start), default=0)
-    while not clean and i > 0:
-        base = files[i].base or 0
-        if base <= queued if queued >= 0 else 0 < first_timestamp(files[i].path) <= checkpoint.min_timestamp:
-            break
-        i -= 1
-    return files[i].base or 0
+    """From where on the log is dispatched again: one of `begins`, where records do."""
+    first = begins[0]
+    known = min(dispatcher.queues.end_before(1 << 62), end - SMALL_BYTES)
+    if clean or queued >= 0:
+        return _last_up_to(begins, known if clean else min(known, queued), first)
+    for file in reversed(files):
+        if (file.base or 0) <= known and 0 < first_timestamp(file.path) <= checkpoint.min_timestamp:
+            return file.base or 0
+    return first
+
+
+def _last_up_to(offsets: list[int], most: int, first: int) -> int:
+    """The last of these ascending offsets that is no more than `most`; `first` if there is none."""
+    at = bisect.bisect_right(offsets, most)
+    return offsets[at - 1] if at > 0 else first
 
 
 def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) -> None:
+    """Dispatch the records from start, where one begins, to end."""
     for file in files:
         base = file.base or 0
         if base + file.limit <= start or base >= end:
@@ -235,6 +285,7 @@ def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) ->
                 limit=file.limit,
                 start=start,
                 stop=end,
+                exact=start > base,
                 crc=_CRC_NONE,
                 errors="report",
                 last=file.last,

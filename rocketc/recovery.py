@@ -34,6 +34,7 @@ _log = logging.getLogger("rocketc.recovery")
 _HEAD_BYTES = 76  # of a record, up to its store timestamp
 _MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
 SMALL_BYTES = 128 << 20  # of a log that is looked at as a whole whenever it is opened
+APART = 16 << 20  # bytes between the boundaries that are kept
 _CLEAN_FILES = 3  # after a clean end the last files only are checked
 _ALWAYS = 1 << 62  # ms; later than any time
 _CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
@@ -53,6 +54,7 @@ class Recovery:
     missing    (start, stop) of files that are not there
     cut        physical offset from which something was cut off, or None
     saved      the files that keep what was cut
+    boundaries  physical offsets in the files that were looked at: a record ends there, and what follows begins
     """
 
     clean: bool
@@ -65,6 +67,7 @@ class Recovery:
     missing: list[tuple[int, int]] = field(default_factory=list)
     cut: int | None = None
     saved: list[str] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=list)
 
 
 def recover(
@@ -140,6 +143,7 @@ def recover(
             believed,
             flushed=-1 if clean else flushed,
             gone=gone,
+            apart=APART,
         )
         found.damage = []
         end = files[0].base or 0 if files else 0
@@ -165,6 +169,7 @@ def recover(
         damage, stop = found.damage, cut  # records behind it do not count: once more without them
     found.end = end if stop is None else stop
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
+    found.boundaries = run.boundaries
     _count_damaged(files, found, offsets, gone)
     found.saved = cut_and_keep(root, queue, files, found.end, as_java=java)
     found.cut = found.end if found.saved else None

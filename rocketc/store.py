@@ -23,7 +23,7 @@ from rocketc._reput import ReputService
 from rocketc._store import MessageStore
 from rocketc.alarms import Alarms
 from rocketc.caretaker import Caretaker
-from rocketc.catch_up import CaughtUp, catch_up, lost_queues, note_queues
+from rocketc.catch_up import CaughtUp, catch_up, indexed_before, lost_queues, note_queues
 from rocketc.config import StoreConfig
 from rocketc.config_tables import read_table
 from rocketc.deleted_topics import DeletedTopics, end_deletions
@@ -134,6 +134,7 @@ class StoreRoot:
         self._checkpoint_fd = -1
         self._log: CommitLog | None = None
         self._queues: ConsumeQueues | None = None
+        self._index: KeyIndex | None = None
         self.deleted: DeletedTopics | None = None
         self.recovery: Recovery | None = None
         self.caught_up: CaughtUp | None = None
@@ -224,13 +225,15 @@ class StoreRoot:
             queued=queued,
             amiss=amiss,
             damage=lost,
+            boundaries=self.recovery.boundaries,
+            indexed=indexed_before(checkpoint_path, index) if index is not None else -1,
         )
         queues.raise_offsets(offsets, self.recovery.end)
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
         self._abort.create()
         found = self.recovery
         with naming(checkpoint_path):
-            note_queues(self._checkpoint_fd, queues, queue.min_offset, found.end)
+            note_queues(self._checkpoint_fd, queues, index, queue.min_offset, found.end)
         log.start(
             self._checkpoint_fd,
             tuple(checkpoint),
@@ -239,14 +242,14 @@ class StoreRoot:
             queued=self.caught_up.durable,
         )
         dispatcher.start()
-        self._log, self._queues = log, queues
+        self._log, self._queues, self._index = log, queues, index
         return dispatcher
 
     def note_cleaned(self) -> None:
         """Files were deleted: the next opening shall not miss them."""
         if self._log is not None and self._queues is not None and self._checkpoint_fd >= 0:
             with contextlib.suppress(OSError):
-                note_queues(self._checkpoint_fd, self._queues, self._log.queue.min_offset, -1)
+                note_queues(self._checkpoint_fd, self._queues, self._index, self._log.queue.min_offset, -1)
 
     def close(self, whole: bool) -> None:
         """The end of a store whose threads have stopped.
@@ -258,7 +261,7 @@ class StoreRoot:
                 if self._log is not None and self._queues is not None:
                     log = self._log.queue
                     with naming(os.path.join(self._root, "checkpoint")):
-                        note_queues(self._checkpoint_fd, self._queues, log.min_offset, log.wrote)
+                        note_queues(self._checkpoint_fd, self._queues, self._index, log.min_offset, log.wrote)
                 self._abort.remove()
             else:
                 _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)

@@ -161,20 +161,22 @@ def test_note_in_the_checkpoint(open_store, tmp_path):
     store.wait_dispatched()
     begin = store.clean(expired_ms=-1).min_phy_offset
     store.close()
-    at = native.RC_CHECKPOINT_BYTES - 48
+    at = native.RC_CHECKPOINT_BYTES - 64
     assert f"the note begins at byte {at} of the file" in FLAT
     note = (tmp_path / "checkpoint").read_bytes()[at:]
-    assert [(cell.at, cell.width) for cell in fixed(NOTE)] == [(n, 8) for n in range(0, 48, 8)]
+    assert [(cell.at, cell.width) for cell in fixed(NOTE)] == [(n, 8) for n in range(0, 64, 8)]
     told = {cell.name: note[cell.at : cell.at + 8] for cell in fixed(NOTE)}
     assert told.pop("mark") == b"rcqueues"
     files = {queue: sorted(path.iterdir()) for queue in ("T0/0", "T0/1", "T1/0", "T1/1", "T2/0", "T2/1")
              for path in [tmp_path / "consumequeue" / queue]}  # fmt: skip
-    assert {name: int.from_bytes(data, "big") for name, data in told.items()} == {
+    assert {name: int.from_bytes(data, "big", signed=True) for name, data in told.items()} == {
         "logBegin": begin,
         "logEnd": puts[-1].end,
         "queues": len(files),
         "queueBegins": sum(int(names[0].name) // 20 for names in files.values()),
         "queueEnds": len(puts),
+        "indexEnd": -1,
+        "indexFile": -1,
     }
     assert int.from_bytes(told["queueBegins"], "big") > 0
 

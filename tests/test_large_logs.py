@@ -17,10 +17,13 @@ from rocketc import _checkpoint
 STEPS, STEP = 10, 25  # so often so many messages
 
 
-@pytest.fixture(autouse=True)
-def small_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["file", "record"])
+def small_is_smaller(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """What is dispatched again begins at a file, or at any record of it."""
     monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 5000)
     monkeypatch.setattr("rocketc.recovery.SMALL_BYTES", 5000)
+    if request.param == "record":
+        monkeypatch.setattr("rocketc.recovery.APART", 0)
 
 
 @pytest.fixture(scope="module")

@@ -444,6 +444,11 @@ cdef class KeyIndex(IndexRow):
         return self.end_phy()
 
     @property
+    def last_file(self):
+        """The number that the last file is named by, -1 if there is none."""
+        return self._parts[self._count - 1].name if self._count > 0 else -1
+
+    @property
     def last_error(self):
         """What the last put returned: 0, an errno, or a code below 0."""
         return self.error

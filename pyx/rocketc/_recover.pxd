@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from rocketc._gone_topics cimport GoneTopics
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot
 from rocketc._record cimport Record
+from rocketc._walk cimport BLOCK_RECORDS
 
 cdef enum:
     RECENT = 64             # queues whose slot is found without a search
@@ -21,6 +22,10 @@ cdef class Pass:
         long long torn              # first record behind durable_end whose end is missing, and where it would end; -1
         long long torn_end
         long long timestamp         # ms, of the last record; 0
+        list boundaries             # physical offsets behind a record each, `apart` bytes apart or more
+    cdef int64_t _apart
+    cdef int64_t _next_boundary
+    cdef int64_t _found[BLOCK_RECORDS]      # boundaries in the block at work
     cdef GoneTopics gone        # None: no topic was deleted
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil

@@ -34,27 +34,32 @@ cdef class Pass:
     believed  `offsets` says what consume queues tell of records before this physical offset; the first record of a
               queue from there on knows better, if it has a lower offset
     gone      topics that were deleted; the offsets of their old records are free again
+    apart     bytes: which `boundaries` are kept
     """
     def __cinit__(
         self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX, *, int64_t flushed=-1,
-        GoneTopics gone=None,
+        GoneTopics gone=None, int64_t apart=INT64_MAX,
     ):
         self.offsets = offsets
         self.durable = durable
         self.flushed = flushed
         self.believed = believed
         self.gone = gone
+        self.boundaries = []
+        self._apart = apart
         self.end = self.durable_end = self.torn = self.torn_end = -1
         memset(self._recent, 0, sizeof(self._recent))
 
     def take(self, Walker walker not None):
         """Walk to the end of what walker reads; True if a blank record ended the file. Raises as the walker does."""
         cdef rc_guard guard
-        cdef int i
+        cdef int i, found
         cdef bint short_of_memory
         cdef int64_t start
+        self._next_boundary = walker.position + self._apart if self._apart < INT64_MAX - walker.position else INT64_MAX
         while walker.next_block():
             short_of_memory = False
+            found = 0
             with nogil:
                 walker.enter(&guard)
                 for i in range(walker._count):
@@ -62,10 +67,16 @@ cdef class Pass:
                     if self._note(&walker._block[i], start) != 0:
                         short_of_memory = True
                         break
+                    if self.end >= self._next_boundary:
+                        self._found[found] = self.end
+                        self._next_boundary = self.end + self._apart
+                        found += 1
                 walker.leave(&guard)
             if short_of_memory:
                 raise MemoryError
-            walker.cut_in_block(0)      # what is noted twice stays what it is
+            if walker.cut_in_block(0) == 0:     # what is noted twice stays what it is
+                for i in range(found):
+                    self.boundaries.append(self._found[i])
         return walker.blanks > 0
 
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil:

@@ -319,6 +319,7 @@ class Run:
         fields = self.kind.settings(chance)
         # Of a log that is larger not all is looked at.
         catch_up.SMALL_BYTES = recovery.SMALL_BYTES = chance.choice([128 << 20, 5000, 0])
+        recovery.APART = random.Random(f"{self.seed}/{number}/apart").choice([16 << 20, 3000, 0])
         for life in range(self.kind.LIVES):
             chance = random.Random(f"{self.seed}/{number}/{life}")
             fields = {**fields, "flush": self.kind.settings(chance)["flush"]}

@@ -106,7 +106,7 @@ def test_extension_files(peer, tmp_path):
     assert len(list((turns.root / "consumequeue_ext").rglob("0*0"))) > 3
 
 
-NOTE = slice(4048, 4096)  # of the checkpoint: what rocketc notes of the queues when it closes a store
+NOTE = slice(4032, 4096)  # of the checkpoint: what rocketc notes of the queues when it closes a store
 
 
 @pytest.mark.some(4)
@@ -125,7 +125,7 @@ def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
         turns.rocketmq_puts(peer, puts(turn + 2, count) if count else [])
         assert checkpoint.read_bytes()[NOTE] == noted
         if note == "zeroed":
-            checkpoint.write_bytes(checkpoint.read_bytes()[: NOTE.start] + bytes(48))
+            checkpoint.write_bytes(checkpoint.read_bytes()[: NOTE.start] + bytes(64))
         before = state(turns.root)
         ours.open_store(turns.root, turns.settings).close()
         assert state(turns.root) == before

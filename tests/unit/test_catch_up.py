@@ -108,3 +108,83 @@ def test_a_number_that_no_queue_takes_is_damage_of_one_record(open_store, tmp_pa
                     found = [message.phy_offset for message in store.get("t", 1, n, 1)]
                     assert found == [one.phy_offset] or one is put[which], n
             assert [message.body for message in store.get("t", 1, result.queue_offset, 1)] == [b"new"]
+
+
+# ---------------------------------------------------------------- how much of a log is looked at
+@pytest.fixture
+def begins(monkeypatch):
+    """Physical offsets from which on the openings of large logs dispatch again."""
+    monkeypatch.setattr("rocketc.recovery.SMALL_BYTES", 0)
+    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    found, really = [], rocketc.catch_up._take
+    monkeypatch.setattr("rocketc.catch_up._take", lambda *args: (found.append(args[2]), really(*args)))
+    return found
+
+
+def test_the_end_of_one_large_file_is_dispatched_again(open_store, monkeypatch, begins):
+    """From a record on that recovery has come by."""
+    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 100_000)
+    monkeypatch.setattr("rocketc.recovery.APART", 10_000)
+    with open_store(**MANY) as store:
+        put = [store.put("t", b"%d" % n * 100, keys="k") for n in range(1500)]
+    open_store(**MANY).close()
+    assert begins[-1] in {one.end for one in put}
+    assert 100_000 <= put[-1].end - begins[-1] < 111_000
+
+
+@pytest.mark.parametrize(("keys", "ended"), [("none", "closed"), ("none", "killed"), ("of the first ones", "closed")])
+def test_messages_without_keys_are_not_looked_through_again(open_store, tmp_path, begins, keys, ended):
+    """The index does not say how far it has come; the checkpoint does."""
+    with open_store(**SMALL) as store:
+        for n in range(203):
+            put = store.put("t", b"x" * 100, keys=f"k{n}" if keys != "none" and n < 3 else None)
+    open_store(**SMALL).close()
+    if ended == "killed":
+        (tmp_path / "abort").touch()
+    with open_store(**SMALL) as store:
+        assert begins[-1] > put.end - 2 * SMALL["mapped_file_size_commit_log"]
+        assert len(store.query("t", "k2").messages) == (keys != "none")
+    (tmp_path / "checkpoint").unlink()
+    open_store(**SMALL).close()
+    assert begins[-1] <= 1000, "without the note all are"
+
+
+@pytest.mark.usefixtures("begins")
+def test_an_index_that_lost_its_files_is_made_again(open_store, tmp_path):
+    """Whatever the checkpoint says of how far it had come."""
+    fill(open_store(**SMALL))
+    before = files_of(tmp_path, "index")
+    for path in (tmp_path / "index").iterdir():
+        path.unlink()
+    open_store(**SMALL).close()
+    same_files(without_names(files_of(tmp_path, "index")), without_names(before))
+
+
+@pytest.mark.usefixtures("begins")
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+def test_the_last_file_of_an_index_begins_with_the_second_key_of_a_message(open_store, tmp_path, ended):
+    """The files before it end with the same message. Found by crash.power_cut: a crash had it dropped."""
+    units = SMALL["max_index_num"] - 1
+    with open_store(**SMALL) as store:
+        for n in range(units - 1):
+            store.put("t", b"x", keys=f"k{n}")
+        store.put("t", b"x" * 5000, keys="first second")
+        store.put("t", b"x" * 5000)
+    open_store(**SMALL).close()
+    before = sorted((tmp_path / "index").iterdir())
+    assert len(before) == 2
+    if ended == "killed":
+        (tmp_path / "abort").touch()
+    else:
+        before[1].unlink()
+    with open_store(**SMALL) as store:
+        assert [len(store.query("t", key).messages) for key in ("first", "second")] == [1, 1]
+
+
+@pytest.mark.usefixtures("begins")
+def test_an_index_that_was_off_for_a_while_gets_what_came_meanwhile(open_store):
+    for n, on in enumerate((True, False, False, True)):
+        with open_store(**SMALL, message_index_enable=on) as store:
+            store.put("t", b"x" * 3000, keys=f"k{n}")
+    with open_store(**SMALL) as store:
+        assert [len(store.query("t", f"k{n}").messages) for n in range(4)] == [1] * 4
