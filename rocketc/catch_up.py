@@ -25,7 +25,7 @@ from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.paths import LogFile
 from rocketc.recovery import SMALL_BYTES, first_timestamp
-from rocketc.running import naming, write_all
+from rocketc.running import naming, sync_data, write_all
 
 _log = logging.getLogger("rocketc.recovery")
 
@@ -156,7 +156,7 @@ def note_queues(fd: int, queues: ConsumeQueues, index: KeyIndex | None, begin: i
     """
     last = (_NO_INDEX, -1) if index is None else (index.end_phy_offset, index.last_file)
     write_all(fd, _SUMS.pack(_MARK, begin, end, *queues.summed(), *last), _SUMS_AT)
-    os.fdatasync(fd)
+    sync_data(fd)
 
 
 def forget_queues(checkpoint: str) -> None:
@@ -174,7 +174,7 @@ def forget_queues(checkpoint: str) -> None:
     with naming(checkpoint), open(checkpoint, "r+b", buffering=0) as file:
         if os.fstat(file.fileno()).st_size == FILE_BYTES:
             write_all(file.fileno(), bytes(_SUMS.size), _SUMS_AT)
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
 
 
 def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *, clean: bool) -> list[str]:

@@ -14,7 +14,7 @@ from itertools import count, pairwise
 
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.paths import LogFile
-from rocketc.running import make_folder, naming, sync_file, sync_folder, write_all
+from rocketc.running import make_folder, naming, sync_data, sync_file, sync_folder, write_all
 
 _COPY_BYTES = 1 << 20
 _ZEROS = bytes(_COPY_BYTES)
@@ -210,4 +210,4 @@ def _clear(path: str, pos: int, stop: int) -> None:
     with naming(path), open(path, "r+b", buffering=0) as file:
         for start in range(pos + (stop - pos - 1) // _COPY_BYTES * _COPY_BYTES, pos - 1, -_COPY_BYTES):
             write_all(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
-        os.fdatasync(file.fileno())
+        sync_data(file.fileno())

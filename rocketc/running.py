@@ -57,6 +57,19 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
             os.close(fd)
 
 
+def sync_data(fd: int) -> None:
+    """Make the bytes of an open file durable, its times aside. Raises OSError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     sync_data(file.fileno())
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync() is content with the disk's own memory
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
+
+
 def sync_file(path: str | os.PathLike[str]) -> None:
     """Make a file's bytes durable. Raises StoreIOError.
 

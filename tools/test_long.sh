@@ -44,6 +44,7 @@ for name in $stages; do
     esac
 done
 tools/setup.sh valgrind || exit 1
+tools/setup.sh docs || exit 1
 tools/setup.sh strace || true
 tools/setup.sh arm64 || exit 1
 case " $stages " in *" long "*) rm -rf $counts ;; esac

@@ -7,13 +7,14 @@ from collections import namedtuple
 from libc.errno cimport EINTR, EIO, errno as c_errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
-from posix.unistd cimport fdatasync, pread, pwrite
+from posix.unistd cimport pread, pwrite
 
 from rocketc._bytes cimport rc_get_i64, rc_put_i64
 from rocketc._layout cimport (
     RC_CHECKPOINT_BYTES, RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT, RC_CHECKPOINT_INDEX_TIMESTAMP_AT,
     RC_CHECKPOINT_LOGICS_TIMESTAMP_AT, RC_CHECKPOINT_MASTER_FLUSHED_OFFSET_AT, RC_CHECKPOINT_PHYSIC_TIMESTAMP_AT,
 )
+from rocketc._vm cimport rc_sync_file
 
 from rocketc.errors import StoreFullError, StoreIOError
 from rocketc.running import sync_folder
@@ -87,9 +88,10 @@ cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed, int64_t 
     if queued >= 0:
         encode_note(data + QUEUED_AT, QUEUED_MARK, five[1], queued)
     rc = write_all(fd, data, HEAD_BYTES, 0)
-    while rc == 0 and fdatasync(fd) != 0:
-        if c_errno != EINTR:
-            rc = c_errno
+    if rc == 0:
+        rc = rc_sync_file(fd)
+        while rc == EINTR:
+            rc = rc_sync_file(fd)
     return rc
 
 

@@ -507,7 +507,7 @@ cdef class ConsumeQueueExt:
         if not 2 * RC_EXT_MIN_BYTES <= file_size <= INT32_MAX:
             raise ValueError(f"file_size={file_size}: from {2 * RC_EXT_MIN_BYTES} to {INT32_MAX}")
         install()
-        self._x = new_at(os.fsencode(self.folder), file_size, FILE_READ if read_only else FILE_SPARSE)
+        self._x = new_at(os.fsencode(self.folder), file_size, <int>FILE_READ if read_only else <int>FILE_SPARSE)
         if self._x == NULL:
             raise MemoryError
 

@@ -40,7 +40,7 @@ from rocketc._file_queue cimport (
 from rocketc._guard cimport install
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_OK, check, check_file
-from rocketc._vm cimport rc_sync_folder
+from rocketc._vm cimport rc_allocate, rc_sync_folder
 
 from rocketc.errors import StoreIOError
 from rocketc.running import naming
@@ -100,7 +100,7 @@ cdef class MappedFileQueue:
         for i in range(<int>len(self._folders)):
             self._names[i] = <char*>(<bytes>self._encoded[i])
         check(queue_init(
-            &self.q, file_size, self._names, <int>len(self._folders), FILE_READ if only_read else FILE_WHOLE,
+            &self.q, file_size, self._names, <int>len(self._folders), <int>FILE_READ if only_read else <int>FILE_WHOLE,
         ))
         self._ready = True
 
@@ -157,7 +157,7 @@ cdef class MappedFileQueue:
     def _finish_file(self, str path):
         """Give a file its size, durably."""
         with naming(path), open(path, "r+b", buffering=0) as file:
-            os.posix_fallocate(file.fileno(), 0, self.q.file_size)
+            check_file(rc_allocate(file.fileno(), <size_t>self.q.file_size), path)
             os.fsync(file.fileno())
 
     def refresh(self):

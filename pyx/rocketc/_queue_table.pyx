@@ -147,11 +147,11 @@ cdef class QueueTable:
         return cq_new(
             self._above[1 if batch else 0], topic, topic_len, queue_id,
             RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES, self._batch_file_size if batch else self._file_size,
-            FILE_READ if self._read_only else FILE_SPARSE,
+            <int>FILE_READ if self._read_only else <int>FILE_SPARSE,
         )
 
     cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-        cdef int kind = FILE_READ if self._read_only else FILE_SPARSE
+        cdef int kind = <int>FILE_READ if self._read_only else <int>FILE_SPARSE
         return ext_new(self._ext_above, topic, topic_len, queue_id, self._ext_file_size, kind)
 
     cdef bint _add(self, ConsumeQueue* q) noexcept nogil:
@@ -196,9 +196,10 @@ cdef class QueueTable:
     def add_batch_topic(self, str topic, bint is_one=True):
         """From now on a new queue of this topic is a batch queue, or is none."""
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        cdef int verdict = <int>KEEP if is_one else <int>SKIP
         pthread_mutex_lock(&self._mutex)
         try:
-            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), KEEP if is_one else SKIP)
+            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), verdict)
         finally:
             pthread_mutex_unlock(&self._mutex)
 

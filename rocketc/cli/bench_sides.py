@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from rocketc.running import sync_data
+
 if TYPE_CHECKING:
     from rocketc._store import MessageStore
 
@@ -20,7 +22,6 @@ _TOPIC = "bench"
 
 Side = Callable[[], float]  # one round: the seconds it took
 clock = time.perf_counter
-sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @dataclass(frozen=True)
