@@ -5,7 +5,6 @@ import io
 import os
 import pty
 import resource
-import signal
 import struct
 import subprocess
 import sys
@@ -23,15 +22,10 @@ def environment(**changes):
     return {name: value for name, value in env.items() if value is not None}
 
 
-def let_ctrl_c_work():
-    """A test that was started in the background of a shell hands down that SIGINT is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def start(*args, env=None, **options):
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | options
     command = [*ROCKETC, *map(str, args)]
-    return subprocess.Popen(command, cwd="/", env=environment(**(env or {})), preexec_fn=let_ctrl_c_work, **options)
+    return subprocess.Popen(command, cwd="/", env=environment(**(env or {})), **options)
 
 
 def processor_seconds():

@@ -283,14 +283,12 @@ cdef class ConsumeQueues(LoadedQueues):
         they were loaded: {name: whether one of these goes on with records behind it}."""
         cdef ConsumeQueue* q
         cdef dict found = {}
-        cdef int64_t units
         cdef int i
         for i in range(self._count):
             q = self._all[i]
             topic, _ = key_of(q)
             if topic in ends and q.files.count > 0 and 0 <= q.claim_phy < ends[topic]:
-                check_queue(q, units_before(q, ends[topic], q.files.files[0].start // q.unit_bytes, &units))
-                found[topic] = found.get(topic, False) or units < q.units
+                found[topic] = found.get(topic, False) or goes_on_from(q, ends[topic])
         return found
 
     def without_units(self, topics):
@@ -422,3 +420,19 @@ cdef class ConsumeQueues(LoadedQueues):
                 number += got
         check_queue(q, rc)
         return count
+
+
+cdef bint goes_on_from(ConsumeQueue* q, int64_t phy_offset) except -1:
+    """Whether a queue has a unit of a record at phy_offset or behind. What a power cut has left in the place of others
+    is of none."""
+    cdef Unit units[READ_UNITS]
+    cdef int64_t number = 0
+    cdef int got = 1, i
+    check_queue(q, units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &number))
+    while got > 0 and number < q.units:
+        check_queue(q, cq_read(q, number, READ_UNITS, units, &got))
+        for i in range(got):
+            if is_valid(&units[i]) and units[i].phy_offset >= phy_offset:
+                return True
+        number += got
+    return False

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import stores
-from command import environment, let_ctrl_c_work, on_terminal, rocketc, start
+from command import environment, on_terminal, rocketc, start
 
 import rocketc as library
 from rocketc.cli.main import main
@@ -216,7 +216,6 @@ TARGETS = [[f"x.{form}"] for form in FORMATS] + [["lake", "--partition-by", "top
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target[0])
 def test_a_limit_of_the_system_is_told_and_nothing_is_left(golden, tmp_path, target):
     def limit():
-        let_ctrl_c_work()
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     output = tmp_path / target[0]
@@ -262,7 +261,7 @@ def test_what_is_ended_in_the_middle_leaves_no_half_file(store, tmp_path, number
     elif old:
         (output / "topic=old").mkdir(parents=True)
     with subprocess.Popen(
-        [sys.executable, "-c", STUCK, *command], env=environment(), preexec_fn=let_ctrl_c_work, cwd=tmp_path,
+        [sys.executable, "-c", STUCK, *command], env=environment(), cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout.readline() == b"half way\n"

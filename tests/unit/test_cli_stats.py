@@ -15,7 +15,7 @@ import counts
 import oracle
 import pytest
 import stores
-from command import Terminal, environment, let_ctrl_c_work, on_terminal, rocketc, start
+from command import Terminal, environment, on_terminal, rocketc, start
 
 from rocketc import _tally
 from rocketc.cli import plots, progress
@@ -563,7 +563,6 @@ def test_ctrl_c(tmp_path):
         env=environment(),
         capture_output=True,
         timeout=60,
-        preexec_fn=let_ctrl_c_work,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 

@@ -294,6 +294,26 @@ def test_a_reader_follows_what_another_process_writes(tmp_path):
     assert queues.range("New") == (0, 3)
 
 
+@pytest.mark.parametrize(
+    ("units", "goes_on"),
+    [([0, 1, 2], False), ([0, 1, 2, 30], True), ([0, None, None], False), ([0, None, 30], True), ([0, 30, None], True)],
+)
+@pytest.mark.parametrize("more", [False, True], ids=["", "another file"])
+def test_what_stands_of_a_topic_that_was_deleted(tmp_path, units, goes_on, more):
+    """A power cut may take units out of a file whose name is there: they are no records behind the deletion.
+
+    Found by crash.power_cleaning: the topic was taken for one that is back."""
+    data = b"".join(bytes(20) if n is None else unit(n) for n in units)
+    path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data.ljust(SIZE, b"\0"))
+    if more:
+        path.with_name(f"{SIZE:020}").write_bytes(bytes(SIZE))
+    queues = ConsumeQueues(str(tmp_path), SIZE, BATCH_SIZE)
+    queues.load()
+    assert queues.standing({"T": 2500, "U": 2500}) == {"T": goes_on}
+
+
 @pytest.mark.parametrize("before", ["nothing", "folder", "empty file"])
 def test_a_reader_takes_the_writers_size_from_the_first_file_that_it_sees(tmp_path, before):
     """None was there when it opened the store, whose settings it does not know."""

@@ -1,5 +1,6 @@
 """rocketc.metrics: what a store tells of itself is what was done; Prometheus and OpenTelemetry get just that."""
 
+import gc
 import os
 import re
 import subprocess
@@ -411,11 +412,23 @@ def collected(reader):
     return {metric.name: metric for metric in metrics}
 
 
-def test_opentelemetry(store):
-    sizes = put_some(store)
-    reader = InMemoryMetricReader()
+@pytest.fixture
+def reader():
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def meter(reader):
     provider = MeterProvider([reader])
-    observe(store, labels=NODE, meter=provider.get_meter("test"))
+    yield provider.get_meter("test")
+    provider.shutdown()
+    del provider
+    gc.collect()  # while it is there it starts threads in every process that is forked
+
+
+def test_opentelemetry(store, reader, meter):
+    sizes = put_some(store)
+    observe(store, labels=NODE, meter=meter)
     found = collected(reader)
     points = found["rocketmq_throughput_in_total"].data.data_points
     assert {p.attributes["topic"]: p.value for p in points} == sizes
@@ -433,21 +446,17 @@ def test_opentelemetry(store):
     assert {p.attributes["topic"]: p.value for p in points} == {"a": 11, "b": 2}
     store.close()
     assert collected(reader) == {}
-    provider.shutdown()
 
 
-def test_one_look_for_each_collection(store, monkeypatch):
+def test_one_look_for_each_collection(store, reader, meter, monkeypatch):
     looks = []
     real = Watch.look
     monkeypatch.setattr(Watch, "look", lambda self: looks.append(1) or real(self))
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader])
-    observe(store, meter=provider.get_meter("test"))
+    observe(store, meter=meter)
     assert len(looks) == 1
     for count in (2, 3):
         assert len(collected(reader)) > 20
         assert len(looks) == count
-    provider.shutdown()
 
 
 # ----------------------------------------------------------------------------------------------------- packages
