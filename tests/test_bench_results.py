@@ -118,9 +118,14 @@ def write(path, *rows):
     return path
 
 
-def run(script, *arguments, **environment):
+def env():
+    """The scripts import what lies beside them."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+
+
+def run(script, *arguments):
     command = [sys.executable, BENCH / script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=env(), timeout=120)
 
 
 def test_results_by_twos(tmp_path):
@@ -187,7 +192,7 @@ def test_run_that_is_interrupted_keeps_what_was_measured(tmp_path):
     script.write_text(SCRIPT.format(row=row("slow"), then="time.sleep(60)"))
     command = [sys.executable, BENCH / "run.py", "--into", tmp_path / "into", script]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as child:
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=env()) as child:
         assert "append: slow" in child.stdout.readline()
         os.killpg(child.pid, signal.SIGINT)
         _, said = child.communicate(timeout=60)
