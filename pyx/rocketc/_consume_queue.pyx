@@ -5,7 +5,7 @@ They are derived from the log. When a store is opened, units are written again f
 that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
 says whatever they said before. Source: RocketMQ ConsumeQueue, BatchConsumeQueue; store.md 6.3, 6.5.
 """
-from libc.errno cimport EBUSY
+from libc.errno cimport EBUSY, ENOENT
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
@@ -461,7 +461,10 @@ cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexc
     """Make durable what is written, if that is at least so many pages; one thread at a time."""
     cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes, start = queue_start(&q.files, 1)
     cdef int rc = RC_OK
-    if start < 0 or not can_flush(upto, q.files.flushed, -1, least_pages):
+    if start < 0:
+        rc = queue_sync_names(&q.files)         # of files that were deleted at the opening
+        return RC_OK if rc == ENOENT else rc    # a new queue has no folder yet
+    if not can_flush(upto, q.files.flushed, -1, least_pages):
         return RC_OK
     q.files.flushed = max(q.files.flushed, start)
     if q.extends:

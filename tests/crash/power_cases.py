@@ -217,6 +217,19 @@ def positions_that_a_killed_process_wrote(recorder: Recorder, root: Path) -> Non
         assert queue.position == 1 and queue.empty()
 
 
+def a_queue_file_that_an_opening_deleted(recorder: Recorder, root: Path) -> None:
+    """A killed process had not given it its size. Its queue had no other, so no flush() synced the folder."""
+    with rocketc.open(root, **FIELDS) as store:
+        store.put("orders", b"one")
+    folder = root / "consumequeue" / "empty" / "0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}").touch()
+    (root / "abort").touch()
+    recorder.watch(root)
+    rocketc.open(root, **FIELDS).close()
+    assert_whole(worst(recorder, root), 1)
+
+
 CASES = (
     queues_of_a_new_store,
     queues_of_many_topics,
@@ -229,6 +242,7 @@ CASES = (
     folders_of_topics_that_were_deleted,
     a_deletion_that_a_killed_process_noted,
     positions_that_a_killed_process_wrote,
+    a_queue_file_that_an_opening_deleted,
 )
 
 
