@@ -134,8 +134,10 @@ def catch_up(
             which = f"the keys of records behind physical offset {index_end}" if index_end >= 0 else "all keys"
             found.mended.append(f"index: {which} were missing")
     found.durable = end if clean else min(queued if queued >= 0 else start, end)
-    if found.mended:
+    if found.mended or (found.whole and not clean):
         found.durable = min(found.durable, start)
+    if index is not None and index.end_phy_offset > index_end:
+        found.durable = min(found.durable, index_from)
     for text in found.mended:
         _log.warning("%s", text)
     return found
@@ -204,22 +206,24 @@ def lost_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *,
     return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
 
 
-def indexed_before(checkpoint: str, index: KeyIndex) -> int:
-    """Physical offset before which the index has every key, as the note says; -1 if it does not tell: an index that
-    does not end where it did, or in another file, has got more since, or lost some.
+def indexed_before(checkpoint: str, index: KeyIndex, end: int) -> int:
+    """Physical offset before which the index of a closed store has every key, as the note says; -1 if it does not tell:
+    the log ends elsewhere, or the index does, or in another file. Then one of them has got more since, or lost some.
 
     checkpoint  the file's path
     index       loaded
+    end         of the log
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
     >>> index = KeyIndex(tempfile.mkdtemp())
     >>> note_queues(file.fileno(), queues, index, 0, 100)
-    >>> indexed_before(file.name, index)
+    >>> indexed_before(file.name, index, 100)
     100
     """
     note = _note_in(checkpoint)
-    return note[1] if note is not None and note[-2:] == (index.end_phy_offset, index.last_file) else -1
+    same = note is not None and (note[1], *note[-2:]) == (end, index.end_phy_offset, index.last_file)
+    return end if same else -1
 
 
 def _note_in(checkpoint: str) -> tuple[int, ...] | None:

@@ -226,7 +226,7 @@ class StoreRoot:
             amiss=amiss,
             damage=lost,
             boundaries=self.recovery.boundaries,
-            indexed=indexed_before(checkpoint_path, index) if index is not None else -1,
+            indexed=indexed_before(checkpoint_path, index, self.recovery.end) if clean and index is not None else -1,
         )
         queues.raise_offsets(offsets, self.recovery.end)
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)

@@ -446,7 +446,11 @@ cdef class KeyIndex(IndexRow):
     @property
     def last_file(self):
         """The number that the last file is named by, -1 if there is none."""
-        return self._parts[self._count - 1].name if self._count > 0 else -1
+        cdef int64_t name
+        pthread_mutex_lock(&self._mutex)
+        name = self._parts[self._count - 1].name if self._count > 0 else -1
+        pthread_mutex_unlock(&self._mutex)
+        return name
 
     @property
     def last_error(self):

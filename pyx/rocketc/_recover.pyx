@@ -34,7 +34,7 @@ cdef class Pass:
     believed  `offsets` says what consume queues tell of records before this physical offset; the first record of a
               queue from there on knows better, if it has a lower offset
     gone      topics that were deleted; the offsets of their old records are free again
-    apart     bytes: which `boundaries` are kept
+    apart     bytes: the least distance between two of the `boundaries`, and from where take() began
     """
     def __cinit__(
         self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX, *, int64_t flushed=-1,
@@ -56,7 +56,7 @@ cdef class Pass:
         cdef int i, found
         cdef bint short_of_memory
         cdef int64_t start
-        self._next_boundary = walker.position + self._apart if self._apart < INT64_MAX - walker.position else INT64_MAX
+        self._next_boundary = self._apart + min(<int64_t>walker.position, INT64_MAX - self._apart)
         while walker.next_block():
             short_of_memory = False
             found = 0
@@ -69,7 +69,7 @@ cdef class Pass:
                         break
                     if self.end >= self._next_boundary:
                         self._found[found] = self.end
-                        self._next_boundary = self.end + self._apart
+                        self._next_boundary = self._apart + min(self.end, INT64_MAX - self._apart)
                         found += 1
                 walker.leave(&guard)
             if short_of_memory:

@@ -1,6 +1,7 @@
 """catch_up: whatever the files of the index say, they say what the log says once the store is open."""
 
 import contextlib
+import shutil
 
 import oracle
 import pytest
@@ -132,21 +133,42 @@ def test_the_end_of_one_large_file_is_dispatched_again(open_store, monkeypatch, 
     assert 100_000 <= put[-1].end - begins[-1] < 111_000
 
 
-@pytest.mark.parametrize(("keys", "ended"), [("none", "closed"), ("none", "killed"), ("of the first ones", "closed")])
-def test_messages_without_keys_are_not_looked_through_again(open_store, tmp_path, begins, keys, ended):
-    """The index does not say how far it has come; the checkpoint does."""
+@pytest.mark.parametrize("keys", ["none", "of the first ones"])
+def test_messages_without_keys_are_not_looked_through_again(open_store, tmp_path, begins, keys):
+    """The index does not say how far it has come; the checkpoint of a closed store does."""
     with open_store(**SMALL) as store:
         for n in range(203):
             put = store.put("t", b"x" * 100, keys=f"k{n}" if keys != "none" and n < 3 else None)
     open_store(**SMALL).close()
-    if ended == "killed":
-        (tmp_path / "abort").touch()
+    assert begins[-1] > put.end - 2 * SMALL["mapped_file_size_commit_log"]
     with open_store(**SMALL) as store:
-        assert begins[-1] > put.end - 2 * SMALL["mapped_file_size_commit_log"]
         assert len(store.query("t", "k2").messages) == (keys != "none")
     (tmp_path / "checkpoint").unlink()
     open_store(**SMALL).close()
     assert begins[-1] <= 1000, "without the note all are"
+
+
+@pytest.mark.usefixtures("begins")
+@pytest.mark.parametrize("count", [3, 12])
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+def test_a_note_of_another_log_is_not_believed(open_store, tmp_path, count, ended):
+    """Somebody has cut the log where messages had no keys, and has put others since: it ends before the noted end, or
+    behind it."""
+    with open_store(**SMALL) as store:
+        for _ in range(8):
+            store.put("t", b"x" * 1000)
+    noted = (tmp_path / "checkpoint").read_bytes()
+    for folder in ("commitlog", "consumequeue", "index"):
+        shutil.rmtree(tmp_path / folder)
+    (tmp_path / "checkpoint").unlink()
+    with open_store(**SMALL, message_index_enable=False) as store:
+        for n in range(count):
+            store.put("t", b"y" * 1100, keys=f"k{n}")
+    (tmp_path / "checkpoint").write_bytes(noted)
+    if ended == "killed":
+        (tmp_path / "abort").touch()
+    with open_store(**SMALL) as store:
+        assert [len(store.query("t", f"k{n}").messages) for n in range(count)] == [1] * count
 
 
 @pytest.mark.usefixtures("begins")
