@@ -4,7 +4,9 @@ import itertools
 import os
 import struct
 import subprocess
+import time
 from collections import Counter, defaultdict
+from threading import Event
 
 import compare
 import oracle
@@ -515,16 +517,22 @@ def test_progress_is_told(golden, monkeypatch):
 
 def test_what_interrupts_it_stops_it(golden, monkeypatch):
     monkeypatch.setitem(verify.__globals__, "_TELL_EVERY", 0)
-    checked = []
+    told, checked = Event(), []
     take = verify.__globals__["_take"]
-    monkeypatch.setitem(verify.__globals__, "_take", lambda *found: checked.append(take(*found)))
+
+    def slowly(*found):
+        checked.append(take(*found))
+        assert told.wait(30)
+        time.sleep(0.1)  # so that it is stopped long before the last of the 16 files
 
     def interrupt(done):
+        told.set()
         raise KeyboardInterrupt
 
+    monkeypatch.setitem(verify.__globals__, "_take", slowly)
     with pytest.raises(KeyboardInterrupt):
         verify(golden("v533-store").path, jobs=1, tell=interrupt)
-    assert len(checked) < 5
+    assert len(checked) < 16
 
 
 def test_the_report_as_json(golden):
