@@ -72,9 +72,9 @@ bench: setup  ## all benches: a table, JSON and plots in build/bench; an hour or
 	@tools/setup.sh peers
 	$(RUN) bench/run.py $(OPTIONS) $(BENCHES)
 
-bench-quick: setup  ## what has a goal, in a few minutes
+bench-quick: setup  ## what has a goal, in five minutes
 	@tools/setup.sh peers
-	$(RUN) bench/run.py --quick --goals $(OPTIONS) $(BENCHES)
+	$(RUN) bench/run.py --quick --goals --seconds 5 $(OPTIONS) $(BENCHES)
 
 docs: setup  ## the site, from docs/, docstrings and notebooks, into build/site
 	@tools/setup.sh docs

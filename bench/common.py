@@ -382,6 +382,9 @@ def spread_of(rates: list[float]) -> list[float]:
     return [float(f"{rate:.4g}") for rate in (min(rates), statistics.median(rates), max(rates))]
 
 
+SECONDS = "once a script has run so long, its rows get three rounds each (45 if quick, else no limit)"
+
+
 class Point(NamedTuple):
     """Where a row stands in a plot: ours on the curve `series`, theirs on that of the peer, both at x."""
 
@@ -400,12 +403,14 @@ class Bench:
         parser.add_argument("--goals", action="store_true", help="only the rows that have a goal")
         parser.add_argument("--json", action="store_true", help="one JSON object a line")
         parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
+        parser.add_argument("--seconds", metavar="N", type=float, help=SECONDS)
         parser.add_argument("--data", metavar="DIR", default=DATA, help="where logs are made and kept (%(default)s)")
         self.args = parser.parse_args()
         self.name = name
         self.quick: bool = self.args.quick
         self.rounds = 5 if self.quick else 11
-        self._until = clock() + 45 if self.quick else float("inf")
+        seconds = self.args.seconds or (45 if self.quick else float("inf"))
+        self._until = clock() + seconds
         print(f"{name}: {machine()}", file=sys.stderr)
 
     def log(self, body: int, **options) -> Log:

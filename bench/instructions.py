@@ -392,6 +392,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     for name in ("--quick", "--goals"):
         parser.add_argument(name, action="store_true", help="as all benches have it; nothing is left out")
+    parser.add_argument("--seconds", metavar="N", help="as all benches have it; nothing is left out")
     parser.add_argument("--only", metavar="WORD", default="", help="only the cases that contain WORD")
     parser.add_argument("--child", metavar="CASE", help=argparse.SUPPRESS)
     args = parser.parse_args()

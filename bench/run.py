@@ -1,4 +1,4 @@
-"""Run the benches one after the other: python bench/run.py [--quick] [--goals] [--only WORD] [--into DIR] [SCRIPT...]
+"""Run the benches one after the other: python bench/run.py [--quick] [--goals] [--seconds N] [--into DIR] [SCRIPT...]
 
 Into DIR (build/bench) go results.jsonl, a row a line as it is measured; results.md, the page; and a plot for each
 figure, as SVG. The environment stands beside the numbers. Ctrl-C ends it, and what was measured is kept and drawn.
@@ -49,13 +49,19 @@ def disk(folder: Path) -> str:
     return f"{kind}, {shutil.disk_usage(folder).free >> 30} GiB free"
 
 
+def chosen(args: argparse.Namespace) -> list[str]:
+    """The options that each script is given too."""
+    words = [f"--{word}" for word in ("quick", "goals") if getattr(args, word)]
+    only = ["--only", args.only] if args.only else []
+    return [*words, *only, *(["--seconds", f"{args.seconds:g}"] if args.seconds else [])]
+
+
 def environment(args: argparse.Namespace) -> dict[str, str]:
     """What the numbers depend on, by name; nothing that names a person, a path or a host."""
     commit = first_line("git", "describe", "--always", "--dirty", "--abbrev=12")
-    words = [word for word in ("quick", "goals") if getattr(args, word)]
     return {
         "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "run": " ".join(["bench/run.py", *(f"--{word}" for word in words), *(["--only", args.only] * bool(args.only))]),
+        "run": " ".join(["bench/run.py", *chosen(args)]),
         "rocketc": version("rocketc") + (f", {commit}" if commit else ""),
         "machine": common.machine(),
         "load before": f"{os.getloadavg()[0]:.1f}",
@@ -92,33 +98,41 @@ def run(script: Path, options: list[str], results, kept: report.Results):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("scripts", nargs="*", type=Path, metavar="SCRIPT", help="bench/bench_*.py; all by default")
+    parser.add_argument(
+        "scripts", nargs="*", type=Path, metavar="SCRIPT", help="all by default; quick: but the instructions"
+    )
     parser.add_argument("--quick", action="store_true", help="small logs, few rounds")
     parser.add_argument("--goals", action="store_true", help="only the rows that have a goal")
     parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
+    parser.add_argument("--seconds", metavar="N", type=float, help=common.SECONDS)
     parser.add_argument("--data", metavar="DIR", default=common.DATA, help="where logs are made and kept (%(default)s)")
     parser.add_argument("--into", metavar="DIR", type=Path, default=ROOT / "build/bench", help="results (%(default)s)")
     args = parser.parse_args()
-    scripts = args.scripts or [*sorted(HERE.glob("bench_*.py")), HERE / "instructions.py"]
+    counts = [] if args.quick else [HERE / "instructions.py"]  # minutes, and no quiet machine is needed for them
+    scripts = args.scripts or [*sorted(HERE.glob("bench_*.py")), *counts]
     if missing := [str(script) for script in scripts if not script.is_file()]:
         parser.error(f"there is no {', '.join(missing)}")
-    words = [f"--{word}" for word in ("quick", "goals") if getattr(args, word)]
-    options = [*words, *(["--only", args.only] if args.only else [])]
+    options = chosen(args)
     args.into.mkdir(parents=True, exist_ok=True)
     kept, began, interrupted = report.Results(environment(args), [], []), time.monotonic(), False
+    spent: list[str] = []
     with open(args.into / "results.jsonl", "w") as results:
         print(json.dumps({"environment": kept.environment}), file=results, flush=True)
         for script in scripts:
+            started = time.monotonic()
             data = [] if script.name == "instructions.py" else ["--data", str(args.data)]
             try:
                 run(script, [*options, *data], results, kept)
             except KeyboardInterrupt:
                 interrupted = True
                 break
+            finally:
+                spent.append(f"{script.stem.removeprefix('bench_')} {time.monotonic() - started:.0f}")
     page = report.write(kept, args.into)
     goals = [row for row in kept.rows if row["goal"] is not None]
     missed = sum(not report.met(row) for row in goals)
     minutes = (time.monotonic() - began) / 60
+    print(f"seconds: {', '.join(spent)}")
     print(f"{len(kept.rows)} rows in {minutes:.1f} minutes; {len(goals)} goals, {missed} missed: {page}")
     if interrupted:
         print("run: interrupted; what was measured before is kept", file=sys.stderr)

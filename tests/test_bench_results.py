@@ -165,15 +165,15 @@ print(json.dumps({row}), flush=True)
 def test_run_keeps_what_each_script_says(tmp_path):
     """One that fails does not keep the others from running; the results name it."""
     good, bad = tmp_path / "bench_good.py", tmp_path / "bench_bad.py"
-    good.write_text(SCRIPT.format(row=row("good", goal=1), then="assert '--quick' in sys.argv"))
+    good.write_text(SCRIPT.format(row=row("good", goal=1), then="assert sys.argv[2:5] == ['--quick', '--seconds', '2']"))
     bad.write_text(SCRIPT.format(row=row("bad", goal=3), then="sys.exit(3)"))
     into = tmp_path / "into"
-    done = run("run.py", "--quick", "--into", into, bad, good)
+    done = run("run.py", "--quick", "--seconds", "2", "--into", into, bad, good)
     assert done.returncode == 1, done.stderr
     assert "append: good" in done.stdout and "2 goals, 1 missed" in done.stdout
     assert "bench_bad.py ended with exit code 3" in done.stderr
     lines = [json.loads(line) for line in (into / "results.jsonl").read_text().splitlines()]
-    assert lines[0]["environment"]["run"] == "bench/run.py --quick"
+    assert lines[0]["environment"]["run"] == "bench/run.py --quick --seconds 2"
     assert [line.get("case", line.get("failed")) for line in lines[1:]] == ["bad", "exit code 3", "good"]
     page = (into / "results.md").read_text()
     assert "**bad ended with an error: exit code 3**" in page and "| **2.00** | 3.00 | bad |" in page
