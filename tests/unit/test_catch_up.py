@@ -133,6 +133,36 @@ def test_the_end_of_one_large_file_is_dispatched_again(open_store, monkeypatch, 
     assert 100_000 <= put[-1].end - begins[-1] < 111_000
 
 
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+@pytest.mark.parametrize("what", ["size", "magic", "body"])
+@pytest.mark.parametrize("which", ["before", "behind"])
+def test_damage_where_dispatching_begins_again(open_store, tmp_path, monkeypatch, begins, which, what, ended):
+    """It costs the one record that it hits, whether that ends there or begins there."""
+    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 100_000)
+    monkeypatch.setattr("rocketc.recovery.SMALL_BYTES", 100_000)
+    monkeypatch.setattr("rocketc.recovery.APART", 10_000)
+    with open_store(**MANY) as store:
+        put = [store.put("t", b"%d" % n * 50, keys=f"k{n}") for n in range(1500)]
+    open_store(**MANY).close()
+    [hit] = [n for n, one in enumerate(put) if begins[-1] == (one.end if which == "before" else one.phy_offset)]
+    with (tmp_path / f"commitlog/{0:020d}").open("r+b") as file:
+        file.seek(put[hit].phy_offset + {"size": 0, "magic": 4, "body": 100}[what])
+        file.write(b"\x01\x02\x03\x04")
+    if ended == "killed":
+        (tmp_path / "abort").touch()
+    units = next((tmp_path / "consumequeue/t/0").iterdir())
+    with units.open("r+b") as file:  # what comes behind is to be put anew
+        file.seek(20 * (hit + 2))
+        file.write(bytes(20 * (len(put) - hit - 2)))
+    for _ in range(2):
+        with open_store(**MANY) as store:
+            assert store.max_offset("t") == len(put)
+            for n, one in enumerate(put):
+                if n != hit:
+                    assert store.get("t", 0, n, 1).phy_offsets == [one.phy_offset]
+                    assert store.query("t", f"k{n}").phy_offsets == [one.phy_offset]
+
+
 @pytest.mark.parametrize("keys", ["none", "of the first ones"])
 def test_messages_without_keys_are_not_looked_through_again(open_store, tmp_path, begins, keys):
     """The index does not say how far it has come; the checkpoint of a closed store does."""
