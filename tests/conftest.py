@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,8 +91,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    if report.failed:
+        print(f"\n{report.nodeid} failed", file=sys.stderr, flush=True)  # a long run tells why only when it ends
     promises = dict(report.user_properties).get("promises", ())
-    if not promises or "PYTEST_XDIST_WORKER" in os.environ:
+    if not promises:
         return
     if report.failed:
         counted.broken()

@@ -182,5 +182,6 @@ TestQueueModel.settings = settings(max_examples=30, stateful_step_count=40)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 class TestQueueModelForLong(QueueModel.TestCase):
     settings = settings(max_examples=500, stateful_step_count=60)

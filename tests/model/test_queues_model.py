@@ -75,5 +75,6 @@ TestQueuesModel.settings = settings(max_examples=20, stateful_step_count=20)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 class TestQueuesModelForLong(QueuesModel.TestCase):
     settings = settings(max_examples=1000, stateful_step_count=50)

@@ -243,5 +243,6 @@ TestStoreModel.settings = settings(max_examples=30, stateful_step_count=25)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 class TestStoreModelForLong(StoreModel.TestCase):
     settings = settings(max_examples=1000, stateful_step_count=50)
