@@ -44,8 +44,9 @@ class Ours(OurStore):
     def __init__(self, folder: Path):
         super().__init__(folder, BODY, flush="sync")
         self.record = self.store.put(TOPIC, self.body, tags=TAG, keys="order-000000").size
-        self.put_so_far += 1
-        self.groups = 1  # of the last round of put_threads: how often the log was flushed
+        self.call = self.store.put_many(TOPIC, self._bodies, tags=TAG).size  # bytes in the log
+        self.put_so_far += 1 + BATCH
+        self.groups = 1  # of the last round that others share: how often the log was flushed
 
     def put(self, times: int) -> dict[str, float]:
         put, body, first, now, took = self.store.put, self.body, self.put_so_far, perf_counter_ns, []
@@ -72,13 +73,19 @@ class Ours(OurStore):
     def put_in_flight(self, times: int):
         """put_async: at most WINDOW not yet on the disk."""
         put, body, first, waiting = self.store.put_async, self.body, self.put_so_far, deque()
+        before = self.store.stats()["flushes"]
         for n in range(first, first + times):
             if len(waiting) == WINDOW:
                 waiting.popleft().result()
             waiting.append(put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=n % QUEUES))
         while waiting:
             waiting.popleft().result()
+        self.groups = max(1, self.store.stats()["flushes"] - before)
         self.put_so_far += times
+
+    def put_calls(self, times: int):
+        """times messages by put_many."""
+        self.put_many(times // BATCH)
 
     def aput(self, times: int):
         """await store.aput(): WINDOW tasks, each putting one after the other."""
@@ -174,6 +181,31 @@ def together(mine: Ours, folder: Path):
     growing.close()
 
 
+def against_the_disk(mine: Ours, folder: Path):
+    """What is left to gain where many messages share a flush: the same bytes, in as many writes and syncs."""
+    growing = Growing(folder / "growing")
+
+    for case, count, work, record, groups in (
+        (f"put_async, sync, {WINDOW} in flight, {BODY} B", IN_FLIGHT, mine.put_in_flight, mine.record, 0),
+        (f"put_many, sync, {BATCH} x {BODY} B a call", BATCHES * BATCH, mine.put_calls, mine.call / BATCH, BATCHES),
+    ):
+
+        def same_groups(count=count, record=record, groups=groups):
+            groups = groups or mine.groups
+            return growing.append(int(count * record / groups), groups)
+
+        against = "write + fdatasync of the same groups"
+        ours, theirs = Side(partial(work, count), count, folder), Side(same_groups, count, folder)
+        rounds = bench.row(
+            case, against=against, goal=None, work=count / 1e3, unit="k/s", check=mine.check, ours=ours, theirs=theirs
+        )
+        details(bench, rounds, case, against, ours, theirs)
+        if rounds and not groups:
+            sizes = [count / mine.groups]
+            bench.show(f"{case}: messages a group", f"{WINDOW}", sizes[0] / WINDOW, None, sizes, [WINDOW], "messages")
+    growing.close()
+
+
 def against_java(mine: Ours, folder: Path, release: str):
     for case, goal, count, work, options in (
         (f"put_async, sync, {WINDOW} in flight, {BODY} B", 3, IN_FLIGHT, mine.put_in_flight, {"window": WINDOW}),
@@ -254,6 +286,7 @@ def main():
     for part in (
         alone,
         together,
+        against_the_disk,
         *(partial(against_java, release=r) for r in (java_peer.RELEASES[-1:] if bench.quick else java_peer.RELEASES)),
         against_peers,
     ):
