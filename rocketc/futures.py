@@ -10,6 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from rocketc._put_result import Pending
 from rocketc.errors import ClosedError, StoreFailedError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _LAZY = frozenset({"_condition", "_state", "_result", "_exception", "_waiters", 
 _making = threading.RLock()
 
 
-class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
+class PutFuture(Pending, concurrent.futures.Future):  # type: ignore[type-arg]
     """A Future of a PutResult. It is done when the message is durable, or when waiting for that took too long.
 
     Nothing is made for those who only ask for the result: done() compares two numbers, result() waits in the store
@@ -30,18 +31,12 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
     of concurrent.futures made, and a thread of the store that finishes it.
     """
 
-    def __init__(self, store: MessageStore, put: PutResult, until: int) -> None:
-        """until: ns of the monotonic clock after which waiting has taken too long; 0: there is nothing to wait for."""
-        self._store = store
-        self._put = put
-        self._until = until
-
     def __getattr__(self, name: str) -> Any:
         if name not in _LAZY:
             raise AttributeError(name)
         with _making:
             if "_condition" not in self.__dict__:
-                super().__init__()
+                concurrent.futures.Future.__init__(self)
                 _finisher_of(self._store).add(self)
         return self.__dict__[name]
 
@@ -69,13 +64,11 @@ class PutFuture(concurrent.futures.Future):  # type: ignore[type-arg]
     def cancel(self) -> bool:
         return False  # the message is in the log
 
-    def result(self, timeout: float | None = None) -> PutResult:
-        put = self._put
-        if self._until and self._store.flushed_phy_offset < put.end:
-            error = self.exception(timeout)
-            if error is not None:
-                raise error
-        return put
+    def _waited(self, timeout: float | None) -> PutResult:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._put
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The StoreFailedError of a flush that failed, or None. Raises TimeoutError after timeout seconds."""

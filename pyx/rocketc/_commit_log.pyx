@@ -486,6 +486,8 @@ cdef class CommitLog:
         """Write to fd, an eventfd, once all before `at` is durable; -1: no more."""
         self.fl.notify_fd = fd
         rc_store_i64(&self.fl.notify_at, at if fd >= 0 else INT64_MAX)
+        if fd >= 0:
+            rc_service_wake(&self.fl.service)
 
     def forget(self):
         """In a forked child: there are no threads to stop and no files to delete."""

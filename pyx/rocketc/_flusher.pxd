@@ -22,6 +22,7 @@ ctypedef struct Flusher:
     int64_t asked           # 1 while the thread has a wake-up before it
     int64_t notify_at       # a descriptor is told once flushed is here; INT64_MAX: not
     int notify_fd
+    int64_t took            # ns: the last flush that did something
     bint sync
     bint timed              # the thread sleeps its whole interval, whoever wakes it
     int64_t interval_ns

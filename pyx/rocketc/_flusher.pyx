@@ -40,6 +40,7 @@ from rocketc._status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 
 cdef enum:
     SYNC_PAUSE_NS = 10000000            # how long a record that nobody waits for stays unflushed in sync mode
+    LINGER_NS = 1000000                 # at most so long messages gather that nobody waits for in a call
     IDLE_NS = 1000000000
     CHECKPOINT_NS = 1000000000          # at most so often
     SLOW_NS = 500000000                 # a flush that takes longer is told of, as RocketMQ does
@@ -162,6 +163,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     if fl.sync:
         queue_tell(fl.q)
     started = rc_clock_ns() - started
+    rc_store_i64(&fl.took, started)
     rc_histogram_add(&fl.latency, <unsigned long long>started)
     if started > SLOW_NS:
         rc_count_i64(&fl.slow, 1)
@@ -279,10 +281,17 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
 
 
 cdef void* run_sync(void* argument) noexcept nogil:
-    """Group commit for those who do not wait in the call; what nobody waits for is durable 10 ms later."""
+    """Group commit for those who do not wait in the call; what nobody waits for is durable 10 ms later.
+
+    Whoever asks for a result flushes himself. As long as nobody does, messages gather for as long as a flush takes:
+    flushes follow each other at once else, a handful of messages each, and take the producer's time.
+    """
     cdef Flusher* fl = <Flusher*>argument
     cdef int64_t told = 0, now, pause = IDLE_NS
     while not rc_service_wait(&fl.service, pause):
+        if rc_load_i64(&fl.asked) != 0 and rc_load_i64(&fl.notify_at) == INT64_MAX:
+            if rc_service_wait(&fl.service, min(rc_load_i64(&fl.took), LINGER_NS)):
+                break
         rc_store_i64(&fl.asked, 0)
         flusher_flush(fl, 0)
         now = rc_clock_ns()

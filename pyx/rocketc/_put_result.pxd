@@ -12,6 +12,13 @@ cdef class PutResult:
         readonly long long count
         readonly long long end
 
+cdef class Pending:
+    cdef:
+        CommitLog _log
+        readonly object _store
+        readonly PutResult _put
+        readonly long long _until
+
 cdef object closed(str text)                        # a ClosedError with its PutStatus
 cdef object disk_full(str path)                     # the exception while the cleaner says that a disk is too full
 cdef object failure(CommitLog log, str path)        # the exception for a store that has failed

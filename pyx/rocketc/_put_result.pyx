@@ -62,6 +62,27 @@ cdef class PutResult:
         )
 
 
+cdef class Pending:
+    """What a PutFuture is without Python: most of them are only asked for a result that is there.
+
+    _put     the PutResult
+    _until   ns of the monotonic clock after which waiting has taken too long; 0: there is nothing to wait for
+    _waited  of who inherits: waits, as result() does
+    """
+
+    def __init__(self, store, CommitLog log not None, PutResult put not None, long long until):
+        self._store = store
+        self._log = log
+        self._put = put
+        self._until = until
+
+    def result(self, timeout=None):
+        """The PutResult, once it is durable. Raises StoreFailedError, and TimeoutError after timeout seconds."""
+        if self._until == 0 or rc_load_i64(&self._log.q.flushed) >= self._put.end:
+            return self._put
+        return self._waited(timeout)
+
+
 cdef object closed(str text):
     """The exception for a call that comes to a store that takes none."""
     error = ClosedError(text)

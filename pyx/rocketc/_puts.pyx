@@ -110,7 +110,8 @@ cdef class Putting:
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, False,
         )
-        return self._future(self, r, rc_clock_ns() + self._timeout_ns if self._sync and wait_store_ok else 0)
+        until = rc_clock_ns() + self._timeout_ns if self._sync and wait_store_ok else 0
+        return self._future(self, self.log, r, until)
 
     def aput(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
