@@ -1,6 +1,6 @@
 """What every bench script shares: logs of a fixed seed, the clock, the peers without Java, the results.
 
-    bench = Bench("scan", __doc__)              reads --quick --goals --json --only --data
+    bench = Bench("scan", __doc__)              reads --quick --goals --json --only --seconds --data
     log = bench.log(body=1024)                  a commit log, made once, its content known
     bench.row("1 KiB", against="memcpy", goal=0.8, work=log.bytes / 1e9, unit="GB/s",
               ours=timed(lambda: ...), theirs=timed(copying(log.files)), check=lambda: ...)

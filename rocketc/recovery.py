@@ -195,7 +195,7 @@ def _count_damaged(files: list[LogFile], found: Recovery, offsets: QueueOffsets,
 
 
 def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, flushed: int) -> int:
-    """Index of the file from which on records are checked. Source: store.md 7.4, 7.5."""
+    """Index of the file from which on records are checked. Source: RocketMQ CommitLog."""
     if clean:
         return max(len(files) - _CLEAN_FILES, 0)
     limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
@@ -206,7 +206,7 @@ def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, f
 
 
 def _java_first(files: list[LogFile], queues: ConsumeQueues, clean: bool, limit: int) -> int:
-    """Index of the file in which RocketMQ begins. Source: store.md 7.4 (as 5.3.2 and 5.3.3 do), 7.5.
+    """Index of the file in which RocketMQ begins. Source: RocketMQ CommitLog of 5.3.2 and 5.3.3.
 
     limit  ms; after a crash, the newest file whose first record is not younger
     """

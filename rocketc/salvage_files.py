@@ -292,7 +292,7 @@ class Compact:
     start    physical offset of the first
     map_path where to write, as JSON lines, which bytes of the log went where; None: nowhere
     The first file is never the one at offset 0: a unit in a queue that stands for a lost message says offset 0, and
-    RocketMQ skips the rest of the file that it leads to (store.md 8.1).
+    RocketMQ skips the rest of the file that it leads to.
     A queue takes a record only as far behind the one before it as the messages between them need, at the least. So in
     place of lost bytes stands what the queues miss there: 91 bytes for each number of the one that misses most.
     """

@@ -254,7 +254,7 @@ class StoreRoot:
     def close(self, whole: bool) -> None:
         """The end of a store whose threads have stopped.
 
-        whole  all of the log is durable, and in queues and index; else the abort file stays, which tells (store.md 7.2)
+        whole  all of the log is durable, and in queues and index; else the abort file stays, which tells
         """
         try:
             if whole:

@@ -344,11 +344,6 @@ cdef class Batch:
     def __repr__(self):
         return f"<rocketc.Batch, {self._rows.rows} rows of {self._rows.bytes} stored bytes>"
 
-    @property
-    def stored_bytes(self):
-        """Bytes of the records in it, as stored."""
-        return self._rows.bytes
-
     def __arrow_c_schema__(self):
         return schema_capsule(&self._rows.selected)
 

@@ -1,5 +1,5 @@
 """The bodies of put_many, a run of them at a time as entries for append()."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from rocketc._commit_log cimport Entry
 

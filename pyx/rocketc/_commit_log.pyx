@@ -3,7 +3,7 @@
 
 A record is laid into the mapped file once, byte by byte where it will stay: no buffer in between, and nothing of it is
 computed under the put lock but what only the lock knows (both offsets, the store timestamp, the property CRC).
-Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback; store.md 3.2 to 3.6.
+Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
 """
 import os
 

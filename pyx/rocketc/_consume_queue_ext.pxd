@@ -1,5 +1,5 @@
 """The extension of one consume queue: what does not fit into a unit, at an address that stands in its place."""
-from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from rocketc._append_file cimport FileState
 from rocketc._file_queue cimport FileQueue

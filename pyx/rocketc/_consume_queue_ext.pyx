@@ -5,7 +5,7 @@ With enableConsumeQueueExt a unit of the queue has an address instead of its tag
 tags code, the store timestamp and a bit map of filters. An address is an offset in the extension's files less 2**63: no
 hash is so low. A file's last bytes stay free, and say so; the next unit is in the next file. Like the queue itself the
 extension is derived from the log: written again from some point on, it becomes the same. Functions return 0, an errno,
-or a code of status.h. Source: RocketMQ ConsumeQueueExt; store.md 6.4.
+or a code of status.h. Source: RocketMQ ConsumeQueueExt
 """
 import os
 

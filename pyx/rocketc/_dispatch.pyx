@@ -3,7 +3,7 @@
 
 Records are taken apart in rows of up to 64, and only then dispatched: by that time the index slots that they need are
 in the cache.
-Source: RocketMQ CommitLogDispatcher; store.md 5.4, 6.1.
+Source: RocketMQ CommitLogDispatcher.4, 6.1.
 """
 import os
 import re
@@ -182,7 +182,7 @@ cdef class Dispatcher:
         return q
 
     cdef int64_t _tags_code(self, const Record* r, Wanted* w, int64_t timestamp) noexcept nogil:
-        """What a unit says of the tags; of a delayed message, when it is due. Source: store.md 2.9."""
+        """What a unit says of the tags; of a delayed message, when it is due. Source: RocketMQ CommitLog."""
         cdef int64_t level
         if w.delay.len > 0 and is_schedule_topic(r.topic, r.topic_len):
             level = number(w.delay.at, w.delay.len)

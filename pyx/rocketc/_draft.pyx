@@ -244,7 +244,7 @@ cdef class Drafter:
 
     cdef object numbered(self, str topic, int32_t queue_id, properties, QueueOffsets offsets):
         """(properties as they are stored, with the queue offsets that they lack; the message's own, or -1 if they do
-        not say it; next offset of each light queue behind it). Source: store.md 2.12, 3.6.
+        not say it; next offset of each light queue behind it). Source: RocketMQ MultiDispatch.
         """
         cdef bytes raw = self._stored(properties)
         cdef int64_t base = -1

@@ -1,5 +1,5 @@
 """The row of files of one queue, as the threads of a store share it."""
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 
 from rocketc._append_file cimport FileState
 from rocketc._atomic cimport rc_fence_full, rc_load_i64, rc_store_i64

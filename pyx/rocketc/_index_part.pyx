@@ -5,7 +5,7 @@ A header, a slot for each hash modulo their number, and units of 20 bytes that a
 is never used. The writer lays a unit down, then makes its slot name it, then raises the header's count: whoever reads
 the slot with acquire sees a whole unit, in this process or in another. Room on the disk is there before a byte is
 written into the map: the header and the slots from the start, units in windows. Functions return 0, an errno, or a code
-of status.h. Source: RocketMQ IndexFile, IndexHeader; store.md 6.6.
+of status.h. Source: RocketMQ IndexFile, IndexHeader
 """
 from libc.errno cimport EEXIST
 from libc.errno cimport errno as c_errno

@@ -2,7 +2,7 @@
 """The row of files of an index: one thread puts, any may look up meanwhile.
 
 Each file is named by the time it was made. The row's mutex is held for a moment only: to find a file and hold it, or to
-add one. Source: RocketMQ IndexService; store.md 6.6.
+add one. Source: RocketMQ IndexService
 """
 import os
 

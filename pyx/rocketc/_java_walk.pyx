@@ -2,7 +2,7 @@
 """RocketMQ's own walk over a log file when it recovers a store: where it ends, and why.
 
 RocketMQ checks less of a record than we do, and ends its log at the first that it takes for none. So this is no Walker:
-what counts is to stop exactly where RocketMQ stops. Source: store.md 6.2, 7.4, 7.5.
+what counts is to stop exactly where RocketMQ stops. Source: RocketMQ CommitLog.recoverNormally, recoverAbnormally.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rocketc._index_part cimport IndexPart
-from rocketc._index_row cimport IndexCursor, IndexRow, index_cursor, key_hash, record_hashes
+from rocketc._index_row cimport IndexRow, key_hash
 
 cdef class KeyIndex(IndexRow):
     cdef:
@@ -18,7 +18,6 @@ cdef class KeyIndex(IndexRow):
         list dropped            # paths of files that load() deleted by RocketMQ's rule
     cdef int start_checking(self, int64_t phy_offset) noexcept nogil
     cdef int check_put(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
-    cdef bint is_checking(self) noexcept nogil
     cdef int stop_checking(self) noexcept nogil
     cdef int _doubt(self, int64_t phy_offset) noexcept nogil
     cdef bint _fits(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil

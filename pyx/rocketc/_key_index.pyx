@@ -2,7 +2,7 @@
 """The index of a running store: from the hash of a topic and key to the physical offsets of their records.
 
 While a store opens, what there is is compared with the log (check_put): the file in doubt and those behind it are
-deleted, and built again from the log. Source: RocketMQ IndexService; store.md 6.6.
+deleted, and built again from the log. Source: RocketMQ IndexService
 """
 import os
 import re
@@ -93,10 +93,6 @@ cdef class KeyIndex(IndexRow):
             self._unit = high
             break
         return RC_OK
-
-    cdef bint is_checking(self) noexcept nogil:
-        """Whether there are units that were not compared; else check_put() is put()."""
-        return self._at != NULL
 
     cdef int check_put(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
         """put(), unless the next unit is this one already: the log says that it has to be.

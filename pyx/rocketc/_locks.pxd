@@ -1,5 +1,5 @@
 """The lock that guards the end of the commit log: three kinds behind one interface."""
-from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
 
 from rocketc._lock cimport rc_reentrant, rc_spin
 

@@ -8,7 +8,6 @@ from rocketc._key_index cimport KeyIndex
 from rocketc._queue_offsets cimport QueueOffsets
 from rocketc._queue_units cimport Unit
 from rocketc._reads cimport QueueReader
-from rocketc._record cimport Record
 
 # What query() was asked.
 ctypedef struct Wanted:

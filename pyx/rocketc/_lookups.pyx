@@ -3,7 +3,7 @@
 
 The index knows hashes of keys and seconds; each record that it names is looked at, so that no other key's message and
 none of another time is in the answer. Source: RocketMQ DefaultMessageStore.queryMessage, lookMessageByOffset,
-ConsumeQueue.getOffsetInQueueByTime; store.md 6.7 and 8.4.
+ConsumeQueue.getOffsetInQueueByTime
 """
 import os
 

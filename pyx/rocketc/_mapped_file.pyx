@@ -82,11 +82,6 @@ cdef class MappedFile:
         """Bytes, when it was opened."""
         return self._size
 
-    @property
-    def was_cut(self):
-        """True once a page could not be read: the file became shorter, or the disk failed."""
-        return self._cut != 0
-
     cdef bint is_shorter(self, size_t size) noexcept nogil:
         """Whether the file has fewer than size bytes by now."""
         cdef struct_stat info

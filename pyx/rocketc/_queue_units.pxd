@@ -30,7 +30,10 @@ ctypedef struct Unit:
 
 
 cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nogil:
-    """Whether units of a topic hold the time when they are due in place of a hash of tags. Source: store.md 2.9."""
+    """Whether units of a topic hold the time when they are due in place of a hash of tags.
+
+    Source: RocketMQ CommitLog.
+    """
     return n == 19 and memcmp(topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0
 
 

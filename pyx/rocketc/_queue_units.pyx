@@ -24,7 +24,6 @@ from rocketc._layout cimport (
 
 UNIT_BYTES = RC_CQ_UNIT_BYTES
 BATCH_UNIT_BYTES = RC_BCQ_UNIT_BYTES
-EXT_MIN_BYTES = RC_EXT_MIN_BYTES
 PRE_BLANK = "pre_blank"     # in place of a fault: room of a first file, before the queue begins
 
 # What decode_ext_units() met.

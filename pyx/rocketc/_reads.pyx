@@ -3,7 +3,7 @@
 
 One call without the GIL walks over the units of a consume queue, filters them and picks what the caller may have;
 another one copies the records out of the log, back to back, and checks each. Messages lie over that copy: attributes
-are decoded when they are asked for. Source: RocketMQ DefaultMessageStore.getMessage; store.md 8.1 to 8.3.
+are decoded when they are asked for. Source: RocketMQ DefaultMessageStore.getMessage
 """
 import os
 

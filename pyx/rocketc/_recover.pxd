@@ -1,5 +1,5 @@
 """One pass over the records of a log file at its opening."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from rocketc._gone_topics cimport GoneTopics
 from rocketc._queue_offsets cimport QueueOffsets, QueueSlot

@@ -2,7 +2,7 @@
 """Queue offsets by time: which message of a queue was stored when.
 
 Consume queues keep no times but those of batch queues: records are looked at, few of them.
-Source: RocketMQ ConsumeQueue.getOffsetInQueueByTime; store.md 6.7.
+Source: RocketMQ ConsumeQueue.getOffsetInQueueByTime
 """
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t

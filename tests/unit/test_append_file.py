@@ -1,4 +1,4 @@
-"""One mapped file: store.md 4.1 to 4.5, RocketMQ's MappedFileTest."""
+"""One mapped file: RocketMQ's DefaultMappedFile, and its MappedFileTest."""
 
 import os
 
@@ -156,7 +156,7 @@ def test_a_file_that_is_shut_down(path):
     ],
 )
 def test_least_pages(path, wrote, flushed, least_pages, moves):
-    """ableToFlush, ableToCommit: store.md 4.3."""
+    """As RocketMQ's isAbleToFlush and isAbleToCommit."""
     for buffer in (False, True):
         file = AppendFile(path, SIZE, buffer=buffer)
         file.append(bytes(flushed))

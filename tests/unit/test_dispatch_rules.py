@@ -1,4 +1,4 @@
-"""Rules of dispatch, queues and index (store.md 6), seen from outside: a test each."""
+"""Rules of dispatch, queues and index, seen from outside: a test each."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""When the log becomes durable, and who waits for it: store.md 3.8, 5.1, 5.2, 7.1.
+"""When the log becomes durable, and who waits for it.
 
 Nothing here asks the machine to be fast: that something has not happened is looked at after a while, that it happens is
 waited for as long as it takes.

@@ -207,7 +207,7 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path):
 
 
 def reference(data: bytes) -> tuple[int, bool]:
-    """(where the walk ends, at a blank record?) by store.md 6.2, in the order in which RocketMQ reads the fields; what
+    """(where the walk ends, at a blank record?) by RocketMQ's checks, in the order in which it reads the fields; what
     raises in Java raises here, and is no record."""
     pos = 0
     while True:

@@ -1,4 +1,4 @@
-"""The files of one queue: store.md 4.7, RocketMQ's MappedFileQueueTest and MultiPathMappedFileQueueTest."""
+"""The files of one queue: RocketMQ's MappedFileQueueTest and MultiPathMappedFileQueueTest."""
 
 import errno
 import os

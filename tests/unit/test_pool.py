@@ -1,4 +1,4 @@
-"""The transient store pool: store.md 4.3, 4.8, 4.9, 5.3."""
+"""The transient store pool: RocketMQ's TransientStorePool."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""put, put_batch, put_many: the bytes they write, and every rule of store.md 3.2 to 3.6."""
+"""put, put_batch, put_many: the bytes they write, and every rule of RocketMQ's CommitLog."""
 
 import array
 import itertools
@@ -323,7 +323,7 @@ def test_put_many_arrow(open_store):
     ids=["not", "prepared", "commit", "rollback"],
 )
 def test_transaction_types(open_store, kind, counts):
-    """A PREPARED or ROLLBACK message has queue offset 0 and takes none. Source: store.md 3.6."""
+    """A PREPARED or ROLLBACK message has queue offset 0 and takes none. Source: RocketMQ CommitLog."""
     store = open_store()
     store.put("t", b"")
     r = store.put("t", b"", sys_flag=kind, prepared_transaction_offset=92)

@@ -1,4 +1,4 @@
-"""What put, put_batch and put_many refuse: limits, every status of store.md 3.1, wrong arguments."""
+"""What put, put_batch and put_many refuse: limits, every status of a put, wrong arguments."""
 
 import pytest
 from putting import records, refused

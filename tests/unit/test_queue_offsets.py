@@ -1,4 +1,4 @@
-"""Next queue offsets: store.md 3.6."""
+"""Next queue offsets, as RocketMQ's QueueOffsetOperator."""
 
 import threading
 

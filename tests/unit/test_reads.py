@@ -527,7 +527,7 @@ def test_random_puts_against_the_specification_in_plain_python(tmp_path_factory,
 def specified(
     queue: list[Any], offset: int, count: int, tags: set[str] | None, most: int | None, limits: bool, exact: bool
 ) -> tuple[str, int, list[int]]:
-    """Status, next offset and physical offsets, as store.md 8.1 to 8.3 has them."""
+    """Status, next offset and physical offsets, as getMessage has them."""
     if not queue:
         return "NO_MESSAGE_IN_QUEUE", 0, []
     if offset < 0:

@@ -1,4 +1,4 @@
-"""Recovery: store.md 7.4 to 7.6, and what promise 5 adds: what is cut is kept, damage in the middle is stepped over."""
+"""Recovery, and what promise 5 adds to RocketMQ's: what is cut is kept, damage in the middle is stepped over."""
 
 import logging
 import os

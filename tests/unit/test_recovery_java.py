@@ -1,4 +1,4 @@
-"""recovery="java": the log ends where RocketMQ's own recovery ends it (store.md 7.4, 7.5), and what is cut is kept."""
+"""recovery="java": the log ends where RocketMQ's own recovery ends it, and what is cut is kept."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""A store's life: open, close, locks, forks, the end of the process; store.md 7.2, 7.7, 7.8."""
+"""A store's life: open, close, locks, forks, the end of the process.2, 7.7, 7.8."""
 
 import gc
 import logging
@@ -503,7 +503,7 @@ def test_a_recovery_is_told(tmp_path, caplog):
 
 
 def test_abort_stays_while_consume_queues_lag(tmp_path, caplog):
-    """dispatchBehindBytes: RocketMQ goes through the log at its next start. Source: store.md 7.2."""
+    """dispatchBehindBytes: RocketMQ goes through the log at its next start. Source: RocketMQ DefaultMessageStore."""
     with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
         (tmp_path / "consumequeue").touch()  # no folder can be made there
         store.put("t", b"x")
