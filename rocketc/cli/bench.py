@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import statistics
@@ -55,7 +54,7 @@ def bench(quick: bool, path: str, as_json: bool) -> int:
             for work in sides.works():
                 rows.append(_measure(work, size.rounds))
                 if as_json:
-                    out.write((json.dumps(rows[-1].as_dict()) + "\n").encode())
+                    out.json(rows[-1].as_dict())
             if not as_json:
                 out.write(draw(rows, out.has_colour).encode())
     except Ended as error:

@@ -106,7 +106,7 @@ class _Cat:
             text = _WHOLE[files.kind](row)
         if self._out.is_terminal and (self._as_json or files.kind == "json"):
             text = visible_json(text) if self._as_json else "\n".join(map(visible_json, text.split("\n")))
-        self._out.write((text + "\n").encode("utf-8", "backslashreplace"))
+        self._out.write_text(text + "\n")
 
     def _with_head(self, row: Row, head: str, of_file: bool) -> str:
         """The names of the columns, before the first line; with its path before the first line of each file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import click
 from rocketc.cleaning import Cleaner, CleanReport, LogOnDisk, settle_by_system
 from rocketc.cli.arguments import refuse_a_log
 from rocketc.cli.conf import read_conf
-from rocketc.cli.output import Out, ends_quietly, note, visible, visible_json
+from rocketc.cli.output import Out, ends_quietly, note, visible
 from rocketc.cli.tables import columns, facts, many, render, show_size, some
 from rocketc.cli.times import show_time
 from rocketc.config import StoreConfig
@@ -93,11 +92,9 @@ def clean(
             lock.release()
     with Out() as out:
         if as_json:
-            text = json.dumps({"path": store, **report.to_dict()}, ensure_ascii=False)
-            text = (visible_json(text) if out.is_terminal else text) + "\n"
+            out.json({"path": store, **report.to_dict()})
         else:
-            text = draw(store, report, before, start, out.has_colour, every, as_broker)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(draw(store, report, before, start, out.has_colour, every, as_broker))
     return 0
 
 

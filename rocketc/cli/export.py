@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -144,7 +143,7 @@ def export(
             note(str(error))
             return 1
         if as_json:
-            out.write((json.dumps(_summary(report), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+            out.json(_summary(report))
     if not as_json:
         where = "" if report.path is None else f" to {report.path}"
         files = f" in {many(report.files, 'file')}" if partition_by else ""

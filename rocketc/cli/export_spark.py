@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
@@ -79,7 +78,7 @@ def export_spark(
         except Ended as error:
             return error.code
         if as_json:
-            out.write((json.dumps(_summary(report), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+            out.json(_summary(report))
     if not as_json:
         files = f"{show_size(report.bytes)} in {many(report.files, 'file')}"
         note(f"{many(report.messages, 'message')} added to {output}: {files}" if report.commits else "nothing new")

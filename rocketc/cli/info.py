@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -48,10 +47,9 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     found = survey(path)
     with Out() as out:
         if as_json:
-            text = json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
+            out.json(found.to_dict())
         else:
-            text = draw(found, out.has_colour, every)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(draw(found, out.has_colour, every))
     if found.is_empty:
         note(f"nothing to read: {path}")
     return 0 if found.is_whole else 1

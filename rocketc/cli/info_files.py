@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from rocketc.cli.cat_files import (
     read_marker,
     refuse_other_options,
 )
-from rocketc.cli.output import Out, note, plain, visible, visible_json
+from rocketc.cli.output import Out, note, plain, visible
 from rocketc.cli.place import QUEUE_KINDS, WORDS, Files
 from rocketc.cli.progress import progress
 from rocketc.cli.survey import CHECKPOINT_FIELDS
@@ -47,11 +46,9 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
             info.look_at(files)
     with Out() as out:
         if as_json:
-            text = json.dumps(info.to_dict(), ensure_ascii=False)
-            text = (visible_json(text) if out.is_terminal else text) + "\n"
+            out.json(info.to_dict())
         else:
-            text = info.draw(out.has_colour, every)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(info.draw(out.has_colour, every))
     if info.is_empty and not info.amiss:
         note(f"nothing to read: {path}")
     return 1 if info.amiss or info.is_empty else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import os
 import re
 import select
@@ -96,6 +97,15 @@ class Out:
         self._size += len(data)
         if self._live or self._size >= BLOCK_BYTES:
             self.flush()
+
+    def write_text(self, text: str) -> None:
+        """Text as it is. What is no UTF-8 in a file's name becomes escapes; in JSON they are JSON's own."""
+        self.write(text.encode("utf-8", "backslashreplace"))
+
+    def json(self, value: Any) -> None:
+        """A line of JSON, without anything that a terminal would obey, if there is one."""
+        text = json.dumps(value, ensure_ascii=False)
+        self.write_text((visible_json(text) if self.is_terminal else text) + "\n")
 
     def flush(self) -> None:
         data = memoryview(b"".join(self._parts))

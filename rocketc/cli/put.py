@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -133,7 +132,7 @@ def put(
     done = _put(store, inputs, settings, _How(form or "lines", given, texts, turns))
     if as_json:
         with Out() as out:
-            out.write((json.dumps(done.summary(store), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+            out.json(done.summary(store))
     elif done.messages:
         note(done.tell(store))
     if done.code == 0 and done.messages == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Literal
@@ -11,7 +10,7 @@ import click
 
 from rocketc.cli.arguments import refuse_a_log
 from rocketc.cli.conf import read_conf, sizes_option
-from rocketc.cli.output import Out, ends_quietly, in_words, note, visible_json
+from rocketc.cli.output import Out, ends_quietly, in_words, note
 from rocketc.cli.progress import progress
 from rocketc.cli.tables import facts, many, render, section, show_size, some
 from rocketc.errors import StoreIOError
@@ -51,11 +50,9 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
         report = make_anew(store, only, config=config, tell=tell)
     with Out() as out:
         if as_json:
-            text = json.dumps({"path": store, **report.to_dict()}, ensure_ascii=False)
-            text = (visible_json(text) if out.is_terminal else text) + "\n"
+            out.json({"path": store, **report.to_dict()})
         else:
-            text = render([facts(lines(store, only, report, every))], out.has_colour)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(render([facts(lines(store, only, report, every))], out.has_colour))
     if report.damage or report.missing:
         note("the log is damaged: `rocketc verify` tells more")
     return 0 if report.is_whole else 1

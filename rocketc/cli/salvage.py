@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Iterator
 
 import click
 
 from rocketc.cli.conf import read_conf, sizes_option
-from rocketc.cli.output import Out, ends_quietly, in_words, note, visible_json
+from rocketc.cli.output import Out, ends_quietly, in_words, note
 from rocketc.cli.progress import progress
 from rocketc.cli.tables import facts, many, render, section, show_size, some
 from rocketc.errors import StoreIOError
@@ -62,11 +61,9 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
         raise
     with Out() as out:
         if as_json:
-            text = json.dumps({"path": src, "store": dst, **report.to_dict()}, ensure_ascii=False)
-            text = (visible_json(text) if out.is_terminal else text) + "\n"
+            out.json({"path": src, "store": dst, **report.to_dict()})
         else:
-            text = render([facts(lines(src, dst, report, every))], out.has_colour)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(render([facts(lines(src, dst, report, every))], out.has_colour))
     if not report.records:
         note(f"nothing to read: {src}")
     return 0 if report.is_whole and report.records else 1

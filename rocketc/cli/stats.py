@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import click
 
 from rocketc.cli import plots
 from rocketc.cli.arguments import Number
-from rocketc.cli.output import Out, ends_quietly, in_words, note, visible, visible_json
+from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
 from rocketc.cli.progress import progress
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.tables import facts, many, render, show_size, width
@@ -125,14 +124,14 @@ def stats(
     view = choose(found, sort or ("name" if ordered else "bytes"), top)
     with Out() as out:
         if as_json:
-            for line in to_json(found, view):
-                out.write(_encode((visible_json(line) if out.is_terminal else line) + "\n"))
+            for group in to_json(found, view):
+                out.json(group)
         elif not found.total.messages:
             note("no message is counted")
         elif plot:
-            out.write(_encode(picture(found, view, sort == "messages", out.has_colour)))
+            out.write_text(picture(found, view, sort == "messages", out.has_colour))
         else:
-            out.write(_encode(table(found, view, out.has_colour)))
+            out.write_text(table(found, view, out.has_colour))
     if found.more.messages:
         note(
             f"there are more than {len(found)} groups: {many(found.more.messages, 'message')} of those that came later "
@@ -146,10 +145,6 @@ def stats(
 for _parameter in stats.params:
     if _parameter.name == "crc" and isinstance(_parameter, click.Option):
         _parameter.help = "What is checked: nothing (default); the body; the properties too, where they have a CRC."
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "backslashreplace")
 
 
 def _count(selection: Selection, by: tuple[str, ...]) -> Count:
@@ -196,8 +191,8 @@ def _by_time(group: Group) -> Any:
 # ---- JSON
 
 
-def to_json(found: Count, view: View) -> Iterator[str]:
-    """A line for each group; then one for the others, which has `otherGroups` instead of names."""
+def to_json(found: Count, view: View) -> Iterator[dict[str, Any]]:
+    """An object for each group; then one for the others, which has `otherGroups` instead of names."""
     for group in view.groups:
         named = zip(found.by, group.values, strict=True)
         yield _object({JSON_KEYS.get(name, name): value for name, value in named if value is not None}, group)
@@ -205,7 +200,7 @@ def to_json(found: Count, view: View) -> Iterator[str]:
         yield _object({"otherGroups": view.other_count}, view.other)
 
 
-def _object(names: dict[str, Any], group: Group) -> str:
+def _object(names: dict[str, Any], group: Group) -> dict[str, Any]:
     sums = {
         "messages": group.messages,
         "storeSize": group.bytes,
@@ -214,8 +209,7 @@ def _object(names: dict[str, Any], group: Group) -> str:
         "firstStoreTimestamp": group.first,
         "lastStoreTimestamp": group.last,
     }
-    known = {key: value for key, value in sums.items() if value is not None}
-    return json.dumps(names | known, ensure_ascii=False)
+    return names | {key: value for key, value in sums.items() if value is not None}
 
 
 # ---- the table

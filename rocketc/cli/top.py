@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
 import click
 
 from rocketc.cli.arguments import refuse_a_log
-from rocketc.cli.output import Out, ends_quietly, visible_json
+from rocketc.cli.output import Out, ends_quietly
 from rocketc.cli.tables import render
 from rocketc.cli.top_rates import SORTS, VIEWS, Rates, draw
 from rocketc.metrics.look import Watch
@@ -58,11 +57,9 @@ def top(path: str, interval: float, sort: str, groups: bool, once: bool, as_json
         rates = Rates.between(before, watch.look())
     with Out() as out:
         if as_json:
-            text = json.dumps({"path": path, **rates.to_dict()}, ensure_ascii=False)
-            text = (visible_json(text) if out.is_terminal else text) + "\n"
+            out.json({"path": path, **rates.to_dict()})
         else:
-            text = render(draw(path, rates, sort, view), out.has_colour)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(render(draw(path, rates, sort, view), out.has_colour))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketc.cli.arguments import Number
-from rocketc.cli.output import Out, ends_quietly, in_words, note, visible, visible_json
+from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
 from rocketc.cli.progress import progress
 from rocketc.cli.tables import columns, facts, many, render, section, show_size, some
 from rocketc.cli.times import show_span, show_time
@@ -62,11 +61,9 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
         report = check(path, jobs=jobs, tell=tell)
     with Out() as out:
         if as_json:
-            text = json.dumps({"path": [*map(shown, path)], **report.to_dict()}, ensure_ascii=False)
-            text = (visible_json(text) if out.is_terminal else text) + "\n"
+            out.json({"path": [*map(shown, path)], **report.to_dict()})
         else:
-            text = draw(path, report, out.has_colour, every)
-        out.write(text.encode("utf-8", "backslashreplace"))
+            out.write_text(draw(path, report, out.has_colour, every))
     if report.is_empty:
         note(f"nothing to read: {' '.join(map(shown, path))}")
     return 0 if report.is_whole and not report.is_empty else 1

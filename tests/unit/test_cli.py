@@ -1,6 +1,7 @@
 """The command line as a whole: help, wrong usage, exit codes, quiet ends, start-up."""
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -262,6 +263,37 @@ def test_what_a_terminal_would_obey_is_made_visible():
     hostile = "a\x1b]0;title\x07\n\t\r\x00\x7f\x9b31m\u202e\u2028\ud800\\é漢🚀"
     assert visible(hostile) == ("a\\x1b]0;title\\x07\\n\\t\\r\\x00\\x7f\\x9b31m\\u202e\\u2028\\ud800\\é漢🚀")
     assert visible_json('"\x7f\x9b\u202e"') == '"\\u007f\\u009b\\u202e"'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "info {store}",
+        "info {store}/config/topics.json",
+        "verify {store}",
+        "rebuild {store}",
+        "salvage {store} {new}",
+        "clean {store} --older-than 1h --dry-run",
+        "top {store} --interval 0.1",
+        "put {store} {body} -t orders",
+        "export {store} -o {new}.csv",
+        "stats {store} --by topic",
+    ],
+    ids=lambda line: line.split()[0],
+)
+def test_json_on_a_terminal_has_nothing_that_it_would_obey(tmp_path, line):
+    name = "n\x9b31m\u202e"
+    places = {"store": tmp_path / name, "new": tmp_path / f"new {name}", "body": tmp_path / "body"}
+    places["body"].write_text("body\n")
+    log = GrowingLog(places["store"] / "commitlog")
+    log.append(name, b"body")
+    (places["store"] / "config").mkdir()
+    (places["store"] / "config/topics.json").write_text('{"topicConfigTable":{}}')
+    args = [part.format_map(places) for part in line.split()]
+    code, text = on_terminal(*args, "--json")
+    told = next(part for part in text.splitlines() if part.startswith("{"))
+    assert code == 0 and name in json.dumps(json.loads(told), ensure_ascii=False), text
+    assert not {"\x9b", "\u202e"} & set(text)
 
 
 def test_every_reason_is_put_into_words():
