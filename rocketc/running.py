@@ -175,17 +175,9 @@ class StoreLock:
                 self._locked()
 
     def _locked(self) -> NoReturn:
-        text = f"{self._root} is open for writing already"
-        pid = 0
-        if _BY_FILE:
-            found = fcntl.fcntl(self._fd, _GET_LOCK, _flock(fcntl.F_WRLCK))
-            pid = _FLOCK.unpack(found)[4]  # of an F_SETLK lock; -1: a lock of an open file is nobody's
-        pid = pid if pid > 0 else AbortFile(self._root).pid or 0
-        if pid == os.getpid():
-            text += ", in this process"
-        elif pid > 0 and _is_running(pid):
-            text += f", by process {pid}"
-        raise StoreLockedError(text)
+        pid = _holder(self._fd, self._root) if _BY_FILE else _left_by(self._root)
+        how = "" if not pid else ", in this process" if pid == os.getpid() else f", by process {pid}"
+        raise StoreLockedError(f"{self._root} is open for writing already{how}")
 
     @property
     def fd(self) -> int:
@@ -218,6 +210,59 @@ class StoreLock:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a StoreLock belongs to its process")
+
+
+def holder_of(root: str | os.PathLike[str]) -> int | None:
+    """The process that holds a store's lock; 0: it can't be named; None: nobody, or it can't be seen, as anywhere but
+    on Linux. Takes no lock.
+
+    >>> import tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> lock = StoreLock(root)
+    >>> AbortFile(root).create()
+    >>> holder_of(root) == (os.getpid() if sys.platform == "linux" else None)
+    True
+    >>> lock.release()
+    >>> holder_of(root)
+    """
+    if not _BY_FILE:  # to open and close the file here might end the lock
+        return None
+    try:
+        fd = os.open(os.path.join(root, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _holder(fd, root)
+    except OSError:  # a file system without locks
+        return None
+    finally:
+        os.close(fd)
+
+
+def _holder(fd: int, root: str | os.PathLike[str]) -> int | None:
+    """As holder_of(), by its open lock file, which is locked by others if at all."""
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, _GET_LOCK, _flock(fcntl.F_WRLCK)))
+    if kind == fcntl.F_UNLCK:
+        return None
+    if pid > 0:  # of an F_SETLK lock; -1: a lock of an open file is nobody's
+        return pid if _is_running(pid) else 0
+    return _left_by(root)
+
+
+def _left_by(root: str | os.PathLike[str]) -> int:
+    """The process that the abort file names, if it still runs; else 0."""
+    pid = AbortFile(root).pid
+    return pid if pid is not None and _is_running(pid) else 0
+
+
+def pid_in(text: bytes) -> int | None:
+    """The process that an abort file names, of which these are the first bytes (20 are enough); None: it names none.
+
+    >>> pid_in(b"4711"), pid_in(b""), pid_in(b"99999999999999999999")
+    (4711, None, None)
+    """
+    text = text.rstrip()
+    return int(text) if text.isdigit() and 0 < int(text) < 1 << 31 else None
 
 
 class AbortFile:
@@ -253,10 +298,9 @@ class AbortFile:
         """The process that the file names, as RocketMQ 5 and rocketc do; None: it names none, or is not there."""
         try:
             with open(self.path, "rb") as file:
-                text = file.read(20)
+                return pid_in(file.read(20))
         except OSError:
             return None
-        return int(text) if text.isdigit() and 0 < int(text) < 1 << 31 else None
 
     def create(self) -> None:
         """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError; a

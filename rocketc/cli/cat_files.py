@@ -22,6 +22,7 @@ from rocketc.cli.times import show_time
 from rocketc.cli.units import Faults, read_ext, read_index, read_queue
 from rocketc.config_tables import read_table
 from rocketc.errors import RocketcError
+from rocketc.running import pid_in
 
 Row = dict[str, Any]  # a unit or a small file, by the names that JSON has
 
@@ -251,8 +252,8 @@ def read_checkpoint(path: str) -> Row:
 def read_marker(path: str) -> Row:
     """The abort or the lock file; from RocketMQ 5.0 on the first one holds the id of its process."""
     with BlockFile(path) as file:
-        text = file.read(0, 32).strip()
-    return {"present": True, **({"pid": int(text)} if text.isdigit() else {})}
+        pid = pid_in(file.read(0, 20))
+    return {"present": True, **({} if pid is None else {"pid": pid})}
 
 
 def _checkpoint_file(cat: _Cat, files: Files) -> Iterator[Row]:

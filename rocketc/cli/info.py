@@ -113,7 +113,8 @@ def _how_it_was_left(found: Survey) -> Iterator[tuple[str, str, str]]:
     if found.abort is not None:
         who = f" of process {found.abort['pid']}" if "pid" in found.abort else ""
         if found.lock is not None and "pid" in found.lock:
-            yield "state", f"in use: process {found.lock['pid']} holds the lock", "yellow"
+            who = f"process {found.lock['pid']}" if found.lock["pid"] else "a process that nothing names"
+            yield "state", f"in use: {who} holds the lock", "yellow"
         elif found.abort["present"]:
             yield "state", f"abort marker{who}: not shut down cleanly, or running", "yellow"
         else:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import struct
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -23,6 +20,7 @@ from rocketc.cli.progress import progress
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, base_of, holes_of, resolve
 from rocketc.remote import refuse_urls
+from rocketc.running import AbortFile, holder_of
 from rocketc.scan import Damage
 
 CHECKPOINT_FIELDS = (
@@ -225,14 +223,13 @@ def _add_files_made_ahead(folder: str, out: Survey) -> None:
 
 
 def _survey_root(root: str, out: Survey) -> None:
-    abort = _read(os.path.join(root, "abort"), 32)
-    out.abort = {"present": abort is not None}
-    if abort is not None and abort.strip().isdigit():
-        out.abort["pid"] = int(abort)
-    lock = os.path.join(root, "lock")
-    out.lock = {"present": os.path.exists(lock)}
-    if (holder := _holder_of(lock)) is not None:
-        out.lock["pid"] = holder
+    abort = AbortFile(root)
+    out.abort = {"present": abort.exists()}
+    if (pid := abort.pid) is not None:
+        out.abort["pid"] = pid
+    out.lock = {"present": os.path.exists(os.path.join(root, "lock"))}
+    if (holder := holder_of(root)) is not None:
+        out.lock["pid"] = holder or None
     checkpoint = _read(os.path.join(root, "checkpoint"), _checkpoint.LEAST_BYTES)
     if checkpoint is not None and len(checkpoint) == _checkpoint.LEAST_BYTES:
         out.checkpoint = dict(zip(CHECKPOINT_FIELDS, _checkpoint.decode(checkpoint), strict=True))
@@ -274,17 +271,3 @@ def _read(path: str, size: int) -> bytes | None:
             return file.read(size)
     except OSError:
         return None
-
-
-def _holder_of(lock: str) -> int | None:
-    """The process on this machine that holds a store's lock file; None: nobody, or not known. Takes no lock."""
-    if not sys.platform.startswith("linux"):
-        return None  # struct flock has another shape elsewhere
-    flock = struct.Struct("hhqqi4x")
-    try:
-        with open(lock, "rb") as file:
-            answer = fcntl.fcntl(file, fcntl.F_GETLK, flock.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-    except OSError:
-        return None
-    kind, _, _, _, pid = flock.unpack(answer)
-    return pid if kind != fcntl.F_UNLCK else None

@@ -23,6 +23,7 @@ from rocketc import open as open_store
 from rocketc.cli import progress, survey
 from rocketc.cli.tables import show_size
 from rocketc.cli.times import show_time
+from rocketc.running import AbortFile, StoreLock
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
@@ -334,10 +335,16 @@ def test_checkpoints(log, told, info):
 
 
 def test_an_abort_marker_with_something_else_in_it(log, told):
-    for junk, pid in ((b"", None), (b"17\n", 17), (b"\xff\xfe", None), (b"-5", None)):
+    for junk, pid in ((b"", None), (b"17\n", 17), (b"\xff\xfe", None), (b"-5", None), (b"0", None), (b"9" * 40, None)):
         (log.folder.parent / "abort").write_bytes(junk)
         expected = {"present": True} if pid is None else {"present": True, "pid": pid}
         assert told(log.folder.parent)[1]["abort"] == expected
+
+
+def test_an_abort_marker_that_can_not_be_read_is_one(log, told, info):
+    (log.folder.parent / "abort").symlink_to("nowhere")
+    assert told(log.folder.parent)[1]["abort"] == {"present": True}
+    assert line(info(log.folder.parent)[1], "state") == "abort marker: not shut down cleanly, or running"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asked on Linux only")
@@ -363,6 +370,19 @@ sys.stdin.read()
     assert told(root)[1]["lock"] == {"present": True}
     with open(root / "lock", "r+b") as file:  # and info left no lock behind
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asked on Linux only")
+def test_a_store_that_rocketc_holds_names_the_process_if_it_left_its_id(log, told, info):
+    root = log.folder.parent
+    lock = StoreLock(root)
+    assert told(root)[1]["lock"] == {"present": True, "pid": None}
+    assert line(info(root)[1], "state") == "in use: a process that nothing names holds the lock"
+    AbortFile(root).create()
+    assert told(root)[1]["lock"] == {"present": True, "pid": os.getpid()}
+    assert line(info(root)[1], "state") == f"in use: process {os.getpid()} holds the lock"
+    lock.release()
+    assert told(root)[1]["lock"] == {"present": True}
 
 
 # ---------------------------------------------------------------- promises

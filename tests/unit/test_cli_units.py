@@ -160,6 +160,15 @@ def test_golden_checkpoints_and_markers(golden, rows, run, name):
     assert rows(golden(name).path / "lock") == [{"present": True, "file": str(golden(name).path / "lock")}]
 
 
+@pytest.mark.parametrize("junk", [b"0", b"-1", b"12x", b"2147483648", b"9" * 40])
+def test_an_abort_file_that_names_no_process(tmp_path, rows, run, junk):
+    path = tmp_path / "abort"
+    path.write_bytes(junk)
+    assert rows(path) == [{"present": True, "file": str(path)}]
+    assert run("cat", path)[1] == f"{path}: there, without a process id\n"
+    assert "process       not told\n" in run("info", path)[1]
+
+
 def test_golden_tables(golden, rows, run):
     folder = golden("v533-broker").path / "config"
     tables = rows(folder)

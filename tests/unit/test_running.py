@@ -22,7 +22,7 @@ import pytest
 
 from rocketc import running
 from rocketc.errors import StoreFullError, StoreIOError, StoreLockedError
-from rocketc.running import AbortFile, StoreLock, make_folder, sync_folder
+from rocketc.running import AbortFile, StoreLock, holder_of, make_folder, sync_folder
 
 pytestmark = pytest.mark.promise(7)
 
@@ -170,11 +170,23 @@ def test_another_process_that_is_not_named(tmp_path, either):
             StoreLock(tmp_path)
 
 
+@pytest.mark.skipif(not running._BY_FILE, reason="nobody can tell without locks of open files")
+def test_who_holds_a_store(tmp_path):
+    assert holder_of(tmp_path) is None and not (tmp_path / "lock").exists()
+    with holder(tmp_path) as other:
+        assert said(other) == "held"
+        assert holder_of(tmp_path) == other.pid
+        (tmp_path / "abort").write_bytes(b"9" * 40)
+        assert holder_of(tmp_path) == 0
+    assert holder_of(tmp_path) is None
+
+
 def test_a_process_that_is_gone_is_not_named(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / "abort").write_text(str(ended.pid))
     lock = StoreLock(tmp_path)
+    assert not holder_of(tmp_path)
     with pytest.raises(StoreLockedError, match=r"already$"):
         StoreLock(tmp_path)
     lock.release()
