@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketc._tally import DIMENSIONS, Tally
+from rocketc.machine import processors
 from rocketc.scan import Scan, ScanReport
 
 __all__ = ["DIMENSIONS", "Count", "Group", "count"]
@@ -92,7 +92,7 @@ def count(
     """
     parts = scan.by_file()
     if threads is None:
-        threads = min(_processors(), _THREADS_MAX)
+        threads = min(processors(), _THREADS_MAX)
     work = _Work(parts, [Tally(by, max_groups) for _ in range(max(1, min(threads, len(parts))))])
     if len(work.tallies) == 1:
         work.run(work.tallies[0], tell)
@@ -153,8 +153,3 @@ class _Work:
         except BaseException as error:
             self._error = self._error or error
             self._stopped = True
-
-
-def _processors() -> int:
-    """How many we may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

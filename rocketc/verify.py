@@ -14,6 +14,7 @@ from rocketc._audit import Audit
 from rocketc._filter import Filter
 from rocketc._walk import Walker
 from rocketc.errors import RocketcError
+from rocketc.machine import processors
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
 from rocketc.scan import Damage, open_walker
 from rocketc.shown import Shown
@@ -218,7 +219,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     """
     from concurrent.futures import ThreadPoolExecutor  # late: it takes longer to import than all of rocketc
 
-    jobs = jobs if jobs is not None else _processors()
+    jobs = jobs if jobs is not None else processors()
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: at least 1")
     logs = resolve(path)
@@ -266,10 +267,6 @@ def root_of(path: Paths) -> str | None:
     items = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     root = os.fspath(items[0]) if len(items) == 1 else ""
     return root if root and os.path.isdir(os.path.join(root, "commitlog")) else None
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _tell(tell: Callable[[int], None] | None, every: Sequence[_Check | Comparison]) -> None:

@@ -24,6 +24,7 @@ from rocketc.export.sinks import (
     whole_file,
     whole_folder,
 )
+from rocketc.machine import processors
 from rocketc.scan import Scan, ScanReport
 from rocketc.shown import Shown
 
@@ -130,7 +131,7 @@ class Export:
         self._by = _checked_partition(partition_by)
         self._overwrite = overwrite
         self._row_group_size = _at_least_1("row_group_size", row_group_size)
-        self._jobs = _at_least_1("jobs", jobs) if jobs is not None else min(os.cpu_count() or 1, 8)
+        self._jobs = _at_least_1("jobs", jobs) if jobs is not None else min(processors(), 8)
         self.path, self._stream = None, None
         if isinstance(path, (str, os.PathLike)):
             self.path = os.fspath(path)

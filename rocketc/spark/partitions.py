@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rocketc._filter import Filter
+from rocketc.machine import processors
 from rocketc.paths import Log, LogFile, Paths, resolve
 from rocketc.remote import Options, is_url
 from rocketc.scan import open_walker
@@ -58,7 +59,7 @@ def plan(
 
     logs            of resolve(); a file may have a start and a stop
     min_partitions  at least so many, if there are bytes enough; parts become smaller then. None: one for each core
-                    of this machine, of 4 MiB at least
+                    that this process may use, of 4 MiB at least
     start, stop     physical offsets; parts without a record that begins there are left out
     storage         options of the file systems of URLs
 
@@ -73,7 +74,7 @@ def plan(
     """
     logs = list(logs)
     total = sum(_bytes_of(file) for log in logs for file in log.files)
-    even = -(-total // max(min_partitions or os.cpu_count() or 1, 1))
+    even = -(-total // max(min_partitions or processors(), 1))
     limit = max(min(max_bytes, even if min_partitions else max(even, _LEAST_BYTES)), 1)
     tasks: list[tuple[LogFile, ...]] = []
     room = 0

@@ -1,6 +1,7 @@
 """decode_partition() and splits() in this process: what a task does, without Spark around it."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rocketc
+from rocketc.paths import resolve
 from rocketc.spark import SCHEMA, Split, decode_partition, schema, splits
+from rocketc.spark.partitions import plan
 
 Golden = Callable[[str], stores.GoldenStore]
 
@@ -34,6 +37,14 @@ def test_without_pyspark_the_error_names_the_extra() -> None:
     code = "import sys; sys.modules['pyspark'] = None; import rocketc.spark"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "ImportError: rocketc.spark needs pyspark: pip install 'rocketc[spark]'"
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_there_is_a_task_for_each_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    (tmp_path / "00000000000000000000").write_bytes(b"x" * (12 << 20))
+    assert len(plan(resolve(tmp_path))) == processors
 
 
 @pytest.mark.parametrize("name", stores.NAMES)

@@ -586,6 +586,16 @@ def test_threads_change_no_byte(many, tmp_path, target):
     assert one == four and one
 
 
+@pytest.mark.parametrize("processors", [1, 2])
+def test_there_are_threads_where_there_are_processors(many, tmp_path, monkeypatch, processors):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    started = []
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor", lambda n: started.append(n) or ThreadPoolExecutor(n))
+    rocketc.export(rocketc.decode(many), tmp_path / "x.jsonl.gz")
+    assert started == [2] * (processors == 2)
+
+
 def test_work_in_order_is_bounded_and_tells_its_error():
     made, done = [], []
 
