@@ -23,9 +23,9 @@ from rocketc._filter import Filter
 from rocketc._key_index import KeyIndex
 from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
+from rocketc.durable import naming, sync_data, write_all
 from rocketc.paths import LogFile
 from rocketc.recovery import SMALL_BYTES, first_timestamp
-from rocketc.running import naming, sync_data, write_all
 
 _log = logging.getLogger("rocketc.recovery")
 

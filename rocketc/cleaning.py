@@ -20,9 +20,9 @@ from typing import Any, Protocol
 from rocketc.config import StoreConfig
 from rocketc.derived_files import DerivedFile, derived_bytes, files_before
 from rocketc.disk_use import DiskUse, Levels, LookAt, look
+from rocketc.durable import naming, sync_folder
 from rocketc.errors import StoreIOError
 from rocketc.kept_table import Clock, now_ms
-from rocketc.running import naming, sync_folder
 from rocketc.shown import Shown
 
 _log = logging.getLogger("rocketc.cleaning")

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rocketc.blocks import BlockFile
+from rocketc.durable import naming, sync_folder, write_all
 from rocketc.errors import ConfigTableError, StoreIOError
-from rocketc.running import naming, sync_folder
 
 _quoted = json.encoder.encode_basestring  # as json.dumps(text, ensure_ascii=False)
 
@@ -335,9 +335,7 @@ def _write(path: str, raw: bytes) -> None:
     with naming(path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            view = memoryview(raw)
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, raw)
             os.fsync(fd)
         finally:
             os.close(fd)

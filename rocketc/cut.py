@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import count, pairwise
 
 from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc.durable import make_folder, naming, sync_data, sync_file, sync_folder, write_all
 from rocketc.paths import LogFile
-from rocketc.running import make_folder, naming, sync_data, sync_file, sync_folder, write_all
 
 _COPY_BYTES = 1 << 20
 _ZEROS = bytes(_COPY_BYTES)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from rocketc.running import naming, sync_folder
+from rocketc.durable import naming, sync_folder
 
 _OFFSET = struct.Struct(">q")
 _UNITS = {"consumequeue": 20, "batchconsumequeue": 46}  # bytes of a unit; it begins with its physical offset

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from rocketc.config_tables import in_java_order, read_table, write_table
+from rocketc.durable import make_folder, sync_folder
 from rocketc.errors import ConfigTableError, StoreIOError
-from rocketc.running import make_folder, sync_folder
 
 _log = logging.getLogger("rocketc.tables")
 

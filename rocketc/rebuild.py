@@ -30,9 +30,10 @@ from rocketc.catch_up import forget_queues
 from rocketc.config import StoreConfig
 from rocketc.deleted_topics import DeletedTopics
 from rocketc.derived_files import QUEUE_FOLDERS, files_below
+from rocketc.durable import make_folder, naming, sync_folder, sync_tree
 from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile, StrPath, resolve
-from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_file, sync_folder
+from rocketc.running import AbortFile, StoreLock
 from rocketc.scan import Damage
 from rocketc.shown import Shown
 from rocketc.store import _batch_topics, _with_size_found
@@ -225,7 +226,7 @@ class _Run:
             index.close()
         queues.close()
         report.files = {os.path.relpath(path, self._work): size for path, size in files_below(self._work)}
-        _make_durable(self._work)
+        sync_tree(self._work)
 
     def _read_again(self, files: Sequence[LogFile], first: int) -> None:
         """Queues met a number twice: those whose topics were deleted and made again begin where their old files do."""
@@ -282,13 +283,6 @@ def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
         if tell is not None:
             thread.join()
             tell(read[0])
-
-
-def _make_durable(folder: str) -> None:
-    for above, _, names in os.walk(folder):
-        for name in names:
-            sync_file(os.path.join(above, name))
-        sync_folder(above)
 
 
 def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int | None) -> None:

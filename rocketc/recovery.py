@@ -26,8 +26,8 @@ from rocketc._record import store_timestamp_of
 from rocketc._recover import Pass
 from rocketc._walk import Walker
 from rocketc.cut import cut_and_keep
+from rocketc.durable import naming, sync_file, sync_folder
 from rocketc.paths import LogFile, base_of, resolve
-from rocketc.running import naming, sync_file, sync_folder
 
 _log = logging.getLogger("rocketc.recovery")
 

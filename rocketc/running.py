@@ -10,10 +10,11 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import NoReturn
 
-from rocketc.errors import StoreFullError, StoreIOError, StoreLockedError
+from rocketc.durable import naming, sync_folder, write_all
+from rocketc.durable import sync_file as sync_file  # Cython modules know these by this module's name
+from rocketc.errors import StoreLockedError
 
 # Linux ties such a lock to the open file: a second one in the same process fails too, and it conflicts with the locks
 # of other programs (F_SETLK), Java's among them. Elsewhere F_SETLK it is, and _held keeps this process from its own.
@@ -24,103 +25,6 @@ _FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, pid
 _opening = threading.RLock()  # nobody forks between the opening of a lock file and its entry in _open
 _open: weakref.WeakSet[StoreLock] = weakref.WeakSet()
 _held: set[tuple[int, int] | None] = set()  # device and inode
-
-
-@contextlib.contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Make OSErrors ours, with this file's name.
-
-    >>> with naming("store/lock"):
-    ...     raise OSError(28, "No space left on device")
-    Traceback (most recent call last):
-    rocketc.errors.StoreFullError: [Errno 28] No space left on device: 'store/lock'
-    """
-    try:
-        yield
-    except OSError as error:
-        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
-        raise kind(error.errno, error.strerror, path) from None
-
-
-def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Make durable which files are in a folder. Raises StoreIOError.
-
-    >>> import tempfile
-    >>> sync_folder(tempfile.mkdtemp())
-    """
-    path = os.fspath(path)
-    with naming(path):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def sync_data(fd: int) -> None:
-    """Make the bytes of an open file durable, its times aside. Raises OSError.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file:
-    ...     sync_data(file.fileno())
-    """
-    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync() is content with the disk's own memory
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    else:
-        os.fdatasync(fd)
-
-
-def sync_file(path: str | os.PathLike[str]) -> None:
-    """Make a file's bytes durable. Raises StoreIOError.
-
-    >>> import tempfile
-    >>> sync_file(tempfile.mkstemp()[1])
-    """
-    path = os.fspath(path)
-    with naming(path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def write_all(fd: int, data: bytes, at: int) -> None:
-    """Write bytes at a position of a file, whatever the system takes at a time. Raises OSError.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file:
-    ...     write_all(file.fileno(), b"whole", 3)
-    ...     file.read()
-    b'\\x00\\x00\\x00whole'
-    """
-    while data:
-        wrote = os.pwrite(fd, data, at)
-        data, at = data[wrote:], at + wrote
-
-
-def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder, and those above it, where they are missing; each is durable. Raises StoreIOError.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "data", "store")
-    >>> make_folder(path)
-    >>> os.path.isdir(path)
-    True
-    """
-    path = os.path.abspath(os.fspath(path))
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    if above != path:
-        make_folder(above)
-    with naming(path):
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            if not os.path.isdir(path):
-                raise
-    sync_folder(above)
 
 
 class StoreLock:

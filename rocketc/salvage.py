@@ -22,11 +22,12 @@ from typing import Any
 from rocketc import _checkpoint
 from rocketc.config import StoreConfig
 from rocketc.deleted_topics import DeletedTopics
+from rocketc.durable import make_folder, naming, sync_folder, sync_tree
 from rocketc.errors import StoreIOError
 from rocketc.paths import Log, StrPath, resolve
 from rocketc.rebuild import Claims, make_anew
 from rocketc.remote import is_url
-from rocketc.running import StoreLock, make_folder, naming, sync_file, sync_folder
+from rocketc.running import StoreLock
 from rocketc.salvage_files import Compact, Found, Kept, LogFolder, find
 from rocketc.scan import Damage
 from rocketc.shown import Shown
@@ -307,10 +308,7 @@ class _Work:
         path = os.path.join(self.store, REPORT)
         with naming(path), open(path, "w") as file:
             json.dump(report.to_dict(), file, indent=1)
-        for folder, _, names in os.walk(self.store):
-            for name in names:
-                sync_file(os.path.join(folder, name))
-            sync_folder(folder)
+        sync_tree(self.store)
         self.note({"done": report.to_dict()})
 
     def finish(self) -> None:

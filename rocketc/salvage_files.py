@@ -21,9 +21,9 @@ from rocketc._audit import Audit
 from rocketc._filter import Filter
 from rocketc._move import move_records
 from rocketc._record import encode, encode_blank_record, store_timestamp_of
+from rocketc.durable import naming, write_all
 from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile
-from rocketc.running import naming
 from rocketc.scan import Damage, open_walker
 
 TOPIC = "rocketc_lost"  # of the records that stand where something was lost
@@ -135,11 +135,8 @@ class LogFolder:
     def write(self, phy_offset: int, data: bytes | bytearray | memoryview) -> None:
         if self._fd < 0:
             return
-        rest = memoryview(data)
         with naming(self._path):
-            while rest:
-                wrote = os.pwrite(self._fd, rest, phy_offset - self._base)
-                rest, phy_offset = rest[wrote:], phy_offset + wrote
+            write_all(self._fd, data, phy_offset - self._base)
 
     def copy(self, source: int, path: str, start: int, stop: int) -> None:
         """Copy [start, stop), physical offsets, of an open file that begins at the same one."""

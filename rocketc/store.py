@@ -27,13 +27,14 @@ from rocketc.catch_up import CaughtUp, catch_up, indexed_before, lost_queues, no
 from rocketc.config import StoreConfig
 from rocketc.config_tables import read_table
 from rocketc.deleted_topics import DeletedTopics, end_deletions
+from rocketc.durable import make_folder, naming, sync_folder
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.following import Followers
 from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.paths import StrPath, resolve
 from rocketc.recovery import Recovery, recover
 from rocketc.remote import refuse_urls
-from rocketc.running import AbortFile, StoreLock, make_folder, naming, sync_folder
+from rocketc.running import AbortFile, StoreLock
 from rocketc.topics import Topics
 
 _log = logging.getLogger("rocketc.store")

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 FLOORS = """
     0   status shown machine
     1   errors ids config copying
-    2   disk_use blocks codecs running patterns
-    3   derived_files _shape _status config_tables remote
+    2   disk_use blocks codecs durable patterns
+    3   running derived_files _shape _status config_tables remote
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
     5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message _move
     6   _gone_topics _rows _file_queue _checkpoint _ledger _log_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rocketc.running import sync_data
+from rocketc.durable import sync_data
 
 if TYPE_CHECKING:
     from rocketc._store import MessageStore

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
+from rocketc.durable import write_all
 from rocketc.errors import StoreFullError, StoreIOError
 
 if TYPE_CHECKING:
@@ -121,11 +122,6 @@ def sink_to_stream(stream: BinaryIO) -> Sink:
         stream.flush()
 
     return Sink(put)
-
-
-def write_all(fd: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 @contextmanager

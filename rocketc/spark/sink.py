@@ -26,8 +26,9 @@ from rocketc._arrow import Schema
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.copying import ANEW, copied_flags, copied_properties, host_of
 from rocketc.cut import cut_off
+from rocketc.durable import sync_folder
 from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
-from rocketc.running import StoreLock, sync_folder
+from rocketc.running import StoreLock
 from rocketc.scan import scan
 from rocketc.spark.options import near
 from rocketc.spark.schema import SCHEMA

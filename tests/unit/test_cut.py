@@ -14,7 +14,7 @@ from found_logs import SIZE, T0, damage, log, messages, recover, write
 
 import rocketc
 from rocketc import cut
-from rocketc.running import write_all
+from rocketc.durable import write_all
 
 pytestmark = pytest.mark.promise(5)
 

@@ -21,8 +21,9 @@ import psutil
 import pytest
 
 from rocketc import running
+from rocketc.durable import sync_folder
 from rocketc.errors import StoreFullError, StoreIOError, StoreLockedError
-from rocketc.running import AbortFile, StoreLock, holder_of, make_folder, sync_folder
+from rocketc.running import AbortFile, StoreLock, holder_of
 
 pytestmark = pytest.mark.promise(7)
 
@@ -519,38 +520,6 @@ def test_abort_is_durable_before_anything_else_happens(tmp_path, monkeypatch):
     AbortFile(tmp_path).create()
     AbortFile(tmp_path).remove()
     assert done == ["write", "fsync file", "fsync folder", "unlink", "fsync folder"]
-
-
-# Folders
-
-
-def test_make_folder(tmp_path, monkeypatch):
-    done = []
-    sync = running.sync_folder
-    monkeypatch.setattr(running, "sync_folder", lambda path: (done.append(Path(path)), sync(path))[1])
-    make_folder(tmp_path / "a" / "b")
-    make_folder(str(tmp_path / "a" / "b"))
-    assert (tmp_path / "a" / "b").is_dir()
-    assert done == [tmp_path, tmp_path / "a"]
-    monkeypatch.chdir(tmp_path)
-    make_folder("c")
-    assert (tmp_path / "c").is_dir()
-
-
-def test_make_folder_where_a_file_is(tmp_path):
-    (tmp_path / "a").touch()
-    for path in (tmp_path / "a", tmp_path / "a" / "b"):
-        with pytest.raises(StoreIOError) as refused:
-            make_folder(path)
-        assert refused.value.filename == str(tmp_path / "a")
-        assert refused.value.errno == errno.EEXIST
-
-
-def test_sync_folder(tmp_path):
-    sync_folder(tmp_path)
-    with pytest.raises(StoreIOError) as refused:
-        sync_folder(tmp_path / "none")
-    assert refused.value.filename == str(tmp_path / "none")
 
 
 def test_signals_leave_the_lock_alone(tmp_path):
