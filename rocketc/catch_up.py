@@ -91,10 +91,10 @@ def catch_up(
     ...     store.max_offset("orders")
     1
     """
-    first = (files[0].base or 0) if files else 0
+    first = files[0].origin if files else 0
     whole = bool(amiss) or (not clean and queued < 0 and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
     whole = whole or (not clean and bool(dispatcher.queues.broken_off()))
-    begins = sorted({file.base or 0 for file in files} | set(boundaries))
+    begins = sorted({file.origin for file in files} | set(boundaries))
     start = first
     if not whole:
         start = _start(files, begins, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
@@ -262,8 +262,8 @@ def _start(
     if clean or queued >= 0:
         return _last_up_to(begins, known if clean else min(known, queued), first)
     for file in reversed(files):
-        if (file.base or 0) <= known and 0 < first_timestamp(file.path) <= checkpoint.min_timestamp:
-            return file.base or 0
+        if file.origin <= known and 0 < first_timestamp(file.path) <= checkpoint.min_timestamp:
+            return file.origin
     return first
 
 
@@ -276,20 +276,19 @@ def _last_up_to(offsets: list[int], most: int, first: int) -> int:
 def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) -> None:
     """Dispatch the records from start, where one begins, to end."""
     for file in files:
-        base = file.base or 0
-        if base + file.limit <= start or base >= end:
+        if file.next_base <= start or file.origin >= end:
             continue
         mapped = MappedFile(file.path)
         walker: Walker | None = None
         try:
             walker = Walker(
                 mapped,
-                base,
+                file.origin,
                 Filter(),
                 limit=file.limit,
                 start=start,
                 stop=end,
-                exact=start > base,
+                exact=start > file.origin,
                 crc=_CRC_NONE,
                 errors="report",
                 last=file.last,

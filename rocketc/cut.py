@@ -44,12 +44,12 @@ def cut_and_keep(
     >>> [m.body for m in rocketc.scan(root)], [m.body for m in rocketc.scan(kept)]
     ([b'stays'], [b'goes'])
     """
-    tails = [(file, max(end - (file.base or 0), 0)) for file in files if (file.base or 0) + file.size > end]
+    tails = [(file, max(end - file.origin, 0)) for file in files if file.origin + file.size > end]
     kept = []
     for file, pos in tails:
         stop = _data_end(file.path, pos)
         if stop > pos:
-            kept.append(_keep(root, file, pos, goes=(file.base or 0) > end))
+            kept.append(_keep(root, file, pos, goes=file.origin > end))
     queue.truncate(end, keep_empty=as_java)
     for file, pos in tails[:1]:
         if file.path in queue.files:
@@ -131,7 +131,7 @@ def _keep(root: str, file: LogFile, pos: int, *, goes: bool) -> str:
     """
     folder = os.path.join(root, "cut")
     make_folder(folder)
-    name = os.path.join(folder, f"{(file.base or 0) + pos:020d}")
+    name = os.path.join(folder, f"{file.origin + pos:020d}")
     path = name
     for n in count(1):
         if not os.path.lexists(path):

@@ -43,7 +43,7 @@ class LogFile:
     path   of a local file, or a URL
     base   physical offset of its first byte, from its name; None: the name is no offset
     size   bytes it has
-    limit  bytes it has by right: more than size if its end was not copied
+    limit  bytes it has by right: more than size if its end was not copied, never less
     last   no file with data follows in the same log
     start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
     exact  the log goes on at start, as the report of a scan has said: nothing is searched for
@@ -61,14 +61,25 @@ class LogFile:
     exact_stop: bool = False
 
     @property
+    def origin(self) -> int:
+        """The physical offset of its first byte; of a file whose name tells none, as of a copy that somebody named, as
+        if it were the log's first."""
+        return self.base or 0
+
+    @property
+    def next_base(self) -> int:
+        """The physical offset where the next file of the log begins."""
+        return self.origin + self.limit
+
+    @property
     def begin(self) -> int:
-        """The physical offset where reading begins; of a file whose name tells none, as if it were the first."""
-        return (self.base or 0) if self.start is None else self.start
+        """The physical offset where reading begins."""
+        return self.origin if self.start is None else self.start
 
     @property
     def end(self) -> int:
         """The physical offset behind the last byte that is there to be read; it may be zero."""
-        end = (self.base or 0) + self.size
+        end = self.origin + self.size
         return end if self.stop is None else min(self.stop, end)
 
     @property

@@ -207,7 +207,7 @@ class _Run:
         """Dispatch all of the log, and make durable what comes of it."""
         report, dispatcher = self.report, self._dispatcher
         queues, index = dispatcher.queues, dispatcher.index
-        first = files[0].base or 0
+        first = files[0].origin
         report.start = report.stop = first
         dispatcher.start_at(first if self._only != "index" else 1 << 62, first, whole=True)
         with _telling(tell) as read:

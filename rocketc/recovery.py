@@ -122,10 +122,10 @@ def recover(
         on_file = None
     else:
         first = _first_to_check(files, clean, checkpoint, flushed)
-    found.start = files[first].base or 0 if files else 0
+    found.start = files[first].origin if files else 0
     believed = found.start
     if sum(file.size for file in files) <= SMALL_BYTES:
-        believed = files[0].base or 0 if files else 0
+        believed = files[0].origin if files else 0
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
     damage: list[tuple[int, int, str]] = []
     stop: int | None = None
@@ -146,11 +146,11 @@ def recover(
             apart=APART,
         )
         found.damage = []
-        end = files[0].base or 0 if files else 0
+        end = files[0].origin if files else 0
         for i, file in enumerate(files):
             if i < noted:
                 continue
-            if stop is not None and (file.base or 0) >= stop:
+            if stop is not None and file.origin >= stop:
                 break
             end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
             if unsynced and i >= first:
@@ -188,9 +188,9 @@ def _count_damaged(files: list[LogFile], found: Recovery, offsets: QueueOffsets,
     """A record whose body is damaged has its queue offset still: nobody else gets it."""
     for start, stop, reason in found.damage:
         if reason == "bad_body_crc" and start < found.end:
-            file = next(file for file in files if (file.base or 0) <= start < (file.base or 0) + file.limit)
+            file = next(file for file in files if file.origin <= start < file.next_base)
             with naming(file.path), open(file.path, "rb", buffering=0) as log:
-                data = os.pread(log.fileno(), stop - start, start - (file.base or 0))
+                data = os.pread(log.fileno(), stop - start, start - file.origin)
             Pass(offsets, 0, gone=gone).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
 
 
@@ -200,7 +200,7 @@ def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, f
         return max(len(files) - _CLEAN_FILES, 0)
     limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
     for i in range(len(files) - 1, -1, -1):
-        if 0 < first_timestamp(files[i].path) <= limit and (flushed < 0 or (files[i].base or 0) <= flushed):
+        if 0 < first_timestamp(files[i].path) <= limit and (flushed < 0 or files[i].origin <= flushed):
             return i
     return 0
 
@@ -212,7 +212,7 @@ def _java_first(files: list[LogFile], queues: ConsumeQueues, clean: bool, limit:
     """
     if clean:
         reached = queues.end_before(_ALWAYS)
-        return max((i for i, file in enumerate(files) if (file.base or 0) <= reached), default=0)
+        return max((i for i, file in enumerate(files) if file.origin <= reached), default=0)
     for i in range(len(files) - 1, 0, -1):
         stamp = first_timestamp(files[i].path)
         if stamp != 0 and stamp <= limit:
@@ -229,14 +229,14 @@ def _java_end(files: list[LogFile], prepared: list[str], crc: int) -> tuple[int,
     for i, file in enumerate(files):
         mapped = MappedFile(file.path)
         try:
-            walk = JavaWalk(mapped, file.base or 0, crc=crc)
+            walk = JavaWalk(mapped, file.origin, crc=crc)
             end, stop, blank, reason = walk.end, walk.stop, walk.blank, walk.reason
             del walk
         finally:
             mapped.close()
         if not blank:
             if reason is None and i + 1 < len(files):  # zeros, but the log had gone on
-                stop, reason = (file.base or 0) + file.limit, "zeroed"
+                stop, reason = file.next_base, "zeroed"
             return end, [(end, stop, reason)] if reason is not None and stop > end else []
     return (base_of(prepared[0]) or 0) if prepared else end, []
 
@@ -272,9 +272,9 @@ def _walk(file: LogFile, run: Pass, found: Recovery, crc: int, stop: int | None,
         del walker
     finally:
         mapped.close()
-    base = file.base or 0
+    base = file.origin
     if blank and stop is None:
-        return base + file.limit
+        return file.next_base
     return run.end if run.end > base else max(end, base) if not found.damage else end
 
 
@@ -316,8 +316,8 @@ def _can_trust(
     They do if one of them knows a record in that file: they are written in the log's order. After a crash of the
     machine some may lack what others have, unless the checkpoint says that all of it was durable.
     """
-    if first == 0 or reached <= (files[first - 1].base or 0):
+    if first == 0 or reached <= files[first - 1].origin:
         return False
     if queued >= 0:
-        return clean or (files[first].base or 0) <= queued
+        return clean or files[first].origin <= queued
     return clean or 0 < first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS

@@ -358,7 +358,7 @@ class _Run:
         self._out = LogFolder(work.log if work is not None else None, source.size)
         self._layer: Kept | Compact = Kept(self._out)
         if compact:
-            first = -(-max(source.log.files[0].base or 0, 1) // source.size) * source.size
+            first = -(-max(source.log.files[0].origin, 1) // source.size) * source.size
             path = os.path.join(work.store, MAP) if work is not None else None
             self._layer = Compact(self._out, first, path)
             self._report.map = path
@@ -480,7 +480,7 @@ def _is_same(source: _Source, note: dict[str, Any]) -> bool:
     """Whether a file is still what it was when it was noted; one that a running store has deleted since is fine."""
     path = next((file.path for file in source.log.files if file.base == note.get("base")), None)
     if path is None:
-        return bool(note["base"] < (source.log.files[0].base or 0))
+        return bool(note["base"] < source.log.files[0].origin)
     info = os.stat(path)
     return (info.st_size, info.st_mtime_ns) == (note["size"], note["changed"])
 

@@ -84,7 +84,7 @@ def find(file: LogFile, tell: Tell) -> Found:
     out.runs = audit.runs()
     out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
     out.torn = walker.ended and bool(out.damage) and out.damage[-1].stop == walker.position
-    at = file.base or 0
+    at = file.origin
     for lost in out.damage:
         if lost.start > at:
             out.ranges.append((at, lost.start))

@@ -334,7 +334,7 @@ class Scan(Shown):
         if file.base is None:
             return False
         start, stop = self._reading.start, self._reading.stop
-        before = start is not None and file.base + max(file.limit, file.size) <= start
+        before = start is not None and file.next_base <= start
         return before or (stop is not None and file.base >= stop)
 
     def _begin(self, columns: Sequence[str] | None) -> _Pass:
@@ -420,7 +420,7 @@ class Scan(Shown):
         for log in self._logs:
             for file in log.files:
                 if not self._is_outside(file):
-                    behind = tuple(gap for gap in log.missing if gap[0] == (file.base or 0) + file.limit)
+                    behind = tuple(gap for gap in log.missing if gap[0] == file.next_base)
                     part = Log((file,), behind)
                     out.append(Scan([part], file.path, None, None, self._filter, self._reading, self._asked))
         return out

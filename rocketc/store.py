@@ -288,7 +288,7 @@ class ReadOnlyRoot:
 
     @property
     def min_phy_offset(self) -> int:
-        return min((file.base or 0 for log in resolve(self._root) for file in log.files), default=0)
+        return min((file.origin for log in resolve(self._root) for file in log.files), default=0)
 
     @property
     def max_phy_offset(self) -> int:
@@ -298,7 +298,7 @@ class ReadOnlyRoot:
         if not files:
             return 0
         found = scan(files[-1], errors="report", crc="none")
-        last = files[-1].base or 0
+        last = files[-1].origin
         for message in found:
             last = message.phy_offset + message.store_size
         return last

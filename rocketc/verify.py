@@ -342,14 +342,14 @@ class _Check:
                 self.walked = walker.walked
                 note(walker.walked)
             note(derived.upto - walker.base)
-            upto = derived.upto if walker.damage else walker.base + max(self._file.limit, self._file.size)
+            upto = derived.upto if walker.damage else walker.base + self._file.limit
 
         self._found = self._read(compare)
         return upto
 
     def _read(self, first: Callable[[Audit, Walker], None] | None = None) -> tuple[FileReport, Runs, bool]:
         file = self._file
-        out = FileReport(file.name, file.base or 0, file.size)
+        out = FileReport(file.name, file.origin, file.size)
         if self.stop:
             return out, [], False
         try:

@@ -162,7 +162,7 @@ class Comparison:
             report.amiss += index.check(lambda: not self.stop)
         deleted = DeletedTopics(root)
         report.amiss += [deleted.amiss] if deleted.amiss is not None else []
-        start, stop = files[0].base or 0, (files[-1].base or 0) + max(files[-1].limit, files[-1].size)
+        start, stop = files[0].origin, files[-1].next_base
         lies: list[tuple[str, int]] = []
         while True:
             queues = load_as_they_are(root, config)
@@ -202,7 +202,7 @@ class Comparison:
             start = None
             if beside and file.base is not None:
                 start = beside[i](audit, partial(self._note, self.walked))
-            if start is None or start < (file.base or 0) + file.limit:
+            if start is None or start < file.next_base:
                 self._take(audit, file, start)
         if not self.stop:
             audit.end()

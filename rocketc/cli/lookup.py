@@ -47,9 +47,9 @@ def _in_log(log: Log, offset: int) -> list[Message]:
     ends = []
     for file in log.files:
         base = _base_of(file)
-        if base <= offset < base + max(file.limit, file.size):
+        if base <= offset < base + file.limit:
             return _in_file(file, base, offset)
-        ends.append((base, base + max(file.limit, file.size)))
+        ends.append((base, base + file.limit))
     if not ends:
         raise NotThere(f"no message begins at byte {offset}: the log has no files")
     begin, end = ends[0][0], ends[-1][1]

@@ -91,7 +91,7 @@ class ByKey:
         files = [file for log in resolve(list(self._selection.paths)) for file in log.files]
         if not headers or not files:
             return None
-        start = files[0].base or 0
+        start = files[0].origin
         places = {at for text in self._texts for at in index.offsets(self._topic, text) if at >= start}
         found = [m for at in places for m in at_offset(self._selection.paths, at) if self._fits(m)]
         known = {m.phy_offset for m in found}

@@ -153,7 +153,7 @@ def _survey_log(log: Log, out: Survey) -> None:
                 out.holes += [Hole("sparse", *hole, file.path) for hole in holes_of(file.path, base)]
         except RocketcError as error:  # no permission; the disk fails
             facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
-            start = file.base or 0
+            start = file.origin
             out.damage.append(Damage(file.path, start, start + file.size, facts.state))
         if facts.storeTimestamp is not None and out.firstStoreTimestamp is None:
             out.firstStoreTimestamp = facts.storeTimestamp

@@ -267,7 +267,7 @@ class Watch:
             return 0
         writer = signature(os.path.join(self.store.path, "abort"))  # another one may have cut the log
         known = self._end[1] if self._end[0] == writer else 0
-        base = files[-1].base or 0
+        base = files[-1].origin
         at = max(base, known)
         if queued > at:
             at = max(at, self.store.phy_offset_of(*message))

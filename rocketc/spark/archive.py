@@ -297,7 +297,7 @@ def _check_place(paths: list[str], target: str) -> None:
 
 def _tasks(log: Log, mark: int, max_bytes: int, commit_bytes: int) -> list[tuple[LogFile, ...]]:
     """What is behind mark, as tasks of about commit_bytes together."""
-    rest = [file for file in log.files if (file.base or 0) + max(file.limit, file.size) > mark]
+    rest = [file for file in log.files if file.next_base > mark]
     tasks: list[tuple[LogFile, ...]] = []
     taken = 0
     for task in plan([Log(tuple(rest), ())], min(max_bytes, commit_bytes)):

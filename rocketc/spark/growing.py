@@ -133,7 +133,7 @@ class GrowingLog:
     def begin(self) -> Place:
         """In front of the first record."""
         files = self.files()
-        return _at(_base(files[0])) if files else Place()
+        return _at(files[0].origin) if files else Place()
 
     @_again
     def begin_at(self, time: int) -> Place:
@@ -142,7 +142,7 @@ class GrowingLog:
         if not files:
             return Place()
         later = itertools.dropwhile(lambda file: is_outside(file, time, None), files[:-1])
-        return _at(_base(next(later, files[-1])))
+        return _at(next(later, files[-1]).origin)
 
     @_again
     def end(self) -> Place:
@@ -150,7 +150,7 @@ class GrowingLog:
         files = self.files()
         if not files:
             return Place()
-        return self._end(files, _base(files[0])) or _at(_base(files[0]))
+        return self._end(files, files[0].origin) or _at(files[0].origin)
 
     @_again
     def next(
@@ -184,7 +184,7 @@ class GrowingLog:
         if max_bytes is not None:
             stops.append(at + max_bytes)
         if max_files is not None:
-            ahead = [_limit(file) for file in files if _limit(file) > at]
+            ahead = [file.next_base for file in files if file.next_base > at]
             stops.append(ahead[min(max_files, len(ahead)) - 1])
         stop = min(stops)
         if stop <= at:
@@ -207,7 +207,7 @@ class GrowingLog:
         at, known = self._stand(files, start)
         if at >= end.offset:
             return []
-        end_known = bool(files) and end.offset <= _limit(files[-1]) and _is_there(files, end)
+        end_known = bool(files) and end.offset <= files[-1].next_base and _is_there(files, end)
         if not end_known:
             self._lose_range(at, end.offset, "the log was cut, or written anew, since the batch was planned")
         for gap_start, gap_stop in _gaps(files):
@@ -216,8 +216,8 @@ class GrowingLog:
         return [
             replace(
                 file,
-                start=at if _base(file) < at else None,
-                stop=end.offset if end.offset < _limit(file) else None,
+                start=at if file.origin < at else None,
+                stop=end.offset if end.offset < file.next_base else None,
                 exact=known,
                 exact_stop=end_known,
             )
@@ -235,7 +235,7 @@ class GrowingLog:
             known = None
         if known is not None and known.offset is not None:
             at = known.offset
-            if _base(last) <= at <= _limit(last) and not any(_read(last, at, 8)):
+            if last.origin <= at <= last.next_base and not any(_read(last, at, 8)):
                 return known  # nothing was written since
         self._known_end = self._last(files, at, None) or known
         return self._known_end
@@ -244,7 +244,7 @@ class GrowingLog:
         """Behind the last whole record of those that begin from `at` on, but before stop. None: there is none."""
         for file in reversed(list(_between(files, at, stop))):
             part = replace(file, stop=stop, exact_stop=True)
-            if _base(file) < at:
+            if file.origin < at:
                 part = replace(part, start=at, exact=known)
             messages = scan(part, columns=_PLACES, **self._all)
             last = None
@@ -260,7 +260,7 @@ class GrowingLog:
         """Behind the record that holds the n-th message from `at` on; None: there are fewer before stop."""
         for file in _between(files, at, stop):
             part = replace(file, stop=stop, exact_stop=True)
-            if _base(file) < at:
+            if file.origin < at:
                 part = replace(part, start=at, exact=known)
             for batch in scan(part, columns=_PLACES, **options).batches():
                 if batch.num_rows >= count:
@@ -275,13 +275,13 @@ class GrowingLog:
             if place.last is not None:
                 self._lose(f"the stream has read up to offset {at}, and there are no files any more")
             return at or 0, True
-        first = _base(files[0])
+        first = files[0].origin
         if at is None:
             return first, True
         if at < first:
             self._lose_range(at, first, "their files were deleted")
             return first, True
-        if at > _limit(files[-1]) or not _is_there(files, place):
+        if at > files[-1].next_base or not _is_there(files, place):
             end = self._last(files, first, None)
             back = first if end is None or end.offset is None else end.offset
             if back < at:
@@ -322,22 +322,14 @@ def _at(offset: int) -> Place:
     return Place(offset, offset)
 
 
-def _base(file: LogFile) -> int:
-    return file.base or 0  # files() lets no other through
-
-
-def _limit(file: LogFile) -> int:
-    return _base(file) + file.limit
-
-
 def _between(files: Files, start: int, stop: int | None) -> Iterator[LogFile]:
     """The files that have any of these offsets."""
-    return (file for file in files if start < _limit(file) and (stop is None or _base(file) < stop))
+    return (file for file in files if start < file.next_base and (stop is None or file.origin < stop))
 
 
 def _gaps(files: Files) -> Iterator[tuple[int, int]]:
     """The offsets between files that have no file."""
-    return ((_limit(one), _base(other)) for one, other in itertools.pairwise(files) if _limit(one) < _base(other))
+    return ((one.next_base, other.origin) for one, other in itertools.pairwise(files) if one.next_base < other.origin)
 
 
 def _record(batch: pyarrow.RecordBatch, row: int) -> tuple[int, int]:
@@ -348,7 +340,7 @@ def _record(batch: pyarrow.RecordBatch, row: int) -> tuple[int, int]:
 
 def _place(file: LogFile, start: int, size: int, closed: bool = False) -> Place:
     """Behind a record of a file, and behind the blank one that closes the file."""
-    return Place(_limit(file) if closed else start + size, None, start, _crc(file, start))
+    return Place(file.next_base if closed else start + size, None, start, _crc(file, start))
 
 
 def _crc(file: LogFile, record: int) -> int:
@@ -359,13 +351,13 @@ def _is_there(files: Iterable[LogFile], place: Place) -> bool:
     """Whether the last record that was read still stands where it stood; True if its file is gone, as files go."""
     if place.last is None:
         return True
-    return all(_crc(file, place.last) == place.crc for file in files if _base(file) <= place.last < _limit(file))
+    return all(_crc(file, place.last) == place.crc for file in files if file.origin <= place.last < file.next_base)
 
 
 def _read(file: LogFile, offset: int, count: int) -> bytes:
     """Bytes from this physical offset on, as many as there are."""
     try:
         with open(file.path, "rb", buffering=0) as opened:
-            return os.pread(opened.fileno(), count, offset - _base(file))
+            return os.pread(opened.fileno(), count, offset - file.origin)
     except OSError as error:
         raise StoreIOError(error.errno, error.strerror, file.path) from None

@@ -132,12 +132,12 @@ def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iter
 
 def _overlaps(part: LogFile, start: int | None, stop: int | None) -> bool:
     """Whether a record of a part may begin in [start, stop)."""
-    end = (part.base or 0) + max(part.limit, part.size) if part.stop is None else part.stop
+    end = part.next_base if part.stop is None else part.stop
     return (start is None or start < end) and (stop is None or part.begin < stop)
 
 
 def _bytes_of(part: LogFile) -> int:
-    stop = (part.base or 0) + data_bytes(part) if part.stop is None else part.stop
+    stop = part.origin + data_bytes(part) if part.stop is None else part.stop
     return max(stop - part.begin, 0)
 
 

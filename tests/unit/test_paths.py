@@ -36,6 +36,16 @@ def test_a_compressed_file_is_told(tmp_path, name, data):
     assert caught.value.filename == str(path)
 
 
+def test_where_a_file_stands_in_the_log(tmp_path):
+    for base, size in ((100, 60), (200, 100), (300, 100)):
+        (tmp_path / f"{base:020d}").write_bytes(b"x" * size)
+    (tmp_path / "copy").write_bytes(RECORD)
+    [log] = resolve(tmp_path)
+    assert [(file.origin, file.next_base) for file in log.files] == [(100, 200), (200, 300), (300, 400)]
+    [log] = resolve(tmp_path / "copy")
+    assert [(file.base, file.origin, file.next_base) for file in log.files] == [(None, 0, len(RECORD))]
+
+
 def test_a_file_that_is_named_as_a_log_is_read_as_one(tmp_path):
     """Whatever its first bytes say: damage is stepped over there."""
     (tmp_path / f"{0:020d}").write_bytes(gzip.compress(b"")[:10].ljust(10, b"x") + RECORD)
