@@ -16,7 +16,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rocketc import _checkpoint
@@ -103,7 +103,7 @@ class SalvageReport(Shown):
         out = {
             "isWhole": self.is_whole, "records": self.records, "messages": self.messages, "bytes": self.bytes,
             "queues": self.queues, "unqueued": self.unqueued, "lostBytes": self.lost_bytes,
-            "lost": [{"file": d.file, "start": d.start, "stop": d.stop, "reason": d.reason} for d in self.lost],
+            "lost": [asdict(d) for d in self.lost],
             "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
             "behind": self.behind, "behindTo": self.behind_to,
             "files": [{"path": path, "size": size} for path, size in self.files.items()],

@@ -24,7 +24,7 @@ from rocketc._record import encode, encode_blank_record, store_timestamp_of
 from rocketc.durable import naming, write_all
 from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile
-from rocketc.scan import Damage, open_walker
+from rocketc.scan import Damage, open_walker, torn_tail
 
 TOPIC = "rocketc_lost"  # of the records that stand where something was lost
 
@@ -83,7 +83,7 @@ def find(file: LogFile, tell: Tell) -> Found:
     out = Found(file, records=audit.records, messages=audit.messages, timestamp=audit.last_timestamp)
     out.runs = audit.runs()
     out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
-    out.torn = walker.ended and bool(out.damage) and out.damage[-1].stop == walker.position
+    out.torn = walker.ended and torn_tail(out.damage, walker.position) is not None
     at = file.origin
     for lost in out.damage:
         if lost.start > at:

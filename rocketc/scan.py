@@ -56,6 +56,18 @@ class Damage:
         return f"{where}{self.stop - self.start} bytes lost at physical offset {self.start}: {self.reason}"
 
 
+def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
+    """The damage that reaches to where reading ended: what a killed writer left, or a running one just writes.
+
+    damage  all that was met, in the order of the log
+
+    >>> torn_tail([Damage(None, 0, 10, "zeroed"), Damage(None, 100, 120, "truncated")], end=120)
+    Damage(file=None, start=100, stop=120, reason='truncated')
+    >>> torn_tail([Damage(None, 0, 10, "zeroed")], end=120)
+    """
+    return damage[-1] if damage and damage[-1].stop == end else None
+
+
 @dataclass
 class ScanReport(Shown):
     """What the last pass over a scan met, up to where it got.

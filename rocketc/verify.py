@@ -16,7 +16,7 @@ from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.machine import processors
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
-from rocketc.scan import Damage, open_walker
+from rocketc.scan import Damage, open_walker, torn_tail
 from rocketc.shown import Shown
 from rocketc.verify_derived import Comparison, DerivedReport, amiss_in_checkpoint
 
@@ -380,7 +380,7 @@ def _take(audit: Audit, walker: Walker, out: FileReport) -> None:
     if audit.backwards:
         out.backwards, out.backwards_at, out.backwards_ms = audit.backwards, audit.backwards_at, audit.backwards_ms
     if walker.ended:
-        out.end = "torn" if out.damage and out.damage[-1].stop == walker.position else "open"
+        out.end = "torn" if torn_tail(out.damage, walker.position) else "open"
 
 
 def _folders(path: Paths) -> set[str]:

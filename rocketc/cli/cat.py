@@ -17,7 +17,7 @@ from rocketc.cli.selection import Selection, selects
 from rocketc.cli.shortcuts import place_of
 from rocketc.paths import resolve
 from rocketc.remote import refuse_urls
-from rocketc.scan import ScanReport
+from rocketc.scan import ScanReport, torn_tail
 
 
 def _describe_format() -> str:
@@ -167,9 +167,8 @@ class _Run:
 
 def _end_of(report: ScanReport) -> int | None:
     """Where a log ends; a torn record at the end may be one that a broker is just writing, so it does not count."""
-    if report.damage and report.damage[-1].stop == report.end:
-        return report.damage[-1].start
-    return report.end
+    torn = torn_tail(report.damage, report.end)
+    return torn.start if torn else report.end
 
 
 def _last_of_each_queue(messages: Iterable[Message], number: int) -> list[Message]:

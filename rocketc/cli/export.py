@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -158,7 +159,6 @@ def _tell_existing(error: FileExistsError) -> str:
 
 
 def _summary(report: ExportReport) -> dict[str, Any]:
-    damage = [{"file": d.file, "start": d.start, "stop": d.stop, "reason": d.reason} for d in report.scan.damage]
     return {
         "path": report.path,
         "format": report.format,
@@ -166,6 +166,6 @@ def _summary(report: ExportReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "files": report.files,
         "bytesRead": report.scan.bytes,
-        "damage": damage,
+        "damage": [asdict(damage) for damage in report.scan.damage],
         "missing": report.scan.missing,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,9 +104,6 @@ def _session(jobs: int | None) -> Any:
 
 
 def _summary(report: ArchiveReport) -> dict[str, Any]:
-    def row(one: Any) -> dict[str, Any]:
-        return {"file": one.file, "start": one.start, "stop": one.stop, "reason": one.reason}
-
     return {
         "path": report.path,
         "format": "parquet",
@@ -114,6 +112,6 @@ def _summary(report: ArchiveReport) -> dict[str, Any]:
         "files": report.files,
         "start": report.start,
         "stop": report.stop,
-        "damage": [row(one) for one in report.damage],
-        "torn": row(report.torn) if report.torn else None,
+        "damage": [asdict(damage) for damage in report.damage],
+        "torn": asdict(report.torn) if report.torn else None,
     }

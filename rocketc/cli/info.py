@@ -13,7 +13,7 @@ from rocketc.cli.place import find, takes_kind
 from rocketc.cli.survey import CHECKPOINT_FIELDS, File, Hole, Survey, survey
 from rocketc.cli.tables import columns, facts, many, render, section, show_size, some
 from rocketc.cli.times import show_span, show_time
-from rocketc.scan import Damage
+from rocketc.scan import Damage, torn_tail
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -100,13 +100,12 @@ def _where_it_was_looked(found: Survey) -> str:
 
 
 def _tell_end(found: Survey) -> str:
-    end, torn = found.end or 0, ""
-    if found.damage and found.damage[-1].stop == end:
-        end = found.damage[-1].start
-        torn = f"; {found.damage[-1].stop - end} damaged bytes follow"
+    end, follows = found.end or 0, ""
+    if torn := torn_tail(found.damage, end):
+        end, follows = torn.start, f"; {torn.stop - torn.start} damaged bytes follow"
     last = next(file for file in found.files if file.file == found.lastFile)
     messages = many(found.lastFileMessages, "message")
-    return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{torn}"
+    return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{follows}"
 
 
 def _how_it_was_left(found: Survey) -> Iterator[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ from rocketc.errors import RocketcError
 from rocketc.groups import SubscriptionGroups
 from rocketc.offset_tables import ConsumerOffsets
 from rocketc.paths import Log, LogFile, resolve
-from rocketc.scan import scan
+from rocketc.scan import scan, torn_tail
 
 T = TypeVar("T")
 
@@ -286,5 +286,5 @@ def _end_from(file: LogFile, at: int) -> int | None:
     if found.count() == 0:
         return None
     report = found.report
-    torn = report.damage and report.damage[-1].stop == report.end
-    return report.damage[-1].start if torn else report.end
+    torn = torn_tail(report.damage, report.end)
+    return torn.start if torn else report.end

@@ -21,7 +21,7 @@ from rocketc.export.folder import Parts, fill_with_columns
 from rocketc.export.formats import choose_format
 from rocketc.export.sinks import sync_tree
 from rocketc.paths import LogFile
-from rocketc.scan import scan
+from rocketc.scan import scan, torn_tail
 
 BY = ("topic", "date")
 _ANCHOR = ("physicalOffset", "storeTimestamp", "storeSize", "bodyCRC")
@@ -128,7 +128,7 @@ class _Books:
                 return
             self._end = report.end
             self._damage += [[one.file, one.start, one.stop, one.reason] for one in report.damage]
-            self._torn = bool(part.last and report.damage and report.damage[-1].stop == report.end)
+            self._torn = part.last and torn_tail(report.damage, report.end) is not None
 
     def _follows(self, report: Any) -> bool:
         """Whether a part begins where the one before it ended."""
