@@ -17,7 +17,7 @@ from rocketc._reads import GetResult
 from rocketc._store import MessageStore
 from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError
 from rocketc.positions import Positions
-from rocketc.topics import refuse_no_folder
+from rocketc.topics import DEAD_LETTERS, refuse_no_folder
 
 _log = logging.getLogger("rocketc.queue")
 
@@ -25,7 +25,6 @@ FETCH = 256  # messages that are read at a time
 FETCH_BYTES = 4 << 20
 LOOK_AGAIN = 0.1  # seconds that a wait for messages lasts before what comes again and close() are looked after
 DISPATCHED = 1.0  # seconds that get_nowait() waits for a message that was put and can't be read yet
-DEAD_LETTERS = "%DLQ%"
 _NEVER = float("inf")
 
 

@@ -13,10 +13,10 @@ from itertools import groupby
 from rocketc.durable import naming, sync_folder
 
 _OFFSET = struct.Struct(">q")
-_UNITS = {"consumequeue": 20, "batchconsumequeue": 46}  # bytes of a unit; it begins with its physical offset
+UNIT_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}  # of a queue; a unit begins with its physical offset
 _LOST = 0x7FFFFFFF  # with a physical offset of 0: the size in a unit that stands for none
 _END_AT = 24  # of an index file: the physical offset of its last key's message
-QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")  # those, and what the first has beside it
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class DerivedFile:
 
 
 def files_before(
-    root: str | os.PathLike[str], phy_offset: int, kinds: tuple[str, ...] = (*_UNITS, "index")
+    root: str | os.PathLike[str], phy_offset: int, kinds: tuple[str, ...] = (*UNIT_BYTES, "index")
 ) -> Iterator[DerivedFile]:
     """The files that tell only of what is before a physical offset, in the order in which RocketMQ deletes them.
 
@@ -42,7 +42,7 @@ def files_before(
     []
     """
     root = os.fspath(root)
-    for kind, unit in _UNITS.items():
+    for kind, unit in UNIT_BYTES.items():
         for folder in _queue_folders(root, kind) if kind in kinds else ():
             for path, size in _files(folder)[:-1]:
                 at = _last(path, size, unit)
@@ -70,7 +70,7 @@ class QueuesOnDisk:
     def delete_expired(self, min_phy: int, pause: Callable[[], object]) -> dict[str, int]:
         """Delete, durably, the files that tell only of what is before an offset; how many, by folder. StoreIOError."""
         found: dict[str, int] = {}
-        files = list(files_before(self._root, min_phy, tuple(_UNITS)))
+        files = list(files_before(self._root, min_phy, tuple(UNIT_BYTES)))
         for folder, here in groupby(files, lambda one: os.path.dirname(one.path)):
             found[folder] = _delete(folder, [one.path for one in here])
             if pause():

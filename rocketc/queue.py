@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rocketc._put_result import PutResult
 from rocketc._store import MessageStore
-from rocketc.consumer import DEAD_LETTERS, LOOK_AGAIN, Consumer, ends_at
+from rocketc.consumer import LOOK_AGAIN, Consumer, ends_at
 from rocketc.paths import StrPath
 from rocketc.positions import Positions
 from rocketc.store import open as open_store
+from rocketc.topics import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self

@@ -24,13 +24,12 @@ from rocketc._mapped_file import MappedFile
 from rocketc._walk import Walker
 from rocketc.config import StoreConfig
 from rocketc.deleted_topics import DeletedTopics
-from rocketc.derived_files import QUEUE_FOLDERS, files_below
+from rocketc.derived_files import QUEUE_FOLDERS, UNIT_BYTES, files_below
 from rocketc.errors import RocketcError
 from rocketc.paths import LogFile
 from rocketc.running import AbortFile
 
 _CRC_NONE = 0
-_UNITS = {"consumequeue": 20, "batchconsumequeue": 46}
 _LEAST_EXT, _MOST = 64, (1 << 31) - 1  # bytes of a file of extensions, of any file
 _LACKING = ("lacks", "no_queue", "key_lacks")
 
@@ -285,8 +284,8 @@ def sizes_found(root: str, config: StoreConfig) -> StoreConfig:
     """
     found: dict[str, Counter[int]] = {kind: Counter() for kind in QUEUE_FOLDERS}
     for kind, sizes in found.items():
-        unit = _UNITS.get(kind, 1)
-        least = _UNITS.get(kind, _LEAST_EXT)
+        unit = UNIT_BYTES.get(kind, 1)
+        least = UNIT_BYTES.get(kind, _LEAST_EXT)
         sizes.update(size for _, size in files_below(root, kind) if least <= size <= _MOST and size % unit == 0)
     queue, ext, batch = (
         _most_common(found[kind]) for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue")

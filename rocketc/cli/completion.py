@@ -9,12 +9,11 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from rocketc.cli.output import Out, ends_quietly
+from rocketc.derived_files import UNIT_BYTES
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "rocketc"
 VARIABLE = "_ROCKETC_COMPLETE"  # click's name for it
-
-_TOPIC_FOLDERS = ("consumequeue", "batchconsumequeue")
 
 
 @click.command(
@@ -44,7 +43,7 @@ def complete_topic(context: click.Context, parameter: click.Parameter, incomplet
     found = set()
     named = [context.params.get("store"), *(context.params.get("path") or ())]
     for path in filter(None, [*named, *context.args]):  # in args if the line ends with -t
-        for kind in _TOPIC_FOLDERS:
+        for kind in UNIT_BYTES:
             with suppress(OSError):
                 found.update(os.listdir(os.path.join(path, kind)))
     return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]

@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number
+from rocketc.derived_files import UNIT_BYTES
 from rocketc.errors import StoreIOError
 from rocketc.paths import base_of
 from rocketc.remote import is_url, refuse_urls
 
-QUEUE_KINDS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")  # also the names of their folders
+QUEUE_KINDS = (*UNIT_BYTES, "consumequeue_ext")  # also the names of their folders
 KINDS = ("commitlog", *QUEUE_KINDS, "index", "checkpoint", "json")
 WORDS = {
     "commitlog": "commit log",

@@ -17,6 +17,7 @@ from rocketc._message import Message
 from rocketc._reader import Reader
 from rocketc._walk import Walker
 from rocketc.cli.progress import progress
+from rocketc.derived_files import UNIT_BYTES
 from rocketc.errors import RocketcError
 from rocketc.paths import Log, LogFile, base_of, holes_of, resolve
 from rocketc.remote import refuse_urls
@@ -30,7 +31,6 @@ CHECKPOINT_FIELDS = (
     "masterFlushedOffset",
     "confirmPhyOffset",
 )
-QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _PROGRESS_EVERY = 1 << 16  # messages between two looks at the clock
 
@@ -235,7 +235,7 @@ def _survey_root(root: str, out: Survey) -> None:
         out.checkpoint = dict(zip(CHECKPOINT_FIELDS, _checkpoint.decode(checkpoint), strict=True))
     queues = [
         (topic.name, queue.name)
-        for kind in QUEUE_FOLDERS
+        for kind in UNIT_BYTES
         for topic in _folders(os.path.join(root, kind))
         for queue in _folders(topic.path)
         if queue.name.isdecimal()
