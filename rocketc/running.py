@@ -13,7 +13,6 @@ import weakref
 from typing import NoReturn
 
 from rocketc.durable import naming, sync_folder, write_all
-from rocketc.durable import sync_file as sync_file  # Cython modules know these by this module's name
 from rocketc.errors import StoreLockedError
 
 # Linux ties such a lock to the open file: a second one in the same process fails too, and it conflicts with the locks

@@ -17,7 +17,7 @@ from rocketc._layout cimport (
 from rocketc._vm cimport rc_sync_file
 
 from rocketc.errors import StoreFullError, StoreIOError
-from rocketc.running import sync_folder
+from rocketc.durable import sync_folder
 
 cdef enum:
     FIELDS = 5

@@ -27,7 +27,7 @@ from rocketc._service cimport pthread_mutex_unlock
 from rocketc._status cimport RC_END, RC_MORE, RC_OK
 from rocketc._vm cimport rc_sync_all
 
-from rocketc.running import sync_folder
+from rocketc.durable import sync_folder
 
 cdef enum:
     MANY_NAMES = 64             # queues with new files: one order to the disk is cheaper than one for each

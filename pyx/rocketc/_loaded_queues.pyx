@@ -23,7 +23,7 @@ from rocketc._queue_units cimport Unit, is_light, is_valid
 from rocketc._service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc._status cimport RC_OK, check_file, io_error
 
-from rocketc.running import naming, sync_file
+from rocketc.durable import naming, sync_file
 
 cdef enum:
     PATH_BYTES = 4096

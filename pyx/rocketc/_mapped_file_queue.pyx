@@ -43,7 +43,7 @@ from rocketc._status cimport RC_OK, check, check_file
 from rocketc._vm cimport rc_allocate, rc_sync_folder
 
 from rocketc.errors import StoreIOError
-from rocketc.running import naming
+from rocketc.durable import naming
 
 _NAME = re.compile(r"\d{1,20}")
 _DELETE_BATCH = 10              # files a run of delete_expired takes

@@ -15,7 +15,7 @@ from libc.string cimport memset, strdup
 
 from rocketc._status cimport check_file
 
-from rocketc.running import naming
+from rocketc.durable import naming
 
 cdef extern from *:
     """
