@@ -15,7 +15,7 @@ from rocketc._ledger import Item, offset_of
 from rocketc._message import Message
 from rocketc._reads import GetResult
 from rocketc._store import MessageStore
-from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError
+from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError, IllegalMessageError
 from rocketc.positions import Positions
 from rocketc.topics import DEAD_LETTERS, refuse_no_folder
 
@@ -43,6 +43,21 @@ def ends_at(block: bool, timeout: float | None) -> float:
     return time.monotonic() + timeout
 
 
+def refuse_names(topic: str, group: str) -> None:
+    """Raise IllegalMessageError for names that can't be those of a Consumer.
+
+    >>> refuse_names("jobs", "default")
+    >>> refuse_names("jobs@eu", "default")
+    Traceback (most recent call last):
+    rocketc.errors.IllegalMessageError: topic 'jobs@eu': '@' stands between topic and group in the table of positions
+    """
+    refuse_no_folder("topic", topic)
+    refuse_no_folder("group", group, before=DEAD_LETTERS)
+    for what, name in (("topic", topic), ("group", group)):  # a group's dead letters are a topic, too
+        if "@" in name:
+            raise IllegalMessageError(f"{what} {name!r}: '@' stands between topic and group in the table of positions")
+
+
 class Consumer:
     """Takes messages for a group: each message goes to one taker of the group, and comes again until it is acked.
 
@@ -60,8 +75,7 @@ class Consumer:
         visibility_timeout: float | None,
         max_attempts: int | None,
     ) -> None:
-        refuse_no_folder("topic", topic)
-        refuse_no_folder("group", group, before=DEAD_LETTERS)
+        refuse_names(topic, group)
         self.topic = topic
         self.group = group
         self._store = store

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketc._put_result import PutResult
 from rocketc._store import MessageStore
-from rocketc.consumer import LOOK_AGAIN, Consumer, ends_at
+from rocketc.consumer import LOOK_AGAIN, Consumer, ends_at, refuse_names
 from rocketc.paths import StrPath
 from rocketc.positions import Positions
 from rocketc.store import open as open_store
@@ -42,7 +42,7 @@ class Queue(Consumer):
     It is a store with one topic, and messages in its queue 0; RocketMQ reads it, and how far the groups have come.
 
     path                root folder of the store, made if it is not there
-    topic               where messages are put; a name as RocketMQ has them
+    topic               where messages are put; a name as RocketMQ has them, so without '@'
     group               who takes them here. Other groups, see consumer(), take all the messages once more
     flush               "async" (default): what was put survives the death of the process, and some hundred ms later a
                         power cut; "sync": put returns when it survives that, too
@@ -54,7 +54,7 @@ class Queue(Consumer):
                         nothing, but what was acked since then comes again
     delete_acked        files of the log go when no group needs them any more; False: the store keeps them until it is
                         cleaned
-    The other keywords are fields of StoreConfig. Raises what rocketc.open() raises.
+    The other keywords are fields of StoreConfig. Raises what rocketc.open() raises, IllegalMessageError for names.
 
     >>> import rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -83,6 +83,7 @@ class Queue(Consumer):
         self._consumers: dict[tuple[str, str], Consumer] = {}
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts is {max_attempts}; 1 is the least")
+        refuse_names(topic, group)
         if not os.path.isdir(os.path.join(os.fspath(path), "commitlog")):
             fields.setdefault("mapped_file_size_commit_log", FILE_BYTES)
         store = open_store(path, flush=flush, **fields)

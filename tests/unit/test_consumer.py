@@ -193,6 +193,18 @@ def test_other_topics(open_queue):
     assert "topic 'other', group 'workers'" in repr(other)
 
 
+def test_no_name_that_would_be_taken_for_another(open_queue, tmp_path):
+    """ "jobs@eu@default" in the table of positions is topic jobs, group eu@default: jobs would seem to be consumed."""
+    for names in ({"topic": "jobs@eu"}, {"group": "eu@default"}):
+        with pytest.raises(rocketc.IllegalMessageError, match="'@' stands between topic and group"):
+            open_queue(**names)
+    assert not (tmp_path / "jobs").exists()
+    queue = open_queue()
+    for names in (("default", "jobs@eu"), ("eu@default",)):
+        with pytest.raises(rocketc.IllegalMessageError, match="'@' stands between topic and group"):
+            queue.consumer(*names)
+
+
 # ---------------------------------------------------------------- dead letters
 def test_dead_letters(open_queue):
     queue = open_queue(max_attempts=3, group="workers")
