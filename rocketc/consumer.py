@@ -432,7 +432,9 @@ class Consumer:
             self._asking = False
             self._changed.notify()
         if damage is not None:
-            self._skip(damage)
+            offset = self._ledger.next
+            self._ledger.skip()
+            self._leave_out(offset, damage)
         before = self._ledger.base
         self._ledger.add(messages, min(found.next_offset, found.max_offset))
         if self._ledger.base != before:
@@ -450,12 +452,10 @@ class Consumer:
                     raise
         raise AssertionError
 
-    def _skip(self, damage: CorruptRecordError) -> NoReturn:
+    def _leave_out(self, offset: int, damage: CorruptRecordError) -> NoReturn:
         """Go on behind a damaged message. Damage of the queue's own files is mended when the store is opened again, so
         the position stays before it then."""
-        offset = self._ledger.next
         _log.warning("%s: offset %d of topic %s is left out: %s", self._store.path, offset, self.topic, damage)
-        self._ledger.skip()
         if not isinstance(damage, CorruptUnitError):
             self._finish(offset)
         raise damage
@@ -466,12 +466,19 @@ class Consumer:
             self._fewer.notify_all()
         if not self._due or self._due[0][0] > now:
             return self._ledger.take(self, now, self._visible_after)
-        offset = heapq.heappop(self._due)[1]
-        message = self._read(offset)
+        offset = self._due[0][1]  # it stays there until it is handed out: reading may fail for now
+        try:
+            message = self._read(offset)
+        except CorruptRecordError as damage:
+            heapq.heappop(self._due)
+            self._leave_out(offset, damage)
         if message is None:
             self._finish(offset)
-            return None
-        return self._ledger.hand_out(self, message, now, self._visible_after)
+            item = None
+        else:
+            item = self._ledger.hand_out(self, message, now, self._visible_after)
+        heapq.heappop(self._due)
+        return item
 
     def _take_many(self, items: list[Item], most: int, until: float) -> list[Item]:
         """Take at least one; also what was put and can't be read yet, for that is a matter of a moment."""

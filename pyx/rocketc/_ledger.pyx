@@ -119,12 +119,12 @@ cdef class Ledger:
         cdef Py_ssize_t at = self.at
         if at == PyList_GET_SIZE(self.ready):
             return None
-        message = <object>PyList_GET_ITEM(self.ready, at)
+        item = self.hand_out(owner, <object>PyList_GET_ITEM(self.ready, at), now, seconds)
         self.at = at + 1
         if self.at == PyList_GET_SIZE(self.ready):
             self.ready = []
             self.at = 0
-        return self.hand_out(owner, message, now, seconds)
+        return item
 
     def take_many(self, owner, double now, double seconds, Py_ssize_t count):
         """take(), up to so many times."""
@@ -137,8 +137,8 @@ cdef class Ledger:
         """The Item of a message of ours."""
         cdef Slot* slot = self._slot((<Message?>message)._r.queue_offset)
         item = Item((<Message>message).body)
-        slot.attempts += 1
-        item._taken = (owner, message, slot.attempts)
+        item._taken = (owner, message, slot.attempts + 1)
+        slot.attempts += 1              # only now: there may be no memory for it
         slot.state = TAKEN
         slot.until = now + seconds
         slot.thread = thread_id()

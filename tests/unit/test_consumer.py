@@ -1,5 +1,6 @@
 """consumer: what rocketc.Queue hands out, takes back, and gives up."""
 
+import errno
 import gc
 import queue as python_queue
 import threading
@@ -115,6 +116,26 @@ def test_what_nobody_acks_comes_again_in_time(open_queue):
     assert queue.position == 2, "late is better than never"
     with pytest.raises(python_queue.Empty):
         queue.get(timeout=0.3)
+
+
+def test_what_cannot_be_read_for_now_comes_again(open_queue, monkeypatch):
+    queue = open_queue()
+    queue.put(b"0")
+    queue.nack(queue.get())
+    for failure in (OSError(errno.EMFILE, "Too many open files"), MemoryError(), KeyboardInterrupt()):
+
+        def fail(offset, failure=failure):
+            raise failure
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "_read", fail)
+            with pytest.raises(type(failure)):
+                queue.get(timeout=1)
+        assert queue.qsize() == 1
+    item = queue.get(timeout=5)
+    assert (item, item.attempts) == (b"0", 2)
+    queue.ack(item)
+    assert queue.position == 1
 
 
 def test_acked_while_it_waits_to_come_again(open_queue):
@@ -277,3 +298,18 @@ def test_damage_takes_nothing_with_it(open_queue, tmp_path):
     assert sorted(numbers(items)) == [0, 1, 3, 4]
     queue.ack(*items)
     assert (queue.position, queue.qsize()) == (5, 0)
+
+
+def test_damage_of_what_comes_again_is_told_once(open_queue, tmp_path):
+    queue = open_queue()
+    puts = [queue.put(b"%d" % n) for n in range(3)]
+    queue.nack(*queue.get_many(2))
+    with open(tmp_path / "jobs/commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(puts[0].phy_offset + 88)
+        file.write(b"X")
+    with pytest.raises(rocketc.CorruptRecordError):
+        queue.get(timeout=1)
+    items = queue.get_many(3, timeout=1)
+    assert numbers(items) == [1, 2]
+    queue.ack(*items)
+    assert (queue.position, queue.qsize()) == (3, 0)

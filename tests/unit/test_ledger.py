@@ -52,6 +52,22 @@ def test_several_at_once():
     assert ledger.take_many(owner, 0.0, SECONDS, 3) == []
 
 
+def test_no_memory_for_an_item(monkeypatch):
+    """The message is handed out when there is some again."""
+    ledger = ledger_of([0, 1])
+
+    def fail(body):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketc._ledger.Item", fail)
+        with pytest.raises(MemoryError):
+            ledger.take(owner, 0.0, SECONDS)
+    assert numbers(ledger) == (0, 2, 0, 0)
+    items = ledger.take_many(owner, 0.0, SECONDS, 2)
+    assert [(item, item.attempts) for item in items] == [(b"0", 1), (b"1", 1)]
+
+
 def test_base_moves_over_what_is_done():
     ledger = ledger_of(list(range(4)))
     items = ledger.take_many(owner, 0.0, SECONDS, 4)
