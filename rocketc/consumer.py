@@ -17,6 +17,7 @@ from rocketc._reads import GetResult
 from rocketc._store import MessageStore
 from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError, IllegalMessageError
 from rocketc.positions import Positions
+from rocketc.status import GetStatus
 from rocketc.topics import DEAD_LETTERS, refuse_no_folder
 
 _log = logging.getLogger("rocketc.queue")
@@ -446,6 +447,8 @@ class Consumer:
         for count in (FETCH, 1):
             try:
                 found = self._store.get(self.topic, 0, offset, count, max_bytes=FETCH_BYTES, wait=wait or None)
+                if found.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+                    time.sleep(wait)  # the queue's last messages are damaged: the store waits only at its end
                 return found, found.messages  # decompressed here
             except CorruptRecordError:
                 if count == 1:

@@ -313,3 +313,30 @@ def test_damage_of_what_comes_again_is_told_once(open_queue, tmp_path):
     assert numbers(items) == [1, 2]
     queue.ack(*items)
     assert (queue.position, queue.qsize()) == (3, 0)
+
+
+def test_waiting_behind_the_end_costs_no_processor(open_queue, tmp_path):
+    """The number of the queue's last message is kept, and it is in the queue no more."""
+    queue = open_queue()
+    puts = [queue.put(b"%d" % n) for n in range(5)]
+    queue.ack(*queue.get_many(5))
+    queue.store.put("other", b"")
+    queue.close()
+    with open(tmp_path / "jobs/commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(puts[4].phy_offset + 4)  # the magic
+        file.write(b"XXXX")
+    queue = open_queue()
+    assert (queue.position, queue.store.max_offset("queue")) == (5, 4)
+    used = time.process_time()
+    with pytest.raises(python_queue.Empty):
+        queue.get(timeout=1)
+    assert time.process_time() - used < 0.3
+    with pytest.raises(python_queue.Empty):
+        queue.get_nowait()
+    got = []
+    taker = threading.Thread(target=lambda: got.append(queue.get(timeout=10)))
+    taker.start()
+    time.sleep(0.05)
+    assert queue.put(b"new").queue_offset == 5
+    taker.join()
+    assert got == [b"new"]
