@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from queue import Empty
 from typing import NoReturn
 
-from rocketc._ledger import Item, offset_of
+from rocketc._ledger import Item
 from rocketc._message import Message
 from rocketc._reads import GetResult
 from rocketc._store import MessageStore
@@ -87,7 +87,8 @@ class Consumer:
         self._changed = threading.Condition(self._lock)
         self._fewer = threading.Condition(self._lock)  # a message was taken, or all are finished
         self._fewer_waits = 0  # how many wait for that: join(), and put() for room
-        self._ledger = positions.ledger(topic, group, 0)
+        self._ledger = positions.ledger(topic, group, 0, self._lock)
+        self._life = 0  # of the ledger, as _due knows it
         self._due: list[tuple[float, int]] = []  # a heap: when what offset comes again; some are acked meanwhile
         self._asking = False  # a thread asks the store
 
@@ -152,13 +153,14 @@ class Consumer:
                 return self._take_many(items, max_count, until)
             except BaseException:  # nobody has them
                 for item in items:
-                    offset = offset_of(self, item)
+                    offset = self._ledger.offset_of(self, item)
                     if self._ledger.give_back(offset, item.attempts):
                         self._come_again(offset, time.monotonic())
                 raise
 
     def ack(self, *items: Item) -> None:
-        """The messages are done with; they do not come again. Does nothing for those that are acked already.
+        """The messages are done with; they do not come again. Does nothing for those that are acked already, or whose
+        topic was deleted.
 
         The positions are written to the disk now and then: behind a crash, what was acked just before comes again.
         Raises ValueError for what another consumer took, ClosedError.
@@ -193,7 +195,7 @@ class Consumer:
         with self._lock:
             now = time.monotonic()
             for item in items:
-                offset = offset_of(self, item)
+                offset = self._ledger.offset_of(self, item)
                 attempts = self._ledger.give_back(offset, item.attempts)
                 if attempts:
                     self._return(offset, attempts, now, delay)
@@ -385,6 +387,9 @@ class Consumer:
         """Whether a message can be taken; what was not acked in time comes again."""
         ledger, due = self._ledger, self._due
         if now >= ledger.look_at:
+            if self._life != ledger.life:
+                self._life = ledger.life
+                due.clear()
             for offset in ledger.overdue(now):
                 self._return(offset, ledger.give_back(offset), now, 0)
             while due and not ledger.comes_again(due[0][1]):
@@ -422,6 +427,7 @@ class Consumer:
         Raises CorruptRecordError for a message that is damaged, once: then the next ones are read.
         """
         damage = None
+        life = self._ledger.life
         self._asking = True
         self._lock.release()
         try:
@@ -432,6 +438,8 @@ class Consumer:
             self._lock.acquire()
             self._asking = False
             self._changed.notify()
+        if self._ledger.life != life:
+            return  # what was read is of a queue that was deleted meanwhile
         if damage is not None:
             offset = self._ledger.next
             self._ledger.skip()

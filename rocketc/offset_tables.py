@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from rocketc.config_tables import in_java_order
@@ -103,6 +103,39 @@ class ConsumerOffsets(KeptTable):
                 del self._table[name]
                 self._changed = True
             return len(gone)
+
+    def drop(self, gone: Container[Any]) -> None:
+        """Forget topics, and queues: (topic, queue id), that are about to be deleted; on the disk when it returns.
+
+        Raises StoreIOError or StoreFullError; then nothing is forgotten.
+
+        >>> import tempfile
+        >>> offsets = ConsumerOffsets(tempfile.mkdtemp())
+        >>> for queue_id in (0, 1):
+        ...     offsets.commit("orders", "audit", queue_id, 12)
+        >>> offsets.drop({("orders", 1)})
+        >>> list(offsets.items())
+        [('orders', 'audit', 0, 12)]
+        """
+        dropped = [
+            (name, queue_id, offset)
+            for topic, group, queue_id, offset in self.items()
+            if topic in gone or (topic, queue_id) in gone
+            for name in [f"{topic}@{group}"]
+        ]
+        with self._lock:
+            for name, queue_id, _ in dropped:
+                self._table[name].pop(queue_id, None)
+                if not self._table[name]:
+                    del self._table[name]
+                self._changed = True
+        try:
+            self.persist()
+        except BaseException:
+            with self._lock:
+                for name, queue_id, offset in dropped:
+                    self._table.setdefault(name, {}).setdefault(queue_id, offset)
+            raise
 
     def _to_write(self) -> dict[str, Any]:
         table = in_java_order(self._table, 1024)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Container, Iterator
+from typing import Any
 
 from rocketc._ledger import Ledger
 from rocketc._store import MessageStore
@@ -28,24 +31,49 @@ class Positions:
         self._every = every
         self._delete_acked = delete_acked
         self._offsets = ConsumerOffsets(store.path)
-        self._ledgers: dict[tuple[str, str, int], Ledger] = {}
-        self._writing = threading.Lock()
+        self._ledgers: dict[tuple[str, str, int], tuple[Ledger, threading.Lock]] = {}
+        self._writing = threading.Lock()  # taken before a ledger's, and both before any of the store's
         self._moved = False
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rocketc-positions", daemon=True)
         self._thread.start()
+        store._keep_positions(self)
 
-    def ledger(self, topic: str, group: str, queue_id: int) -> Ledger:
-        """The ledger of a group, which begins where the table says, or with the first message that is left."""
-        low = self._store.min_offset(topic, queue_id)
-        high = self._store.max_offset(topic, queue_id, committed=False)
-        found = self._offsets.get(topic, group, queue_id)
-        if found > high:
-            _log.warning("%s: %s@%s is at %d, but the queue ends at %d", self._offsets.path, topic, group, found, high)
-        ledger = Ledger(max(low, min(found, high)))
-        self._ledgers[topic, group, queue_id] = ledger
-        return ledger
+    def ledger(self, topic: str, group: str, queue_id: int, lock: threading.Lock) -> Ledger:
+        """The ledger of a group, which begins where the table says, or with the first message that is left.
+
+        lock  whoever uses the ledger has it
+        A position behind the queue's end is of a queue that was deleted, or of messages that a power cut took from
+        RocketMQ. If the queue's first message is still there, it may have begun anew, so all is taken; else what comes
+        next.
+        Source: RocketMQ 4 DefaultMessageStore.getMessage, OFFSET_OVERFLOW_BADLY.
+        """
+        with self._writing:
+            low = self._store.min_offset(topic, queue_id)
+            high = self._store.max_offset(topic, queue_id, committed=False)
+            at = self._offsets.get(topic, group, queue_id)
+            if at > high:
+                _log.warning("%s: %s@%s is at %d, but the queue ends at %d", self._offsets.path, topic, group, at, high)
+                at = low if low == 0 else high
+            ledger = Ledger(max(low, at))
+            self._ledgers[topic, group, queue_id] = (ledger, lock)
+            return ledger
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[Positions]:
+        """For the store, which deletes queues meanwhile: nobody takes or acks, and no position is written."""
+        with self._writing, contextlib.ExitStack() as locks:
+            for _, lock in self._ledgers.values():
+                locks.enter_context(lock)
+            yield self
+
+    def drop(self, gone: Container[Any]) -> None:
+        """ConsumerOffsets.drop() for all groups, while they stand still: they start over."""
+        self._offsets.drop(gone)
+        for (topic, _, queue_id), (ledger, _) in self._ledgers.items():
+            if topic in gone or (topic, queue_id) in gone:
+                ledger.start_over()
 
     def moved(self) -> None:
         """The base of a ledger has moved: write it before long."""
@@ -57,7 +85,7 @@ class Positions:
         """Make durable what was put, and then the positions as of now. Raises what the store's flush() raises."""
         with self._writing:
             self._moved = False
-            now = [(name, ledger.base) for name, ledger in list(self._ledgers.items())]
+            now = [(name, ledger.base) for name, (ledger, _) in self._ledgers.items()]
             self._store.flush()
             for name, base in now:
                 if base != self._offsets.get(*name):
@@ -67,15 +95,18 @@ class Positions:
                 self._store._delete_before(self._least_needed())
 
     def _least_needed(self) -> int:
-        """Physical offset of the first message that a group has not acked, or that no group has ever taken."""
+        """Physical offset of the first message that a group has not acked, or that no group has ever taken. A position
+        behind the queue's end tells of another queue than this one."""
         store = self._store
         least = store.dispatched_phy_offset  # first: what comes behind it may be in no queue yet
-        groups: dict[tuple[str, int], int] = {}
+        groups: dict[tuple[str, int], list[int]] = {}
         for topic, _, queue_id, offset in self._offsets.items():
-            groups[topic, queue_id] = min(offset, groups.get((topic, queue_id), offset))
+            groups.setdefault((topic, queue_id), []).append(offset)
         for topic, queue_id in store.queues():
-            offset = max(groups.get((topic, queue_id), 0), store.min_offset(topic, queue_id))
-            if offset < store.max_offset(topic, queue_id, committed=False):
+            end = store.max_offset(topic, queue_id, committed=False)
+            offset = min((at if at <= end else 0 for at in groups.get((topic, queue_id), ())), default=0)
+            offset = max(offset, store.min_offset(topic, queue_id))
+            if offset < end:
                 least = min(least, max(store.phy_offset_of(topic, queue_id, offset), 0))
         return least
 

@@ -18,6 +18,7 @@ cdef class Ledger:
         readonly int64_t next
         readonly int64_t taken
         readonly int64_t finished
+        readonly int64_t life
         public double look_at
     cdef Slot* _slot(self, int64_t offset) noexcept
     cdef Slot* _push(self) except NULL
@@ -26,5 +27,4 @@ cdef class Ledger:
     cpdef hand_out(self, object owner, object message, double now, double seconds)
     cpdef bint ack(self, object owner, tuple items) except -1
     cpdef bint finish(self, int64_t offset) except -1
-
-cpdef int64_t offset_of(object owner, object item) except? -1
+    cpdef int64_t offset_of(self, object owner, object item) except? -1

@@ -48,7 +48,8 @@ cdef class Ledger:
     next      the offset of what is not read yet
     taken     how many are taken
     finished  how many behind base are done with
-    look_at   seconds of the clock: before that nothing that was taken runs out of time
+    life      how often its queue was deleted, so that offsets began at 0 again
+    look_at   seconds of the clock: before that nothing that was taken runs out of time, nor has another life begun
     """
 
     def __cinit__(self, int64_t base):
@@ -62,6 +63,14 @@ cdef class Ledger:
 
     def __dealloc__(self):
         free(self.slots)
+
+    def start_over(self):
+        """The queue is deleted: what comes to it next has offset 0. Items of before are nobody's."""
+        self.base = self.next = self.taken = self.finished = 0
+        self.ready = []
+        self.at = 0
+        self.life += 1
+        self.look_at = -INFINITY
 
     cdef Slot* _slot(self, int64_t offset) noexcept:
         """NULL: it is done with, or was never read."""
@@ -137,7 +146,7 @@ cdef class Ledger:
         """The Item of a message of ours."""
         cdef Slot* slot = self._slot((<Message?>message)._r.queue_offset)
         item = Item((<Message>message).body)
-        item._taken = (owner, message, slot.attempts + 1)
+        item._taken = (owner, message, slot.attempts + 1, self.life)
         slot.attempts += 1              # only now: there may be no memory for it
         slot.state = TAKEN
         slot.until = now + seconds
@@ -151,7 +160,7 @@ cdef class Ledger:
         """Items are done with; True if base has moved."""
         cdef int64_t before = self.base
         for item in items:
-            self.finish(offset_of(owner, item))
+            self.finish(self.offset_of(owner, item))
         return self.base != before
 
     cpdef bint finish(self, int64_t offset) except -1:
@@ -211,10 +220,12 @@ cdef class Ledger:
                 return offset
         return None
 
+    cpdef int64_t offset_of(self, object owner, object item) except? -1:
+        """The queue offset of an Item; -1, which nothing is done with: its queue was deleted since.
 
-cpdef int64_t offset_of(object owner, object item) except? -1:
-    """The queue offset of an Item. Raises ValueError if it was taken from another consumer, or is none."""
-    taken = getattr(item, "_taken", None)
-    if not isinstance(taken, tuple) or (<tuple>taken)[0] is not owner:
-        raise ValueError(f"{item!r:.60} was not taken from {owner!r}")
-    return (<Message?>(<tuple>taken)[1])._r.queue_offset
+        Raises ValueError if it was taken from another consumer, or is none.
+        """
+        taken = getattr(item, "_taken", None)
+        if not isinstance(taken, tuple) or (<tuple>taken)[0] is not owner:
+            raise ValueError(f"{item!r:.60} was not taken from {owner!r}")
+        return (<Message?>(<tuple>taken)[1])._r.queue_offset if (<tuple>taken)[3] == self.life else -1

@@ -22,6 +22,7 @@ from rocketc._service cimport rc_clock_ns
 from rocketc._status cimport RC_OK
 
 from rocketc.cleaning import expired_queues, unused_topics
+from rocketc.offset_tables import ConsumerOffsets
 from rocketc.shown import html_of
 from rocketc.status import PutStatus
 
@@ -36,6 +37,17 @@ def _held(offsets, topics):
         yield
     finally:
         offsets.release()
+
+
+@contextlib.contextmanager
+def _still(keeper, path):
+    """Who keeps the positions of groups, which stand still: a Queue's Positions if there are any, or the table."""
+    positions = None if keeper is None else keeper()
+    if positions is None:
+        yield ConsumerOffsets(path)
+    else:
+        with positions.standing_still():
+            yield positions
 
 
 def _forked():
@@ -318,9 +330,10 @@ cdef class MessageStore(Getting):
         names  a name, or several; RocketMQ's own topics too, if you say so
         What was put to them before is in no queue from then on, and stays so whatever happens: a note in the store
         tells (config/deletedTopics.json). The next message of such a topic gets queue offset 0. The old ones stay in
-        the log until its files are deleted: scan() and query() find them. Puts of other threads to these topics, or to
-        queues that are new, wait meanwhile. Raises StoreIOError, StoreFullError, StoreFailedError; then it may be done
-        in part, and the next call goes on.
+        the log until its files are deleted: scan() and query() find them. How far groups have consumed them is
+        forgotten (config/consumerOffset.json), before all else: a crash in between costs no message, but some may come
+        twice. Puts of other threads to these topics, or to queues that are new, wait meanwhile. Raises StoreIOError,
+        StoreFullError, StoreFailedError; then it may be done in part, and the next call goes on.
         Source: RocketMQ DefaultMessageStore.deleteTopics.
 
         >>> import rocketc, tempfile
@@ -351,8 +364,8 @@ cdef class MessageStore(Getting):
     def clean_expired_queues(self):
         """Delete queues that had messages once, and have none in the log any more; return their (topic, queue id).
 
-        The next message of such a queue gets queue offset 0. Entries in the table of topics stay, and so do the queues
-        of RocketMQ's own topics. Raises as delete_topics() does.
+        The next message of such a queue gets queue offset 0, and how far groups have consumed it is forgotten. Entries
+        in the table of topics stay, and so do the queues of RocketMQ's own topics. Raises as delete_topics() does.
         Source: RocketMQ DefaultMessageStore.cleanExpiredConsumerQueue.
 
         >>> import rocketc, tempfile
@@ -365,12 +378,13 @@ cdef class MessageStore(Getting):
         """
         self._enter()
         try:
-            with self._numbering:
+            with _still(self._positions, self.path) as positions, self._numbering:
                 expired = set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
                 with _held(self.log.offsets, {topic for topic, _ in expired}):
                     self.flush()
                     self.wait_dispatched()      # now no message comes any more; some may have come meanwhile
                     expired &= set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
+                    positions.drop(expired)
                     return sorted(self._caretaker.delete_queues(dict.fromkeys(expired, INT64_MAX), self._drop))
         finally:
             self._leave()
@@ -381,10 +395,13 @@ cdef class MessageStore(Getting):
         try:
             self.flush()
             self.wait_dispatched()          # so that the puts to these topics wait for little else
-            with self._numbering, _held(self.log.offsets, names):
+            with (
+                _still(self._positions, self.path) as positions, self._numbering, _held(self.log.offsets, names),
+            ):
                 end = self.max_phy_offset
                 self.flush()                # what is before `end` can be dispatched then
                 self.wait_dispatched()
+                positions.drop(names)
                 gone = self._caretaker.delete_topics(names, end, self._drop)
             if self._known is not None:
                 self._known -= names
@@ -426,6 +443,10 @@ cdef class MessageStore(Getting):
             return self._caretaker.clean(asked=asked, expired_ms=expired_ms, now=now)
         finally:
             self._leave()
+
+    def _keep_positions(self, positions):
+        """For Queue: whose positions are forgotten when queues are deleted."""
+        self._positions = weakref.ref(positions)
 
     def _delete_before(self, int64_t phy_offset):
         """For Queue: delete the log files that end before a physical offset, whatever their age."""

@@ -1,4 +1,5 @@
-"""rocketc.Queue against a list and sets: whatever is put, taken, acked, given back, closed or killed, in any order."""
+"""rocketc.Queue against a list and sets: whatever is put, taken, acked, given back, deleted, closed or killed, in any
+order."""
 
 import contextlib
 import queue as python_queue
@@ -149,6 +150,14 @@ class QueueModel(RuleBasedStateMachine):
         self.queue.flush()
         for group in self.groups.values():
             group.written = group.position()
+
+    @precondition(lambda self: len(self.put_so_far) > 5)
+    @rule()
+    def delete(self) -> None:
+        self.queue.store.delete_topics("queue")
+        self.put_so_far = []
+        for group in self.groups.values():
+            group.restart(0)
 
     @rule()
     def close_and_open(self) -> None:

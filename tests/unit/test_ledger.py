@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketc import Message, encode
-from rocketc._ledger import Item, Ledger, offset_of
+from rocketc._ledger import Item, Ledger
 
 SECONDS = 10.0
 
@@ -39,7 +39,7 @@ def test_messages_come_in_order():
     items = [ledger.take(owner, 0.0, SECONDS) for _ in range(3)]
     assert items == [b"5", b"6", b"7"]
     assert [item.attempts for item in items] == [1, 1, 1]
-    assert [offset_of(owner, item) for item in items] == [5, 6, 7]
+    assert [ledger.offset_of(owner, item) for item in items] == [5, 6, 7]
     assert (ledger.take(owner, 0.0, SECONDS), ledger.has_ready) == (None, False)
     assert numbers(ledger) == (5, 8, 3, 0)
     assert ledger.look_at == SECONDS
@@ -140,6 +140,21 @@ def test_out_of_time():
     assert ledger.look_at > 13.0, "nobody looks again at once"
 
 
+def test_starting_over():
+    """Items of before are nobody's, also where there is a message with their offset."""
+    ledger = ledger_of([0, 1, 2])
+    old = ledger.take(owner, 0.0, SECONDS)
+    ledger.start_over()
+    assert (numbers(ledger), ledger.has_ready, ledger.life) == ((0, 0, 0, 0), False, 1)
+    assert ledger.look_at < 0, "who takes looks around first"
+    ledger.add([message(0)], 1)
+    new = ledger.take(owner, 0.0, SECONDS)
+    assert not ledger.ack(owner, (old,))
+    assert (ledger.offset_of(owner, old), ledger.give_back(ledger.offset_of(owner, old))) == (-1, 0)
+    assert ledger.ack(owner, (new,))
+    assert numbers(ledger) == (1, 1, 0, 0)
+
+
 def test_the_oldest_of_a_thread():
     ledger = ledger_of([0, 1, 2])
     other = threading.Thread(target=ledger.take, args=(owner, 0.0, SECONDS))
@@ -156,11 +171,12 @@ def test_the_oldest_of_a_thread():
 @pytest.mark.parametrize("wrong", [b"0", None, "0", Item(b"0")])
 def test_what_nobody_took(wrong):
     with pytest.raises(ValueError, match="was not taken from"):
-        offset_of(owner, wrong)
+        Ledger(0).offset_of(owner, wrong)
     with pytest.raises(ValueError, match="was not taken from"):
         ledger_of([0]).ack(owner, (wrong,))
     with pytest.raises(ValueError, match="was not taken from"):
-        offset_of(Owner(), ledger_of([0]).take(owner, 0.0, SECONDS))
+        ledger = ledger_of([0])
+        ledger.offset_of(Owner(), ledger.take(owner, 0.0, SECONDS))
 
 
 @given(

@@ -7,8 +7,13 @@ import threading
 import time
 
 import pytest
+from crash import remains
 from queues import positions, take_all
 from threads import wait_until
+
+from rocketc.caretaker import Caretaker
+from rocketc.deleted_topics import DeletedTopics
+from rocketc.topics import Topics
 
 
 # ---------------------------------------------------------------- positions
@@ -60,6 +65,25 @@ def test_a_position_behind_the_end(open_queue, tmp_path, caplog):
     assert "queue@default is at 12, but the queue ends at 0" in caplog.text
     queue.put(b"0")
     assert take_all(queue) == [0]
+
+
+def test_a_position_behind_the_end_of_what_began_anew(open_queue, tmp_path, caplog):
+    """As RocketMQ 4: all of a queue whose first message is there, of another one only what comes next."""
+    queue = open_queue(mapped_file_size_commit_log=65536, delete_acked=False)
+    while queue.store.max_phy_offset < 3 * 65536:
+        queue.put(bytes(1000))
+    count = queue.qsize()
+    queue.close()
+    table = tmp_path / "jobs/config/consumerOffset.json"
+    for cut in (False, True):
+        table.parent.mkdir(exist_ok=True)
+        table.write_text(json.dumps({"offsetTable": {"queue@default": {"0": count + 7}}}))
+        queue = open_queue(mapped_file_size_commit_log=65536, delete_acked=False)
+        assert f"queue@default is at {count + 7}, but the queue ends at {count}" in caplog.text
+        assert (queue.position, queue.qsize()) == ((count, 0) if cut else (0, count))
+        queue.store.clean(expired_ms=-1)
+        assert queue.store.min_offset("queue") > 0
+        queue.close()
 
 
 def test_a_damaged_table_costs_no_message(open_queue, tmp_path):
@@ -184,6 +208,211 @@ def test_acked_files_can_be_kept(open_queue, tmp_path):
         pass
     queue.flush()
     assert log_files(tmp_path)[0] == 0
+
+
+def test_files_that_a_position_behind_the_end_seems_not_to_need_stay(open_queue, tmp_path):
+    """It is of another queue than this one."""
+    queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate", delete_acked=False)
+    while queue.store.max_phy_offset < 3 * 65536:
+        queue.put(bytes(1000))
+    count = len(take_all_bytes(queue))
+    queue.close()
+    table = tmp_path / "jobs/config/consumerOffset.json"
+    table.write_text(json.dumps({"offsetTable": {"queue@default": {"0": count}, "queue@audit": {"0": count + 7}}}))
+    queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate")
+    queue.put(b"0")
+    assert take_all(queue) == [0]
+    queue.flush()
+    assert log_files(tmp_path)[0] == 0
+    assert len(take_all_bytes(queue.consumer("audit"))) == count + 1
+    queue.flush()
+    assert log_files(tmp_path)[0] > 0
+
+
+# ---------------------------------------------------------------- queues that are deleted
+def delete_topic(queue):
+    assert queue.store.delete_topics("queue") == 1
+
+
+def delete_expired(queue):
+    """Nothing of the queue is left in the log."""
+    queue.store.put_many("others", [bytes(1000)] * 200)
+    queue.store.wait_dispatched()
+    queue.store.clean(expired_ms=-1)
+    assert queue.store.clean_expired_queues() == [("queue", 0)]
+
+
+deleting = pytest.mark.parametrize("delete", [delete_topic, delete_expired])
+
+
+def open_with_five(open_queue):
+    """All of them acked by two groups."""
+    queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate", delete_acked=False)
+    queue.put_many([b"%d" % n for n in range(5)])
+    assert take_all(queue) == take_all(queue.consumer("audit")) == list(range(5))
+    queue.flush()
+    return queue
+
+
+@deleting
+def test_a_queue_that_begins_anew_is_taken_from_its_beginning(open_queue, tmp_path, delete):
+    queue = open_with_five(open_queue)
+    delete(queue)
+    assert "queue@audit" not in positions(tmp_path / "jobs")
+    assert queue.put(b"new").queue_offset == 0
+    assert (queue.position, queue.qsize()) == (0, 1)
+    item = queue.get(timeout=2)
+    assert item == b"new"
+    queue.ack(item)
+    queue.flush()
+    assert positions(tmp_path / "jobs")["queue@default"] == {0: 1}
+    queue.close()
+    queue = open_queue(mapped_file_size_commit_log=65536, delete_acked=False)
+    assert take_all_bytes(queue) == []
+    assert take_all_bytes(queue.consumer("audit")) == [b"new"]
+
+
+@deleting
+def test_a_group_that_nobody_has_opened_begins_anew_too(open_queue, tmp_path, delete):
+    open_with_five(open_queue).close()
+    queue = open_queue(mapped_file_size_commit_log=65536, group="third", topic="others")
+    delete(queue)
+    assert positions(tmp_path / "jobs").keys() <= {"others@third"}
+    queue.store.put("queue", b"new")
+    assert take_all_bytes(queue.consumer("audit", "queue")) == [b"new"]
+    queue.close()
+    assert take_all_bytes(open_queue(mapped_file_size_commit_log=65536)) == [b"new"]
+
+
+def test_a_store_without_a_queue_forgets_positions(open_queue, open_store, tmp_path):
+    open_with_five(open_queue).close()
+    table = tmp_path / "jobs/config/consumerOffset.json"
+    table.write_text(json.dumps({"offsetTable": {"queue@a": {"0": 5}, "queue@b": {"0": 3}, "other@a": {"0": 1}}}))
+    store = open_store(tmp_path / "jobs")
+    store.delete_topics(["queue", "none"])
+    assert positions(tmp_path / "jobs") == {"other@a": {0: 1}}
+
+
+def test_files_of_a_queue_that_began_anew_stay(open_queue, tmp_path):
+    queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate")
+    queue.put_many([b"%d" % n for n in range(5)])
+    assert take_all(queue) == take_all(queue.consumer("audit")) == list(range(5))
+    delete_topic(queue)
+    first = queue.put_many([bytes(1000)] * 300)
+    for _ in queue.items(timeout=0):
+        pass
+    queue.flush()
+    assert queue.store.min_phy_offset <= first.phy_offset
+    assert len(take_all_bytes(queue.consumer("audit"))) == 300
+
+
+def test_positions_are_forgotten_before_the_queue_is(open_queue, tmp_path, monkeypatch):
+    """What ends it in between costs no message; what was acked may come again."""
+    queue = open_with_five(open_queue)
+
+    def fail(self, names):
+        assert positions(tmp_path / "jobs") == {}
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketc.topics.Topics.delete", fail)
+        with pytest.raises(KeyboardInterrupt):
+            queue.store.delete_topics("queue")
+    assert take_all(queue) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("step", [(Topics, "delete"), (DeletedTopics, "add"), (Caretaker, "delete_topics")])
+def test_a_kill_behind_a_step_of_deleting(open_queue, open_store, tmp_path, monkeypatch, step):
+    """What is put then is taken by every group, also if it is put before a Queue is opened."""
+    queue = open_with_five(open_queue)
+    inner, left = getattr(*step), {}
+
+    def kill(*found):
+        done = inner(*found)
+        left.update(remains.take(tmp_path / "jobs"))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*step, kill)
+        queue.store.delete_topics("queue")
+    queue.close()
+    remains.lay(left, tmp_path / "jobs")
+    store = open_store(tmp_path / "jobs")
+    store.put_many("queue", [b"%d" % n for n in range(10, 18)])
+    store.close()
+    queue = open_queue(mapped_file_size_commit_log=65536)
+    for consumer in (queue, queue.consumer("audit")):
+        assert take_all(consumer)[-8:] == list(range(10, 18))
+
+
+def test_positions_that_cannot_be_forgotten(open_queue, tmp_path, monkeypatch):
+    queue = open_with_five(open_queue)
+
+    def fail(*found):
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketc.kept_table.write_table", fail)
+        with pytest.raises(OSError, match="no room"):
+            queue.store.delete_topics("queue")
+    assert queue.store.max_offset("queue") == 5
+    assert (queue.qsize(), queue.consumer("audit").qsize()) == (0, 0)
+    queue.close()
+    assert positions(tmp_path / "jobs") == {"queue@default": {0: 5}, "queue@audit": {0: 5}}
+
+
+def test_what_was_taken_of_a_queue_that_is_deleted(open_queue):
+    """It is nobody's: not to be acked in place of what has its offset now, nor to come again."""
+    queue = open_queue(visibility_timeout=0.2)
+    queue.put_many([b"%d" % n for n in range(6)])
+    items = queue.get_many(5)
+    queue.nack(items[3], items[4], delay=0.1)
+    delete_topic(queue)
+    queue.put_many([b"new 0", b"new 1"])
+    again = queue.get_many(2)
+    assert again == [b"new 0", b"new 1"]
+    queue.ack(*items[:2])
+    queue.nack(items[2], *items[:2])
+    assert (queue.position, queue.qsize()) == (0, 0)
+    queue.ack(*again)
+    assert queue.position == 2
+    time.sleep(0.3)
+    assert take_all_bytes(queue) == []
+
+
+def test_what_is_read_while_its_queue_is_deleted(open_queue):
+    """Many puts, gets, acks and dead letters beside deletions: none is stuck, and all ends in order."""
+    queue = open_queue(max_attempts=1)
+    stop = threading.Event()
+
+    def work(consumer):
+        while not stop.is_set():
+            for item in consumer.items(timeout=0.01):
+                if item.message.queue_offset % 7 == 0:
+                    consumer.nack(item)
+                if stop.is_set():
+                    break
+
+    def put():
+        while not stop.is_set():
+            queue.put(b"0")
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in (queue, queue, queue.consumer("audit"))]
+    threads.append(threading.Thread(target=put))
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        time.sleep(0.02)
+        queue.store.delete_topics(["queue", "%DLQ%default"])
+        queue.flush()
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    queue.store.delete_topics("queue")
+    queue.put(b"last")
+    assert take_all_bytes(queue) == take_all_bytes(queue.consumer("audit")) == [b"last"]
+    assert queue.dead_letters("audit").get(timeout=5) is not None
 
 
 @pytest.mark.timeout(30)
