@@ -79,7 +79,7 @@ class Queue(Consumer):
         delete_acked: bool = True,
         **fields: Any,
     ) -> None:
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal's handler may close what this thread is closing
         self._consumers: dict[tuple[str, str], Consumer] = {}
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts is {max_attempts}; 1 is the least")
@@ -232,11 +232,13 @@ class Queue(Consumer):
         with self._closing:
             if self._positions.closed:
                 return
-            self._positions.stop()
-            for consumer in (self, *self._consumers.values()):
-                consumer._tell_all()
             try:
-                self._positions.write()
+                try:
+                    self._positions.stop()
+                finally:  # it waits, and what a signal's handler raises ends that
+                    for consumer in (self, *self._consumers.values()):
+                        consumer._tell_all()
+                    self._positions.write()
             finally:
                 self._store.close()
 

@@ -90,15 +90,15 @@ class StoreLock:
     def release(self) -> None:
         """Give up the right; the file stays. Does nothing the second time, or in a forked child."""
         with _opening:
-            fd, self._fd = self._fd, -1
             _open.discard(self)
-            if fd < 0:
+            if self._fd < 0:
                 return
             if self._key is not None:
                 _held.discard(self._key)
             if _BY_FILE:  # a child that C code forked may have the file open as well
                 with contextlib.suppress(OSError):
-                    fcntl.fcntl(fd, _SET_LOCK, _flock(fcntl.F_UNLCK))
+                    fcntl.fcntl(self._fd, _SET_LOCK, _flock(fcntl.F_UNLCK))
+            fd, self._fd = self._fd, -1
             os.close(fd)
 
     def _leave_to_parent(self) -> None:

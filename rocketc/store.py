@@ -102,7 +102,8 @@ def open(
     except BaseException:
         dispatcher.stop()
         dispatcher.log.stop()
-        owner.close(False)
+        owner.end(False)
+        owner.release()
         raise
 
 
@@ -147,7 +148,7 @@ class StoreRoot:
         try:
             return self._start(config), self
         except BaseException:
-            self._release()
+            self.release()
             raise
 
     def _start(self, config: StoreConfig) -> ReputService:
@@ -252,27 +253,25 @@ class StoreRoot:
             with contextlib.suppress(OSError):
                 note_queues(self._checkpoint_fd, self._queues, self._index, self._log.queue.min_offset, -1)
 
-    def close(self, whole: bool) -> None:
-        """The end of a store whose threads have stopped.
+    def end(self, whole: bool) -> None:
+        """The end of a store whose threads have stopped, before release(). Raises StoreIOError.
 
         whole  all of the log is durable, and in queues and index; else the abort file stays, which tells
         """
-        try:
-            if whole:
-                if self._log is not None and self._queues is not None:
-                    log = self._log.queue
-                    with naming(os.path.join(self._root, "checkpoint")):
-                        note_queues(self._checkpoint_fd, self._queues, self._index, log.min_offset, log.wrote)
-                self._abort.remove()
-            else:
-                _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)
-        finally:
-            self._release()
+        if whole:
+            if self._log is not None and self._queues is not None:
+                log = self._log.queue
+                with naming(os.path.join(self._root, "checkpoint")):
+                    note_queues(self._checkpoint_fd, self._queues, self._index, log.min_offset, log.wrote)
+            self._abort.remove()
+        else:
+            _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)
 
-    def _release(self) -> None:
-        if self._checkpoint_fd >= 0:
-            os.close(self._checkpoint_fd)
-            self._checkpoint_fd = -1
+    def release(self) -> None:
+        """Let others open the store; does nothing the second time."""
+        fd, self._checkpoint_fd = self._checkpoint_fd, -1
+        if fd >= 0:
+            os.close(fd)
         self._lock.release()
 
 

@@ -6,7 +6,9 @@ import os
 import threading
 import warnings
 import weakref
+from functools import partial
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 from posix.unistd cimport usleep
 
@@ -66,6 +68,22 @@ os.register_at_fork(after_in_child=_forked)
 atexit.register(_close_all)
 
 
+cdef int done(step, list errors) except -1:
+    """A step of close() that is Python, where what a signal's handler raises arrives: errors take it, and the step is
+    done anew, which each can be. So is one that fails, once; an interrupt is no failure, however often it comes."""
+    cdef int failures = 0
+    while failures < 2:
+        try:
+            step()
+            return 0
+        except Exception as error:
+            errors.append(error)
+            failures += 1
+        except BaseException as error:
+            errors.append(error)
+    return 0
+
+
 cdef class MessageStore(Getting):
     """A store that is open: rocketc.open() makes it, close() or `with` ends it.
 
@@ -89,7 +107,6 @@ cdef class MessageStore(Getting):
         store.dispatcher = dispatcher
         store.log = dispatcher.log if dispatcher is not None else None
         store._root = root
-        store._ended = threading.Event()
         store.reader = reader
         store.lookups = lookups
         store._future, store._loop_waiters, store._followers_class = waiters
@@ -175,7 +192,8 @@ cdef class MessageStore(Getting):
         """Let the calls under way end, flush, and give the store up; does nothing the second time.
 
         Puts of other threads that come later get ClosedError. Raises StoreFailedError if the store has failed; it is
-        closed then too, and the next open() recovers it.
+        closed then too, and the next open() recovers it. A KeyboardInterrupt, and whatever else a signal's handler
+        raises meanwhile, comes when the store is closed.
 
         >>> import rocketc, tempfile
         >>> store = rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20)
@@ -184,51 +202,57 @@ cdef class MessageStore(Getting):
         Traceback (most recent call last):
         rocketc.errors.ClosedError: ...: the store is closed
         """
-        cdef int rc
+        cdef int rc = RC_OK
+        cdef list errors = []
         if self.closed:
             return
         if not self._is_ours():
             self.closed = True
             return
         if self._closing:
-            self._ended.wait()
+            if self._closer != threading.get_ident():   # else a signal's handler calls it, in the midst of it
+                self._wait_closed(None)
             return
+        self._closer = threading.get_ident()
         self._closing = True
         if self.dispatcher is not None:
             self.dispatcher.end_waits()
         while rc_load_i64(&self._calls) > 0:
             with nogil:
                 usleep(200)
-        if self.log is None:
-            self._end_reading()
-            return
-        self._caretaker.stop()
+        try:
+            if self.log is not None:
+                rc = self._end_writing(errors)
+            else:
+                self.reader.queues.close()
+                if self.lookups.index is not None:
+                    self.lookups.index.close()
+        finally:
+            self.closed = True
+        if self._followers is not None:
+            done(self._followers.detach, errors)
+            self._followers = None
+        self._tell_news()
+        if errors:
+            raise errors[0]
+        if rc != RC_OK:
+            raise failure(self.log, self.path)
+
+    cdef int _end_writing(self, list errors) except? -1:
+        """All that gives the store up; what is raised goes to errors. RC_OK, or why not all is on the disk."""
+        cdef int rc
+        done(self._caretaker.stop, errors)
         with nogil:
             rc = flusher_flush(&self.log.fl, 0)     # in sync mode the rest can be dispatched then
         whole = self.dispatcher.stop()
         rc = self.log.stop()
-        self._tell_news()
-        _open.discard(self)
-        try:
-            if self._waiters is not None:
-                self._waiters.detach()
-                self._waiters = None
-            self._root.close(rc == RC_OK and whole)
-        finally:
-            self._end_reading()
-        if rc != RC_OK:
-            raise failure(self.log, self.path)
-
-    def _end_reading(self):
-        self.closed = True
-        self._ended.set()
-        if self._followers is not None:
-            self._followers.detach()
-            self._followers = None
-        if self.dispatcher is None:
-            self.reader.queues.close()
-            if self.lookups.index is not None:
-                self.lookups.index.close()
+        done(partial(_open.discard, self), errors)
+        if self._waiters is not None:
+            done(self._waiters.detach, errors)
+            self._waiters = None
+        done(partial(self._root.end, rc == RC_OK and whole), errors)
+        done(self._root.release, errors)
+        return rc
 
     def _set_full(self, bint full):
         """From the cleaner: whether a disk is too full for more messages."""
@@ -236,8 +260,11 @@ cdef class MessageStore(Getting):
 
     def _wait_closed(self, timeout):
         """Until the close() under way in another thread has ended, or for so many seconds."""
-        if not self.closed:             # in a forked child it is, and there nobody would tell
-            self._ended.wait(timeout)
+        cdef int64_t until = INT64_MAX if timeout is None else rc_clock_ns() + <int64_t>(timeout * 1e9)
+        while not self.closed and rc_clock_ns() < until:
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
 
     def _abandon(self):
         """In a forked child: nothing of the store is ours."""

@@ -3,6 +3,8 @@
 import os
 import pickle
 import queue as python_queue
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -276,6 +278,33 @@ def test_a_queue_that_was_never_closed(tmp_path):
     with pytest.warns(ResourceWarning, match="was never closed"):
         del queue
     assert positions(tmp_path / "jobs") == {"queue@default": {0: 1}}
+
+
+@pytest.mark.parametrize("handler", ["signal.default_int_handler", "lambda *_: queue.close()"])
+def test_a_signal_while_it_is_being_closed(open_queue, tmp_path, handler):
+    """It waits for the thread that writes the positions then, which waits for a flush."""
+    script = f"""
+import os, rocketc, signal, sys, threading, time
+size = {{"mapped_file_size_commit_log": 1 << 20}}
+queue = rocketc.Queue(sys.argv[1], position_interval=0, flush_interval_commit_log=600_000, **size)
+queue.put_many([b"0", b"1"])
+queue.store._hook("slow_ns", 1_000_000_000)
+queue.ack(queue.get())
+time.sleep(0.2)
+signal.signal(signal.SIGTERM, {handler})
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+try:
+    queue.close()
+except KeyboardInterrupt:
+    print("interrupted")
+print(queue.store.closed)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "jobs"], capture_output=True, text=True, check=True, timeout=20
+    ).stdout
+    assert out.split() == (["interrupted"] if "default" in handler else []) + ["True"]
+    assert not (tmp_path / "jobs/abort").exists()
+    assert take_all(open_queue()) == [1]
 
 
 def test_a_queue_is_a_store(open_queue, tmp_path):

@@ -474,6 +474,70 @@ store.close()
     assert out.split() == ["interrupted", "True"]
 
 
+@pytest.mark.parametrize(
+    "handler", ["signal.default_int_handler", "lambda *_: store.close()", "lambda *_: sys.exit(0)"]
+)
+def test_a_signal_while_it_is_being_closed(tmp_path, handler):
+    """It comes to nothing, or is raised once the store is closed; the process ends."""
+    script = f"""
+import os, rocketc, signal, sys, threading
+store = rocketc.open(sys.argv[1], mapped_file_size_commit_log=1 << 16, flush_interval_commit_log=600_000)
+store.put("t", b"x")
+store._hook("slow_ns", 1_000_000_000)
+signal.signal(signal.SIGTERM, {handler})
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+try:
+    store.close()
+except KeyboardInterrupt:
+    print("interrupted")
+finally:
+    print(store.closed)
+"""
+    out, _ = run(script, tmp_path, timeout=20)
+    assert out.split() == (["interrupted"] if "default" in handler else []) + ["True"]
+    assert not (tmp_path / "abort").exists()
+    with rocketc.open(tmp_path) as store:
+        assert store.put("t", b"y").queue_offset == 1
+
+
+def interrupt_at(n):
+    """Raise a KeyboardInterrupt in this thread where the n-th function of ours begins, from here on."""
+
+    def trace(frame, event, argument):
+        nonlocal n
+        n -= frame.f_globals.get("__name__", "").startswith("rocketc.")
+        if n == 0:
+            raise KeyboardInterrupt
+
+    sys.settrace(trace)
+
+
+@pytest.mark.parametrize("fields", [{}, {"read_only": True}], ids=["writing", "reading"])
+def test_an_interrupt_anywhere_in_close(tmp_path, fields):
+    """close() goes on to its end, and raises it then."""
+    rocketc.open(tmp_path, mapped_file_size_commit_log=FILE).close()
+    former = sys.gettrace()
+    for n in range(1, 100):
+        store = rocketc.open(tmp_path, **fields)
+        if not fields:
+            store.create_topic(f"t{n}")  # a table to write, and a thread to end
+            assert store.put("t", b"x").queue_offset == n - 1
+        interrupted = False
+        interrupt_at(n)
+        try:
+            store.close()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.settrace(former)
+        assert store.closed
+        store.close()
+        assert not (tmp_path / "abort").exists()
+        if not interrupted:
+            break
+    assert n > (10 if not fields else 0)
+
+
 # ------------------------------------------------------------------------------------------------ what it tells
 
 
