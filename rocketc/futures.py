@@ -139,6 +139,7 @@ class LoopWaiters:
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[tuple[int, int, asyncio.Future[PutResult], PutResult]] = deque()
+        self._read = self._write = -1
         self._read, self._write = descriptors()
 
     def attach(self) -> None:
@@ -157,14 +158,32 @@ class LoopWaiters:
         loop.add_reader(self._read, self._on_flush)
 
     def detach(self) -> None:
-        """The store is closed: answer who still waits, and give the descriptor up."""
+        """The store is closed: answer who still waits, and give the descriptor up. In any thread."""
+        import asyncio
+
+        loop = self._loop
         self._store._notify(-1, 0)
-        if self._loop is not None and not self._loop.is_closed():
+        if loop is not None and not loop.is_closed() and asyncio._get_running_loop() is not loop:
+            with contextlib.suppress(RuntimeError):  # it is closed by now
+                loop.call_soon_threadsafe(self._end)
+                return
+        self._end()
+
+    def _end(self) -> None:
+        if self._loop is not None and not self._loop.is_closed() and self._read >= 0:
             self._loop.remove_reader(self._read)
             self._answer()
+            self._store._notify(-1, 0)
         self._loop = None
-        for fd in {self._read, self._write}:
+        self._close()
+
+    def _close(self) -> None:
+        fds, self._read, self._write = {self._read, self._write} - {-1}, -1, -1
+        for fd in fds:
             os.close(fd)
+
+    def __del__(self) -> None:
+        self._close()  # of a loop that has never run again, and not run _end() either
 
     def wait(self, put: PutResult, must_wait: bool) -> asyncio.Future[PutResult]:
         assert self._loop is not None

@@ -131,16 +131,18 @@ cdef class Putting:
         [0, 1, 2]
         """
         cdef PutResult r
-        self._enter()           # the descriptor of a closed store may be somebody else's by now
-        self._leave()
-        if self._waiters is None:
-            self._waiters = self._loop_waiters(self)
-        self._waiters.attach()
-        r = self._put(
-            topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
-            reconsume_times, prepared_transaction_offset, wait_store_ok, False,
-        )
-        return self._waiters.wait(r, self._sync and wait_store_ok)
+        self._enter()           # all of it: close() gives the descriptor up, which may be somebody else's then
+        try:
+            if self._waiters is None:
+                self._waiters = self._loop_waiters(self)
+            self._waiters.attach()
+            r = self._put(
+                topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+                reconsume_times, prepared_transaction_offset, wait_store_ok, False,
+            )
+            return self._waiters.wait(r, self._sync and wait_store_ok)
+        finally:
+            self._leave()
 
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,

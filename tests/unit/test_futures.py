@@ -11,7 +11,7 @@ import time
 import pytest
 
 import rocketc
-from rocketc.futures import PutFuture
+from rocketc.futures import LoopWaiters, PutFuture
 from rocketc.status import PutStatus
 
 SLOW = 200_000_000
@@ -390,6 +390,61 @@ def test_close_while_aput_waits(sync_store, slow):
         return [r.queue_offset for r in await asyncio.gather(*waiting)]
 
     assert run(main()) == list(range(5))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_close_in_another_thread_while_aput_waits(sync_store, debug):
+    """It answers in the loop, which asyncio insists on in debug mode, and which is asleep if it is not woken."""
+    store = sync_store()
+    raised = []
+
+    def close():
+        try:
+            store.close()
+        except BaseException as error:
+            raised.append(error)
+
+    async def put():
+        return await store.aput("t", b"x")
+
+    async def main():
+        store._hook("slow_ns", SLOW)
+        waiting = [asyncio.create_task(put()) for _ in range(5)]
+        await asyncio.sleep(0)  # they wait now
+        thread = threading.Thread(target=close)
+        thread.start()
+        thread.join()
+        began = time.monotonic()
+        answers = [r.queue_offset for r in await asyncio.wait_for(asyncio.gather(*waiting), 6)]
+        return answers, time.monotonic() - began
+
+    answers, took = run(main(), lambda main: asyncio.run(main, debug=debug))
+    assert not raised
+    assert answers == list(range(5))
+    assert took < 3  # sync_flush_timeout is 5 s
+    assert sync_store().put("t", b"y").queue_offset == 5
+
+
+def test_close_between_a_put_and_its_answer(sync_store, monkeypatch):
+    """The message is stored, so aput() says so: the store is closed when the call has ended."""
+    store = sync_store()
+    wait = LoopWaiters.wait
+    threads = []
+
+    def closed_first(*arguments):
+        threads.append(threading.Thread(target=store.close))
+        threads[0].start()
+        threads[0].join(0.3)
+        assert not store.closed
+        return wait(*arguments)
+
+    async def main():
+        monkeypatch.setattr(LoopWaiters, "wait", closed_first)
+        return (await store.aput("t", b"x")).queue_offset
+
+    assert run(main()) == 0
+    threads[0].join()
+    assert store.closed
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors")
