@@ -274,9 +274,15 @@ class Queue(Consumer):
 
 
 def _close_all() -> None:
-    """The end of the interpreter: what was acked is not to come again."""
+    """The end of the interpreter: what was acked is not to come again. Raises the first error, when all are closed."""
+    errors: list[BaseException] = []
     for queue in list(_open):
-        queue.close()
+        try:
+            queue.close()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 atexit.register(_close_all)

@@ -59,9 +59,15 @@ def _forked():
 
 
 def _close_all():
-    """The end of the interpreter: what was acknowledged goes to the disk."""
+    """The end of the interpreter: what was acknowledged goes to the disk. Raises the first error, when all are closed."""
+    cdef list errors = []
     for store in list(_open):
-        store.close()
+        try:
+            store.close()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -307,6 +307,26 @@ print(queue.store.closed)
     assert take_all(open_queue()) == [1]
 
 
+def test_a_failed_queue_does_not_keep_others_open(tmp_path):
+    """... at the interpreter's end, which closes them in no order."""
+    script = """
+import atexit, os
+atexit.register(os._exit, 0)  # last of all: __del__ would close them too
+import errno, rocketc, sys
+size = {"mapped_file_size_commit_log": 1 << 20}
+queues = [rocketc.Queue(f"{sys.argv[1]}/{n}", position_interval=600, **size) for n in range(6)]
+for n, queue in enumerate(queues):
+    queue.put(b"0")
+    queue.ack(queue.get())
+    if n:
+        queue.store._hook("fail", errno.EIO)
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60)
+    assert "StoreFailedError" in done.stderr
+    assert not (tmp_path / "0/abort").exists()
+    assert positions(tmp_path / "0") == {"queue@default": {0: 1}}
+
+
 def test_a_queue_is_a_store(open_queue, tmp_path):
     queue = open_queue()
     queue.put_many(

@@ -500,6 +500,23 @@ finally:
         assert store.put("t", b"y").queue_offset == 1
 
 
+def test_a_failed_store_does_not_keep_others_open(tmp_path):
+    """... at the interpreter's end, which closes them in no order."""
+    script = """
+import atexit, os
+atexit.register(os._exit, 0)  # last of all: __del__ would close them too
+import errno, rocketc, sys
+stores = [rocketc.open(f"{sys.argv[1]}/{n}", mapped_file_size_commit_log=1 << 16) for n in range(6)]
+for n, store in enumerate(stores):
+    store.put("t", b"x")
+    if n:
+        store._hook("fail", errno.EIO)
+"""
+    _, told = run(script, tmp_path, timeout=60)
+    assert "StoreFailedError" in told
+    assert [(tmp_path / str(n) / "abort").exists() for n in range(6)] == [False] + [True] * 5
+
+
 def interrupt_at(n):
     """Raise a KeyboardInterrupt in this thread where the n-th function of ours begins, from here on."""
 
