@@ -373,7 +373,7 @@ cdef int part_search(
     """
     cdef rc_guard guard
     cdef IndexUnit u
-    cdef int64_t n = unit[0], count, start = rc_load_i64(&p.begin_timestamp), when, least, most
+    cdef int64_t n = unit[0], start, when, least, most
     cdef int found = 0, rc = RC_OK
     cdef int32_t slots = <int32_t>p.slots
     cdef bint timeless = p.foreign and rc_load_i64(&p.count) <= 1 and not java     # the begin is not written yet
@@ -383,10 +383,12 @@ cdef int part_search(
     enter_part(&guard, p)
     if n == 0:
         n = rc_load_be32(slot_of(p, key_hash))
-        count = rc_load_i64(&p.count)
-        if n < 0 or n >= p.units or (n >= count and not p.foreign):
+        # The count comes last: a put may have let the slot name a whole unit, and not have counted it yet. The one
+        # before it is counted by then, so whoever loads the slot first never sees it more than one ahead.
+        if n < 0 or n >= p.units or (n > rc_load_i64(&p.count) and not p.foreign):
             damage[0] = slot_of(p, key_hash) - p.base
             rc = RC_BAD_CHAIN
+    start = rc_load_i64(&p.begin_timestamp)     # behind the slot: the first unit brings it
     while rc == RC_OK and n != 0:
         if found == room:
             unit[0] = n

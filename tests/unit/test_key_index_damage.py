@@ -1,10 +1,12 @@
 """_key_index through damage of every kind, full disks, files cut short, and readers beside the writer."""
 
+import contextlib
 import os
 import random
 import shutil
 import struct
 import threading
+import time
 
 import oracle
 import pytest
@@ -292,6 +294,48 @@ def test_readers_beside_the_writer(index, units):
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_look_ups_beside_the_dispatcher(open_store):
+    """Of a key that is put all the time: each answer has its newest message, or one of those just before."""
+    store = open_store(max_hash_slot_num=20, max_index_num=1000)
+    until, put = time.monotonic() + 2, []
+
+    def write():
+        while time.monotonic() < until:
+            put.append(store.put("t", b"x", keys="k").phy_offset)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        last = -1
+        while time.monotonic() < until:
+            for offset in store.query("t", "k", max_count=1).phy_offsets:
+                assert offset >= last
+                last = offset
+    finally:
+        thread.join()
+    assert store.wait_dispatched(10)
+    assert list(store.query("t", "k", max_count=1).phy_offsets) == put[-1:]
+
+
+@pytest.mark.parametrize("there", [1, 2, 7, 8])
+def test_a_look_up_in_the_middle_of_a_put(index, there):
+    """A slot names a unit that is whole and not counted yet: the next one, and never one behind that."""
+    one = index(2, 10)
+    fill(one, there)
+    hashed = oracle.key_hash("t", "new")
+    slot_at = 40 + 4 * (hashed % 2)
+    with open(one.files[0], "r+b", buffering=0) as file:
+        before = struct.unpack(">i", os.pread(file.fileno(), 4, slot_at))[0]
+        for number, raises in ((there + 1, False), (there + 2, True)):
+            os.pwrite(file.fileno(), struct.pack(">iqii", hashed, 7000, 20, before), 48 + 20 * number)
+            os.pwrite(file.fileno(), struct.pack(">i", number), slot_at)
+            with pytest.raises(CorruptRecordError, match="bad_chain") if raises else contextlib.nullcontext():
+                assert found(one, "new") == [7000]
+        os.pwrite(file.fileno(), struct.pack(">i", before), slot_at)
+    fill(one, 9 - there, start=there)
+    assert [found(one, f"k{n}") for n in range(9)] == [[n * 100] for n in range(9)]
 
 
 def test_readers_of_another_process_beside_each_other(index):
