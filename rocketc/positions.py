@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Container, Iterator
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from rocketc._ledger import Ledger
 from rocketc._store import MessageStore
-from rocketc.errors import ClosedError, StoreFailedError
+from rocketc.errors import ClosedError, RocketcError, StoreFailedError
 from rocketc.offset_tables import ConsumerOffsets
 
 _log = logging.getLogger("rocketc.queue")
@@ -34,8 +36,8 @@ class Positions:
         self._ledgers: dict[tuple[str, str, int], tuple[Ledger, threading.Lock]] = {}
         self._writing = threading.Lock()  # taken before a ledger's, and both before any of the store's
         self._moved = False
-        self._wake = threading.Event()
-        self._stop = threading.Event()
+        self._left = self._over = False  # the thread is to close the store; it is ending
+        self._asked: SimpleQueue[bool] = SimpleQueue()  # to write, or (True) to end: a destructor may do so anywhere
         self._thread = threading.Thread(target=self._run, name="rocketc-positions", daemon=True)
         self._thread.start()
         store._keep_positions(self)
@@ -79,7 +81,7 @@ class Positions:
         """The base of a ledger has moved: write it before long."""
         if not self._moved:
             self._moved = True
-            self._wake.set()
+            self._asked.put(False)
 
     def write(self) -> None:
         """Make durable what was put, and then the positions as of now. Raises what the store's flush() raises."""
@@ -113,25 +115,49 @@ class Positions:
     def stop(self) -> None:
         """End the thread; what has moved since it last wrote is not written."""
         self.closed = True
-        self._stop.set()
-        self._wake.set()
-        if threading.current_thread() is not self._thread:  # the collector may close a queue there
+        self._asked.put(True)
+        if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def leave(self) -> bool:
+        """In the thread itself, where the collector may end a queue in the midst of a write or of a call of the store:
+        True, and it writes and closes the store when that has ended. False in others."""
+        if self._over or threading.current_thread() is not self._thread:
+            return False
+        self.closed = self._left = True
+        self._asked.put(True)
+        return True
 
     def _run(self) -> None:
         told = False
-        while True:
-            self._wake.wait()
-            self._wake.clear()  # before the look whether it is to stop: who stops it wakes it once
-            if self._stop.wait(self._every):
-                return
+        while not self._asked.get() and not self._is_to_end_within(self._every):
             try:
                 self.write()
                 told = False
             except (ClosedError, StoreFailedError):
-                return  # whoever puts, flushes or closes hears of it
+                break  # whoever puts, flushes or closes hears of it
             except OSError as error:
                 if not told:
                     _log.warning("%s: the positions are not written yet: %s", self._offsets.path, error)
                 told = True
                 self.moved()
+        self._over = True
+        if self._left:
+            self._end()
+
+    def _is_to_end_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        with contextlib.suppress(Empty):
+            while not self._asked.get(timeout=max(until - time.monotonic(), 0)):
+                pass  # it is going to write
+            return True
+        return False
+
+    def _end(self) -> None:
+        try:
+            try:
+                self.write()
+            finally:
+                self._store.close()
+        except (RocketcError, OSError) as error:
+            _log.error("%s: a queue that was never closed: %s", self._store.path, error)

@@ -232,15 +232,21 @@ class Queue(Consumer):
         with self._closing:
             if self._positions.closed:
                 return
+            if self._positions.leave():
+                self._tell_consumers()
+                return
             try:
                 try:
                     self._positions.stop()
                 finally:  # it waits, and what a signal's handler raises ends that
-                    for consumer in (self, *self._consumers.values()):
-                        consumer._tell_all()
+                    self._tell_consumers()
                     self._positions.write()
             finally:
                 self._store.close()
+
+    def _tell_consumers(self) -> None:
+        for consumer in (self, *self._consumers.values()):
+            consumer._tell_all()
 
     def __enter__(self) -> Self:
         return self
@@ -274,7 +280,7 @@ class Queue(Consumer):
 
 
 def _close_all() -> None:
-    """The end of the interpreter: what was acked is not to come again. Raises the first error, when all are closed."""
+    """The end of the interpreter: what was acked is not to come again. Raises the first error, in the end."""
     errors: list[BaseException] = []
     for queue in list(_open):
         try:

@@ -59,7 +59,7 @@ def _forked():
 
 
 def _close_all():
-    """The end of the interpreter: what was acknowledged goes to the disk. Raises the first error, when all are closed."""
+    """The end of the interpreter: what was acknowledged goes to the disk. Raises the first error, in the end."""
     cdef list errors = []
     for store in list(_open):
         try:

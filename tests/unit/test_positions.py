@@ -1,16 +1,20 @@
 """positions: how far the groups of a rocketc.Queue are, and which files none of them needs any more."""
 
+import gc
 import json
 import logging
 import os
 import threading
 import time
+import weakref
+from functools import partial
 
 import pytest
 from crash import remains
 from queues import positions, take_all
 from threads import wait_until
 
+from rocketc import Queue, cleaning
 from rocketc.caretaker import Caretaker
 from rocketc.deleted_topics import DeletedTopics
 from rocketc.topics import Topics
@@ -416,25 +420,51 @@ def test_what_is_read_while_its_queue_is_deleted(open_queue):
 
 
 @pytest.mark.timeout(30)
-def test_stopping_is_heard_at_any_moment(open_queue, monkeypatch):
+@pytest.mark.parametrize("after", [0, 0.001, 0.005, 0.02])
+def test_stopping_is_heard_at_any_moment(open_queue, tmp_path, after):
     """Also between the end of a pause and the look whether anything has moved: closing waited for ever once."""
-    queue = open_queue(position_interval=0)
-    inner = queue._positions
-    stopper = threading.Thread(target=queue.close, daemon=True)
-    clear = inner._wake.clear
+    for n in range(10):
+        queue = open_queue(tmp_path / str(n), position_interval=after)
+        queue.put(b"0")
+        queue.ack(queue.get())
+        time.sleep(after)
+        queue.close()
+        assert not queue._positions._thread.is_alive()
 
-    def clear_late():
-        monkeypatch.setattr(inner._wake, "clear", clear)
-        stopper.start()
-        wait_until(inner._stop.is_set)
-        time.sleep(0.05)
-        clear()
 
-    monkeypatch.setattr(inner._wake, "clear", clear_late)
-    queue.put(b"0")
+@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore:.*was never closed:ResourceWarning")
+@pytest.mark.parametrize("where", ["persist", "store"])
+def test_a_queue_that_the_collector_ends_in_the_thread_that_writes(open_queue, tmp_path, monkeypatch, where):
+    """... in the midst of a write, which has its lock, or of a call of the store, whose end close() would wait for."""
+    queue = Queue(tmp_path / "jobs", position_interval=0, mapped_file_size_commit_log=1 << 20)
+    inner, collected = queue._positions, threading.Event()
+
+    def collect(call, *arguments):
+        if not collected.is_set() and threading.current_thread() is inner._thread and ready.is_set():
+            collected.set()
+            gc.collect()
+        return call(*arguments)
+
+    ready = threading.Event()
+    if where == "persist":
+        monkeypatch.setattr(inner._offsets, "persist", partial(collect, inner._offsets.persist))
+    else:
+        delete_before = cleaning.Cleaner.delete_before
+        monkeypatch.setattr(cleaning.Cleaner, "delete_before", lambda *given: collect(delete_before, *given))
+    queue.put_many([b"0", b"1"])
     queue.ack(queue.get())
-    wait_until(lambda: stopper.ident)
-    stopper.join(5)
-    heard = not stopper.is_alive()
-    inner._wake.set()
-    assert heard
+    gc.disable()
+    try:
+        queue.me = queue
+        left = weakref.ref(queue)
+        del queue
+        ready.set()
+        inner.moved()
+        wait_until(lambda: left() is None)
+    finally:
+        gc.enable()
+    until = time.monotonic() + 5
+    while not inner._store.closed and time.monotonic() < until:
+        time.sleep(0.01)
+    assert take_all(open_queue()) == [1]
