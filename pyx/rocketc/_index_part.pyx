@@ -428,15 +428,35 @@ cdef int part_search(
     return found if rc == RC_OK else rc
 
 
-cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
-    """Whether header, slots and units agree, all of them; the file is mapped, held, and nobody writes to it.
+cdef bint step_back(const IndexPart* p, int64_t slot, int64_t* n) noexcept nogil:
+    """Follow a slot's chain from unit *n, down to one that is counted or to its end; False if it is no chain.
 
+    Units of other slots are none of it: so all slots together never look at a unit twice.
+    """
+    cdef IndexUnit u
+    while n[0] >= p.count:
+        if n[0] >= p.units:
+            return False
+        decode_unit(p.base + unit_at(p, n[0]), &u)
+        if (
+            u.key_hash < 0 or u.key_hash % p.slots != slot or u.time_diff < 0 or u.phy_offset < 0
+            or u.previous >= n[0]
+        ):
+            return False
+        n[0] = u.previous
+    return n[0] >= 0
+
+
+cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
+    """Whether header, slots and units agree, all of them; the file is mapped and held, and nobody writes to it here.
+
+    In one that is foreign another process may: slots lead to units then that the header, as it was read, does not count.
     damage  RC_BAD_CHAIN: the first byte of the file that is wrong
     Returns RC_OK, RC_BAD_CHAIN, RC_FILE_CUT, or ENOMEM: it takes 4 bytes a slot.
     """
     cdef rc_guard guard
     cdef IndexUnit u
-    cdef int64_t n, slot, used = 0
+    cdef int64_t n, slot, used = 0, last = p.count - 1, used_now
     cdef uint8_t* own = NULL
     cdef int32_t* newest
     cdef int rc = rc_map_own(<size_t>p.slots * sizeof(int32_t), &own)   # of large pages: it is used here and there
@@ -453,9 +473,13 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
             break
         used += newest[slot] == 0
         newest[slot] = <int32_t>n
+    used_now = used
     if rc == RC_OK:
         for slot in range(p.slots):
-            if rc_get_i32(p.base + RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES) != newest[slot]:
+            n = rc_load_be32(p.base + RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES)
+            last = max(last, n)
+            used_now += n != 0 and newest[slot] == 0
+            if (p.foreign and not step_back(p, slot, &n)) or n != newest[slot]:
                 damage[0] = RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES
                 rc = RC_BAD_CHAIN
                 break
@@ -463,8 +487,8 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
     rc_unmap(own, <size_t>p.slots * sizeof(int32_t))
     if p.cut != 0:
         return RC_FILE_CUT
-    # Releases up to 4.7.0 count a slot anew with each unit.
-    if rc == RC_OK and p.used_slots != used and p.used_slots != p.count - 1:
+    # Releases up to 4.7.0 count a slot anew with each unit. What was put since the header was read may be in its number.
+    if rc == RC_OK and not used <= p.used_slots <= used_now and not p.count - 1 <= p.used_slots <= last:
         damage[0] = RC_INDEX_SLOT_COUNT_AT
         rc = RC_BAD_CHAIN
     return rc

@@ -7,6 +7,7 @@ import shutil
 import struct
 import threading
 import time
+from pathlib import Path
 
 import oracle
 import pytest
@@ -336,6 +337,50 @@ def test_a_look_up_in_the_middle_of_a_put(index, there):
         os.pwrite(file.fileno(), struct.pack(">i", before), slot_at)
     fill(one, 9 - there, start=there)
     assert [found(one, f"k{n}") for n in range(9)] == [[n * 100] for n in range(9)]
+
+
+@pytest.mark.parametrize("more", range(1, 19))
+def test_a_check_beside_the_writer(index, more):
+    """What was put since the check has read the header, and a unit that only its slot names, are no damage."""
+    one = index(5, 20)
+    fill(one, 1)
+    reader = index(5, 20, read_only=True)
+    fill(one, more, start=1)
+    assert reader.check() == []
+    with open(one.files[0], "r+b") as file:
+        file.seek(36)
+        file.write(struct.pack(">i", 1 + more))  # the last put is in its middle
+    assert reader.check() == index(5, 20, read_only=True).check() == []
+    assert index(5, 20, load=False).load(clean=False, index_msg_timestamp=1 << 62) != []
+
+
+def test_damage_behind_the_header_that_a_check_has_read(index):
+    """No chain goes astray, whatever is there: the first byte of its slot is told."""
+    one = index(5, 20)
+    fill(one, 9)
+    reader = index(5, 20, read_only=True)
+    fill(one, 6, start=9)
+    whole = Path(one.files[0]).read_bytes()
+    slots = struct.unpack(">5i", whole[40:60])
+    slot = slots.index(max(slots))
+    assert slot != 0 and all(slots)
+    at = 60 + 20 * max(slots)
+    for place, value in (
+        *((40 + 4 * slot, value) for value in (-1, 0, 1, 17, 19, 20, 21, (1 << 31) - 1)),
+        *((at, value) for value in (-1, slot + 1)),  # its hash
+        (at + 4, -1),  # physical offset
+        (at + 12, -1),  # time
+        *((at + 16, value) for value in (-1, 0, max(slots), 20, (1 << 31) - 1)),  # the unit before it
+    ):
+        data = bytearray(whole)
+        data[place : place + 4] = struct.pack(">i", value)
+        Path(one.files[0]).write_bytes(data)
+        assert reader.check() == [f"{one.files[0]}: bad_chain at byte {40 + 4 * slot}"], (place, value)
+    for count, fine in ((16, {5, 15}), (10, {5, *range(9, 16)})):  # used slots; or units, as old releases count
+        for used in range(-1, 18):
+            Path(one.files[0]).write_bytes(whole[:32] + struct.pack(">2i", used, count) + whole[40:])
+            reader = index(5, 20, read_only=True)
+            assert reader.check() == [f"{one.files[0]}: bad_chain at byte 32"] * (used not in fine), (count, used)
 
 
 def test_readers_of_another_process_beside_each_other(index):

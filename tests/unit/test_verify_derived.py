@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import struct
+import threading
+import time
 from functools import partial
 
 import pytest
@@ -266,6 +268,31 @@ def test_what_is_not_dispatched_yet_is_told_and_fine(root):
     (root / "abort").write_bytes(b"")
     report = derived(root)
     assert report.is_whole and report.behind == 30
+
+
+def test_a_store_that_is_written_meanwhile(open_store, tmp_path):
+    store = open_store(**SMALL | {"mapped_file_size_commit_log": 16 << 20})
+    store.put("t", b"x", keys="k")
+    assert store.wait_dispatched(10)
+    until = time.monotonic() + 2
+
+    def write():
+        n = 0
+        while time.monotonic() < until:
+            store.put("t", b"x", keys=f"k{n % 7} {n}")
+            n += 1
+            time.sleep(0.0002)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        reports = []
+        while time.monotonic() < until:
+            reports.append(rocketc.verify(tmp_path))
+    finally:
+        thread.join()
+    assert [r.derived.to_dict() for r in reports if not r.is_whole] == []
+    assert len(reports) > 2 and reports[-1].derived.keys > reports[0].derived.keys
 
 
 def test_times_behind_the_log(root):
