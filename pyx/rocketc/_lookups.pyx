@@ -270,6 +270,11 @@ cdef class Lookups:
                     rc = take_copies(&c, answer, NULL, w.how)
                     if rc != RC_OK and rc != RC_MORE:
                         w.damaged = h.rows[h.count].phy_offset
+                if rc == RC_BAD_UNIT and self.index.read_only and w.damaged >= rc_load_i64(&c.log.wrote):
+                    cursor_leave(&c)
+                    self.reader.log.refresh()       # the index is shared: it tells of files that were made meanwhile
+                    if w.damaged < rc_load_i64(&c.log.wrote):
+                        continue
                 if rc != RC_MORE:
                     break
         finally:

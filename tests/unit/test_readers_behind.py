@@ -1,6 +1,16 @@
 """A reader beside a writer that is far ahead."""
 
+import struct
+
+import pytest
+
 import rocketc
+from rocketc import StoreConfig
+from rocketc._consume_queues import ConsumeQueues
+from rocketc._key_index import KeyIndex
+from rocketc._lookups import Lookups
+from rocketc._mapped_file_queue import MappedFileQueue
+from rocketc._reads import QueueReader
 
 SMALL = {
     "mapped_file_size_commit_log": 4096,
@@ -55,3 +65,58 @@ def test_an_index_file_that_goes_while_a_reader_opens(tmp_path):
     (tmp_path / "index/20200101000000000").symlink_to(tmp_path / "nowhere")
     with rocketc.open(tmp_path, read_only=True, **SMALL) as reader:
         assert [m.body for m in reader.query("t", "k")] == [b"x"]
+
+
+class Log(MappedFileQueue):
+    """Of a reader: after each of its first looks at what is new, something happens."""
+
+    then = ()
+
+    def refresh(self):
+        more = super().refresh()
+        if self.then:
+            act, *self.then = self.then
+            act()
+        return more
+
+
+@pytest.mark.parametrize("rolls", [0, 1, 3])
+def test_a_log_that_grows_files_while_a_key_is_looked_up(tmp_path, rolls):
+    """The index is shared, so it names records at once whose file the reader does not have yet."""
+    with rocketc.open(tmp_path, **SMALL | {"max_index_num": 1000}) as store:
+
+        def roll():
+            before = store.max_phy_offset
+            while store.max_phy_offset // 4096 < before // 4096 + 2:
+                store.put("t", b"%d" % len(put) + bytes(1000), keys="k")
+                put.append(len(put))
+            assert store.wait_dispatched(10)
+
+        put = []
+        roll()
+        log = Log([tmp_path / "commitlog"], 4096, only_read=True)
+        log.load()
+        queues = ConsumeQueues(str(tmp_path), 200, 4600, read_only=True)
+        queues.load()
+        index = KeyIndex(str(tmp_path / "index"), 20, 1000, read_only=True)
+        assert index.load() == []
+        lookups = Lookups(QueueReader(log, queues, StoreConfig()), index)
+        log.then = [roll] * rolls
+        assert [m.queue_offset for m in lookups.query("t", "k", max_count=5)] == put[-5:]
+        assert len(put) > 6 * rolls and log.then == []
+        index.close()
+
+
+def test_a_record_that_the_log_never_had_is_told_to_a_reader(tmp_path):
+    with rocketc.open(tmp_path, **SMALL) as store:
+        for n in range(10):
+            store.put("t", bytes(1000), keys=f"k{n}")
+    (path,) = (tmp_path / "index").iterdir()
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">q", data, 40 + 4 * 20 + 20 * 10 + 4, 1 << 40)  # of the last unit
+    path.write_bytes(data)
+    with rocketc.open(tmp_path, read_only=True, **SMALL) as reader:
+        with pytest.raises(rocketc.CorruptRecordError, match="`rocketc rebuild`") as told:
+            reader.query("t", "k9")
+        assert told.value.offset == 1 << 40
+        assert len(reader.query("t", "k8")) == 1
