@@ -18,7 +18,7 @@ from rocketc.machine import processors
 from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
 from rocketc.scan import Damage, open_walker, torn_tail
 from rocketc.shown import Shown
-from rocketc.verify_derived import Comparison, DerivedReport, amiss_in_checkpoint
+from rocketc.verify_derived import Comparison, DerivedReport, times_of_checkpoint
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -222,12 +222,14 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     jobs = jobs if jobs is not None else processors()
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: at least 1")
+    path = path if isinstance(path, (str, os.PathLike)) else list(path)
+    root = root_of(path)
+    times = times_of_checkpoint(root) if root is not None else {}  # before the log: it may grow meanwhile
     logs = resolve(path)
     report = VerifyReport()
     folders, known = _folders(path), {file.path for log in logs for file in log.files}
     work = [[_Check(file) for file in log.files] for log in logs]
     every: list[_Check | Comparison] = [check for checks in work for check in checks]
-    root = root_of(path)
     comparison = None
     if root is not None and len(logs) == 1:
         # One thread reads the log once, for both; two are done sooner if each reads it for itself.
@@ -249,7 +251,9 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     if derived is not None and root is not None and report.records:
         report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
-        report.derived.amiss[:0] = amiss_in_checkpoint(root, last)
+        report.derived.amiss[:0] = [
+            f"{what} is {at}, and the last record's store time {last}" for what, at in times.items() if at > last
+        ]
         if report.derived.made_again or report.derived.deleted:
             queues = _Queues(report.derived.made_again, report.derived.deleted)
             for file, runs in found:

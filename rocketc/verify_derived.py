@@ -258,20 +258,18 @@ def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
     report.counts = {what: count for what, count in report.counts.items() if count > 0}
 
 
-def amiss_in_checkpoint(root: str, last_timestamp: int) -> list[str]:
-    """Times of a store's checkpoint that lie behind the latest store time of a record, in ms: a text for each.
+def times_of_checkpoint(root: str) -> dict[str, int]:
+    """Up to which store time of a record a store's checkpoint goes, in ms: a text that tells where -> the time.
 
     >>> import tempfile
-    >>> amiss_in_checkpoint(tempfile.mkdtemp(), 0)
-    []
+    >>> list(times_of_checkpoint(tempfile.mkdtemp()).values())
+    [0, 0, 0]
     """
-    path, out = os.path.join(root, "checkpoint"), []
+    path, out = os.path.join(root, "checkpoint"), {}
     with suppress(RocketcError):
         checkpoint = _checkpoint.read(path)
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
-            at = getattr(checkpoint, name)
-            if at > last_timestamp:
-                out.append(f"{path}: {name} is {at}, and the last record's store time {last_timestamp}")
+            out[f"{path}: {name}"] = getattr(checkpoint, name)
     return out
 
 

@@ -302,6 +302,13 @@ def test_times_behind_the_log(root):
     assert not report.is_whole and "logics_msg_timestamp is 4398046511104" in report.amiss[0]
 
 
+def test_a_checkpoint_that_is_written_meanwhile(root):
+    path = root / "checkpoint"
+    later = _checkpoint.read(path)._replace(physic_msg_timestamp=1 << 42)
+    assert rocketc.verify(root, tell=lambda _: _checkpoint.write(path, later)).is_whole
+    assert not rocketc.verify(root).is_whole
+
+
 # ---------------------------------------------------------------- the command
 def test_the_command(root, run):
     call = partial(run, "verify", root)
