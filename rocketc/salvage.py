@@ -259,8 +259,7 @@ class _Work:
         if not notes and os.path.lexists(self.place):
             self.remove()  # all that a salvage has left that was killed when it was done
         _refuse_there(self.place)
-        same = len(notes) > 1 and head == self._head and all(_is_same(source, note) for note in notes[1:])
-        if same:
+        if head == self._head and _is_same_log(source, notes[1:]):
             self.done = notes[1:]
             with naming(self._path):
                 os.truncate(self._path, end)
@@ -474,6 +473,14 @@ def _report_from(told: dict[str, Any]) -> SalvageReport:
         [(one["start"], one["stop"]) for one in told["missing"]], told["behind"], told["behindTo"],
         {one["path"]: one["size"] for one in told["files"]}, told["queues"], told["unqueued"], told.get("map"),
     )  # fmt: skip
+
+
+def _is_same_log(source: _Source, notes: list[dict[str, Any]]) -> bool:
+    """Whether there are notes, and the files of the log up to the last one of them are those that were noted."""
+    if not all(_is_same(source, note) for note in notes):
+        return False
+    bases = {note["base"] for note in notes}
+    return bool(bases) and all(file.base in bases for file in source.log.files if (file.base or 0) <= max(bases))
 
 
 def _is_same(source: _Source, note: dict[str, Any]) -> bool:

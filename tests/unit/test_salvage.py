@@ -555,6 +555,28 @@ def test_what_an_unfinished_one_allows(root, tmp_path):
     assert told(tmp_path / "new", places=False) == told(root, places=False)
 
 
+def noted(new):
+    """Physical offsets of the files that an unfinished salvage is done with."""
+    path = new.with_name(f"{new.name}.unfinished") / "notes.jsonl"
+    return [json.loads(line)["base"] for line in path.read_bytes().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("back", [0, 4], ids=["first", "middle"])
+@BOTH
+def test_a_file_that_comes_back_before_it_goes_on(root, tmp_path, compact, back):
+    """Out of a backup, say; what was salvaged without it is not gone on with."""
+    path, new = root / "commitlog" / f"{back * SIZE:020d}", tmp_path / "new"
+    path.rename(tmp_path / "kept")
+    number = 40
+    while killed_at(number, root, new, compact) and max(noted(new), default=0) < 6 * SIZE:
+        number += 5
+    assert not new.exists() and back * SIZE not in noted(new)
+    (tmp_path / "kept").rename(path)
+    report = rocketc.salvage(root, new, compact=compact)
+    assert (report.records, report.is_whole) == (300, True)
+    assert told(new, places=not compact) == told(root, places=not compact) and is_sound(new)
+
+
 def test_a_file_that_shrinks_meanwhile(root, tmp_path, monkeypatch):
     find = salvage_files.find
 
