@@ -450,7 +450,7 @@ cdef bint step_back(const IndexPart* p, int64_t slot, int64_t* n) noexcept nogil
 cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
     """Whether header, slots and units agree, all of them; the file is mapped and held, and nobody writes to it here.
 
-    In one that is foreign another process may: slots lead to units then that the header, as it was read, does not count.
+    In one that is foreign another process may: slots lead to units then that the header, as read, does not count.
     damage  RC_BAD_CHAIN: the first byte of the file that is wrong
     Returns RC_OK, RC_BAD_CHAIN, RC_FILE_CUT, or ENOMEM: it takes 4 bytes a slot.
     """
@@ -487,7 +487,7 @@ cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil:
     rc_unmap(own, <size_t>p.slots * sizeof(int32_t))
     if p.cut != 0:
         return RC_FILE_CUT
-    # Releases up to 4.7.0 count a slot anew with each unit. What was put since the header was read may be in its number.
+    # Releases up to 4.7.0 count a slot anew with each unit. What was put since the header was read may be counted.
     if rc == RC_OK and not used <= p.used_slots <= used_now and not p.count - 1 <= p.used_slots <= last:
         damage[0] = RC_INDEX_SLOT_COUNT_AT
         rc = RC_BAD_CHAIN
