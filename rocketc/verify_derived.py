@@ -26,7 +26,7 @@ from rocketc.config import StoreConfig
 from rocketc.deleted_topics import DeletedTopics
 from rocketc.derived_files import QUEUE_FOLDERS, UNIT_BYTES, files_below
 from rocketc.errors import RocketcError
-from rocketc.paths import LogFile
+from rocketc.paths import LogFile, resolve
 from rocketc.running import AbortFile
 
 _CRC_NONE = 0
@@ -122,7 +122,7 @@ class Comparison:
     """Compares the derived files of a store with its log, once; a thread may do it.
 
     root    the store's
-    files   of its log, in order
+    files   of its log, in order; if it is written meanwhile, there may be more
     beside  for each of the files: reads it for itself, and has the audit compare its records meanwhile; it tells how
             many bytes these were so far, and returns the physical offset from which on they are still to be compared,
             None: all of them are
@@ -171,7 +171,8 @@ class Comparison:
             deleted.believe(queues.standing(deleted.ends), all_of_them=True)
             audit = DerivedAudit(queues, index, config)
             audit.leave_out(deleted.gone())
-            audit.begin(start, stop, queues=self._has_queues, index=self._has_index)
+            now = max(_end_of(log.files) for log in resolve(root))  # after what tells of its records was loaded
+            audit.begin(start, stop, now=now, queues=self._has_queues, index=self._has_index)
             self._walk(audit)
             again = queues.made_again()
             if self.stop or all(is_true for _, _, is_true in again):
@@ -223,6 +224,11 @@ class Comparison:
         finally:
             walker = None  # it uses the map
             mapped.close()
+
+
+def _end_of(files: Sequence[LogFile]) -> int:
+    """Physical offset behind the last file of a log; 0: there is none."""
+    return files[-1].next_base if files else 0
 
 
 def load_as_they_are(root: str, config: StoreConfig) -> ConsumeQueues:

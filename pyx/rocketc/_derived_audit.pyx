@@ -86,6 +86,7 @@ cdef class DerivedAudit(Dispatcher):
         ConsumeQueue* _last     # the queue of the last record
         int64_t _log_start
         int64_t _log_stop
+        int64_t _log_now
         int64_t _told[KINDS]
         int64_t _last_phy       # of the last record, whose further rows are no other record
     cdef readonly:
@@ -96,12 +97,16 @@ cdef class DerivedAudit(Dispatcher):
         int64_t key_tail        # the same for the index
         int64_t upto            # physical offset: step_beside() has taken the records before it
 
-    def begin(self, int64_t start, int64_t stop, *, bint queues, bint index):
-        """Say what is compared, and from where to where the log reaches."""
+    def begin(self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index):
+        """Say what is compared, and from where to where the log reaches.
+
+        now  where it has come to since queues and index were loaded: what they say of records from stop on is let be
+        """
         cdef int i
         cdef ConsumeQueue* q
         self._log_start = start
         self._log_stop = stop
+        self._log_now = now
         self.queues_from = start if queues else INT64_MAX
         self.index_from = start if index else INT64_MAX
         self.whole = True
@@ -231,6 +236,10 @@ cdef class DerivedAudit(Dispatcher):
         f.count = 1
         f.phy_offset = phy_offset
 
+    cdef bint _is_elsewhere(self, int64_t phy_offset) noexcept nogil:
+        """Whether a record of this offset lies in a file that is gone, or was made since the log was listed."""
+        return 0 <= phy_offset < self._log_start or self._log_stop <= phy_offset < self._log_now
+
     # queues
 
     cdef int _extra(self, ConsumeQueue* q, int64_t stop) noexcept nogil:
@@ -245,7 +254,7 @@ cdef class DerivedAudit(Dispatcher):
             if got == 0:
                 break
             for i in range(got):
-                if not is_blank(&some[i]) and not 0 <= some[i].phy_offset < self._log_start:
+                if not is_blank(&some[i]) and not self._is_elsewhere(some[i].phy_offset):
                     self._find(
                         NO_RECORD, q, NULL,
                         some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.repaired + i,
@@ -391,7 +400,7 @@ cdef class DerivedAudit(Dispatcher):
         self.index._at = p
         self.index._unit = self._unit
         self.index._checked_phy = INT64_MAX - 1
-        if not 0 <= u.phy_offset < self._log_start and not self.index._is_doubled():
+        if not self._is_elsewhere(u.phy_offset) and not self.index._is_doubled():
             self._find(KEY_NO_RECORD, NULL, p, self._unit, u.phy_offset)
         self.index._at = NULL
         self._unit += 1

@@ -270,8 +270,9 @@ def test_what_is_not_dispatched_yet_is_told_and_fine(root):
     assert report.is_whole and report.behind == 30
 
 
-def test_a_store_that_is_written_meanwhile(open_store, tmp_path):
-    store = open_store(**SMALL | {"mapped_file_size_commit_log": 16 << 20})
+@pytest.mark.parametrize("size", [8 << 10, 16 << 20])
+def test_a_store_that_is_written_meanwhile(open_store, tmp_path, size):
+    store = open_store(**SMALL | {"mapped_file_size_commit_log": size})
     store.put("t", b"x", keys="k")
     assert store.wait_dispatched(10)
     until = time.monotonic() + 2
@@ -300,6 +301,19 @@ def test_times_behind_the_log(root):
     _checkpoint.write(path, _checkpoint.read(path)._replace(logics_msg_timestamp=1 << 42))
     report = derived(root)
     assert not report.is_whole and "logics_msg_timestamp is 4398046511104" in report.amiss[0]
+
+
+def test_files_of_the_log_that_come_meanwhile(root):
+    """Queues and index lead to their records, which nobody reads; but where there are none, that is told."""
+    files = resolve(root)[0].files
+    report = Comparison(str(root), files[:4])()
+    assert report.is_whole and 50 < report.units < 250 and report.keys == 2 * report.units
+    for file in files[4:]:
+        with open(file.path, "r+b") as data:
+            data.write(bytes(file.size))
+    lost = Comparison(str(root), files[:4])()
+    assert lost.counts == {"no_record": 300 - report.units, "key_no_record": 600 - report.keys}
+    assert rocketc.verify(root).derived.counts == lost.counts
 
 
 def test_a_checkpoint_that_is_written_meanwhile(root):
