@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -124,13 +125,17 @@ class RocketmqWriter(_Base):  # type: ignore[misc]
                     store.put(**values)
                 except IllegalMessageError as error:
                     raise IllegalMessageError(f"rocketmq: message {row} of the write: {error}") from None
-            store.close()  # and flush
+            store.flush()
+            journal.remove(self._root)  # while the store is locked: another job that finds it would undo these rows
         except BaseException:
             with suppress(RocketcError):
                 store.close()
             journal.undo(self._root)
             raise
-        journal.remove(self._root)
+        try:
+            store.close()
+        except RocketcError as error:  # the rows are durable
+            print(f"rocketc: {self._root}: written, but: {error}", file=sys.stderr)
         shutil.rmtree(self._folder, ignore_errors=True)
         _remove_empty(self._root)
 
@@ -181,15 +186,22 @@ class _Journal:
             sync_folder(os.path.join(root, FOLDER))
 
     def undo(self, root: str) -> None:
-        """Cut the log of a closed store back to where it was; the next opening mends queues and index."""
+        """Cut the log of a closed store back to where it was; the next opening mends queues and index.
+
+        Without its journal nothing is cut: then another job has undone it, and may have appended since.
+        """
         lock = StoreLock(root)
         try:
-            queue = MappedFileQueue(self._folders, self._file_size, self._read_only)
-            queue.load()
-            cut_off(queue, self.start)
+            if self.read(root) == (self.start, self.paths):
+                self.cut()
+                self.remove(root)
         finally:
             lock.release()
-        self.remove(root)
+
+    def cut(self) -> None:
+        queue = MappedFileQueue(self._folders, self._file_size, self._read_only)
+        queue.load()
+        cut_off(queue, self.start)
 
 
 def end_killed(root: str, settings: Mapping[str, Any]) -> None:
@@ -197,24 +209,28 @@ def end_killed(root: str, settings: Mapping[str, Any]) -> None:
 
     Raises RocketcError if somebody else has appended since: that is not to be cut.
     """
-    found = _Journal.read(root)
-    if found is None:
+    if _Journal.read(root) is None:
         return
-    start, paths = found
     with open_store(root, **dict(settings)) as store:
-        journal = _Journal(store, paths)
-        journal.start = start
-    appended = _appended(root, start, paths)
-    if appended is None:
-        place = os.path.join(root, FOLDER, "journal.json")
-        raise RocketcError(
-            f"{root}: a write by Spark was killed at physical offset {start} and somebody has appended since: its rows "
-            f"are in doubt, look at them; delete {place} to go on behind them"
-        )
-    if appended:
-        journal.undo(root)
-    else:
-        _Journal.remove(root)
+        journal = _Journal(store, ())
+    lock = StoreLock(root)
+    try:
+        found = _Journal.read(root)
+        if found is None:  # another job was faster
+            return
+        journal.start, paths = found
+        appended = _appended(root, journal.start, paths)
+        if appended is None:
+            place = os.path.join(root, FOLDER, "journal.json")
+            raise RocketcError(
+                f"{root}: a write by Spark was killed at physical offset {journal.start} and somebody has appended "
+                f"since: its rows are in doubt, look at them; delete {place} to go on behind them"
+            )
+        if appended:
+            journal.cut()
+        journal.remove(root)
+    finally:
+        lock.release()
     for folder in {os.path.dirname(path) for path in paths}:
         shutil.rmtree(folder, ignore_errors=True)
 

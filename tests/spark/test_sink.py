@@ -42,9 +42,10 @@ def bodies(path: Path) -> list[bytes]:
     return [m.body for m in rocketc.scan(path)]
 
 
-def staged(path: Path, rows: list[Any], columns: str = "topic string, body binary") -> tuple[RocketmqWriter, Staged]:
+def staged(path: Path, rows: list[Any], columns: str | None = None) -> tuple[RocketmqWriter, Staged]:
     """What Spark does on its driver and in one task."""
-    writer = RocketmqWriter([str(path)], SETTINGS, StructType.fromDDL(columns), False)
+    made = StructType.fromDDL(columns) if columns else schema(["topic", "body"])
+    writer = RocketmqWriter([str(path)], SETTINGS, made, False)
     return writer, writer.write(iter(rows))
 
 
@@ -208,6 +209,40 @@ def killed_at(step: str) -> None:
 
     sink._rows = some  # type: ignore[assignment]
     sink._Journal.remove = staticmethod(lambda root: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[assignment]
+
+
+def test_no_other_job_undoes_a_commit_that_ends(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = sink._Journal.remove
+
+    def between(root: str) -> None:
+        monkeypatch.setattr(sink._Journal, "remove", staticmethod(remove))
+        with contextlib.suppress(rocketc.StoreLockedError):
+            RocketmqWriter([root], SETTINGS, schema(["topic", "body"]), False)
+        remove(root)
+
+    writer, done = staged(filled, [Row(topic="t", body=b"new")])
+    monkeypatch.setattr(sink._Journal, "remove", staticmethod(between))
+    writer.commit([done])
+    assert bodies(filled)[-1] == b"new" and is_sound(filled, 21)
+
+
+def test_a_commit_that_fails_cuts_nothing_of_the_job_that_undid_it(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undo = sink._Journal.undo
+
+    def later(journal: Any, root: str) -> None:
+        monkeypatch.setattr(sink._Journal, "undo", undo)
+        other, its = staged(filled, [Row(topic="t", body=b"other")])
+        other.commit([its])
+        undo(journal, root)
+
+    writer, done = staged(filled, [Row(topic="t", body=b"x"), Row(topic="", body=b"bad")])
+    monkeypatch.setattr(sink._Journal, "undo", later)
+    with pytest.raises(rocketc.IllegalMessageError, match="message 1 of the write"):
+        writer.commit([done])
+    writer.abort([done])
+    assert bodies(filled) == [b"old %d" % i for i in range(20)] + [b"other"]
 
 
 def test_what_others_appended_since_is_not_cut(filled: Path) -> None:
