@@ -9,7 +9,6 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -88,8 +87,11 @@ def _again(look: Callable[Given, Found]) -> Callable[Given, Found]:
     @functools.wraps(look)
     def looks(*args: Given.args, **named: Given.kwargs) -> Found:
         for _ in range(_LOOKS):
-            with suppress(FileNotFoundError):
+            try:
                 return look(*args, **named)
+            except StoreIOError as error:
+                if error.errno != errno.ENOENT:
+                    raise
         return look(*args, **named)
 
     return looks

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rocketc
+from rocketc.spark import growing
 from rocketc.spark.growing import DataLossError
 from rocketc.spark.source import RocketmqSource
 
@@ -463,6 +464,19 @@ def test_a_file_in_the_middle_that_is_not_there(log: GrowingLog, capsys: pytest.
     what, rows = lossy(Query(log.folder), capsys)
     assert what == "physical offsets 4096 to 8192 are lost: a file is not there"
     assert rows == [offset for offset in offsets if not 4096 <= offset < 8192]
+
+
+def test_a_file_that_is_deleted_while_it_is_looked_at(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets = append(log, 100)
+    query = Query(log.folder, failOnDataLoss="false", maxOffsetsPerTrigger="3")
+
+    def late(*args: Any, **named: Any) -> Any:
+        log.file_at(0).unlink(missing_ok=True)
+        return rocketc.scan(*args, **named)
+
+    monkeypatch.setattr(growing, "scan", late)
+    query.batches()
+    assert query.rows == [offset for offset in offsets if offset >= 4096]
 
 
 def test_files_that_go_between_plan_and_task(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
