@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -313,7 +314,13 @@ def _batches(iterator: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
 def _as_batch(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
     import pyarrow as pa
 
+    rows = [{name: _aware(value) for name, value in row.items()} for row in rows]
     return pa.RecordBatch.from_pylist(rows, pa.schema([schema.field(name) for name in rows[0]]))
+
+
+def _aware(value: Any) -> Any:
+    """Spark's rows have local times that don't say so; Arrow would take them for UTC."""
+    return value.astimezone(timezone.utc) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _checked(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

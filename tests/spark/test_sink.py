@@ -3,7 +3,9 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,18 @@ def test_rows_as_spark_4_0_gives_them(filled: Path) -> None:
     assert [(m.body, m.properties) for m in rocketc.scan(filled, topics="r")] == [
         (b"%d" % i, {"a": "b"}) for i in range(3)
     ]
+
+
+def test_times_of_spark_4_0_are_local(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        rows = [Row(topic="r", body=b"x", bornTimestamp=datetime.fromtimestamp(1_700_000_000))]
+        writer = RocketmqWriter([str(filled)], SETTINGS, schema(["topic", "body", "bornTimestamp"]), False)
+        done = writer.write(iter(rows))
+    time.tzset()
+    writer.commit([done])
+    assert [m.born_timestamp for m in rocketc.scan(filled, topics="r")] == [1_700_000_000_000]
 
 
 def test_a_commit_that_fails_is_undone(filled: Path) -> None:
