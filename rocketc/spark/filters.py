@@ -96,7 +96,9 @@ class Narrowing:
             self._take_bound(column, "LessThanOrEqual", max(values))
         elif column == "msgId" and _all(str, values):
             self._take_ids(values)
-        elif column == "topic" and _all(str, values) and not any("\ufffd" in text for text in values):
+        elif column in ("topic", "keys") and _all(str, values) and any("\ufffd" in text for text in values):
+            return False  # it may stand for bytes that are no UTF-8
+        elif column == "topic" and _all(str, values):
             self._keep("topics", values)
             return True
         elif column == "tags" and _all(str, values) and all(_is_plain_tag(text) for text in values):

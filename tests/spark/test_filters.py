@@ -203,6 +203,7 @@ def test_what_can_not_be_said_of_a_scan_is_left_to_spark() -> None:
         EqualTo(("storeTimestamp",), datetime(2026, 1, 1)),
         EqualTo(("tags",), "A||B"),
         EqualTo(("keys",), " "),
+        EqualTo(("keys",), "k\ufffd"),
         GreaterThan(("queueOffset",), 1),
         GreaterThan(("physicalOffset",), 1 << 70),
         EqualTo(("msgId",), "no id"),
