@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 import stores
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranges import Server, served
@@ -167,6 +168,26 @@ def test_urls_of_all_kinds(golden: Golden, memory: Callable[[Path], str]) -> Non
     assert {m.file for m in rocketc.scan(first)} == {first}
     assert rocketc.scan(store.path.as_uri()).count() == whole
     assert [file.last for log in resolve(first) for file in log.files] == [False]  # its neighbours tell
+
+
+class Whole(MemoryFileSystem):
+    """As hdfs:// is in fsspec before 2026.7.0."""
+
+    protocol = "whole"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.removeprefix("whole://"))
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **named: Any) -> bytes:
+        return super().cat_file(path, **named)
+
+
+def test_a_file_system_that_takes_no_ranges(golden: Golden, memory: Callable[[Path], str]) -> None:
+    fsspec.register_implementation("whole", Whole, clobber=True)
+    store = golden("v533-store")
+    url = memory(store.path).replace("memory", "whole")
+    assert rocketc.scan(url).count() == rocketc.scan(store.path).count()
 
 
 def test_one_log_of_local_and_remote_files(golden: Golden, memory: Callable[[Path], str]) -> None:
