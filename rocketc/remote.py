@@ -163,7 +163,10 @@ class Place:
         with self._telling():
             self._system.invalidate_cache()
             before, link, after = _link(self.url)
-            root = link.partition("://")[0] + "://"
+            scheme, _, rest = link.partition("://")
+            host, _, path = rest.partition("/")
+            is_apart = path.strip("/") == self._path.strip("/")  # what the file system calls a path lacks the host
+            root = f"{scheme}://{host}/" if is_apart else f"{scheme}://"
             found = sorted(self._system.glob(self._path))
             return [before + (one if is_url(one) else root + one.lstrip("/")) + after for one in found]
 

@@ -15,6 +15,7 @@ import fsspec
 import pytest
 import stores
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.utils import infer_storage_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranges import Server, served
@@ -188,6 +189,24 @@ def test_a_file_system_that_takes_no_ranges(golden: Golden, memory: Callable[[Pa
     store = golden("v533-store")
     url = memory(store.path).replace("memory", "whole")
     assert rocketc.scan(url).count() == rocketc.scan(store.path).count()
+
+
+class Hosted(MemoryFileSystem):
+    """As hdfs://, ftp://, sftp:// and smb:// are: the host is no part of a path."""
+
+    protocol = "hosted"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(infer_storage_options(path)["path"]).rstrip("/")
+
+
+@pytest.mark.parametrize("host", ["h", "store", "me:secret@h:99", ""])
+def test_a_pattern_keeps_its_host(golden: Golden, memory: Callable[[Path], str], host: str) -> None:
+    fsspec.register_implementation("hosted", Hosted, clobber=True)
+    store = golden("v533-store")
+    name = memory(store.path).removeprefix("memory://")
+    assert remote.Place(f"hosted://{host}/{name[:-2]}*").matches() == [f"hosted://{host}/{name}"]
 
 
 def test_one_log_of_local_and_remote_files(golden: Golden, memory: Callable[[Path], str]) -> None:
