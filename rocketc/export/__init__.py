@@ -185,7 +185,7 @@ class Export:
         if self.format.is_text:
             from rocketc.export.text import TextFile, packer
 
-            return TextFile(sink, packer(self.format.compression)(header))
+            return TextFile(sink, header, packer(self.format.compression))
         ordered = len(self._scan._logs) < 2
         return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
 

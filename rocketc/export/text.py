@@ -28,15 +28,18 @@ class TextFile:
 
     weight = 1
 
-    def __init__(self, sink: Sink, header: bytes) -> None:
+    def __init__(self, sink: Sink, header: bytes, pack: Callable[[bytes], bytes]) -> None:
         self._sink = sink
-        self.write(header)
+        self._pack = pack
+        if header:
+            self.write(pack(header))
 
     def write(self, packed: bytes) -> None:
         self._sink.write(packed)
 
     def close(self) -> None:
-        pass
+        if not self._sink.bytes:  # gzip and zstd refuse a file of 0 bytes
+            self.write(self._pack(b""))
 
 
 def packer(compression: str) -> Callable[[bytes], bytes]:
@@ -52,7 +55,8 @@ def packer(compression: str) -> Callable[[bytes], bytes]:
 
     def pack(text: bytes) -> bytes:
         compressor = make()
-        return compressor.compress(text) + compressor.flush() if text else b""
+        packed: bytes = compressor.compress(text) + compressor.flush()
+        return packed
 
     return pack
 
@@ -67,7 +71,7 @@ def in_blocks(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
         if total >= size:
             yield b"".join(waiting)
             waiting, total = [], 0
-    if waiting:
+    if total:
         yield b"".join(waiting)
 
 

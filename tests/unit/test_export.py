@@ -103,6 +103,13 @@ def test_nothing_to_write_is_a_file_without_rows(tmp_path, form, jobs):
     assert (found.num_rows, found.schema, report.rows, report.files) == (0, SCHEMA, 0, 1)
 
 
+@pytest.mark.parametrize(("suffix", "magic"), [("gz", b"\x1f\x8b"), ("zst", b"\x28\xb5\x2f\xfd")])
+def test_no_text_is_a_compressed_file_without_text(tmp_path, suffix, magic):
+    path = tmp_path / f"x.jsonl.{suffix}"
+    rocketc.export(rocketc.decode(b""), path)
+    assert path.read_bytes().startswith(magic) and unpacked(path) == ""
+
+
 def test_csv_says_what_has_no_place_in_it(tmp_path):
     data = log_of([
         ("a,b", b'quote " and\r\nlines', {"properties": {"KEYS": "k", "x": "\u20ac"}}),
