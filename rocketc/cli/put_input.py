@@ -84,12 +84,21 @@ def total_bytes(paths: Sequence[str]) -> int | None:
     """Bytes of all inputs; None if one is no regular file. Raises StoreIOError for one that can't be read."""
     total = 0
     for path in paths:
+        if path != "-" and _is_no_file(path):  # to open and close a pipe loses what is in it
+            return None
         with _opened(path) as fd:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
                 return None
             total += info.st_size
     return total
+
+
+def _is_no_file(path: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False  # to open it says what is wrong
 
 
 def _name(path: str) -> str:

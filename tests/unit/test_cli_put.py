@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -70,6 +71,15 @@ def test_lines_of_stdin(call, text, meant):
     assert {(m.topic, m.queue_id, m.tags, m.keys) for m in found} == {("orders", 0, None, None)}
     assert [m.queue_offset for m in found] == list(range(len(meant)))
     assert found[-1].phy_offset + found[-1].store_size == int(match[1])
+
+
+def test_lines_of_a_named_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"1\n2\n"), daemon=True)
+    writer.start()
+    done = rocketc("put", tmp_path / "s", pipe, "-t", "t", *SMALL, timeout=20)
+    assert (done.returncode, bodies(tmp_path / "s")) == (0, [b"1", b"2"]), done.stderr
 
 
 def test_lines_of_files_and_stdin_in_order(call, tmp_path):
