@@ -141,6 +141,8 @@ class Export:
             raise ValueError(f"{self.path!r} is a folder: partition_by says what stands in it")
         default: Name | None = "parquet" if self._by else None
         self.format: Format = choose_format(self.path or "", format, compression, default)
+        if self._by and not self._columns_inside():
+            raise ValueError("no column is left beside partition_by")
         self._check_place()
 
     def _check_place(self) -> None:
@@ -221,13 +223,17 @@ class Export:
             pass
         return file
 
+    def _columns_inside(self) -> list[str]:
+        """Those in the files of a folder of partitions; the names of the folders tell the others."""
+        whole = self.format.name == "jsonl"  # a line is the same wherever it stands
+        return [name for name in self._columns if whole or name not in self._by]
+
     def _fill(self, root: str, tell: Tell) -> tuple[int, int]:
         """All rows into the partitions of a folder; bytes and files."""
         from rocketc.export.text import encoder, packer
 
         assert self.path is not None
-        whole = self.format.name == "jsonl"  # a line is the same wherever it stands
-        columns = [name for name in self._columns if whole or name not in self._by]
+        columns = self._columns_inside()
         header, encode = encoder(self.format, columns) if self.format.is_text else (b"", None)
         parts = Parts(root, self.path, self._by, self.format.suffix, lambda to: self._file(to, header, columns, False))
         with self._threads(self._jobs, True) as pool:

@@ -43,6 +43,12 @@ def test_one_file(call, store, tmp_path, form):
     assert (code, out, err) == (0, "", f"rocketc: 1659 messages written to x.{form}: {size}\n")
 
 
+def test_a_partition_by_all_columns_is_wrong_usage(call, store, tmp_path):
+    code, _, err = call(store, "-o", "lake", "--columns", "topic", "--partition-by", "topic")
+    assert (code, err.count("\n")) == (2, 1) and "no column is left beside partition_by" in err
+    assert not (tmp_path / "lake").exists()
+
+
 def test_the_summary_as_json(call, store, tmp_path):
     code, out, err = call(store, "-o", "lake", "--partition-by", "topic, date", "--json")
     told = json.loads(out)

@@ -537,11 +537,14 @@ def test_a_folder_that_is_not_there(tmp_path, name):
         ("x", {"partition_by": "color"}, "'color' is none of topic, date, queueId"),
         ("x", {"partition_by": ["topic", "topic"]}, "'topic' comes twice"),
         ("", {"format": "csv"}, "is a folder"),
+        ("x", {"format": "csv", "partition_by": "topic", "columns": ["topic"]}, "no column is left"),
+        ("x", {"partition_by": ["queueId", "topic"], "columns": ["topic", "queueId"]}, "no column is left"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, path, options, says):
+    scan = rocketc.decode(b"", columns=options.pop("columns", None))
     with pytest.raises(ValueError, match=says):
-        rocketc.export(rocketc.decode(b""), tmp_path / path, **options)
+        rocketc.export(scan, tmp_path / path, **options)
     assert names_in(tmp_path) == []
 
 
