@@ -24,6 +24,7 @@ from rocketc.durable import naming, sync_folder
 from rocketc.errors import StoreIOError
 from rocketc.kept_table import Clock, now_ms
 from rocketc.shown import Shown
+from rocketc.topics import LIGHT, is_system_topic
 
 _log = logging.getLogger("rocketc.cleaning")
 
@@ -31,22 +32,6 @@ _NAME = re.compile(r"[0-9]{20}")
 MANUAL_RUNS = 20  # so many runs does a request last
 _HOUR = 3_600_000  # ms
 _SETTLED = 1 << 63  # behind all physical offsets
-
-LIGHT = "%LMQ%"
-SYSTEM_PREFIX = "rmq_sys_"
-SYSTEM_TOPICS = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 
 
 class LogFiles(Protocol):
@@ -498,15 +483,6 @@ def settle_by_system() -> int:
     """
     os.sync()
     return _SETTLED
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether a topic is RocketMQ's own, so that it is not deleted with those that nobody wants.
-
-    >>> is_system_topic("SCHEDULE_TOPIC_XXXX"), is_system_topic("rmq_sys_wheel_timer"), is_system_topic("orders")
-    (True, True, False)
-    """
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def expired_queues(ends: Iterable[tuple[str, int, int]], min_phy_offset: int) -> list[tuple[str, int]]:

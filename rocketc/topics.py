@@ -13,7 +13,23 @@ from rocketc.kept_table import Clock, Config, ConfigMap, now_ms, path_of
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
 DEFAULT_TOPIC = "TBW102"  # what a topic that comes into being by a put takes after
-RETRY, DEAD_LETTERS = "%RETRY%", "%DLQ%"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # delayed messages, until they are due
+RETRY, DEAD_LETTERS, LIGHT = "%RETRY%", "%DLQ%", "%LMQ%"  # topics that begin so
+
+_SYSTEM_TOPICS = frozenset(
+    {
+        DEFAULT_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_SYSTEM_PREFIX = "rmq_sys_"
 
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST = 127
@@ -27,6 +43,15 @@ _ALLOWED = {
     CLEANUP_POLICY: ("DELETE", "COMPACTION"),
     MESSAGE_TYPE: ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
 }
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is RocketMQ's own, so that it is not deleted with those that nobody wants.
+
+    >>> is_system_topic(SCHEDULE_TOPIC), is_system_topic("rmq_sys_wheel_timer"), is_system_topic("orders")
+    (True, True, False)
+    """
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def what_is_wrong_with(name: str) -> str | None:

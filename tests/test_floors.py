@@ -17,8 +17,8 @@ FLOORS = """
     2   disk_use blocks codecs durable patterns
     3   running derived_files _shape _status config_tables remote
     4   kept_table _guard _locks _queue_folders _queue_offsets _record
-    5   cleaning topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message _move
-    6   _gone_topics _rows _file_queue _checkpoint _ledger _log_bytes
+    5   topics groups offset_tables _append_file _draft _filter _index_part _mapped_file _message _move
+    6   cleaning _gone_topics _rows _file_queue _checkpoint _ledger _log_bytes
     7   deleted_topics _allocator _mapped_file_queue _arrow _columns _consume_queue_ext _index_file _queue_units _walk
     8   _answers _consume_queue_read _java_walk _flusher _index_row _reader _tally _audit _recover
     9   _consume_queue_write

@@ -23,10 +23,10 @@ from rocketc.cli.units import Faults, read_ext, read_index, read_queue
 from rocketc.config_tables import read_table
 from rocketc.errors import RocketcError
 from rocketc.running import pid_in
+from rocketc.topics import SCHEDULE_TOPIC
 
 Row = dict[str, Any]  # a unit or a small file, by the names that JSON has
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _HASHES = range(-1 << 31, 1 << 31)  # tags codes that are hashes
 
 # Options that say something about files of a kind, besides these.

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from rocketc._store import MessageStore
-from rocketc.cleaning import is_system_topic
 from rocketc.metrics.look import Look, Watch
+from rocketc.topics import is_system_topic
 
 _SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)  # RocketMQ's, of rocketmq_message_size
 _TIMES = {  # of MessageStore.stats()

@@ -12,7 +12,7 @@ import rocketc
 from rocketc._consume_queues import ConsumeQueues
 from rocketc._key_index import KeyIndex
 from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc.cleaning import Cleaner, LogOnDisk, expired_queues, is_system_topic, unused_topics
+from rocketc.cleaning import Cleaner, LogOnDisk, expired_queues, unused_topics
 from rocketc.config import StoreConfig
 from rocketc.derived_files import IndexOnDisk, QueuesOnDisk, derived_bytes, files_before
 
@@ -586,11 +586,6 @@ def test_unused_topics_are_neither_retained_nor_rocketmqs_own_nor_light():
     topics = ["a", "b", "%LMQ%c", "rmq_sys_d", "TBW102", "%RETRY%e"]
     assert unused_topics(topics, {"a"}) == ["b", "%RETRY%e"]
     assert unused_topics(topics, topics) == []
-
-
-@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"])
-def test_system_topics(topic):
-    assert is_system_topic(topic) and not is_system_topic(f"my_{topic}")
 
 
 def test_how_long_limits_are_said(setting):

@@ -11,7 +11,7 @@ from rocketc.config_tables import parse, read_table
 from rocketc.errors import IllegalMessageError, StoreIOError
 from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
 from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
-from rocketc.topics import TopicConfig, Topics, what_is_wrong_with
+from rocketc.topics import TopicConfig, Topics, is_system_topic, what_is_wrong_with
 
 BROKERS = ["v497-broker", "v533-broker", "flights-2013-01"]
 NOW = 1_800_000_000_000
@@ -450,3 +450,8 @@ def test_delay_offsets(broker):
     offsets.commit(1, 2)
     offsets.persist()
     assert path.read_text() == '{\n\t"offsetTable":{1:2\n\t}\n}'
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"])
+def test_system_topics(topic):
+    assert is_system_topic(topic) and not is_system_topic(f"my_{topic}")
