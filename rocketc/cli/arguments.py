@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -31,6 +32,16 @@ class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if number > self._most:
             self.fail(f"{number} is more than {self._most}", param, ctx)
         return number
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds; click takes nan for one that is in its range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no time in seconds", param, ctx)
+        return seconds
 
 
 class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]

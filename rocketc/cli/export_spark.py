@@ -40,7 +40,7 @@ def export_spark(
     """
     options = selection.options
     refused = [name for name, value in other.items() if value]
-    refused += [name for name in options if name not in _TAKEN and options[name] not in (None, True)]
+    refused += [name for name in options if name not in _TAKEN and not _is_usual(options[name])]
     refused += ["strict"] if options["errors"] == "raise" else []
     if refused:
         raise click.UsageError(f"--engine spark archives whole topics: not with {', '.join(refused)}")
@@ -50,6 +50,9 @@ def export_spark(
     if topics is not None and not all(isinstance(topic, str) for topic in topics):
         raise click.UsageError("--engine spark takes names of topics, no /REGEX/")
     try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
+        from pyspark.errors import PySparkException
+
         from rocketc.spark import archive as spark_archive
     except ImportError as error:
         note(str(error))
@@ -76,6 +79,9 @@ def export_spark(
                 spark.stop()
         except (ValueError, StoreLockedError) as error:
             raise click.UsageError(str(error)) from None
+        except (PySparkException, Py4JError) as error:
+            note(f"Spark: {said(str(error))}")
+            return 1
         except Ended as error:
             return error.code
         if as_json:
@@ -90,6 +96,22 @@ def export_spark(
         note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
         return 1
     return 0
+
+
+def said(text: str) -> str:
+    """What matters in Spark's account of a failure: the error of a Python worker, or the first line.
+
+    >>> said("[A] failed.\\n\\tat org.apache...")
+    '[A] failed.'
+    """
+    worker = text.rpartition("Traceback (most recent call last):")[2]
+    lines = [line for line in worker.splitlines() if line and not line[0].isspace()]
+    return lines[0] if lines else "failed"
+
+
+def _is_usual(value: Any) -> bool:
+    """Whether an option was not given; 1 is a number that was."""
+    return value is None or value is True
 
 
 def _session(jobs: int | None) -> Any:

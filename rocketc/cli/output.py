@@ -183,6 +183,8 @@ def ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             code = 1
             _let_go_of_output()
             note(f"can't write: {plain(error)}")
+        except UnicodeEncodeError as error:  # an argument; a file's name gets as far as open()
+            raise click.UsageError(f"{error.object!r} is no UTF-8") from None
         click.get_current_context().exit(code)
 
     return command

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from rocketc.cli.arguments import refuse_a_log
+from rocketc.cli.arguments import Seconds, refuse_a_log
 from rocketc.cli.output import Out, ends_quietly
 from rocketc.cli.tables import render
 from rocketc.cli.top_rates import SORTS, VIEWS, Rates, draw
@@ -28,7 +28,7 @@ Keys: q ends it, s sorts by the next column, t shows topics or groups.""",
 @click.option(
     "-n",
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     default=1.0,
     metavar="SECONDS",
     help="Between two looks; rates are those of that time. Default: 1.",
@@ -65,7 +65,7 @@ def top(path: str, interval: float, sort: str, groups: bool, once: bool, as_json
 
 def _show(path: str, interval: float, sort: str, view: str) -> int:
     """Draw on the terminal until the user has seen enough."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         raise click.UsageError("it draws on a terminal; --once or --json prints one look")
     try:
         from rocketc.cli.top_screen import Top

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import command
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 import stores
+from pyspark.errors import PySparkException
 
 import rocketc
+from rocketc.cli.export_spark import said
 from rocketc.cli.main import cli
 from rocketc.spark import archive as archive_module
 from rocketc.spark import archive_target, archive_task
@@ -297,10 +300,10 @@ def test_an_empty_store(spark: Any, tmp_path: Path) -> None:
 def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the command ends its session, and ours is it
     store, target = str(golden("v533-bitrot").path), str(tmp_path / "out")
-    command = ["export", store, "-o", target, "--engine", "spark"]
+    words = ["export", store, "-o", target, "--engine", "spark"]
 
     def run(*args: str) -> tuple[int, str, str]:
-        code = cli.main([*command, *args], standalone_mode=False)
+        code = cli.main([*words, *args], standalone_mode=False)
         return (code, *capfd.readouterr())
 
     code, out, _ = run("--json")
@@ -311,6 +314,7 @@ def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: p
     assert visible(Path(target)) == scanned(Path(store))
     for args, text in (
         (["--tag", "a"], "whole topics: not with tags"),
+        (["--stop", "1"], "whole topics: not with stop"),
         (["--force"], "not with --force"),
         (["--partition-by", "date"], "folders by topic,date"),
         (["-t", "/a/"], "no /REGEX/"),
@@ -318,6 +322,26 @@ def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: p
     ):
         with pytest.raises(Exception, match=text):
             run(*args)
+
+
+def test_a_failure_of_spark_is_told_in_a_line(spark: Any, tmp_path: Path) -> None:
+    def fail(batches: Any) -> Any:
+        raise rocketc.StoreIOError(5, "Input/output error", "x")
+
+    with pytest.raises(PySparkException) as failed:
+        spark.range(1).mapInArrow(fail, "id long").count()
+    assert said(str(failed.value)) == "rocketc.errors.StoreIOError: [Errno 5] Input/output error: 'x'"
+    with pytest.raises(PySparkException) as failed:
+        spark.read.parquet(str(tmp_path / "nope"))
+    assert said(str(failed.value)).startswith("[PATH_NOT_FOUND] Path does not exist")
+
+
+def test_a_machine_without_java(golden: Golden, tmp_path: Path) -> None:
+    done = command.rocketc(
+        "export", golden("v533-bitrot").path, "-o", tmp_path / "out", "--engine", "spark", env={"JAVA_HOME": "/nowhere"}
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode().splitlines()[-1].startswith("rocketc: Spark: [JAVA_GATEWAY_EXITED]")
 
 
 @pytest.mark.long

@@ -96,6 +96,8 @@ def test_help_of_cat_tells_every_option_and_token(run):
         (["decode-id", "--file-size", "0", "x"], "0 is less than 1"),
         (["verify"], "Missing argument 'PATH...'"),
         (["verify", "--jobs", "0", "x"], "0 is less than 1"),
+        (["top", "-n", "nan", "x"], "'nan' is no time in seconds"),
+        (["top", "-n", "0", "x"], "not in the range 0.1<=x<=3600"),
         (["completion"], "Missing argument"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -105,6 +107,24 @@ def test_wrong_usage_is_one_line_and_exit_code_2(run, args, says):
     assert (code, out) == (2, "")
     assert says in err
     assert err.startswith("rocketc") and err.endswith("--help`\n") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["cat", "-t", "\udcff"],
+        ["cat", "--tag", "\udcff"],
+        ["cat", "--key", "\udcff"],
+        ["get", "--key", "\udcff"],
+        ["stats", "-t", "\udcff"],
+    ],
+    ids=lambda args: " ".join(args[:2]),
+)
+def test_an_argument_that_is_no_utf8(run, log, args):
+    """What a shell hands on as the byte 0xFF."""
+    code, out, err = run(*args, log.folder.parent)
+    assert (code, out) == (2, "")
+    assert err.startswith("rocketc") and r"'\udcff' is no UTF-8" in err and err.count("\n") == 1
 
 
 def test_wrong_usage_from_the_shell():
