@@ -16,6 +16,11 @@ def records(store):
     return oracle.records(items(store))
 
 
+def bodies(path):
+    """All that rocketc reads."""
+    return [m.body for m in rocketc.scan(path)]
+
+
 def stored(store, r):
     """The bytes that a put wrote."""
     size = store.config.mapped_file_size_commit_log

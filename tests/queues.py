@@ -16,3 +16,10 @@ def positions(path):
     """What stands in a store's table: {"topic@group": {queue id: offset}}."""
     table = read_table(path / "config/consumerOffset.json").data["offsetTable"]
     return {name: {int(queue): offset for queue, offset in found.items()} for name, found in table.items()}
+
+
+def write_at(path, phy_offset, data):
+    """Damage the first file of a store's log."""
+    with open(path / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(phy_offset)
+        file.write(data)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import stores
+from putting import bodies
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -38,10 +39,6 @@ def by_queue(path: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
         values = (*(getattr(m, name) for name in FIELDS), {**m.properties, "__CRC32#": None}, m.sys_flag & ~0x7F1)
         out.setdefault((m.topic, m.queue_id), []).append(values)
     return out
-
-
-def bodies(path: Path) -> list[bytes]:
-    return [m.body for m in rocketc.scan(path)]
 
 
 def staged(path: Path, rows: list[Any], columns: str | None = None) -> tuple[RocketmqWriter, Staged]:

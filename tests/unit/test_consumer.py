@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from queues import numbers, positions, take_all
+from queues import numbers, positions, take_all, write_at
 
 import rocketc
 from rocketc import Queue
@@ -274,9 +274,7 @@ def test_a_damaged_message_is_told_once(open_queue, tmp_path):
     """It can't be handed out; the others can."""
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(5)]
-    with open(tmp_path / "jobs/commitlog" / f"{0:020d}", "r+b") as file:
-        file.seek(puts[2].phy_offset + 88)  # the body
-        file.write(b"X")
+    write_at(tmp_path / "jobs", puts[2].phy_offset + 88, b"X")  # the body
     assert numbers(queue.get_many(2)) == [0, 1]
     with pytest.raises(rocketc.CorruptRecordError):
         queue.get()
@@ -289,9 +287,7 @@ def test_damage_takes_nothing_with_it(open_queue, tmp_path):
     """What was taken before the damage was met comes again."""
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(5)]
-    with open(tmp_path / "jobs/commitlog" / f"{0:020d}", "r+b") as file:
-        file.seek(puts[2].phy_offset + 88)
-        file.write(b"X")
+    write_at(tmp_path / "jobs", puts[2].phy_offset + 88, b"X")  # the body
     with pytest.raises(rocketc.CorruptRecordError):
         queue.get_many(4)
     items = queue.get_many(4)
@@ -304,9 +300,7 @@ def test_damage_of_what_comes_again_is_told_once(open_queue, tmp_path):
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(3)]
     queue.nack(*queue.get_many(2))
-    with open(tmp_path / "jobs/commitlog" / f"{0:020d}", "r+b") as file:
-        file.seek(puts[0].phy_offset + 88)
-        file.write(b"X")
+    write_at(tmp_path / "jobs", puts[0].phy_offset + 88, b"X")
     with pytest.raises(rocketc.CorruptRecordError):
         queue.get(timeout=1)
     items = queue.get_many(3, timeout=1)
@@ -322,9 +316,7 @@ def test_waiting_behind_the_end_costs_no_processor(open_queue, tmp_path):
     queue.ack(*queue.get_many(5))
     queue.store.put("other", b"")
     queue.close()
-    with open(tmp_path / "jobs/commitlog" / f"{0:020d}", "r+b") as file:
-        file.seek(puts[4].phy_offset + 4)  # the magic
-        file.write(b"XXXX")
+    write_at(tmp_path / "jobs", puts[4].phy_offset + 4, b"XXXX")  # the magic
     queue = open_queue()
     assert (queue.position, queue.store.max_offset("queue")) == (5, 4)
     used = time.process_time()

@@ -3,14 +3,13 @@
 import os
 import pickle
 import queue as python_queue
-import subprocess
-import sys
 import threading
 import time
 import warnings
 
 import pytest
 from queues import positions, take_all
+from scripts import closed_at_a_signal, run_script, told
 
 import rocketc
 from rocketc import Queue
@@ -283,26 +282,18 @@ def test_a_queue_that_was_never_closed(tmp_path):
 @pytest.mark.parametrize("handler", ["signal.default_int_handler", "lambda *_: queue.close()"])
 def test_a_signal_while_it_is_being_closed(open_queue, tmp_path, handler):
     """It waits for the thread that writes the positions then, which waits for a flush."""
-    script = f"""
-import os, rocketc, signal, sys, threading, time
-size = {{"mapped_file_size_commit_log": 1 << 20}}
+    script = """
+import rocketc, sys, time
+size = {"mapped_file_size_commit_log": 1 << 20}
 queue = rocketc.Queue(sys.argv[1], position_interval=0, flush_interval_commit_log=600_000, **size)
 queue.put_many([b"0", b"1"])
-queue.store._hook("slow_ns", 1_000_000_000)
+store = queue.store
+store._hook("slow_ns", 1_000_000_000)
 queue.ack(queue.get())
 time.sleep(0.2)
-signal.signal(signal.SIGTERM, {handler})
-threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
-try:
-    queue.close()
-except KeyboardInterrupt:
-    print("interrupted")
-print(queue.store.closed)
 """
-    out = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "jobs"], capture_output=True, text=True, check=True, timeout=20
-    ).stdout
-    assert out.split() == (["interrupted"] if "default" in handler else []) + ["True"]
+    out, _ = run_script(script + closed_at_a_signal("queue", handler), tmp_path / "jobs", timeout=20)
+    assert out.split() == told(handler)
     assert not (tmp_path / "jobs/abort").exists()
     assert take_all(open_queue()) == [1]
 
@@ -321,8 +312,8 @@ for n, queue in enumerate(queues):
     if n:
         queue.store._hook("fail", errno.EIO)
 """
-    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60)
-    assert "StoreFailedError" in done.stderr
+    _, err = run_script(script, tmp_path, timeout=60)
+    assert "StoreFailedError" in err
     assert not (tmp_path / "0/abort").exists()
     assert positions(tmp_path / "0") == {"queue@default": {0: 1}}
 
