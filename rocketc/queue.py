@@ -18,6 +18,7 @@ from rocketc._store import MessageStore
 from rocketc.consumer import LOOK_AGAIN, Consumer, ends_at, refuse_names
 from rocketc.paths import StrPath
 from rocketc.positions import Positions
+from rocketc.running import close_all
 from rocketc.store import open as open_store
 from rocketc.topics import DEAD_LETTERS
 
@@ -279,16 +280,4 @@ class Queue(Consumer):
             self._promised += 1
 
 
-def _close_all() -> None:
-    """The end of the interpreter: what was acked is not to come again. Raises the first error, in the end."""
-    errors: list[BaseException] = []
-    for queue in list(_open):
-        try:
-            queue.close()
-        except BaseException as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-
-
-atexit.register(_close_all)
+atexit.register(close_all, _open)  # what was acked is not to come again

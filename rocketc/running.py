@@ -1,4 +1,5 @@
-"""The files that say who runs a store: `lock`, held by the process that writes, and `abort`, there while it runs."""
+"""The files that say who runs a store: `lock`, held by the process that writes, and `abort`, there while it runs; and
+what ends with the process."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import struct
 import sys
 import threading
 import weakref
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import NoReturn, Protocol
 
 from rocketc.durable import naming, sync_folder, write_all
 from rocketc.errors import StoreLockedError
@@ -228,6 +230,25 @@ class AbortFile:
         with naming(self.path), contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         sync_folder(self._root)
+
+
+class _Open(Protocol):
+    def close(self) -> None: ...
+
+
+def close_all(opened: Iterable[_Open]) -> None:
+    """Close each, at the interpreter's end; one that fails does not keep the others from it. Raises the first error.
+
+    >>> close_all([])
+    """
+    errors: list[BaseException] = []
+    for one in list(opened):
+        try:
+            one.close()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _flock(kind: int) -> bytes:

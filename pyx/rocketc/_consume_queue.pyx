@@ -3,7 +3,7 @@
 
 They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
 that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
-says whatever they said before. Source: RocketMQ ConsumeQueue, BatchConsumeQueue.3, 6.5.
+says whatever they said before. Source: RocketMQ ConsumeQueue, BatchConsumeQueue.
 """
 from libc.errno cimport EBUSY, ENOENT
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t

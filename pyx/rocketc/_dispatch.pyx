@@ -3,7 +3,7 @@
 
 Records are taken apart in rows of up to 64, and only then dispatched: by that time the index slots that they need are
 in the cache.
-Source: RocketMQ CommitLogDispatcher.4, 6.1.
+Source: RocketMQ CommitLogDispatcher.
 """
 import os
 import re

@@ -4,7 +4,7 @@
 One thread without Python follows the log: in async mode up to what is written, in sync mode up to what is durable, so
 that nobody sees a message that a power cut can take back. Another makes queues and index durable now and then; what it
 has not, the next opening takes from the log.
-Source: RocketMQ ReputMessageService, FlushConsumeQueueService.4, 6.1.
+Source: RocketMQ ReputMessageService, FlushConsumeQueueService.
 """
 import os
 

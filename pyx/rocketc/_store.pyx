@@ -25,6 +25,7 @@ from rocketc._status cimport RC_OK
 
 from rocketc.cleaning import expired_queues, unused_topics
 from rocketc.offset_tables import ConsumerOffsets
+from rocketc.running import close_all
 from rocketc.shown import html_of
 from rocketc.status import PutStatus
 
@@ -58,20 +59,8 @@ def _forked():
         store._abandon()
 
 
-def _close_all():
-    """The end of the interpreter: what was acknowledged goes to the disk. Raises the first error, in the end."""
-    cdef list errors = []
-    for store in list(_open):
-        try:
-            store.close()
-        except BaseException as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-
-
 os.register_at_fork(after_in_child=_forked)
-atexit.register(_close_all)
+atexit.register(close_all, _open)  # what was acknowledged goes to the disk
 
 
 cdef int done(step, list errors) except -1:
