@@ -83,7 +83,7 @@ class Consumer:
         self._positions = positions
         self._visible_after = _NEVER if visibility_timeout is None else visibility_timeout
         self._max_attempts = max_attempts
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.RLock()  # guards all below
         self._changed = threading.Condition(self._lock)
         self._fewer = threading.Condition(self._lock)  # a message was taken, or all are finished
         self._fewer_waits = 0  # how many wait for that: join(), and put() for room

@@ -18,6 +18,18 @@ from rocketc.offset_tables import ConsumerOffsets
 _log = logging.getLogger("rocketc.queue")
 
 
+def is_mine(lock: Any) -> bool:
+    """Whether this thread has an RLock; threading.Condition asks the same.
+
+    >>> lock = threading.RLock()
+    >>> with lock:
+    ...     is_mine(lock)
+    True
+    """
+    mine: bool = lock._is_owned()
+    return mine
+
+
 class Positions:
     """Writes the positions of a store's consumers: at most so often, and when asked to.
 
@@ -33,8 +45,8 @@ class Positions:
         self._every = every
         self._delete_acked = delete_acked
         self._offsets = ConsumerOffsets(store.path)
-        self._ledgers: dict[tuple[str, str, int], tuple[Ledger, threading.Lock]] = {}
-        self._writing = threading.Lock()  # taken before a ledger's, and both before any of the store's
+        self._ledgers: dict[tuple[str, str, int], tuple[Ledger, threading.RLock]] = {}
+        self.writing = threading.RLock()  # taken before a ledger's, and both before any of the store's
         self._moved = False
         self._left = self._over = False  # the thread is to close the store; it is ending
         self._asked: SimpleQueue[bool] = SimpleQueue()  # to write, or (True) to end: a destructor may do so anywhere
@@ -42,7 +54,7 @@ class Positions:
         self._thread.start()
         store._keep_positions(self)
 
-    def ledger(self, topic: str, group: str, queue_id: int, lock: threading.Lock) -> Ledger:
+    def ledger(self, topic: str, group: str, queue_id: int, lock: threading.RLock) -> Ledger:
         """The ledger of a group, which begins where the table says, or with the first message that is left.
 
         lock  whoever uses the ledger has it
@@ -51,7 +63,7 @@ class Positions:
         next.
         Source: RocketMQ 4 DefaultMessageStore.getMessage, OFFSET_OVERFLOW_BADLY.
         """
-        with self._writing:
+        with self.writing:
             low = self._store.min_offset(topic, queue_id)
             high = self._store.max_offset(topic, queue_id, committed=False)
             at = self._offsets.get(topic, group, queue_id)
@@ -65,7 +77,7 @@ class Positions:
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[Positions]:
         """For the store, which deletes queues meanwhile: nobody takes or acks, and no position is written."""
-        with self._writing, contextlib.ExitStack() as locks:
+        with self.writing, contextlib.ExitStack() as locks:
             for _, lock in self._ledgers.values():
                 locks.enter_context(lock)
             yield self
@@ -85,7 +97,7 @@ class Positions:
 
     def write(self) -> None:
         """Make durable what was put, and then the positions as of now. Raises what the store's flush() raises."""
-        with self._writing:
+        with self.writing:
             self._moved = False
             now = [(name, ledger.base) for name, (ledger, _) in self._ledgers.items()]
             self._store.flush()

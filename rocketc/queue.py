@@ -17,7 +17,7 @@ from rocketc._put_result import PutResult
 from rocketc._store import MessageStore
 from rocketc.consumer import LOOK_AGAIN, Consumer, ends_at, refuse_names
 from rocketc.paths import StrPath
-from rocketc.positions import Positions
+from rocketc.positions import Positions, is_mine
 from rocketc.running import close_all
 from rocketc.store import open as open_store
 from rocketc.topics import DEAD_LETTERS
@@ -219,7 +219,8 @@ class Queue(Consumer):
         """Write the positions and close the store; does nothing the second time. Who waits in get() gets ClosedError.
 
         Messages that were taken and are not acked come again when the queue is opened anew. Raises what flush() raises;
-        it is closed then, too.
+        it is closed then, too. A signal's handler may call it: where that is in the midst of a get() or another call of
+        the same thread, it may raise ClosedError, which ends that call; the queue is open then.
 
         >>> import rocketc, tempfile
         >>> queue = rocketc.Queue(tempfile.mkdtemp())
@@ -230,6 +231,7 @@ class Queue(Consumer):
         """
         if self._store.closed:  # in a forked child, too, where nobody would let go of the lock
             return
+        self._refuse_inside()
         with self._closing:
             if self._positions.closed:
                 return
@@ -244,6 +246,15 @@ class Queue(Consumer):
                     self._positions.write()
             finally:
                 self._store.close()
+
+    def _refuse_inside(self) -> None:
+        """Raise ClosedError where close() would wait for its own caller; in the midst of itself it does not wait."""
+        if threading.current_thread() is not threading.main_thread():  # which alone runs handlers of signals
+            return
+        if self._positions.closed and is_mine(self._closing):
+            return
+        locks = [self._positions.writing, self._lock, *(consumer._lock for consumer in self._consumers.values())]
+        self._store._refuse_inside(any(map(is_mine, locks)))
 
     def _tell_consumers(self) -> None:
         for consumer in (self, *self._consumers.values()):

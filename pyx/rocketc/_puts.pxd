@@ -13,7 +13,8 @@ cdef class Putting:
         object _future      # the class of what put_async returns
         object _loop_waiters    # the class of _waiters
         object _waiters     # of aput, made when it is called first
-        int64_t _calls      # puts and flushes that are under way
+        int64_t _calls      # all that are under way
+        int64_t _main_calls  # of the main thread, which alone runs handlers of signals, and uses this alone
         int64_t _puts
         int64_t _refused    # puts that raised
         int64_t _timeout_ns
@@ -34,6 +35,7 @@ cdef class Putting:
     cdef int _meet(self, str topic) except -1
     cdef int _enter(self) except -1
     cdef int _enter_reading(self) except -1
+    cdef bint _is_inside(self) noexcept
     cdef int _tell_news(self) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(

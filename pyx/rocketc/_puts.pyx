@@ -5,10 +5,12 @@ A put prepares its arguments with the GIL, gives it up for one call that lays th
 mode, waits for its flush, and comes back for the result. Whatever is not stored is an exception.
 """
 import os
+import threading
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
@@ -35,11 +37,13 @@ cdef enum:
 cdef object PUT_OK = PutStatus.PUT_OK
 cdef object FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 cdef unsigned long generation = 0       # of this process: a forked child has the next one
+cdef unsigned long main_thread = threading.main_thread().ident
 
 
 def _forked():
-    global generation
+    global generation, main_thread
     generation += 1
+    main_thread = threading.main_thread().ident
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -441,6 +445,8 @@ cdef class Putting:
                 raise closed(f"{self.path}: the store was opened before this process was forked; open it here")
             raise closed(f"{self.path}: the store is closed")
         rc_add_i64(&self._calls, 1)
+        if PyThread_get_thread_ident() == main_thread:
+            self._main_calls += 1
         return 0
 
     cdef int _tell_news(self) except -1:
@@ -450,5 +456,11 @@ cdef class Putting:
             self._tell(self.failed)
         return 0
 
+    cdef bint _is_inside(self) noexcept:
+        """Whether this thread is in a call already: a signal's handler asks, in the midst of it."""
+        return self._main_calls > 0 and PyThread_get_thread_ident() == main_thread
+
     cdef void _leave(self) noexcept:
+        if PyThread_get_thread_ident() == main_thread:
+            self._main_calls -= 1
         rc_add_i64(&self._calls, -1)

@@ -17,7 +17,7 @@ from rocketc._draft cimport Drafter
 from rocketc._flusher cimport flusher_flush
 from rocketc._gets cimport Getting
 from rocketc._lookups cimport Lookups
-from rocketc._put_result cimport failure
+from rocketc._put_result cimport closed, failure
 from rocketc._reads cimport QueueReader
 from rocketc._reput cimport ReputService
 from rocketc._service cimport rc_clock_ns
@@ -188,7 +188,8 @@ cdef class MessageStore(Getting):
 
         Puts of other threads that come later get ClosedError. Raises StoreFailedError if the store has failed; it is
         closed then too, and the next open() recovers it. A KeyboardInterrupt, and whatever else a signal's handler
-        raises meanwhile, comes when the store is closed.
+        raises meanwhile, comes when the store is closed. A handler that calls it while its thread is in a call of the
+        store gets ClosedError, which ends that call; the store is open then.
 
         >>> import rocketc, tempfile
         >>> store = rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20)
@@ -204,6 +205,7 @@ cdef class MessageStore(Getting):
         if not self._is_ours():
             self.closed = True
             return
+        self._refuse_inside()
         if self._closing:
             if self._closer != threading.get_ident():   # else a signal's handler calls it, in the midst of it
                 self._wait_closed(None)
@@ -232,6 +234,17 @@ cdef class MessageStore(Getting):
             raise errors[0]
         if rc != RC_OK:
             raise failure(self.log, self.path)
+
+    def _refuse_inside(self, bint also=False):
+        """Raise ClosedError where close() would wait for its own caller.
+
+        also  whoever has the store knows that it would
+        """
+        if also or self._is_inside():
+            raise closed(
+                f"{self.path}: close() inside a call of the same thread, by a signal's handler perhaps: this ends the "
+                "call, and the store is still open"
+            )
 
     cdef int _end_writing(self, list errors) except? -1:
         """All that gives the store up; what is raised goes to errors. RC_OK, or why not all is on the disk."""

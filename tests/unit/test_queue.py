@@ -298,6 +298,50 @@ time.sleep(0.2)
     assert take_all(open_queue()) == [1]
 
 
+@pytest.mark.parametrize("call", ["queue.get()", "queue.join()", "queue.flush()", "for _ in queue: pass"])
+def test_a_signal_that_closes_it_in_the_midst_of_a_call(tmp_path, call):
+    """Who waits gets ClosedError; at the latest the end of the interpreter closes it."""
+    script = f"""
+import os, rocketc, signal, sys, threading
+size = {{"mapped_file_size_commit_log": 1 << 20}}
+queue = rocketc.Queue(sys.argv[1], flush_interval_commit_log=600_000, **size)
+queue.put_many([b"0", b"1"])
+item = queue.get()
+queue.get()
+queue.ack(item)
+signal.signal(signal.SIGTERM, lambda *_: queue.close())
+if "flush" in {call!r}:
+    queue.store._hook("slow_ns", 1_000_000_000)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+try:
+    {call}
+except rocketc.ClosedError:
+    print("ended")
+"""
+    out, _ = run_script(script, tmp_path / "jobs", timeout=20)
+    assert out.split() == ["ended"]
+    assert not (tmp_path / "jobs/abort").exists()
+    assert positions(tmp_path / "jobs") == {"queue@default": {0: 1}}
+
+
+def test_the_locks_of_a_queue_are_its_takers(open_queue):
+    """A handler that calls close() between any two steps of a call is refused, and changes nothing."""
+    queue = open_queue()
+    queue.put(b"0")
+    dead = queue.consumer("other")
+    for lock in (queue._lock, dead._lock, queue._positions.writing):
+        with lock, pytest.raises(rocketc.ClosedError, match="inside a call of"):
+            queue.close()
+    assert queue.get() == b"0"
+    with queue._lock:
+        thread = threading.Thread(target=queue.close)  # of another thread: it waits
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join()
+    assert queue.closed
+
+
 def test_a_failed_queue_does_not_keep_others_open(tmp_path):
     """... at the interpreter's end, which closes them in no order."""
     script = """

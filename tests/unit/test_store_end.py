@@ -120,6 +120,46 @@ store._hook("slow_ns", 1_000_000_000)
         assert store.put("t", b"y").queue_offset == 1
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        'store.get("t", 0, 1, wait=60)',
+        'store.put("t", b"x")',
+        pytest.param("store.wait_flushed(store.max_phy_offset)", marks=pytest.mark.long),
+    ],
+)
+def test_a_signal_that_closes_it_in_the_midst_of_a_call(tmp_path, call):
+    """close() would wait for the call's end, which waits for the handler's: it ends the call instead."""
+    script = f"""
+import os, rocketc, signal, sys, threading, time
+store = rocketc.open(sys.argv[1], flush="sync", mapped_file_size_commit_log=1 << 16, sync_flush_timeout=100_000)
+store.put("t", b"0")
+signal.signal(signal.SIGTERM, lambda *_: store.close())
+flushing = None
+if "get" not in {call!r}:
+    store._hook("slow_ns", 2_000_000_000)
+    flushing = threading.Thread(target=lambda: store.put("t", b"other"))  # it flushes, the main thread waits for it
+    flushing.start()
+    while store.max_phy_offset < 190:
+        time.sleep(0.001)
+    time.sleep(0.2)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+try:
+    {call}
+except rocketc.ClosedError as error:
+    print("inside a call of" in str(error), store.closed)
+if flushing is not None:
+    store._hook("slow_ns", 0)
+    flushing.join()
+print(store.put("t", b"still open").queue_offset > 0)
+os.kill(os.getpid(), signal.SIGTERM)
+print(store.closed)
+"""
+    out, _ = run_script(script, tmp_path, timeout=60)
+    assert out.split() == ["True", "False", "True", "True"]
+    assert not (tmp_path / "abort").exists()
+
+
 def test_a_failed_store_does_not_keep_others_open(tmp_path):
     """... at the interpreter's end, which closes them in no order."""
     script = """
