@@ -408,6 +408,14 @@ class StoreConfig:
         """The folders of read_only_commit_log_store_paths, in order of their names."""
         return sorted(_split(self.read_only_commit_log_store_paths))
 
+    def log_paths(self, root: str | os.PathLike[str]) -> list[str]:
+        """All folders that files of the log may lie in.
+
+        >>> StoreConfig(read_only_commit_log_store_paths="/old").log_paths("/store")
+        ['/store/commitlog', '/old']
+        """
+        return [*self.commit_log_paths(root), *self.read_only_paths]
+
     @property
     def delete_hours(self) -> frozenset[int]:
         """The hours of delete_when.

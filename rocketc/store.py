@@ -31,7 +31,7 @@ from rocketc.durable import make_folder, naming, sync_folder
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.following import Followers
 from rocketc.futures import LoopWaiters, PutFuture
-from rocketc.paths import StrPath, resolve
+from rocketc.paths import LogFile, StrPath, resolve
 from rocketc.recovery import Recovery, recover
 from rocketc.remote import refuse_urls
 from rocketc.running import AbortFile, StoreLock
@@ -80,7 +80,8 @@ def open(
         raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
     waiters = (PutFuture, LoopWaiters, Followers)
     if read_only:
-        return MessageStore._make(root, settings, ReadOnlyRoot(root), *_readers(root, settings), None, waiters)
+        there = ReadOnlyRoot(root, settings)
+        return MessageStore._make(root, settings, there, *_readers(root, settings), None, waiters)
     make_folder(root)
     dispatcher, owner = StoreRoot.open(root, settings)
     try:
@@ -278,22 +279,32 @@ class StoreRoot:
 class ReadOnlyRoot:
     """A store that somebody else may be writing: what can be told of it from its files."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, config: StoreConfig) -> None:
         self._root = root
-        resolve(root)  # there is a log
+        self._config = config
+        self.log_files()  # there is a log
+
+    def log_files(self) -> tuple[LogFile, ...]:
+        """The files of the log, wherever the settings put them. Raises StoreIOError if there is no log."""
+        if self._config.log_paths("") == StoreConfig().log_paths(""):
+            logs = resolve(self._root)
+        else:
+            folders = self._config.log_paths(self._root)
+            logs = resolve([path for path in folders if os.path.isdir(path)] or folders)
+        return tuple(file for log in logs for file in log.files)
 
     def topics(self) -> Topics:
         return Topics(self._root)
 
     @property
     def min_phy_offset(self) -> int:
-        return min((file.origin for log in resolve(self._root) for file in log.files), default=0)
+        return min((file.origin for file in self.log_files()), default=0)
 
     @property
     def max_phy_offset(self) -> int:
         from rocketc.scan import scan
 
-        files = [file for log in resolve(self._root) for file in log.files]
+        files = self.log_files()
         if not files:
             return 0
         found = scan(files[-1], errors="report", crc="none")
@@ -344,7 +355,7 @@ def _refuse_a_log_that_is_gone(folders: list[str], queues: ConsumeQueues) -> Non
 def _with_size_found(root: str, config: StoreConfig) -> StoreConfig:
     """The settings with the size that the files of an existing log have: if they differ, the one that most have."""
     files: list[tuple[int, int, str]] = []
-    for folder in [*config.commit_log_paths(root), *config.read_only_paths]:
+    for folder in config.log_paths(root):
         if not os.path.isdir(folder):
             continue
         try:

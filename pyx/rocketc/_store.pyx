@@ -515,6 +515,7 @@ cdef class MessageStore(Getting):
 
         by_queue        as QueueTable.counts() has them
         log_bytes       of the log's files; index_files: their paths
+        log_files       only if it is open for reading: each a LogFile
         The others only if it is open for writing: all of stats(), and
         histograms      as CommitLog.histograms() has them
         sizes           as ReputService.sizes_of_records() has them
@@ -531,7 +532,9 @@ cdef class MessageStore(Getting):
                 "log_bytes": self.reader.log.size,
                 "index_files": index.files if index is not None else [],
             }
-            if self.log is not None:
+            if self.log is None:
+                found["log_files"] = self._root.log_files()
+            else:
                 found |= self.stats()
                 found["histograms"] = self.log.histograms()
                 found["sizes"] = self.dispatcher.sizes_of_records()

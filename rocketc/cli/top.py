@@ -8,9 +8,11 @@ import time
 import click
 
 from rocketc.cli.arguments import Seconds, refuse_a_log
+from rocketc.cli.conf import read_conf
 from rocketc.cli.output import Out, ends_quietly
 from rocketc.cli.tables import render
 from rocketc.cli.top_rates import SORTS, VIEWS, Rates, draw
+from rocketc.config import StoreConfig
 from rocketc.metrics.look import Watch
 from rocketc.remote import refuse_urls
 from rocketc.store import open as open_store
@@ -35,10 +37,11 @@ Keys: q ends it, s sorts by the next column, t shows topics or groups.""",
 )
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], help="Order of the topics. Default: messages.")
 @click.option("--groups", is_flag=True, help="Show groups of consumers instead of topics.")
+@click.option("--conf", type=click.Path(), metavar="FILE", help="The broker.conf, if it says where the log lies.")
 @click.option("--once", is_flag=True, help="Look twice, print the table, and end; for this textual is not needed.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="The same as one JSON object; times in ms.")
 @ends_quietly
-def top(path: str, interval: float, sort: str, groups: bool, once: bool, as_json: bool) -> int:
+def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, once: bool, as_json: bool) -> int:
     """Show what happens in a store: messages and bytes by the second and by topic, what is behind, lags of groups.
 
     It only reads, beside a broker or a program that writes the store, or of a store that nobody writes. Rates are of
@@ -47,10 +50,11 @@ def top(path: str, interval: float, sort: str, groups: bool, once: bool, as_json
     """
     refuse_urls([path], "top")
     refuse_a_log(path)
+    config = read_conf(conf) if conf is not None else None
     view = VIEWS[1] if groups else VIEWS[0]
     if not (once or as_json):
-        return _show(path, interval, sort, view)
-    with open_store(path, read_only=True) as store:
+        return _show(path, config, interval, sort, view)
+    with open_store(path, read_only=True, config=config) as store:
         watch = Watch(store)
         before = watch.look()
         time.sleep(interval)
@@ -63,7 +67,7 @@ def top(path: str, interval: float, sort: str, groups: bool, once: bool, as_json
     return 0
 
 
-def _show(path: str, interval: float, sort: str, view: str) -> int:
+def _show(path: str, config: StoreConfig | None, interval: float, sort: str, view: str) -> int:
     """Draw on the terminal until the user has seen enough."""
     if sys.stdout is None or not sys.stdout.isatty():
         raise click.UsageError("it draws on a terminal; --once or --json prints one look")
@@ -71,6 +75,6 @@ def _show(path: str, interval: float, sort: str, view: str) -> int:
         from rocketc.cli.top_screen import Top
     except ImportError as error:
         raise click.UsageError(str(error)) from None
-    with open_store(path, read_only=True) as store:
+    with open_store(path, read_only=True, config=config) as store:
         Top(path, Watch(store), interval, sort, view).run()
     return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from rocketc._store import MessageStore
 from rocketc.errors import RocketcError
 from rocketc.groups import SubscriptionGroups
 from rocketc.offset_tables import ConsumerOffsets
-from rocketc.paths import Log, LogFile, resolve
+from rocketc.paths import Log, LogFile
 from rocketc.scan import scan, torn_tail
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class Watch:
         lags = self._lags(ends, now)
         dispatched: int | None = queued if queued >= 0 else None
         if store.read_only:
-            end = self._end_of_log(queued, last)
+            end = self._end_of_log(found.pop("log_files"), queued, last)
             flushed, flushed_time = self._flushed()
         else:
             end, flushed, flushed_time = store.max_phy_offset, store.flushed_phy_offset, None
@@ -254,15 +254,13 @@ class Watch:
         flushed = _checkpoint.flushed_offset(path, checkpoint)
         return flushed if flushed >= 0 else None, checkpoint.physic_msg_timestamp or None
 
-    def _end_of_log(self, queued: int, message: tuple[str, int, int]) -> int:
+    def _end_of_log(self, files: Sequence[LogFile], queued: int, message: tuple[str, int, int]) -> int:
         """Where a log ends that another process writes: it is walked from its end at the last look, or from the record
         that the queues have last; from the start of its last file, if that record is not there.
 
         queued   end of the record of the last message that the queues have, -1: none
         message  its topic, queue id and queue offset
         """
-        logs = resolve(self.store.path)
-        files = logs[-1].files if logs else ()
         if not files:
             return 0
         writer = signature(os.path.join(self.store.path, "abort"))  # another one may have cut the log

@@ -255,3 +255,16 @@ def test_a_look_at_a_thousand_queues_is_cheap(open_store, tmp_path):
         after = me.cpu_times()
     assert sum(of.queues for of in look.topics.values()) == 1000
     assert (after.user + after.system - before.user - before.system) / 10 < 0.05
+
+
+def test_a_log_that_lies_elsewhere(run, tmp_path):
+    where = {"store_path_commit_log": str(tmp_path / "log"), "mapped_file_size_commit_log": 4096}
+    with rocketc.open(tmp_path / "s", **where) as s:
+        s.put("orders", b"x")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={tmp_path}/log\nmappedFileSizeCommitLog=4096\n")
+    code, _, err = run("top", tmp_path / "s", "--json", "-n", "0.1")
+    assert (code, err.count("no commit log here")) == (1, 1)
+    code, out, err = run("top", tmp_path / "s", "--json", "-n", "0.1", "--conf", conf)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["topics"][0]["topic"] == "orders"

@@ -16,6 +16,7 @@ from putting import bodies
 from scripts import run_script
 
 import rocketc
+from rocketc.metrics import Watch
 
 FILE = 1 << 16
 
@@ -369,6 +370,14 @@ def test_several_commit_log_folders(tmp_path):
     ) as store:
         assert store.put("t", b"next").queue_offset == 30
         assert store.message(0).body[:1] == b"0"
+        assert store.wait_dispatched()
+        end = store.max_phy_offset
+    for fields in ({"store_path_commit_log": paths}, {"read_only_commit_log_store_paths": paths}):
+        with rocketc.open(tmp_path / "store", read_only=True, **fields) as store:
+            assert (store.min_phy_offset, store.max_phy_offset, store.max_offset("t")) == (0, end, 31)
+            assert [m.body[:4] for m in store.get("t", 0, 29)] == [b"29\0\0", b"next"]
+            look = Watch(store).look()
+            assert (look.end, look.topics["t"].messages) == (end, 31)
 
 
 # ------------------------------------------------------------------------------------------------ what it tells
