@@ -1,13 +1,13 @@
 """Topics are deleted while others put to them and read them, in threads and in another process."""
 
-import multiprocessing
+import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
-
-import rocketc
 
 pytestmark = pytest.mark.promise(7)
 
@@ -117,38 +117,36 @@ def assert_whole(store, putters):
     return whole
 
 
-def follow(path, ready, enough, found):
-    """Another process: reads from the first message on, again and again; what it met that can't be."""
-    wrong, rounds = [], 0
-    with rocketc.open(path, read_only=True, **SIZES) as reader:
-        ready.set()
-        while not enough.is_set():
-            rounds += 1
-            got = reader.get("goes", max_count=100)
-            offsets = [m.queue_offset for m in got]
-            stamps = {m.body for m in got}
-            if offsets != list(range(len(offsets))) or len(stamps) > 1:
-                wrong.append((offsets, stamps))
-        time.sleep(0.1)
-        last = [m.body for m in reader.get("goes", max_count=100)]
-    found.put((rounds, wrong[:3], last))
+# Reads from the first message on, again and again, until nothing more comes on stdin; prints what it met that can't be.
+READER = """
+import json, select, sys, time, rocketc
+wrong, rounds = [], 0
+with rocketc.open(sys.argv[1], read_only=True, **json.loads(sys.argv[2])) as reader:
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        rounds += 1
+        got = reader.get("goes", max_count=100)
+        offsets = [m.queue_offset for m in got]
+        stamps = {m.body.decode() for m in got}
+        if offsets != list(range(len(offsets))) or len(stamps) > 1:
+            wrong.append((offsets, sorted(stamps)))
+    time.sleep(0.1)
+    last = [m.body.decode() for m in reader.get("goes", max_count=100)]
+print(json.dumps((rounds, wrong[:3], last)))
+"""
 
 
 def test_a_reader_in_another_process_sees_one_life_of_a_topic_at_a_time(memory_path, open_store):
     store = open_store(memory_path, **SIZES)
     store.put("goes", b"0")
     store.wait_dispatched(10)
-    spawn = multiprocessing.get_context("spawn")
-    ready, enough, found = spawn.Event(), spawn.Event(), spawn.Queue()
-    other = spawn.Process(target=follow, args=(memory_path, ready, enough, found))
-    other.start()
-    assert ready.wait(60)
-    for n in range(1, 200):
-        store.delete_topics("goes")
-        store.put_many("goes", [b"%d" % n] * 50)
-        assert store.wait_dispatched(10)
-    enough.set()
-    rounds, wrong, last = found.get(timeout=60)
-    other.join()
+    command = [sys.executable, "-c", READER, memory_path, json.dumps(SIZES)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "ready\n"
+        for n in range(1, 200):
+            store.delete_topics("goes")
+            store.put_many("goes", [b"%d" % n] * 50)
+            assert store.wait_dispatched(10)
+        rounds, wrong, last = json.loads(other.communicate(timeout=60)[0])
     assert rounds > 10 and wrong == []
-    assert last == [b"199"] * 50
+    assert last == ["199"] * 50
