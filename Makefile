@@ -103,8 +103,8 @@ format: setup  ## bring Python and the headers into the form that lint wants
 	$(RUN) -m ruff format --quiet .
 	$(if $(HEADERS),.venv/bin/clang-format -i $(HEADERS))
 
-dist: setup  ## sdist, wheel made from it, and the tests against the wheel in a clean environment
-	@tools/dist.sh
+dist: setup  ## sdist, wheels made from it (PYTHONS="python3.10 ..."), and the tests against each
+	@PYTHONS="$(PYTHONS)" TESTS="$(TESTS)" tools/dist.sh
 
 demo: setup  ## a month of real flights, from RocketMQ's files to a table, Parquet and a plot
 	$(RUN) examples/demo.py

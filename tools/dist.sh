@@ -1,17 +1,32 @@
 #!/bin/sh
-# Make dist/: the sdist, and the wheel from the sdist. Then run the sdist's tests against the wheel, in a clean environment.
+# Make dist/: the sdist, and a wheel from it for each of PYTHONS (by default the Python below .venv). The tests of the sdist
+# run against each wheel, in an environment of its own.
+#   make dist PYTHONS="python3.10 python3.13" TESTS=tests/unit
 set -eu
 cd "$(dirname "$0")/.."
-work=build/dist-check
+work=$PWD/build/dist-check
 rm -rf dist "$work"
 mkdir -p "$work"
 
-echo "dist: building the sdist, and the wheel from it"
-.venv/bin/python -m build --no-isolation --outdir dist . >"$work/build.log" 2>&1 || { tail -n 30 "$work/build.log" >&2; exit 1; }
-wheel=$(ls dist/*.whl)
+echo "dist: building the sdist"
+.venv/bin/python -m build --no-isolation --sdist --outdir dist . >"$work/sdist.log" 2>&1 || { tail -n 30 "$work/sdist.log" >&2; exit 1; }
 
-echo "dist: looking into $wheel"
-.venv/bin/python - "$wheel" <<'PYTHON'
+# Build the wheel for one Python, look into it, and test it.
+wheel_for() (
+    name=$("$1" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+    here=$work/$name
+    mkdir "$here"
+    tar -xzf dist/*.tar.gz -C "$here"
+    cd "$here"/rocketc-*/
+    echo "dist: $name: making an environment"
+    "$1" -m venv "$here/venv"
+    "$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+    echo "dist: $name: building the wheel"
+    "$here/venv/bin/python" -m build --no-isolation --wheel --outdir "$here" . >"$here/wheel.log" 2>&1 ||
+        { tail -n 30 "$here/wheel.log" >&2; exit 1; }
+    wheel=$(ls "$here"/*.whl)
+    cp "$wheel" "$work/../../dist"
+    "$here/venv/bin/python" - "$wheel" <<'PYTHON'
 import re, sys, zipfile
 
 names = zipfile.ZipFile(sys.argv[1]).namelist()
@@ -20,16 +35,16 @@ missing = {"rocketc/__init__.py", "rocketc/py.typed", "pyspark_rocketmq/__init__
 if wrong or missing:
     sys.exit(f"dist: does not belong into the wheel: {wrong}; is missing: {sorted(missing)}")
 PYTHON
+    echo "dist: $name: installing it"
+    "$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel[arrow,compression,plot,remote,spark]"
+    "$here/venv/bin/python" -m pip check
+    echo "dist: $name: testing it"
+    package=$("$here/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/rocketc
+    # shellcheck disable=SC2086
+    env PYTHONSAFEPATH=1 ROCKETC_TEST_PACKAGE="$package" "$here/venv/bin/pytest" -m "not long" -p no:cacheprovider \
+        --numprocesses 2 --dist loadscope ${TESTS:-}
+)
 
-echo "dist: installing it into a clean environment"
-tar -xzf dist/*.tar.gz -C "$work"
-"$(.venv/bin/python -c 'import sys; print(sys._base_executable)')" -m venv "$work/venv"
-"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock \
-    "./$wheel[arrow,compression,plot,remote,spark]"
-"$work/venv/bin/python" -m pip check
-
-echo "dist: testing it"
-venv=$PWD/$work/venv
-package=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/rocketc
-cd "$work"/rocketc-*/
-exec env PYTHONSAFEPATH=1 ROCKETC_TEST_PACKAGE="$package" "$venv/bin/pytest" -m "not long" -p no:cacheprovider --numprocesses 2 --dist loadscope
+for python in ${PYTHONS:-$(.venv/bin/python -c 'import sys; print(sys._base_executable)')}; do
+    wheel_for "$python"
+done

@@ -1,6 +1,7 @@
 """StoreConfig: RocketMQ's defaults, what is refused, and broker.conf as Java reads it."""
 
 import dataclasses
+import inspect
 import io
 import re
 import shutil
@@ -112,7 +113,7 @@ def test_defaults():
 
 
 def test_every_field_is_documented_with_its_default():
-    told = dict(re.findall(r'^    (\w+) = (\(.*?\)|".*?"|\S+)  ', StoreConfig.__doc__, re.M))
+    told = dict(re.findall(r'^(\w+) = (\(.*?\)|".*?"|\S+)  ', inspect.getdoc(StoreConfig), re.M))
     assert told == {name: repr(default).replace("'", '"') for name, default in DEFAULTS.items()}
 
 
