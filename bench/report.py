@@ -1,6 +1,7 @@
 """Results of benches as a page with plots: python bench/report.py build/bench/results.jsonl --into build/bench
 
 The page is Markdown: the rows that have a goal first, then the others, script by script. Plots are SVG, by matplotlib.
+With --publish the page in docs and the figures of the README are those of these results.
 """
 
 import argparse
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import common
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Figure(NamedTuple):
@@ -33,6 +36,34 @@ FIGURES = {
     "growth, files": Figure("Speed in a log of many files, against one file", "files", "ratio", log_y=False),
     "growth, queues": Figure("Speed with many queues, against one queue", "queues", "ratio", log_y=False),
 }
+
+
+HEADLINES = {  # what the README shows: rows of a bench that have a goal, and whose case begins so
+    "scan": (
+        "1 KiB -> Arrow: numbers, topic, body; CRC",
+        "1 KiB -> Arrow: all columns and the map; CRC",
+        "256 B -> Arrow: numbers, topic, body; CRC",
+        "256 B -> Arrow: all columns and the map; CRC",
+        "1 KiB, topic filter, 1 % kept, all columns; CRC",
+        "256 B iterating Message; CRC",
+    ),
+    "spark": ("1 KiB: source, all columns", "1 KiB: 1 % by topic", "1 KiB: 1 % by time"),
+    "export": ("1 KiB -> Parquet",),
+    "append": ("put, 128 B, tags and keys", "put, 1 KiB, tags and keys", "put_many, 128 B, 1000 a call"),
+    "dispatch": ("put, 128 B, tags and keys, 4 queues, until dispatched",),
+    "flush": (
+        "put, sync, 1 thread, 128 B",
+        "put, sync, 64 threads, 128 B",
+        "put_async, sync, 1000 in flight, 128 B",
+        "put_many, sync, 1000 x 128 B a call",
+    ),
+    "queue": ("get 32, 128 B, as Message, body read", "get 32, 128 B, as one buffer"),
+    "query": ("query by key",),
+    "embedded": ("put, process", "get + ack, process", "put, power", "get + ack, power"),
+    "recovery": ("open, 1024 MiB, 1 KiB bodies, closed in good order", "open, 1024 MiB, 1 KiB bodies, killed"),
+    "verify": ("verify the log",),
+}
+BEGIN, END = "<!-- bench/report.py: begin -->\n", "<!-- bench/report.py: end -->\n"
 
 
 class Results(NamedTuple):
@@ -76,11 +107,13 @@ def met(row: dict) -> bool:
     return row["ratio"] >= row["goal"]
 
 
+def bold_if_missed(row: dict) -> str:
+    return number(row["ratio"]) if met(row) else f"**{number(row['ratio'])}**"
+
+
 def line(row: dict, *, with_goal: bool) -> str:
-    ratio = number(row["ratio"])
     goal = [number(row["goal"])] if with_goal else []
-    if with_goal and not met(row):
-        ratio = f"**{ratio}**"
+    ratio = bold_if_missed(row) if with_goal else number(row["ratio"])
     cells = [ratio, *goal, row["case"], row["against"], three(row["ours"]), three(row["theirs"]), row["unit"]]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -105,7 +138,8 @@ def page(results: Results, plots: dict[str, str]) -> str:
         "",
         f"{len(results.rows)} rows; {len(goals)} have a goal: {len(goals) - len(missed)} met, {len(missed)} missed.",
         "`ratio` is our speed over theirs, both by turns in one run: 2 is twice as fast; of times and costs it is",
-        "theirs over ours. Beside it: the median (the least to the greatest) of the rounds. What is missed is bold.",
+        "theirs over ours. Beside it: the median (the least to the greatest) of the rounds. What is missed is bold;",
+        "bench/README.md says how it is measured, and what bounds what is missed.",
         "",
         *(f"- {name}: {value}" for name, value in results.environment.items()),
         *(f"- **{one['bench']} ended with an error: {one['failed']}**" for one in results.failed),
@@ -126,6 +160,32 @@ def page(results: Results, plots: dict[str, str]) -> str:
             if some and not with_goal:
                 text += [f"## {name}", "", *table(some, with_goal=False)]
     return "\n".join(text).rstrip() + "\n"
+
+
+def headlines(results: Results) -> str:
+    """The rows of HEADLINES, for the README."""
+    by_case = defaultdict(list)
+    for row in results.rows:
+        if row["case"].startswith(HEADLINES.get(row["bench"], ())) and row["goal"] is not None:
+            by_case[row["bench"], row["case"]].append(row)
+    lines = ["| work | against | ratio | goal |", "|---|---|--:|--:|"]
+    for bench, case in sorted(by_case, key=lambda names: list(HEADLINES).index(names[0])):
+        rows = by_case[bench, case]
+        peers = "; ".join(row["against"] for row in rows)
+        ratios = "; ".join(bold_if_missed(row) for row in rows)
+        goals = list(dict.fromkeys(f"{row['goal']:g}" for row in rows))
+        goals = goals if len(goals) == 1 else [f"{row['goal']:g}" for row in rows]
+        lines.append(f"| `{bench}`: {case} | {peers} | {ratios} | {'; '.join(goals)} |")
+    return "\n".join(lines) + "\n"
+
+
+def between_marks(text: str, block: str) -> str:
+    """The text with this block between its marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"report: the README has no {BEGIN.strip()} and {END.strip()}")
+    return before + begin + block + end + after
 
 
 # ---------------------------------------------------------------- plots
@@ -221,16 +281,29 @@ def write(results: Results, folder: Path) -> Path:
     return target
 
 
+def publish(results: Results, root: Path) -> Path:
+    """The page in docs, with the rows it was made of, and the README's figures; returns the page."""
+    folder = root / "docs/measured"
+    page = write(results, folder)
+    with open(folder / "results.jsonl", "w") as file:
+        for item in ({"environment": results.environment}, *results.rows, *results.failed):
+            print(json.dumps(item), file=file)
+    readme = root / "README.md"
+    readme.write_text(between_marks(readme.read_text(), headlines(results)))
+    return page
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="a file of JSON lines")
     parser.add_argument("--into", type=Path, default=common.DATA.parent / "bench", help="a folder (%(default)s)")
+    parser.add_argument("--publish", action="store_true", help="write docs/measured and the README's figures instead")
     args = parser.parse_args()
     try:
         results = Results.read(args.results.read_text().splitlines())
     except OSError as error:
         raise SystemExit(f"report: {error}") from None
-    print(write(results, args.into))
+    print(publish(results, ROOT) if args.publish else write(results, args.into))
 
 
 if __name__ == "__main__":

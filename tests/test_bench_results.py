@@ -91,6 +91,33 @@ def test_a_line_that_is_no_result(module, line):
         module("report").Results.read([json.dumps(row()), line])
 
 
+def test_what_is_published_is_what_was_measured(module, tmp_path):
+    report = module("report")
+    case = report.HEADLINES["append"][0]
+    rows = [row(case, ratio=1.2345, goal=2), row(case, against="RocksDB", goal=1), row("else", goal=1)]
+    (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}old\n{report.END}after\n")
+    page = report.publish(report.Results({"machine": "M"}, rows, []), tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert text.startswith(f"before\n{report.BEGIN}| work") and text.endswith(f"{report.END}after\n")
+    assert text.count("\n| `append`") == 1 and f"| `append`: {case} | Java; RocksDB | **1.23**; 2.00 | 2; 1 |" in text
+    assert report.Results.read((page.parent / "results.jsonl").read_text().splitlines()).rows == rows
+    (tmp_path / "README.md").write_text(report.BEGIN)
+    with pytest.raises(SystemExit, match="the README has no"):
+        report.publish(report.Results({}, rows, []), tmp_path)
+
+
+def test_the_readme_has_the_figures_that_were_published(module):
+    report = module("report")
+    root = BENCH.parent
+    published = report.Results.read((root / "docs/measured/results.jsonl").read_text().splitlines())
+    readme = (root / "README.md").read_text()
+    assert report.between_marks(readme, report.headlines(published)) == readme
+    cases = [(row["bench"], row["case"]) for row in published.rows]
+    for bench, begins in report.HEADLINES.items():
+        for begin in begins:
+            assert any(name == bench and case.startswith(begin) for name, case in cases), (bench, begin)
+
+
 # ---------------------------------------------------------------- compare
 def test_the_median_lies_between_order_statistics(module):
     """Six values hold it with 97 %; five can't with 95; of eleven the least and the greatest are not needed."""
