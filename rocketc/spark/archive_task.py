@@ -22,6 +22,7 @@ from rocketc.export.formats import choose_format
 from rocketc.export.sinks import sync_tree
 from rocketc.paths import LogFile
 from rocketc.scan import scan, torn_tail
+from rocketc.spark.worker import Prompt
 
 BY = ("topic", "date")
 _ANCHOR = ("physicalOffset", "storeTimestamp", "storeSize", "bodyCRC")
@@ -29,7 +30,7 @@ _NEEDED = ("topic", "storeTimestamp", "physicalOffset", "storeSize", "bodyCRC")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Prompt):
     """What all tasks of a commit have in common.
 
     staging      folder of the archive where tasks write; each in one of its own, however often it is tried

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from rocketc.scan import Damage, ScanReport, scan
 from rocketc.spark.counting import add_dropped
 from rocketc.spark.known import known_parts
 from rocketc.spark.schema import DAMAGE
+from rocketc.spark.worker import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,18 +51,6 @@ def read_parts(
     spare_collections()
     for part in known_parts(parts, options):
         yield from _batches(part, columns, options, damage, dropped)
-
-
-def spare_collections() -> None:
-    """In a worker of Spark: what is there by now, modules mostly, is left out when it collects garbage after each task.
-
-    That costs more than all else that a task does in Python. Spark has workers apart for sources:
-    nothing of a user's functions is left out.
-    """
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if main is not None and main.name == "pyspark.daemon" and not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
 
 
 def source_of(column: str) -> str:

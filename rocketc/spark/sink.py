@@ -34,6 +34,7 @@ from rocketc.running import StoreLock
 from rocketc.scan import scan
 from rocketc.spark.options import near
 from rocketc.spark.schema import SCHEMA
+from rocketc.spark.worker import Prompt
 from rocketc.store import open as open_store
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Staged(datasource.WriterCommitMessage):
     rows: int
 
 
-class RocketmqWriter(_Base):  # type: ignore[misc]
+class RocketmqWriter(Prompt, _Base):  # type: ignore[misc]
     """One write. Raises ValueError for columns that don't fit and for mode("overwrite"), StoreLockedError if the store
     is open elsewhere; both before a task runs."""
 

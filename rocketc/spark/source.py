@@ -20,6 +20,7 @@ from rocketc.spark.pruning import prune
 from rocketc.spark.read import read_parts
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
 from rocketc.spark.sink import RocketmqWriter
+from rocketc.spark.worker import Prompt
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,7 +82,7 @@ class RocketmqSource(DataSource):
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 
-class RocketmqReader(DataSourceReader):
+class RocketmqReader(Prompt, DataSourceReader):
     """A task for each part of the log; planned on the driver, read in the workers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

@@ -16,6 +16,7 @@ from rocketc.spark.growing import GrowingLog, Place
 from rocketc.spark.options import Options
 from rocketc.spark.partitions import plan
 from rocketc.spark.read import read_parts
+from rocketc.spark.worker import Prompt
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 Offset = dict[str, Any]
 
 
-class _StreamReader(DataSourceStreamReader):
+class _StreamReader(Prompt, DataSourceStreamReader):
     """What all versions of Spark ask for; offsets are those of Place.
 
     It lives in a Python process beside the driver for as long as the query runs; tasks have a copy, for read() alone.

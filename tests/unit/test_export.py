@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -154,7 +155,7 @@ def test_csv_quotes_as_the_csv_module_does(tmp_path):
         ";",
         "\t",
         'a"b,c\rd\ne',
-        "\0",
+        *(["\0"] if sys.version_info >= (3, 11) else []),  # before, the csv module can't write it
         "=1",
         "\u20ac",
         "\u2028",
@@ -310,9 +311,9 @@ def hostile(tmp_path):
     return tmp_path / "lake"
 
 
-def check_hostile(pairs):
+def check_hostile(pairs, nulls=("",)):
     found = {body: topic for topic, body in pairs}
-    assert found == {topic.encode(): topic or None for topic in [*HOSTILE, ""]}
+    assert found == {topic.encode(): None if topic in nulls else topic for topic in [*HOSTILE, ""]}
 
 
 def test_topics_are_the_same_in_pyarrow(hostile):
@@ -326,7 +327,8 @@ def test_topics_are_the_same_in_duckdb(hostile):
     with duckdb.connect() as connection:
         options = "hive_partitioning = true, hive_types = {'topic': varchar}"
         files = f"read_parquet('{hostile}/**/*.parquet', {options})"
-        check_hostile(connection.sql(f"select topic, body from {files}").fetchall())
+        nulls = ("",) if int(duckdb.__version__.split(".")[0]) >= 2 else ("", "null")
+        check_hostile(connection.sql(f"select topic, body from {files}").fetchall(), nulls)
 
 
 def test_topics_are_the_same_in_polars(hostile):
