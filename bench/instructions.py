@@ -3,6 +3,7 @@
     .venv/bin/python bench/instructions.py              the counts now beside those that are kept
     .venv/bin/python bench/instructions.py --check      fail if one has grown by more than 5 %
     .venv/bin/python bench/instructions.py --update     keep the counts of now: bench/instructions.json
+    .venv/bin/python bench/instructions.py --misses     and how often a record is not in a cache of 32 KiB, or of 1 MiB
 
 Each case runs in a child process under callgrind, once over few and once over many records: the difference, divided
 by the difference in records, is free of all that comes but once. What would differ between machines is pinned: the
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -41,6 +43,7 @@ FEW, MANY = "few", "many"  # the two rounds of a case, and the logs they read
 LOG_BYTES = {FEW: MIB, MANY: 4 * MIB}
 CALLS = {FEW: 500, MANY: 2500}  # of a case that reads no log
 CRC_WAY = "pclmul"
+CACHES = {"D1": "32768,8,64", "LL": "1048576,16,64"}  # bytes, ways, bytes of a line: about what a core has for itself
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "LC_ALL": "C.UTF-8",
@@ -331,12 +334,13 @@ def child(case: str):
 
 
 # ---------------------------------------------------------------- the parent
-def count(case: str, folder: Path) -> float:
-    """Instructions a record."""
+def count(case: str, folder: Path, misses: bool) -> dict[str, float]:
+    """Of each record: instructions; and, if asked for, misses of both CACHES."""
+    caches = ["--cache-sim=yes", *(f"--{name}={shape}" for name, shape in CACHES.items())] if misses else []
     out = Path(tempfile.mkdtemp(dir=folder, prefix="out-"), "callgrind")
     run = subprocess.run(
         [
-            *("valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"),
+            *("valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}", *caches),
             *(sys.executable, str(HERE / "instructions.py"), "--child", case),
         ],
         cwd=folder,
@@ -351,8 +355,16 @@ def count(case: str, folder: Path) -> float:
         text = part.read_text()
         name = re.search(r"^desc: Trigger: Client Request: (\w+)$", text, re.M)
         if name:
-            counted[name[1]] = int(re.search(r"^summary: (\d+)$", text, re.M)[1])
-    return (counted[MANY] - counted[FEW]) / (done[MANY] - done[FEW])
+            events = re.search(r"^events: (.+)$", text, re.M)[1].split()
+            totals = map(int, re.search(r"^summary: (.+)$", text, re.M)[1].split())
+            counted[name[1]] = Counter(dict(zip(events, totals, strict=True)))
+    more = counted[MANY]
+    more.subtract(counted[FEW])
+    records_more = done[MANY] - done[FEW]
+    found = {"instructions": more["Ir"]}
+    if misses:
+        found |= {"D1": more["D1mr"] + more["D1mw"], "LL": more["DLmr"] + more["DLmw"]}
+    return {name: number / records_more for name, number in found.items()}
 
 
 def made_with() -> dict[str, str]:
@@ -389,6 +401,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit 1 if a count has grown by more than 5 %%")
     parser.add_argument("--update", action="store_true", help="keep the counts of now")
+    parser.add_argument("--misses", action="store_true", help=f"count cache misses, too: {CACHES}")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     for name in ("--quick", "--goals"):
         parser.add_argument(name, action="store_true", help="as all benches have it; nothing is left out")
@@ -410,7 +423,8 @@ def main() -> int:
         make_logs(Path(folder))
         cases = [case for case in CASES if args.only.lower() in case.lower()]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            counts = dict(zip(cases, pool.map(count, cases, repeat(Path(folder))), strict=True))
+            found = dict(zip(cases, pool.map(count, cases, repeat(Path(folder)), repeat(args.misses)), strict=True))
+        counts = {case: each["instructions"] for case, each in found.items()}
         for case in cases:
             line = row(case, counts[case], kept["instructions"].get(case))
             if counts[case] > line["theirs"][1] * (1 + MAY_GROW) or case not in kept["instructions"]:
@@ -419,6 +433,9 @@ def main() -> int:
             text = f"{now:9.1f} {case}" + (
                 " (new)" if was is None else f" (kept: {was:g}, {(now / was - 1) * 100:+.1f} %)"
             )
+            if args.misses:
+                line |= {"misses": {name: round(found[case][name], 2) for name in CACHES}}
+                text += "; misses: " + ", ".join(f"{found[case][name]:.2f} {name}" for name in CACHES)
             print(json.dumps(line) if args.json else text, flush=True)
     if args.update:
         known = {**kept["instructions"], **counts}
