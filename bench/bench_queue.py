@@ -12,7 +12,7 @@ from writing import TOPIC, Bench, JavaSide, Side, details
 bench = Bench("queue", __doc__)
 bench.rounds = 5 if bench.quick else 9
 SIZES = {"128 B": 128} if bench.quick else {"128 B": 128, "1 KiB": 1024}
-COLD_BYTES, COLD_FILES = (256 if bench.quick else 1024) * MIB, 16  # opening reads the last files: they are not cold
+COLD_BYTES, COLD_FILES = (128 if bench.quick else 1024) * MIB, 16  # opening reads the last files: they are not cold
 RELEASES = java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES
 
 

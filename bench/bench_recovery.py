@@ -106,7 +106,7 @@ def against_java(name: str, body: int, release: str):
     against = f"Java {release} load()"
     if not any(bench.wanted(case, against) for case, _ in cases):
         return
-    mib = SIZE // MIB
+    mib, warm = SIZE // MIB, 3 if bench.quick else 8
     with scratch(bench) as folder:
         filler = java_peer.start("fill", dir=folder / "java", body=body, mib=mib, filemib=mib, release=release)
         if not filler:
@@ -116,7 +116,7 @@ def against_java(name: str, body: int, release: str):
         shutil.copytree(folder / "java", folder / "rocketc")
         into_cache(folder / "java"), into_cache(folder / "rocketc")
         for case, killed in cases:
-            java = java_peer.start("load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=8)
+            java = java_peer.start("load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=warm)
             with java:
                 bench.row(
                     case,

@@ -215,7 +215,7 @@ def to_parquet(log: Log, name: str):
     """Spark -> Parquet on two cores, against one core of pyarrow that has the table in memory; zstd both."""
     import pyarrow.parquet as pq
 
-    from rocketc.spark.archive import archive
+    from rocketc.spark.archive import archive, read_archive
 
     table, frame = rocketc.scan(log.path).to_arrow(), through_source(log)
     folder = Path(tempfile.mkdtemp(prefix="parquet-", dir=bench.args.data))
@@ -231,18 +231,25 @@ def to_parquet(log: Log, name: str):
     def read():
         return spark.read.schema(frame.schema).parquet(str(folder / "spark"))
 
+    def check_archive():
+        archived()
+        same(sum_frame(read_archive(spark, folder / "archive")), log.sum, "the archive")
+
     def check():
         written()
         same(sum_frame(read()), log.sum, "Spark's Parquet")
 
-    for case, goal, ours in (("archive()", 0.8, archived), ("Spark's own writer", None, written)):
+    for case, goal, ours, right in (
+        ("archive()", 0.8, archived, check_archive),
+        ("Spark's own writer", None, written, check),
+    ):
         bench.row(
             f"{name} -> Parquet, {case}",
             against="pyarrow, from memory, one core",
             goal=goal,
             work=log.bytes / 1e6,
             unit="MB/s",
-            check=check,
+            check=right,
             ours=timed(ours),
             theirs=timed(lambda: pq.write_table(table, folder / "pyarrow.parquet", compression="zstd")),
         )
@@ -336,6 +343,7 @@ def own_memory(process: str) -> float:
 
 
 def main():
+    memory_of_workers()  # first: what else a worker has done leaves memory with its allocators
     for body, name in ((1024, "1 KiB"), (256, "256 B")):
         size = (128 if bench.quick else 1024) * MIB
         log = bench.log(body=body, size=size, file_size=size // FILES)
@@ -350,7 +358,6 @@ def main():
     mixed = bench.log(body=1024, size=size, file_size=size // FILES, topics=MIXED_TOPICS)
     some_of_it(mixed, "1 KiB")
     tasks_of_nothing()
-    memory_of_workers()
 
 
 spark = start_spark()

@@ -382,7 +382,7 @@ def spread_of(rates: list[float]) -> list[float]:
     return [float(f"{rate:.4g}") for rate in (min(rates), statistics.median(rates), max(rates))]
 
 
-SECONDS = "once a script has run so long, its rows get three rounds each (45 if quick, else no limit)"
+SECONDS = "once a script has run so long, its rows get three rounds each (15 if quick, else no limit)"
 
 
 class Point(NamedTuple):
@@ -409,7 +409,7 @@ class Bench:
         self.name = name
         self.quick: bool = self.args.quick
         self.rounds = 5 if self.quick else 11
-        seconds = self.args.seconds or (45 if self.quick else float("inf"))
+        seconds = self.args.seconds or (15 if self.quick else float("inf"))
         self._until = clock() + seconds
         print(f"{name}: {machine()}", file=sys.stderr)
 

@@ -545,6 +545,10 @@ cdef class MessageStore(Getting):
         finally:
             self._leave()
 
+    def _notify(self, int fd, int64_t at):
+        """For LoopWaiters: write to fd once all before `at` is durable; a store that has failed tells at once."""
+        self.log.notify(fd, at)
+
     # test hooks
 
     def _set_clock(self, timestamp):
@@ -559,7 +563,3 @@ cdef class MessageStore(Getting):
             rc_store_i64(&self.dispatcher.most_behind, value)
         else:
             self.log.hook(name, value)
-
-    def _notify(self, int fd, int64_t at):
-        """For LoopWaiters: write to fd once all before `at` is durable; a store that has failed tells at once."""
-        self.log.notify(fd, at)

@@ -125,6 +125,8 @@ def put(
         settings["check_before_put_message"] = False  # what a store held may have a longer topic
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
     texts = dict(properties) | ({"TAGS": tag} if tag is not None else {}) | ({"KEYS": " ".join(keys)} if keys else {})
+    for text in (topic or "", *texts, *texts.values()):
+        text.encode()  # what is no UTF-8 ends it before a store is made
     if queue is not None:
         given["queue_id"] = queue
     turns = None if queues is None else cycle(range(queues))

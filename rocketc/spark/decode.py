@@ -18,6 +18,7 @@ from rocketc.errors import StoreIOError
 from rocketc.paths import LogFile, base_of, local_of, resolve
 from rocketc.remote import Options, is_url, shown
 from rocketc.scan import Scan, decode, scan
+from rocketc.spark.worker import acknowledge
 
 if TYPE_CHECKING:
     import pyarrow
@@ -70,6 +71,7 @@ def decode_partition(items: Iterable[Any], *, as_: str = "row", **scan_options: 
     """
     if as_ not in _FORMS:
         raise ValueError(f"as_={as_!r}: {', '.join(map(repr, _FORMS))}")
+    acknowledge()  # nothing of the partition is read yet
     return _decode_items(items, as_, scan_options)
 
 
@@ -84,6 +86,7 @@ def decode_batches(batches: Iterable[pyarrow.RecordBatch], **scan_options: Any) 
     A whole file in a row is a lot: set spark.sql.execution.arrow.maxRecordsPerBatch to 1 for files above some MiB.
     Raises ValueError for other columns and for a null, TypeError for columns of other types.
     """
+    acknowledge()  # nothing of the partition is read yet
     for batch in batches:
         names = batch.schema.names
         what = set(names) - _BESIDE

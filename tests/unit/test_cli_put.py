@@ -73,11 +73,12 @@ def test_lines_of_stdin(call, text, meant):
     assert found[-1].phy_offset + found[-1].store_size == int(match[1])
 
 
-@pytest.mark.parametrize("args", [["-t", "\udcff"], ["-t", "orders", "--tag", "\udcff"]], ids=["topic", "tag"])
-def test_an_argument_that_is_no_utf8(call, args):
-    code, out, err = call(*args, "store", *SMALL, stdin=b"x")
+@pytest.mark.parametrize("option", ["--topic=%s", "--tag=%s", "--key=%s", "--property=%s=1", "--property=a=%s"])
+def test_an_argument_that_is_no_utf8(call, option):
+    code, out, err = call("store", "--topic=orders", option % "\udcff", *SMALL, stdin=b"x")
     assert (code, out) == (2, "")
     assert r"'\udcff' is no UTF-8" in err
+    assert not os.path.exists("store")
 
 
 def test_lines_of_a_named_pipe(tmp_path):
