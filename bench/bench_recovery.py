@@ -116,7 +116,9 @@ def against_java(name: str, body: int, release: str):
         shutil.copytree(folder / "java", folder / "rocketc")
         into_cache(folder / "java"), into_cache(folder / "rocketc")
         for case, killed in cases:
-            java = java_peer.start("load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=warm)
+            java = java_peer.start(
+                "load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=warm
+            )
             with java:
                 bench.row(
                     case,
