@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rocketc import holes
 from rocketc.errors import StoreIOError
 
 if TYPE_CHECKING:
@@ -95,12 +96,7 @@ class BlockFile:
 
     def data_from(self, pos: int) -> int:
         """The first byte at or behind pos that is not in a hole; the size if there is none."""
-        try:
-            return os.lseek(self._fd, pos, os.SEEK_DATA)
-        except OSError as error:
-            return self.size if error.errno == errno.ENXIO else pos
-        except AttributeError:  # a system that knows of no holes
-            return pos
+        return holes.data_from(self._fd, pos, self.size)
 
     def data_stop(self) -> int:
         """Behind the last byte that is not zero; 0 if all are."""

@@ -5,9 +5,22 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 # Columns that the store gives a message anew.
 ANEW = frozenset({"queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"})
+
+# Column -> argument of store.put() that takes its value as it is.
+PLAIN = {
+    "topic": "topic",
+    "body": "body",
+    "queueId": "queue_id",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "bornTimestamp": "born_timestamp",
+    "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+}
 
 _HOST = re.compile(r"(?:([0-9.]+)|\[([0-9A-Fa-f:.]+)\]):([0-9]{1,10})", re.ASCII)
 _FLAGS_V6 = 0x30  # of sysFlag: how hosts are stored, which the store itself says
@@ -24,6 +37,26 @@ def host_of(text: str) -> tuple[str, int]:
     if match is None:
         raise ValueError(f"bornHost is {text!r}, not as in 127.0.0.1:10911 or [::1]:10911")
     return match[1] or match[2], int(match[3])
+
+
+def put_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of store.put() for a message that was read, as its columns; those of ANEW are passed over.
+
+    message  bornTimestamp in ms, properties as a mapping; what has no value is left out
+    Raises ValueError for a bornHost that is none.
+
+    >>> put_arguments({"topic": "orders", "body": b"paid", "queueId": 3, "keys": "k1", "physicalOffset": 4096})
+    {'topic': 'orders', 'body': b'paid', 'queue_id': 3, 'properties': {'KEYS': 'k1'}}
+    """
+    made = {argument: message[column] for column, argument in PLAIN.items() if column in message}
+    if "bornHost" in message:
+        made["born_host"] = host_of(message["bornHost"])
+    properties = copied_properties(message.get("properties", {}), message.get("keys"), message.get("tags"))
+    if properties is not None:
+        made["properties"] = properties
+    if "sysFlag" in message:
+        made["sys_flag"] = copied_flags(message["sysFlag"], message.get("bodyCRC"), message["body"])
+    return made
 
 
 def copied_properties(

@@ -7,17 +7,16 @@ a cut that is killed is made again, and comes to the same.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
 from itertools import count, pairwise
 
 from rocketc._mapped_file_queue import MappedFileQueue
 from rocketc.durable import make_folder, naming, sync_data, sync_file, sync_folder, write_all
+from rocketc.holes import written
 from rocketc.paths import LogFile
 
 _COPY_BYTES = 1 << 20
-_ZEROS = bytes(_COPY_BYTES)
 _SECTOR_BYTES = 512  # disks write that much or nothing
 _HEAD_BYTES = 8  # size and magic number of a record
 
@@ -82,37 +81,10 @@ def cut_off(queue: MappedFileQueue, end: int) -> None:
             _clear(path, end - base, _data_end(path, end - base))
 
 
-def _extents(fd: int, pos: int) -> list[tuple[int, int]]:
-    """[start, stop) of the parts of a file from pos on that are no holes."""
-    extents = []
-    size = os.fstat(fd).st_size
-    while pos < size:
-        try:
-            pos = os.lseek(fd, pos, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # that one says: only a hole from here on
-                raise
-            break
-        stop = os.lseek(fd, pos, os.SEEK_HOLE)
-        extents.append((pos, stop))
-        pos = stop
-    return extents
-
-
 def _blocks(path: str, pos: int) -> Iterator[tuple[int, bytes]]:
-    """(position, bytes) of the parts of a file from pos on that are no holes and not all zeros. Raises StoreIOError."""
+    """(position, bytes) of what is written in a file from pos on. Raises StoreIOError."""
     with naming(path), open(path, "rb", buffering=0) as file:
-        fd = file.fileno()
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # what is read ahead into a hole counts as data then
-        for start, stop in _extents(fd, pos):
-            while start < stop:
-                block = os.pread(fd, min(_COPY_BYTES, stop - start), start)
-                if not block:
-                    return
-                if block != _ZEROS[: len(block)]:
-                    yield start, block
-                start += len(block)
+        yield from written(file.fileno(), pos)
 
 
 def _data_end(path: str, pos: int) -> int:

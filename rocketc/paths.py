@@ -11,12 +11,12 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from urllib.parse import unquote
 
 from rocketc import remote
 from rocketc.errors import StoreIOError
+from rocketc.holes import written
 from rocketc.remote import Options, Place, is_url, shown
 
 StrPath = str | os.PathLike[str]
@@ -24,7 +24,6 @@ Paths = StrPath | Iterable[StrPath]
 
 _LISTINGS = 100  # of folders from which files go meanwhile
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
-_SEEK_DATA = getattr(os, "SEEK_DATA", None)
 _NO_LOG = "no commit log here: neither a folder `commitlog` nor files named by 20 digits"
 _PACKED = {
     b"\x1f\x8b": "gzip",
@@ -313,29 +312,6 @@ def _sizes_of_url(folder: str, storage: Options | None) -> dict[int, tuple[str, 
     return out
 
 
-def holes_of(path: str, base: int = 0) -> list[tuple[int, int]]:
-    """Holes of a sparse file that have data behind them, [start, stop); a hole at the end is room for more.
-
-    base  what to count from: the physical offset of its first byte
-    None are found in a file that can't be opened, and by a system that knows of no holes.
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "whole"
-    >>> _ = path.write_bytes(b"data")
-    >>> holes_of(str(path))
-    []
-    """
-    out: list[tuple[int, int]] = []
-    # no data behind pos; no such call; a file that is gone
-    with suppress(OSError, AttributeError), open(path, "rb", buffering=0) as file:
-        pos = 0
-        while True:
-            hole = file.seek(pos, os.SEEK_HOLE)
-            pos = file.seek(hole, os.SEEK_DATA)
-            out.append((base + hole, base + pos))
-    return out
-
-
 def _refuse_packed(path: str, size: int, storage: Options | None) -> None:
     """Say so if a file is compressed, rather than that it holds no records."""
     head = Place(path, storage).head(size) if is_url(path) else _head(path)
@@ -387,18 +363,5 @@ def _has_data_behind(path: str, *_: int) -> bool:
 
     Kept for as long as the file's numbers are the same: whoever follows a log asks again and again.
     """
-    pos = 0
     with open(path, "rb", buffering=0) as file:
-        while True:
-            if _SEEK_DATA is not None:
-                try:
-                    pos = file.seek(pos, _SEEK_DATA)
-                except OSError as error:
-                    if error.errno == errno.ENXIO:
-                        return False  # nothing but a hole
-            block = os.pread(file.fileno(), 1 << 20, pos)
-            if block.strip(b"\0"):
-                return True
-            if not block:
-                return False
-            pos += len(block)
+        return any(True for _ in written(file.fileno()))

@@ -15,7 +15,8 @@ from rocketc._filter import Filter
 from rocketc._walk import Walker
 from rocketc.errors import RocketcError
 from rocketc.machine import processors
-from rocketc.paths import Log, LogFile, Paths, base_of, holes_of, resolve
+from rocketc.holes import holes_of
+from rocketc.paths import Log, LogFile, Paths, base_of, resolve
 from rocketc.scan import Damage, open_walker, torn_tail
 from rocketc.shown import Shown
 from rocketc.verify_derived import Comparison, DerivedReport, times_of_checkpoint

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 # A package (cli, spark) is one module here: its files may import one another. Floor 2 also holds, by itself, each
 # extern .pxd that has a header of its name.
 FLOORS = """
-    0   status shown machine
+    0   status shown machine holes
     1   errors ids config copying
     2   disk_use blocks codecs durable patterns
     3   running derived_files _shape _status config_tables remote

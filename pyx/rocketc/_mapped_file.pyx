@@ -11,6 +11,7 @@ from rocketc._guard cimport install
 from rocketc._status cimport check_file
 from rocketc._vm cimport rc_map_random, rc_map_read, rc_map_sequential, rc_unmap
 
+from rocketc import holes
 from rocketc.errors import ClosedError, StoreIOError
 
 cdef enum:
@@ -92,20 +93,9 @@ cdef class MappedFile:
         return os.fstat(self._fd).st_size
 
     def data_from(self, Py_ssize_t pos):
-        """The first byte at or behind pos that is not in a hole, or the size if there is none.
-
-        A file system that knows of no holes says pos.
-        """
-        if pos >= <Py_ssize_t>self._size:
-            return self._size
-        try:
-            return os.lseek(self._fd, pos, os.SEEK_DATA)
-        except OSError as error:
-            return self._size if error.errno == errno.ENXIO else pos
+        """As holes.data_from() has it, with the file's size as it was mapped."""
+        return holes.data_from(self._fd, pos, <Py_ssize_t>self._size)
 
     def hole_from(self, Py_ssize_t pos):
-        """Where the data at pos ends: the next hole, or the size."""
-        try:
-            return min(os.lseek(self._fd, pos, os.SEEK_HOLE), <Py_ssize_t>self._size)
-        except OSError:
-            return self._size
+        """As holes.hole_from() has it."""
+        return holes.hole_from(self._fd, pos, <Py_ssize_t>self._size)

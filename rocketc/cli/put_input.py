@@ -12,27 +12,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rocketc.copying import ANEW, copied_flags, copied_properties, host_of
+from rocketc.copying import ANEW, PLAIN, put_arguments
 from rocketc.errors import IllegalMessageError, StoreIOError
 
 BLOCK_BYTES = 1 << 20
 
-# What becomes of a JSON line's values: argument of store.put(), and type. Those that the store gives anew are in ANEW.
-_PLAIN: dict[str, tuple[str, type]] = {
-    "topic": ("topic", str),
-    "queueId": ("queue_id", int),
-    "flag": ("flag", int),
-    "sysFlag": ("sys_flag", int),
-    "bornTimestamp": ("born_timestamp", int),
-    "reconsumeTimes": ("reconsume_times", int),
-    "preparedTransactionOffset": ("prepared_transaction_offset", int),
-}
+_TEXTS = ("topic", "keys", "tags", "bornHost")
+_TYPES: dict[str, type] = {name: int for name in PLAIN if name != "body"} | dict.fromkeys(_TEXTS, str)
 _BODIES: dict[str, Callable[[str], bytes]] = {
     "body": str.encode,
     "bodyBase64": lambda text: b64decode(text, validate=True),
     "bodyHex": bytes.fromhex,
 }
-_KNOWN = {*_PLAIN, *_BODIES, *ANEW, "keys", "tags", "properties", "bornHost", "bodyCRC"}
+_KNOWN = {*_TYPES, *_BODIES, *ANEW, "properties", "bodyCRC"}
 
 Waiting = Callable[[], AbstractContextManager[None]]
 
@@ -173,7 +165,7 @@ def message_of(line: bytes) -> dict[str, Any]:
     over. Raises ValueError for a line that says something else than `cat --json` does.
 
     >>> message_of(b'{"topic":"orders","queueId":3,"keys":"k1","body":"hello","physicalOffset":4096}')
-    {'topic': 'orders', 'queue_id': 3, 'body': b'hello', 'properties': {'KEYS': 'k1'}}
+    {'topic': 'orders', 'body': b'hello', 'queue_id': 3, 'properties': {'KEYS': 'k1'}}
     """
     try:
         given = json.loads(line)
@@ -184,18 +176,13 @@ def message_of(line: bytes) -> dict[str, Any]:
     if unknown := [key for key in given if key not in _KNOWN]:
         raise ValueError(f"a message has no {unknown[0]!r}; there are {', '.join(sorted(_KNOWN))}")
     given = {key: value for key, value in given.items() if value is not None}
-    made: dict[str, Any] = {}
-    for key, (argument, kind) in _PLAIN.items():
+    for key, kind in _TYPES.items():
         if key in given:
-            made[argument] = _typed(key, given[key], kind)
-    made["body"] = _body(given)
-    if (properties := _properties(given)) is not None:
-        made["properties"] = properties
-    if "bornHost" in given:
-        made["born_host"] = host_of(_typed("bornHost", given["bornHost"], str))
-    if "sys_flag" in made:
-        made["sys_flag"] = copied_flags(made["sys_flag"], given.get("bodyCRC"), made["body"])
-    return made
+            _typed(key, given[key], kind)
+    properties = given.get("properties", {})
+    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
+        raise ValueError("properties is no object with texts in it")
+    return put_arguments(given | {"body": _body(given)})
 
 
 def _typed(key: str, value: Any, kind: type) -> Any:
@@ -213,11 +200,3 @@ def _body(given: dict[str, Any]) -> bytes:
         return _BODIES[key](_typed(key, given[key], str))
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
-
-
-def _properties(given: dict[str, Any]) -> dict[str, str] | None:
-    found = given.get("properties", {})
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("properties is no object with texts in it")
-    keys, tags = (_typed(key, given[key], str) if key in given else None for key in ("keys", "tags"))
-    return copied_properties(found, keys, tags)

@@ -19,7 +19,8 @@ from rocketc._walk import Walker
 from rocketc.cli.progress import progress
 from rocketc.derived_files import UNIT_BYTES
 from rocketc.errors import RocketcError
-from rocketc.paths import Log, LogFile, base_of, holes_of, resolve
+from rocketc.holes import holes_of
+from rocketc.paths import Log, LogFile, base_of, resolve
 from rocketc.remote import refuse_urls
 from rocketc.running import AbortFile, holder_of
 from rocketc.scan import Damage

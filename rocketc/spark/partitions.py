@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rocketc._filter import Filter
+from rocketc.holes import extents
 from rocketc.machine import processors
 from rocketc.paths import Log, LogFile, Paths, resolve
 from rocketc.remote import Options, is_url
@@ -150,9 +151,6 @@ def data_bytes(file: LogFile) -> int:
     if is_url(file.path):  # what of it was never written, nobody tells
         return file.size
     end = 0
-    with suppress(OSError), open(file.path, "rb", buffering=0) as opened:  # no data behind, or no such call
-        while end < file.size:
-            data = os.lseek(opened.fileno(), end, os.SEEK_DATA)
-            end = os.lseek(opened.fileno(), data, os.SEEK_HOLE)
-        return file.size
-    return end
+    with suppress(OSError), open(file.path, "rb", buffering=0) as opened:
+        end = max((stop for _, stop in extents(opened.fileno())), default=0)
+    return min(end, file.size)

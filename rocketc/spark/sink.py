@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from rocketc._arrow import Schema
 from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc.copying import ANEW, copied_flags, copied_properties, host_of
+from rocketc.copying import ANEW, put_arguments
 from rocketc.cut import cut_off
 from rocketc.durable import sync_folder
 from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
@@ -45,15 +45,6 @@ if TYPE_CHECKING:
 FOLDER = "sparkwrite"
 _OLD_S = 7 * 86_400  # a folder of staged rows that is so old has nobody who will commit it
 _COLUMNS = {field.name: field.dataType for field in SCHEMA}
-_PLAIN = {
-    "topic": "topic",
-    "body": "body",
-    "queueId": "queue_id",
-    "flag": "flag",
-    "sysFlag": "sys_flag",
-    "reconsumeTimes": "reconsume_times",
-    "preparedTransactionOffset": "prepared_transaction_offset",
-}
 
 # Arrow batches instead of rows, in Spark 4.1 and newer.
 _Base: Any = getattr(datasource, "DataSourceArrowWriter", datasource.DataSourceWriter)
@@ -360,17 +351,12 @@ def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _message(row: dict[str, Any]) -> dict[str, Any]:
-    made = {_PLAIN[name]: value for name, value in row.items() if name in _PLAIN}
+    """The arguments of store.put() for a staged row."""
     if "bornTimestamp" in row:
-        made["born_timestamp"] = row["bornTimestamp"] // 1000
-    if "bornHost" in row:
-        made["born_host"] = host_of(row["bornHost"])
-    properties = copied_properties(dict(row.get("properties", ())), row.get("keys"), row.get("tags"))
-    if properties is not None:
-        made["properties"] = properties
-    if "sys_flag" in made:
-        made["sys_flag"] = copied_flags(made["sys_flag"], row.get("bodyCRC"), made["body"])
-    return made
+        row["bornTimestamp"] //= 1000  # from us
+    if "properties" in row:
+        row["properties"] = dict(row["properties"])
+    return put_arguments(row)
 
 
 def _forget_old(root: str, own: str) -> None:
