@@ -60,10 +60,10 @@ cdef class CommitLog:
         QueueOffsets offsets
         PutMessageLock lock
     cdef int append(
-        self, Draft* d, Entry* entries, int n, bint whole, int advance, int64_t expected, Appended* out,
+        self, Draft* d, Entry* entries, int n, bint whole, int advance, int64_t expected, bint at_once, Appended* out,
     ) noexcept nogil
     cdef int _append_some(
-        self, Draft* d, Entry* entries, int n, bint whole, int64_t advance, Appended* out,
+        self, Draft* d, Entry* entries, int n, bint whole, int64_t advance, bint at_once, Appended* out,
     ) noexcept nogil
     cdef int _measure(self, Draft* d, Entry* entries, int n, bint whole) noexcept nogil
     cdef int _make_room(self, int64_t size, Appended* out) noexcept nogil
@@ -71,5 +71,6 @@ cdef class CommitLog:
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
     cdef void _take_lock(self) noexcept nogil
+    cdef bint _take_lock_at_once(self, int64_t size) noexcept nogil
     cdef void _let_go(self) noexcept nogil
     cdef bint is_busy(self) noexcept nogil

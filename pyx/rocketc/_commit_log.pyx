@@ -64,6 +64,7 @@ from rocketc._status cimport (
     RC_BODY_TOO_LONG,
     RC_FAILED,
     RC_FILE_CUT,
+    RC_MORE,
     RC_NO_FILE,
     RC_OK,
     RC_OUT_OF_ORDER,
@@ -214,7 +215,7 @@ cdef class CommitLog:
         return self._busy_ms < held < BUSY_NEVER_MS
 
     cdef int append(
-        self, Draft* d, Entry* entries, int n, bint whole, int advance, int64_t expected, Appended* out,
+        self, Draft* d, Entry* entries, int n, bint whole, int advance, int64_t expected, bint at_once, Appended* out,
     ) noexcept nogil:
         """Put n records of one topic and queue into the log, with consecutive queue offsets.
 
@@ -223,6 +224,7 @@ cdef class CommitLog:
         whole    all or none, in one file, under one hold of the put lock
         advance  queue offsets that each record takes: 1, or the messages of an inner batch
         expected  the queue offset that the first must get, or RC_OUT_OF_ORDER comes and nothing is stored; -1: any
+        at_once  the caller has the GIL: if anything has to be waited for, RC_MORE comes and nothing is stored
         out      what was stored, also if it is not all
         Returns RC_OK; RC_FAILED; RC_PAGE_CACHE_BUSY; RC_NO_FILE; RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG or
         RC_PROPERTIES_TOO_LONG, and then nothing is stored.
@@ -242,12 +244,16 @@ cdef class CommitLog:
         rc = self._measure(d, entries, n, whole)
         if rc != RC_OK:
             return rc
-        slot = self.offsets.lock(d.topic, d.topic_len, d.queue_id, &stripe)
+        slot = self.offsets.lock(d.topic, d.topic_len, d.queue_id, &stripe, at_once)
+        if slot == NULL and at_once:
+            return RC_MORE
         if slot == NULL:
             out.error = ENOMEM
             return RC_NO_FILE
         while slot.held:
             pthread_mutex_unlock(&stripe.mutex)
+            if at_once:
+                return RC_MORE
             usleep(HELD_US)
             pthread_mutex_lock(&stripe.mutex)
         if expected >= 0 and expected != slot.next_offset:
@@ -256,7 +262,9 @@ cdef class CommitLog:
         out.queue_offset = slot.next_offset if counted else 0
         while rc == RC_OK and out.count < n:
             d.queue_offset = out.queue_offset + (out.count * advance if counted else 0)
-            rc = self._append_some(d, entries + out.count, n - <int>out.count, whole, advance if counted else 0, out)
+            rc = self._append_some(
+                d, entries + out.count, n - <int>out.count, whole, advance if counted else 0, at_once, out,
+            )
         if counted:
             slot.next_offset = max(slot.next_offset, out.queue_offset + out.count * advance)
         pthread_mutex_unlock(&stripe.mutex)
@@ -282,7 +290,7 @@ cdef class CommitLog:
         return RC_RECORD_TOO_LONG if whole and total > most else RC_OK
 
     cdef int _append_some(
-        self, Draft* d, Entry* entries, int n, bint whole, int64_t advance, Appended* out,
+        self, Draft* d, Entry* entries, int n, bint whole, int64_t advance, bint at_once, Appended* out,
     ) noexcept nogil:
         """Put some of n records into one file under one hold of the put lock; all of them if whole."""
         cdef rc_guard guard
@@ -295,7 +303,10 @@ cdef class CommitLog:
                 size += entries[i].size
         else:
             size = entries[0].size
-        self._take_lock()
+        if not at_once:
+            self._take_lock()
+        elif not self._take_lock_at_once(size):
+            return RC_MORE
         now = rc_clock_ms()
         rc_store_i64(&self._in_lock_since, now)
         if self._clock >= 0:
@@ -371,6 +382,20 @@ cdef class CommitLog:
         self.lock.lock()
         rc_store_i64(&self.waits, self.waits + 1)
         rc_histogram_add(&self.lock_time, <unsigned long long>(rc_clock_ns() - begin))
+
+    cdef bint _take_lock_at_once(self, int64_t size) noexcept nogil:
+        """Take the put lock if it is free, and if the next `size` bytes of the log are there and ready."""
+        cdef FileState* f
+        cdef int64_t end
+        if not self.lock.try_lock():
+            return False
+        f = self._last
+        if f != NULL:
+            end = f.wrote + size
+            if end + RC_BLANK_BYTES <= <int64_t>f.size and (f.buffer != NULL or end <= rc_load_i64(&f.ready)):
+                return True
+        self.lock.unlock()
+        return False
 
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil:
         """All before `wrote` is whole: readers and the flush may see it.

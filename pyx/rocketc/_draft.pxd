@@ -23,9 +23,9 @@ cdef class Drafter:
         bint _long_topics   # V2 records are allowed
         bint _drop_crc      # a property CRC of the caller's is left out
         bint _multi         # messages go to the light queues that they name, too
-    cdef int draft(
-        self, Call* c, list keep, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
-    ) except -1
+    cdef list draft(
+        self, Call* c, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
+    )
     cdef int _check_topic(self, Call* c, str topic) except -1
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1
     cdef bytes _stored(self, properties)

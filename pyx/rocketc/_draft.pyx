@@ -94,12 +94,14 @@ cdef class Drafter:
         self._drop_crc = config.enabled_append_prop_crc
         self._multi = config.enable_lmq and config.enable_multi_dispatch
 
-    cdef int draft(
-        self, Call* c, list keep, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
-    ) except -1:
-        """Fill c from the arguments that all records of a call share. What c points to is kept by them, or by keep."""
+    cdef list draft(
+        self, Call* c, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
+    ):
+        """Fill c from the arguments that all records of a call share. What c points to is kept by them, or by the list
+        that is returned; the store's host is its first."""
         cdef Draft* d = &c.d
         cdef bytes host
+        cdef list keep
         d.pairs = c.pieces
         d.pair_count = d.more_len = 0
         d.props = NULL
@@ -110,7 +112,7 @@ cdef class Drafter:
         c.wait = wait
         self._check_topic(c, topic)
         host = self._host if store_host is None else host_bytes(store_host)
-        keep.append(host)               # first of all: PutResult takes it from there
+        keep = [host]
         d.store_host = <const uint8_t*>PyBytes_AS_STRING(host)
         d.sys_flag &= ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
         if PyBytes_GET_SIZE(host) == RC_HOST_V6_BYTES:
@@ -152,7 +154,7 @@ cdef class Drafter:
             add_value(c, "false", "WAIT")
         if d.props_len > 0 and (d.more_len > 0 or self._drop_crc) and d.props[d.props_len - 1] != RC_PROPERTY_SEPARATOR:
             d.more_len += 1
-        return 0
+        return keep
 
     cdef int _check_topic(self, Call* c, str topic) except -1:
         cdef Draft* d = &c.d

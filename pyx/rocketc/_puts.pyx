@@ -2,7 +2,8 @@
 """Putting: the side of a store that takes messages.
 
 A put prepares its arguments with the GIL, gives it up for one call that lays the record into the log and, in sync
-mode, waits for its flush, and comes back for the result. Whatever is not stored is an exception.
+mode, waits for its flush, and comes back for the result. A small record that has to wait for nothing is laid down with
+the GIL: to give that up and get it back would cost as much. Whatever is not stored is an exception.
 """
 import os
 import threading
@@ -30,8 +31,10 @@ from rocketc.status import PutStatus
 
 cdef enum:
     SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
-    SAMPLE = 16                     # every so manieth put is timed: two looks at the clock cost as much as a small put
+    SAMPLE = 16                     # every so manieth put is timed: two looks at the clock cost as much as a small put;
+                                    # and it gives up the GIL, so that others get on beside a thread that puts and puts
     MANY = 65536                    # records that one call without the GIL takes
+    SMALL_BYTES = 4096              # a body that is copied in less time than the GIL takes to give up and to get back
     BATCH_ENTRY_BYTES = 22          # of a batch's message on the wire, beside body and properties
 
 cdef object PUT_OK = PutStatus.PUT_OK
@@ -157,13 +160,13 @@ cdef class Putting:
         cdef Call c
         cdef Entry entry
         cdef Py_buffer view
-        cdef list keep = []
+        cdef list keep
         c.d.queue_id = queue_id
         c.d.sys_flag = sys_flag
         c.d.reconsume_times = reconsume_times
         c.d.prepared_offset = prepared
-        self._drafter.draft(
-            &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
+        keep = self._drafter.draft(
+            &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
         if c.unnumbered:
             return self._put_numbered(
@@ -256,8 +259,7 @@ cdef class Putting:
         c.d.sys_flag = sys_flag
         c.d.reconsume_times = reconsume_times
         c.d.prepared_offset = 0
-        keep = []
-        self._drafter.draft(&c, keep, topic, None, None, None, born_timestamp, born_host, store_host, wait_store_ok)
+        keep = self._drafter.draft(&c, topic, None, None, None, born_timestamp, born_host, store_host, wait_store_ok)
         return self._put_rows(&c, keep, topic, rows, True)
 
     def put_many(
@@ -282,9 +284,8 @@ cdef class Putting:
         c.d.sys_flag = sys_flag
         c.d.reconsume_times = reconsume_times
         c.d.prepared_offset = 0
-        keep = []
-        self._drafter.draft(
-            &c, keep, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
+        keep = self._drafter.draft(
+            &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
         if c.unnumbered:
             raise illegal("messages with INNER_MULTI_DISPATCH or INNER_NUM get queue offsets of their own: put() them")
@@ -350,7 +351,7 @@ cdef class Putting:
         """Append n records, wait as the flush mode says (unless not wait), and say where they are."""
         cdef Appended out
         cdef PutResult r
-        cdef int rc, waited = RC_OK
+        cdef int rc = RC_MORE, waited = RC_OK
         cdef bint must_wait = self._sync and wait and c.wait
         cdef int64_t until = 0, begin = 0
         cdef CommitLog log
@@ -367,17 +368,22 @@ cdef class Putting:
             if rc_load_i64(&log.fl.news) != 0:
                 self._tell_news()
             self._puts += 1
-            if self._puts % SAMPLE == 0:
-                begin = rc_clock_ns()
-            with nogil:
-                rc = log.append(&c.d, entries, n, whole, c.advance, c.expected, &out)
-                if rc == RC_OK and must_wait:
-                    until = rc_clock_ns() + self._timeout_ns
-                    waited = flusher_wait(&log.fl, out.end, until, SLICE_NS)
-                elif rc == RC_OK and self._sync:
+            if self._puts % SAMPLE != 0 and n == 1 and entries.body_len <= SMALL_BYTES and not must_wait:
+                rc = log.append(&c.d, entries, n, whole, c.advance, c.expected, True, &out)
+                if rc == RC_OK and self._sync:
                     flusher_wake(&log.fl)
-                if begin != 0:
-                    rc_histogram_add(&log.put_time, <unsigned long long>(rc_clock_ns() - begin))
+            if rc == RC_MORE:
+                if self._puts % SAMPLE == 0:
+                    begin = rc_clock_ns()
+                with nogil:
+                    rc = log.append(&c.d, entries, n, whole, c.advance, c.expected, False, &out)
+                    if rc == RC_OK and must_wait:
+                        until = rc_clock_ns() + self._timeout_ns
+                        waited = flusher_wait(&log.fl, out.end, until, SLICE_NS)
+                    elif rc == RC_OK and self._sync:
+                        flusher_wake(&log.fl)
+                    if begin != 0:
+                        rc_histogram_add(&log.put_time, <unsigned long long>(rc_clock_ns() - begin))
             if rc == RC_OUT_OF_ORDER:
                 return None
             if rc != RC_OK:

@@ -42,7 +42,7 @@ cdef class QueueOffsets:
         int _stripe_count
         bint _holding       # new slots are held
     cdef QueueSlot* lock(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe, bint at_once=*,
     ) noexcept nogil
     cdef int raise_to(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,

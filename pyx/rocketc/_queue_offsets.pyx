@@ -9,7 +9,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rocketc._service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from rocketc._service cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_trylock,
+    pthread_mutex_unlock,
+)
 from rocketc._status cimport RC_OK
 
 cdef enum:
@@ -48,14 +54,18 @@ cdef class QueueOffsets:
         free(self._stripes)
 
     cdef QueueSlot* lock(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe, bint at_once=False,
     ) noexcept nogil:
-        """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory."""
+        """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory, or
+        it is locked by another and the caller can't wait (at_once)."""
         cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
         cdef Stripe* s = &self._stripes[(h >> 8) % <uint32_t>self._stripe_count]
         cdef QueueSlot* slot
         stripe[0] = s
-        pthread_mutex_lock(&s.mutex)
+        if not at_once:
+            pthread_mutex_lock(&s.mutex)
+        elif pthread_mutex_trylock(&s.mutex) != 0:
+            return NULL
         if s.buckets != NULL:
             slot = s.buckets[h & s.mask]
             while slot != NULL:

@@ -9,6 +9,7 @@ cdef extern from "<pthread.h>" nogil:
         pass
     int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes) noexcept
     int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept
     int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
     int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
     int pthread_cond_broadcast(pthread_cond_t* cond) noexcept
