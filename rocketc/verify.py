@@ -14,8 +14,8 @@ from rocketc._audit import Audit
 from rocketc._filter import Filter
 from rocketc._walk import Walker
 from rocketc.errors import RocketcError
-from rocketc.machine import processors
 from rocketc.holes import holes_of
+from rocketc.machine import processors
 from rocketc.paths import Log, LogFile, Paths, base_of, resolve
 from rocketc.scan import Damage, open_walker, torn_tail
 from rocketc.shown import Shown

@@ -7,7 +7,8 @@ from rocketc._lock cimport rc_reentrant, rc_spin
 cdef class PutMessageLock:
     """What a store calls; each kind derives from it; see lock.h for the memory order.
 
-    Taken without the GIL, or with it by try_lock(), which waits for nobody. It is never held while taking the GIL, raising, syncing or taking another lock.
+    Taken without the GIL, or with it by try_lock(), which waits for nobody. It is never held
+    while taking the GIL, raising, syncing or taking another lock.
     """
     cdef bint try_lock(self) noexcept nogil
     cdef void lock(self) noexcept nogil

@@ -31,8 +31,9 @@ from rocketc.status import PutStatus
 
 cdef enum:
     SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
-    SAMPLE = 16                     # every so manieth put is timed: two looks at the clock cost as much as a small put;
-                                    # and it gives up the GIL, so that others get on beside a thread that puts and puts
+    # Every so manieth put is timed: two looks at the clock cost as much as a small put. And it gives up the GIL: other
+    # threads get on beside one that puts and puts.
+    SAMPLE = 16
     MANY = 65536                    # records that one call without the GIL takes
     SMALL_BYTES = 4096              # a body that is copied in less time than the GIL takes to give up and to get back
     BATCH_ENTRY_BYTES = 22          # of a batch's message on the wire, beside body and properties

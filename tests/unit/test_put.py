@@ -2,7 +2,9 @@
 
 import array
 import itertools
+import sys
 import threading
+import time
 
 import oracle
 import psutil
@@ -53,6 +55,30 @@ def test_bytes_are_the_oracles(open_store, topic, born, host, property_crc):
             property_crc=property_crc,
         )
         assert r.msg_id == oracle.message_id(oracle.host_bytes(host), r.phy_offset)
+
+
+def test_others_get_on_beside_a_thread_that_puts(open_store):
+    """Its small records are laid down with the GIL, but one of sixteen gives it up, long before it has to."""
+    store = open_store(mapped_file_size_commit_log=1 << 26)
+    done = threading.Event()
+
+    def puts():
+        while not done.is_set():
+            store.put("orders", b"small")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(30)
+    putter = threading.Thread(target=puts)
+    try:
+        putter.start()
+        began = time.monotonic()
+        for _ in range(20):
+            time.sleep(0.001)
+        assert time.monotonic() - began < 15
+    finally:
+        sys.setswitchinterval(before)
+        done.set()
+        putter.join()
 
 
 def test_result(open_store):
