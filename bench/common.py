@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 MIB = 1 << 20
 DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
+BALLAST = "ROCKETC_BENCH_BALLAST"  # a file that fills the page cache, which the scripts of a run share
 clock = time.perf_counter
 Side = Callable[[], float]
 

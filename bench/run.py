@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -75,9 +76,10 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- running
-def run(script: Path, options: list[str], results, kept: report.Results):
+def run(script: Path, options: list[str], ballast: str, results, kept: report.Results):
     """One script; each of its rows is written, and printed, as soon as it is there."""
-    child = subprocess.Popen([sys.executable, script, "--json", *options], stdout=subprocess.PIPE, text=True)
+    env = {**os.environ, common.BALLAST: ballast}
+    child = subprocess.Popen([sys.executable, script, "--json", *options], stdout=subprocess.PIPE, text=True, env=env)
     name = script.stem.removeprefix("bench_")
     try:
         for line in child.stdout:
@@ -116,13 +118,17 @@ def main() -> int:
     args.into.mkdir(parents=True, exist_ok=True)
     kept, began, interrupted = report.Results(environment(args), [], []), time.monotonic(), False
     spent: list[str] = []
-    with open(args.into / "results.jsonl", "w") as results:
+    Path(args.data).mkdir(parents=True, exist_ok=True)
+    with (
+        open(args.into / "results.jsonl", "w") as results,
+        tempfile.NamedTemporaryFile(dir=args.data, prefix="ballast-") as ballast,
+    ):
         print(json.dumps({"environment": kept.environment}), file=results, flush=True)
         for script in scripts:
             started = time.monotonic()
             data = [] if script.name == "instructions.py" else ["--data", str(args.data)]
             try:
-                run(script, [*options, *data], results, kept)
+                run(script, [*options, *data], ballast.name, results, kept)
             except KeyboardInterrupt:
                 interrupted = True
                 break

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from common import MIB, Bench, Point, clock, same
+from common import BALLAST, MIB, Bench, Point, clock, same
 
 import rocketc
 
@@ -111,7 +111,12 @@ class Steady:
             )
             return
         Path(bench.args.data).mkdir(parents=True, exist_ok=True)
-        self._file = tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)  # noqa: SIM115
+        shared = os.environ.get(BALLAST)
+        self._file = (
+            open(shared, "r+b", buffering=0)  # noqa: SIM115
+            if shared
+            else tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)
+        )
         self._disk = bench.args.data
         self.warm()
         free = free_memory()
