@@ -111,12 +111,10 @@ class Steady:
             )
             return
         Path(bench.args.data).mkdir(parents=True, exist_ok=True)
-        shared = os.environ.get(BALLAST)
-        self._file = (
-            open(shared, "r+b", buffering=0)  # noqa: SIM115
-            if shared
-            else tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)
-        )
+        if BALLAST in os.environ:
+            self._file = open(os.environ[BALLAST], "r+b", buffering=0)  # noqa: SIM115
+        else:
+            self._file = tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)  # noqa: SIM115
         self._disk = bench.args.data
         self.warm()
         free = free_memory()
