@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 MIB = 1 << 20
 DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
-BALLAST = "ROCKETC_BENCH_BALLAST"  # a file that fills the page cache, which the scripts of a run share
+BALLAST = "ROCKETC_BENCH_BALLAST"  # descriptor of the nameless file that fills the page cache: a run's scripts share it
 clock = time.perf_counter
 Side = Callable[[], float]
 

@@ -76,10 +76,11 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- running
-def run(script: Path, options: list[str], ballast: str, results, kept: report.Results):
+def run(script: Path, options: list[str], ballast: int, results, kept: report.Results):
     """One script; each of its rows is written, and printed, as soon as it is there."""
-    env = {**os.environ, common.BALLAST: ballast}
-    child = subprocess.Popen([sys.executable, script, "--json", *options], stdout=subprocess.PIPE, text=True, env=env)
+    env = {**os.environ, common.BALLAST: str(ballast)}
+    command = [sys.executable, script, "--json", *options]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, pass_fds=[ballast])
     name = script.stem.removeprefix("bench_")
     try:
         for line in child.stdout:
@@ -121,14 +122,14 @@ def main() -> int:
     Path(args.data).mkdir(parents=True, exist_ok=True)
     with (
         open(args.into / "results.jsonl", "w") as results,
-        tempfile.NamedTemporaryFile(dir=args.data, prefix="ballast-") as ballast,
+        tempfile.TemporaryFile(dir=args.data) as ballast,
     ):
         print(json.dumps({"environment": kept.environment}), file=results, flush=True)
         for script in scripts:
             started = time.monotonic()
             data = [] if script.name == "instructions.py" else ["--data", str(args.data)]
             try:
-                run(script, [*options, *data], ballast.name, results, kept)
+                run(script, [*options, *data], ballast.fileno(), results, kept)
             except KeyboardInterrupt:
                 interrupted = True
                 break

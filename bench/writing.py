@@ -112,7 +112,7 @@ class Steady:
             return
         Path(bench.args.data).mkdir(parents=True, exist_ok=True)
         if BALLAST in os.environ:
-            self._file = open(os.environ[BALLAST], "r+b", buffering=0)  # noqa: SIM115
+            self._file = open(int(os.environ[BALLAST]), "r+b", buffering=0)  # noqa: SIM115
         else:
             self._file = tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)  # noqa: SIM115
         self._disk = bench.args.data
@@ -120,7 +120,7 @@ class Steady:
         free = free_memory()
         note = "the page cache is full: new pages of files are recycled ones, on both sides"
         if free > 2 * GIB:
-            note = f"{free >> 20} MiB of memory are free still: the disk has too little room to fill them with files"
+            note = f"{free >> 20} MiB of memory are free still: small disk, or a system that frees cold pages by itself"
         print(f"{bench.name}: {note}", file=sys.stderr)
 
     def warm(self):
