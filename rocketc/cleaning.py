@@ -39,6 +39,7 @@ class LogFiles(Protocol):
 
     @property
     def files(self) -> list[str]: ...
+    def avoid(self, folders: Iterable[str]) -> None: ...
     def delete_expired(self, expired_ms: int, now_ms: int, *, immediately: bool = False, batch: int = 10) -> int: ...
 
 
@@ -67,6 +68,9 @@ class LogOnDisk:
         self.files = sorted(found, key=_start)
         while len(self.files) > 1 and not _is_written(self.files[-1]):
             self.files.pop()
+
+    def avoid(self, folders: Iterable[str]) -> None:
+        """Nothing to do: it makes no files."""
 
     def delete_expired(self, expired_ms: int, now_ms: int, *, immediately: bool = False, batch: int = 10) -> int:
         """Delete files that were not changed for expired_ms, durably, oldest first, never the last; returns how many.
@@ -238,7 +242,6 @@ class Cleaner:
         self._cleaned_up_to = 0  # the queues and the index know nothing of what is before that
         self.disk_full = False
         self.queues_full = False
-        self.full_paths: tuple[str, ...] = ()  # folders of the log that are too full for a new file
 
     def ask(self, runs: int = MANUAL_RUNS) -> None:
         """Delete what is expired in the next runs, at any hour (executeDeleteFilesManually)."""
@@ -344,7 +347,7 @@ class Cleaner:
             self.disk_full = disks.disk_full
         if disks.queues_full is not None:
             self.queues_full = disks.queues_full
-        self.full_paths = disks.full_paths
+        self._log.avoid(disks.full_paths)
         after = self.disk_full, self.queues_full
         if after != before:
             if any(after):

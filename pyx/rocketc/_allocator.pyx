@@ -25,7 +25,7 @@ from rocketc._append_file cimport (
     file_unlink,
 )
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
-from rocketc._file_queue cimport KEPT, FileQueue, queue_path, queue_sync_folder, queue_unmap
+from rocketc._file_queue cimport KEPT, FileQueue, queue_path, queue_unmap, sync_folder_of
 from rocketc._service cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
@@ -217,7 +217,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
         file_shutdown(f)
         file_drop(f)
         return rc
-    rc = queue_sync_folder(a.q, start)
+    rc = sync_folder_of(path)
     first = a.q.file_size if a.warm else min(a.ahead, <int64_t>SYNC_WINDOW_BYTES)
     first = min(first, a.q.file_size)
     if rc == RC_OK and f.buffer == NULL and first > 0:

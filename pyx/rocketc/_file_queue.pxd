@@ -7,6 +7,7 @@ from rocketc._service cimport pthread_mutex_t, rc_service, rc_service_wake
 
 cdef enum:
     KEPT = 2                # files at the end of a row that are written to, without a hold
+    AVOIDABLE = 63          # so many of a queue's folders, the first ones, can be avoided: bits of an int64_t
 
 # What the threads of a store share of the row of files; they take the mutex for a moment, without the GIL or with it.
 ctypedef struct FileQueue:
@@ -20,8 +21,9 @@ ctypedef struct FileQueue:
     int64_t flushed         # durable up to here
     int64_t group           # bytes of a flush, the mean of the last ones
     int64_t flushed_timestamp   # ms: records up to this time are durable
-    char** folders          # new files go to folders[number % folder_count]; the memory is their owner's
+    char** folders          # new files go to them by turns, see folder_of_new(); the memory is their owner's
     int folder_count
+    int64_t avoided         # a bit for each folder that new files should not go to
     int kind                # a FileKind, of new files
     rc_service* reader      # the thread that follows the queue, or NULL
     int64_t reader_asleep   # 1: it wants to be woken when there is more to read
@@ -55,5 +57,5 @@ cdef int queue_make_folders(FileQueue* q) noexcept nogil
 cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_commit(FileQueue* q) noexcept nogil
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil
-cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil
+cdef int sync_folder_of(char* path) noexcept nogil
 cdef int queue_sync_names(FileQueue* q) noexcept nogil

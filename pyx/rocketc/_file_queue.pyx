@@ -60,10 +60,27 @@ cdef void queue_free(FileQueue* q) noexcept nogil:
     pthread_mutex_destroy(&q.mutex)
 
 
+cdef const char* folder_of_new(FileQueue* q, int64_t start) noexcept nogil:
+    """Where a new file that begins at start goes: file n to number n, modulo their count, of the folders that are not
+    avoided, or of all, if they all are."""
+    cdef int64_t avoided = rc_load_i64(&q.avoided), number = start // q.file_size
+    cdef int i, left = 0
+    for i in range(q.folder_count):
+        left += not (i < AVOIDABLE and avoided >> i & 1)
+    if left == 0:
+        return q.folders[number % q.folder_count]
+    number %= left
+    for i in range(q.folder_count):
+        if not (i < AVOIDABLE and avoided >> i & 1):
+            if number == 0:
+                break
+            number -= 1
+    return q.folders[i]
+
+
 cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil:
-    """The path of the file that begins at start: RC_OK, or ENOMEM if it is longer than room."""
-    cdef const char* folder = q.folders[(start // q.file_size) % q.folder_count]
-    cdef int n = snprintf(path, room, b"%s/%020lld", folder, <long long>start)
+    """The path of a new file that begins at start: RC_OK, or ENOMEM if it is longer than room."""
+    cdef int n = snprintf(path, room, b"%s/%020lld", folder_of_new(q, start), <long long>start)
     return RC_OK if 0 <= n < <int>room else ENOMEM
 
 
@@ -170,7 +187,7 @@ cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
     f.kind = q.kind
     rc = file_create(f)
     if rc == RC_OK and f.kind == FILE_WHOLE:
-        rc = queue_sync_folder(q, start)
+        rc = sync_folder_of(path)
     elif rc == RC_OK:
         rc_raise_i64(&q.names, 1)
     if rc == RC_OK:
@@ -395,9 +412,14 @@ cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nog
         rc_store_i64(&q.flushed, offset)
 
 
-cdef int queue_sync_folder(FileQueue* q, int64_t start) noexcept nogil:
-    """Make the name of the file that begins at start durable."""
-    return rc_sync_folder(q.folders[(start // q.file_size) % q.folder_count])
+cdef int sync_folder_of(char* path) noexcept nogil:
+    """Make the name of a file durable; its path, folder/name, ends behind the folder meanwhile."""
+    cdef char* slash = strrchr(path, c"/")
+    cdef int rc
+    slash[0] = 0
+    rc = rc_sync_folder(path)
+    slash[0] = c"/"
+    return rc
 
 
 cdef int queue_sync_names(FileQueue* q) noexcept nogil:

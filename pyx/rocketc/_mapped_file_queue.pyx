@@ -24,8 +24,9 @@ from rocketc._append_file cimport (
     file_unmap,
     view_of,
 )
-from rocketc._atomic cimport rc_load_i64
+from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._file_queue cimport (
+    AVOIDABLE,
     queue_add,
     queue_at,
     queue_bytes,
@@ -74,7 +75,8 @@ cdef int64_t inode_of(str path) except? -2:
 cdef class MappedFileQueue:
     """The files of one queue in one folder or several.
 
-    folders    list of str: new files go to folder number (offset / file_size) % len(folders); made if they are missing
+    folders    list of str: new files go to folder number (offset / file_size) % len(folders), see avoid(); made if they
+               are missing
     file_size  bytes of each file
     read_only  list of str: folders whose files are read and never written
     only_read  somebody else writes all of them: nothing is made, and files are mapped to be read
@@ -264,6 +266,15 @@ cdef class MappedFileQueue:
                 except OSError as error:
                     raise StoreIOError(error.errno, error.strerror, folder) from None
                 check_file(rc_sync_folder(os.fsencode(os.path.dirname(os.path.abspath(folder)))), folder)
+
+    def avoid(self, folders):
+        """New files go to the others, by turns, from now on; to all, if these are all. A file that is there stays."""
+        cdef int64_t avoided = 0
+        cdef set names = set(map(os.fspath, folders))
+        for i, folder in enumerate(self._folders[:AVOIDABLE]):
+            if folder in names:
+                avoided |= <int64_t>1 << <int>i
+        rc_store_i64(&self.q.avoided, avoided)
 
     @property
     def files(self):

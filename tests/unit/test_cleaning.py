@@ -278,14 +278,26 @@ def test_between_the_levels_the_flag_keeps_its_value(setting, caplog):
     assert "no message is taken until there is room" in caplog.text
 
 
-def test_log_paths_that_are_full_are_known(setting):
-    s = setting([0, 0])
-    s.use["log"] = 86
-    s.run()
-    assert s.cleaner.full_paths == (str(s.root / "commitlog"),)
-    s.use["log"] = 85
-    s.run()
-    assert s.cleaner.full_paths == ()
+def test_new_files_go_to_folders_whose_disk_is_not_full(tmp_path):
+    """Full is what is above the level `force`; all folders take files again when there is room."""
+    folders = [str(tmp_path / letter) for letter in "abc"]
+    use = dict.fromkeys([*folders, str(tmp_path)], 10)
+
+    def disk(path):
+        return SimpleNamespace(f_frsize=1, f_blocks=100, f_bfree=100 - use[path], f_bavail=100 - use[path])
+
+    log = MappedFileQueue(folders, SIZE)
+    log.make_folders()
+    log.load()
+    config = StoreConfig(store_path_commit_log=",".join(folders), clean_file_forcibly_enable=False)
+    cleaner = Cleaner(log, config, root=tmp_path, statvfs=disk)
+    made = []
+    for n, full in enumerate(["", "", "b", "b", "ab", "ab", "abc", "abc", "", ""]):
+        use.update({folder: 86 if folder[-1] in full else 85 for folder in folders})
+        cleaner.run(NOON, expired_ms=1 << 60)
+        log.create(n * SIZE)
+        made.append(log.files[-1][-22])
+    assert made == ["a", "b", "a", "c", "c", "c", "a", "b", "c", "a"]
 
 
 def test_the_levels_of_the_config_count(setting):

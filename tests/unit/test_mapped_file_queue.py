@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import threading
 import time
 
@@ -219,6 +220,22 @@ def test_another_set_of_folders_counts_for_new_files_only(tmp_path):
     for n in range(4, 7):
         queue.create(n * SIZE)
     assert [os.path.basename(os.path.dirname(path)) for path in queue.files] == list("abab" + "bca")
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 70])
+def test_folders_that_are_avoided(tmp_path, count):
+    """RocketMQ's rule: file n goes to number n, modulo their count, of those that are left, or of all."""
+    seen = random.Random(count)
+    folders = [str(tmp_path / f"{i:02d}") for i in range(count)]
+    queue = loaded(*folders)
+    queue.make_folders()
+    for n in range(60):
+        avoided = seen.sample(folders[:63], seen.randint(0, min(count, 63)))
+        queue.avoid([*avoided, str(tmp_path / "another")])
+        left = [folder for folder in folders if folder not in avoided] or folders
+        queue.create(n * SIZE)
+        assert os.path.dirname(queue.files[-1]) == left[n % len(left)]
+    assert starts(loaded(*folders)) == [n * SIZE for n in range(60)]
 
 
 def test_read_only_folders(tmp_path):
