@@ -389,9 +389,7 @@ cdef class Lookups:
 
     cdef ConsumeQueue* _unit(self, str topic, object queue_id, object offset, Unit* u) except? NULL:
         """The queue and unit that have a message; NULL if there is none, or it was lost."""
-        cdef ConsumeQueue* q = find_queue(
-            self.reader.queues, topic, <int32_t>number("queue_id", queue_id, INT32_MIN, INT32_MAX)
-        )
+        cdef ConsumeQueue* q = self.reader.queue(topic, <int32_t>number("queue_id", queue_id, INT32_MIN, INT32_MAX))
         cdef int64_t at = number("offset", offset, INT64_MIN, INT64_MAX), unit
         cdef int rc, got = 0
         if q == NULL:
@@ -449,7 +447,7 @@ cdef class Lookups:
         if boundary not in BOUNDARIES:
             raise ValueError(f"boundary is {boundary!r}; allowed are {', '.join(map(repr, BOUNDARIES))}")
         way = BOUNDARIES[boundary]
-        q = find_queue(self.reader.queues, topic, id)
+        q = self.reader.queue(topic, id)
         if q == NULL or rc_load_i64(&q.units) == 0:
             return 0
         c.log = &self.reader.log.q

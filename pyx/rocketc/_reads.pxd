@@ -43,6 +43,7 @@ cdef class QueueReader:
     cdef readonly:
         MappedFileQueue log
         ConsumeQueues queues
+    cdef ConsumeQueue* queue(self, str topic, int32_t queue_id) except? NULL
     cdef GetResult read(
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     )

@@ -176,6 +176,13 @@ cdef class QueueReader:
             how |= HOW_BROKER
         return self.read(topic, queue_id, offset, max_count, tags, max_bytes, how)
 
+    cdef ConsumeQueue* queue(self, str topic, int32_t queue_id) except? NULL:
+        """find_queue(), and the log's files that its messages are in."""
+        cdef ConsumeQueue* q = find_queue(self.queues, topic, queue_id)
+        if q != NULL and rc_load_i64(&q.max_phy_offset) > rc_load_i64(&self.log.q.wrote):
+            self.log.refresh()          # another process writes it
+        return q
+
     cdef GetResult read(
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     ):
@@ -208,9 +215,7 @@ cdef class QueueReader:
         c.log = &self.log.q
         c.file = NULL
         c.guarded = False
-        q = find_queue(self.queues, topic, a.of.queue_id)
-        if q != NULL and rc_load_i64(&q.max_phy_offset) > rc_load_i64(&c.log.wrote):
-            self.log.refresh()          # another process writes it
+        q = self.queue(topic, a.of.queue_id)
         try:
             while True:
                 with nogil:

@@ -107,6 +107,26 @@ def test_a_log_that_grows_files_while_a_key_is_looked_up(tmp_path, rolls):
         index.close()
 
 
+def test_the_time_of_a_message_in_a_file_that_was_made_since_the_look_at_the_log(tmp_path):
+    """A queue tells of its messages at once, so its record may lie in a file of the log that the reader does not have."""
+    with rocketc.open(tmp_path, **SMALL) as store:
+        store.put("t", b"first")
+        assert store.wait_dispatched(10)
+        for ask in ("store_time", "offset_by_time"):
+            log = MappedFileQueue([tmp_path / "commitlog"], 4096, only_read=True)
+            log.load()
+            queues = ConsumeQueues(str(tmp_path), 200, 4600, read_only=True)
+            queues.load()
+            lookups = Lookups(QueueReader(log, queues, StoreConfig()), None)
+            for _ in range(10):
+                last = store.put("t", bytes(1000))
+            assert store.wait_dispatched(10)
+            if ask == "store_time":
+                assert lookups.store_time("t", 0, last.queue_offset) == last.store_timestamp
+            else:
+                assert lookups.offset_by_time("t", 0, last.store_timestamp, "upper") == last.queue_offset
+
+
 def test_a_record_that_the_log_never_had_is_told_to_a_reader(tmp_path):
     with rocketc.open(tmp_path, **SMALL) as store:
         for n in range(10):
