@@ -22,12 +22,12 @@ from writing import (
     JavaSide,
     OurStore,
     Side,
-    Steady,
     details,
     figures,
     less_is_better,
     peer,
     percentiles,
+    recycle_pages,
     scratch,
     text,
 )
@@ -94,13 +94,12 @@ def check_java(java, folder: Path, body: bytes):
 
 
 # ---------------------------------------------------------------- rows
-def puts_against_java(name: str, body: int, steady: Steady):
+def puts_against_java(name: str, body: int):
     case = f"put, {name}, tags and keys"
     for release in java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES:
         against = f"Java {release} putMessage"
         if not bench.wanted(case, against):
             continue
-        steady.warm()
         with scratch(bench) as folder:
             java = java_peer.start("put", dir=folder / "java", body=body, count=PUTS[body], release=release)
             if not java:
@@ -137,24 +136,24 @@ def until_dispatched(case: str, release: str, rounds: int, body: int, ours: Side
         bench.show(case, f"Java {release}, both until all is dispatched", ratio, None, *rates, "M/s")
 
 
-def puts_against_peers(name: str, body: int, steady: Steady):
+def puts_against_peers(name: str, body: int):
     for kind, sync, goal in (
         ("rocksdict", False, 4),
         ("lmdb", False, None),
         ("sqlite", False, None),
         ("sqlite", True, None),
     ):
-        one_against_peer(f"put, {name}, tags and keys", kind, sync, goal, body, steady, many=False)
+        one_against_peer(f"put, {name}, tags and keys", kind, sync, goal, body, many=False)
 
 
-def batches_against_peers(name: str, body: int, steady: Steady):
+def batches_against_peers(name: str, body: int):
     goals = {"lmdb": 2, "rocksdict": 2} if body == 128 else {}
     for kind in ("lmdb", "rocksdict", "sqlite"):
         case = f"put_many, {name}, {BATCH} a call"
-        one_against_peer(case, kind, False, goals.get(kind), body, steady, many=True)
+        one_against_peer(case, kind, False, goals.get(kind), body, many=True)
 
 
-def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body: int, steady: Steady, many: bool):
+def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body: int, many: bool):
     against = {
         "lmdb": "LMDB nosync",
         "rocksdict": "rocksdict with log",
@@ -162,7 +161,6 @@ def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body:
     }[kind]
     if not bench.wanted(case, against, goal) or (bench.quick and goal is None):
         return
-    steady.warm()
     with scratch(bench) as folder:
         other = peer(bench, kind, folder, text(body), sync)
         if other is None:
@@ -196,7 +194,7 @@ def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body:
         other.close()
 
 
-def against_memcpy(steady: Steady):
+def against_memcpy():
     """put_many of 1 KiB bodies: their bytes copied into memory that stays, and into a new file's map."""
     body, calls = text(1024), PUTS[1024] // BATCH
     room, at = memoryview(bytearray(COPY_ROOM)), 0
@@ -214,7 +212,6 @@ def against_memcpy(steady: Steady):
     for against, goal in (("memcpy of the bodies", 0.5), ("memcpy of the bodies into the map of a new file", None)):
         if not bench.wanted(case, against, goal):
             continue
-        steady.warm()
         with scratch(bench) as folder, Ours(folder, 1024) as mine:
             into_file = NewFile(folder / "copied", calls * len(block))
 
@@ -273,13 +270,12 @@ class NewFile:
             self._map = None
 
 
-def evenness(name: str, body: int, steady: Steady):
+def evenness(name: str, body: int):
     """Each put with a clock around it: percentiles, and the slowest one."""
     release = java_peer.RELEASES[0]
     case, against = f"put, {name}, each clocked", f"Java {release} putMessage"
     if not bench.wanted(case, against, None):
         return
-    steady.warm()
     with scratch(bench) as folder, Ours(folder, body) as mine:
         count = PUTS[body]
         java = java_peer.start("put", dir=folder / "java", body=body, count=count, release=release, latency=True)
@@ -292,7 +288,7 @@ def evenness(name: str, body: int, steady: Steady):
             details(bench, rounds, case, against, ours, theirs, *QUANTILES, "max_us")
 
 
-def rolls(file_size: int, steady: Steady):
+def rolls(file_size: int):
     """How long does a put take that begins a new file, and what is the longest stall on the way?"""
     release = java_peer.RELEASES[0]
     name = f"{file_size // MIB} MiB files"
@@ -303,7 +299,6 @@ def rolls(file_size: int, steady: Steady):
     if shutil.disk_usage(bench.args.data).free < 16 * file_size:
         print(f"{bench.name}: {case}: left out, the disk has too little room", file=sys.stderr)
         return
-    steady.warm()
     with scratch(bench) as folder, Ours(folder, 1024, mapped_file_size_commit_log=file_size) as mine:
         ours = mine.side(partial(mine.put_clocked, count), count)
         java = java_peer.start(
@@ -312,7 +307,10 @@ def rolls(file_size: int, steady: Steady):
         theirs = JavaSide(java, folder) if java else None
         rounds = 3 if bench.quick or file_size == GIB else 5
         for _ in range(rounds + 1):
-            ours(), theirs and theirs()
+            for side in (ours, theirs):
+                if side:
+                    bench.before_round()
+                    side()
         mine.check()
         limit = [ROLL_GOAL] * rounds
         less_is_better(bench, rounds, f"{case}: that put", "1 ms", figures(ours, "roll_us"), limit, "us", goal=1)
@@ -325,17 +323,17 @@ def rolls(file_size: int, steady: Steady):
 
 
 def main():
-    steady = Steady(bench)
+    recycle_pages(bench)
     for name, body in SIZES.items():
-        puts_against_java(name, body, steady)
+        puts_against_java(name, body)
     for name, body in SIZES.items():
-        puts_against_peers(name, body, steady)
-        batches_against_peers(name, body, steady)
-    against_memcpy(steady)
+        puts_against_peers(name, body)
+        batches_against_peers(name, body)
+    against_memcpy()
     for name, body in SIZES.items():
-        evenness(name, body, steady)
+        evenness(name, body)
     for file_size in [64 * MIB] if bench.quick else [64 * MIB, GIB]:
-        rolls(file_size, steady)
+        rolls(file_size)
 
 
 if __name__ == "__main__":

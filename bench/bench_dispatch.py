@@ -23,13 +23,13 @@ from writing import (
     JavaSide,
     QueuesStore,
     Side,
-    Steady,
     clock,
     details,
     figures,
     less_is_better,
     peer,
     percentiles,
+    recycle_pages,
     scratch,
     text,
 )
@@ -68,14 +68,13 @@ def measured(case: str, against: str, goal: float, count: int, check, ours, thei
 
 
 # ---------------------------------------------------------------- while putting
-def putting(name: str, body: int, steady: Steady, places: str = "4 queues", topics: int = 1, queues: int = 4):
+def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, queues: int = 4):
     """Until all that was put is in queues and index; then the puts alone, as a second row."""
     case = f"put, {name}, tags and keys, {places}, until dispatched"
     for release in RELEASES if places == "4 queues" else RELEASES[:1]:
         against = f"Java {release} putMessage"
         if not bench.wanted(case, against):
             continue
-        steady.warm()
         with scratch(bench) as folder:
             java = java_peer.start(
                 "put", dir=folder / "java", body=body, count=PUTS[body], topics=topics, queues=queues, release=release
@@ -105,11 +104,10 @@ def while_putting(case: str, against: str, rounds: int, count: int, ours, theirs
     bench.show(case, against, ratio, 2, *([count / 1e6 / s for s in side] for side in (mine, yours)), "M/s")
 
 
-def against_rocksdict(steady: Steady):
+def against_rocksdict():
     case, against = "put, 128 B, tags and keys, 4 queues, until dispatched", "rocksdict with log"
     if not bench.wanted(case, against):
         return
-    steady.warm()
     count = PUTS[128]
     with scratch(bench) as folder:
         other = peer(bench, "rocksdict", folder, text(128), False)
@@ -129,14 +127,13 @@ def against_rocksdict(steady: Steady):
         other.close()
 
 
-def batches(steady: Steady):
+def batches():
     """Puts far ahead of the dispatcher: what it does a second when it has to catch up. A tag, but no key."""
     case = f"put_many, 128 B, {BATCH} a call, tags, until dispatched"
     for release in RELEASES:
         against = f"Java {release} putMessages, {BATCH} a call"
         if not bench.wanted(case, against):
             continue
-        steady.warm()
         with scratch(bench) as folder:
             count = PUTS[128]
             java = java_peer.start("put", dir=folder / "java", count=count, batch=BATCH, release=release)
@@ -155,12 +152,11 @@ def batches(steady: Steady):
                 measured(case, against, 5, count, check, ours, JavaSide(java, folder, "dispatched_s"), "cpu_us")
 
 
-def many_queues(steady: Steady):
+def many_queues():
     """No Java here: its files of queues are sparse, and a first touch of a page may take a file system milliseconds."""
     case, against = f"put, 128 B, tags and keys, {MANY:,} queues, until dispatched", "rocketc with 4 queues"
     if not bench.wanted(case, against):
         return
-    steady.warm()
     count = PUTS[128]
     with (
         scratch(bench) as folder,
@@ -311,13 +307,12 @@ def waking():
 
 
 # ---------------------------------------------------------------- opening
-def opening(steady: Steady):
+def opening():
     """A store with many queues, closed in good order; Java opens a copy of ours."""
     case, release = f"open, {LOADED:,} queues, closed in good order", RELEASES[0]
     against = f"Java {release} load()"
     if not bench.wanted(case, against):
         return
-    steady.warm()
     with scratch(bench) as folder:
         with QueuesStore(folder, 128, LOADED // 4) as mine:
             mine.put(10 * LOADED)
@@ -355,18 +350,18 @@ def opening(steady: Steady):
 
 
 def main():
-    steady = Steady(bench)
+    recycle_pages(bench)
     for name, body in SIZES.items():
-        putting(name, body, steady)
-    against_rocksdict(steady)
-    batches(steady)
+        putting(name, body)
+    against_rocksdict()
+    batches()
     for count, (topics, queues) in QUEUES.items():
-        putting("128 B", 128, steady, f"{count:,} queue{'s' * (count > 1)}", topics, queues)
+        putting("128 B", 128, f"{count:,} queue{'s' * (count > 1)}", topics, queues)
     for name, body in SIZES.items():
         rebuilding(name, body)
     waking()
-    many_queues(steady)
-    opening(steady)
+    many_queues()
+    opening()
 
 
 if __name__ == "__main__":

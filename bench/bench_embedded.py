@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from common import Bench, same
-from writing import GIB, Side, Steady, optional, pack_key, scratch, text
+from common import MIB, Bench, same
+from writing import GIB, Side, optional, pack_key, recycle_pages, scratch, text
 
 import rocketc
 
@@ -322,7 +322,7 @@ def check(side):
         same(got, bodies[:AT_ONCE], type(side).__name__)
 
 
-def row(case: str, durability: str, kind: Kind, steady: Steady):
+def row(case: str, durability: str, kind: Kind):
     work, factor = CASES[case]
     name = f"{case}, {durability}"
     if durability not in kind.messages or (factor > 1 and not hasattr(kind.make, "put_many")):
@@ -332,7 +332,6 @@ def row(case: str, durability: str, kind: Kind, steady: Steady):
     module = optional(bench, kind.module) if kind.module else True
     if module is None:
         return
-    steady.warm()
     power = durability == "power"
     count, their_count = (SHARE * factor * n for n in (OURS[durability], kind.messages[durability]))
     with scratch(bench) as folder:
@@ -360,11 +359,11 @@ def row(case: str, durability: str, kind: Kind, steady: Steady):
 
 
 def main():
-    steady = Steady(bench)
+    recycle_pages(bench, 64 * MIB)
     for durability in ("process", "power"):
         for case in CASES:
             for kind in KINDS:
-                row(case, durability, kind, steady)
+                row(case, durability, kind)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common import MIB, Bench, Point, clock, same
 from reading import numbers, stores
-from writing import TOPIC, QueuesStore, Steady, scratch
+from writing import TOPIC, QueuesStore, recycle_pages, scratch
 
 import rocketc
 
@@ -121,10 +121,9 @@ def scan(path: str) -> float:
 
 
 # ---------------------------------------------------------------- queues
-def by_queues(count: int, steady: Steady):
+def by_queues(count: int):
     """The same messages into one queue and into many; then looked up there; then the store is opened anew."""
     against = "1 queue"
-    steady.warm()
     with scratch(bench) as folder:
         with (
             QueuesStore(folder / "many", 128, *((count // 4, 4) if count >= 100 else (1, count))) as many,
@@ -151,9 +150,9 @@ def main():
         return  # no row here has one
     for count in FILES:
         by_files(count)
-    steady = Steady(bench)
+    recycle_pages(bench)
     for count in QUEUES:
-        by_queues(count, steady)
+        by_queues(count)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from functools import partial
 
 import java_peer
 from common import MIB, Bench, Point, copying, same, sum_messages, timed
-from writing import BATCH, JavaSide, QueuesStore, Side, Steady, scratch, text
+from writing import BATCH, JavaSide, QueuesStore, Side, recycle_pages, scratch, text
 
 import rocketc
 
@@ -20,13 +20,12 @@ LOG = (32 if bench.quick else 256) * MIB  # of the logs that are read
 BLOCK = 16 * MIB
 
 
-def puts(name: str, body: int, steady: Steady):
+def puts(name: str, body: int):
     """One message a call, tags and keys, both stores with queues and index behind."""
     case, against = f"put, {name}", f"Java {RELEASE} putMessage"
     count = min(MOST, ROUND // body)
     if not bench.wanted(case, against, None):
         return
-    steady.warm()
     with scratch(bench) as folder:
         java = java_peer.start("put", dir=folder / "java", body=body, count=count, release=RELEASE)
         if not java:
@@ -51,7 +50,7 @@ def puts(name: str, body: int, steady: Steady):
             )
 
 
-def batches(name: str, body: int, steady: Steady):
+def batches(name: str, body: int):
     """Batches of at most 4 MiB, the bodies' bytes a second; memcpy goes into memory that stays."""
     each = min(BATCH, 3 * MIB // body)
     case, against = f"put_many, {name}, {each:,} a call", "memcpy of the bodies"
@@ -67,7 +66,6 @@ def batches(name: str, body: int, steady: Steady):
             room[at : at + len(block)] = block
             at = (at + len(block)) % (64 * MIB)
 
-    steady.warm()
     with scratch(bench) as folder, QueuesStore(folder, body) as mine:
         bodies = [mine.body] * each
 
@@ -121,11 +119,11 @@ def reading(name: str, body: int):
 
 
 def main():
-    steady = Steady(bench)
+    recycle_pages(bench)
     for name, body in SIZES.items():
-        puts(name, body, steady)
+        puts(name, body)
     for name, body in SIZES.items():
-        batches(name, body, steady)
+        batches(name, body)
     for name, body in SIZES.items():
         reading(name, body)
 

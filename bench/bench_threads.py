@@ -4,7 +4,7 @@ from functools import partial
 
 import java_peer
 from common import MIB, Bench, Point, same, timed
-from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, Side, Steady, in_threads, scratch
+from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, Side, in_threads, recycle_pages, scratch
 
 import rocketc
 
@@ -44,14 +44,13 @@ class Ours(OurStore):
         self.put_so_far += calls * BATCH * threads
 
 
-def puts(threads: int, flush: str, steady: Steady):
+def puts(threads: int, flush: str):
     case = f"put, {flush}, {threads} thread{'s' * (threads > 1)}"
     against = f"Java {RELEASE} putMessage, as many threads"
     if not bench.wanted(case, against, None):
         return
     count = PUTS if flush == "async" else max(threads * 20, SYNCED if threads > 1 else SYNCED // 8)
     count -= count % threads
-    steady.warm()
     with scratch(bench) as folder:
         java = java_peer.start(
             "put", dir=folder / "java", body=BODY, count=count, threads=threads, flush=flush, release=RELEASE
@@ -80,11 +79,10 @@ def puts(threads: int, flush: str, steady: Steady):
             )
 
 
-def batches(threads: int, steady: Steady):
+def batches(threads: int):
     """put_many lays its records down without the GIL: what is left of that behind one put lock?"""
     if not bench.wanted(f"put_many, {threads} threads", "one thread", None):
         return
-    steady.warm()
     with scratch(bench) as folder, Ours(folder / "many", BODY) as many, Ours(folder / "one", BODY) as one:
 
         def side(mine: Ours, threads: int) -> Side:
@@ -137,13 +135,13 @@ def reading(threads: int):
 
 
 def main():
-    steady = Steady(bench)
+    recycle_pages(bench)
     for threads in THREADS:
-        puts(threads, "async", steady)
+        puts(threads, "async")
     for threads in WAITERS:
-        puts(threads, "sync", steady)
+        puts(threads, "sync")
     for threads in THREADS[1:]:
-        batches(threads, steady)
+        batches(threads)
     for threads in THREADS[1:]:
         reading(threads)
 

@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 MIB = 1 << 20
 DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
-BALLAST = "ROCKETC_BENCH_BALLAST"  # descriptor of the nameless file that fills the page cache: a run's scripts share it
 clock = time.perf_counter
 Side = Callable[[], float]
 
@@ -329,15 +328,29 @@ def timed(work: Callable[[], object]) -> Side:
     return side
 
 
-def measure(ours: Side, theirs: Side, rounds: int, until: float = float("inf")) -> list[tuple[float, float]]:
+def measure(
+    ours: Side,
+    theirs: Side,
+    rounds: int,
+    until: float = float("inf"),
+    before: Callable[[], object] = lambda: None,
+) -> list[tuple[float, float]]:
     """Alternate both sides, A B A B, after one round of each that does not count; the seconds of each pair.
 
     until   clock() after which no further round begins, once three are done
+    before  done before each round of each side, outside the clock
     """
-    ours(), theirs()
+
+    def pair() -> tuple[float, float]:
+        before()
+        mine = ours()
+        before()
+        return mine, theirs()
+
+    pair()
     pairs = []
     while len(pairs) < rounds and (len(pairs) < 3 or clock() < until):
-        pairs.append((ours(), theirs()))
+        pairs.append(pair())
     return pairs
 
 
@@ -412,6 +425,7 @@ class Bench:
         self.rounds = 5 if self.quick else 11
         seconds = self.args.seconds or (15 if self.quick else float("inf"))
         self._until = clock() + seconds
+        self.before_round: Callable[[], object] = lambda: None  # done before each round of each side
         print(f"{name}: {machine()}", file=sys.stderr)
 
     def log(self, body: int, **options) -> Log:
@@ -451,7 +465,7 @@ class Bench:
         if check:
             check()
         busy, began = _busy(), clock()
-        pairs = measure(ours, theirs, self.rounds, self._until)
+        pairs = measure(ours, theirs, self.rounds, self._until, self.before_round)
         others = (_busy() - busy) / (clock() - began)
         speeds = [(work / mine, (their_work or work) / yours) for mine, yours in pairs]
         ratios = [mine / yours for mine, yours in speeds]

@@ -12,7 +12,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -76,11 +75,10 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- running
-def run(script: Path, options: list[str], ballast: int, results, kept: report.Results):
+def run(script: Path, options: list[str], results, kept: report.Results):
     """One script; each of its rows is written, and printed, as soon as it is there."""
-    env = {**os.environ, common.BALLAST: str(ballast)}
     command = [sys.executable, script, "--json", *options]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, pass_fds=[ballast])
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     name = script.stem.removeprefix("bench_")
     try:
         for line in child.stdout:
@@ -119,17 +117,13 @@ def main() -> int:
     args.into.mkdir(parents=True, exist_ok=True)
     kept, began, interrupted = report.Results(environment(args), [], []), time.monotonic(), False
     spent: list[str] = []
-    Path(args.data).mkdir(parents=True, exist_ok=True)
-    with (
-        open(args.into / "results.jsonl", "w") as results,
-        tempfile.TemporaryFile(dir=args.data) as ballast,
-    ):
+    with open(args.into / "results.jsonl", "w") as results:
         print(json.dumps({"environment": kept.environment}), file=results, flush=True)
         for script in scripts:
             started = time.monotonic()
             data = [] if script.name == "instructions.py" else ["--data", str(args.data)]
             try:
-                run(script, [*options, *data], ballast.fileno(), results, kept)
+                run(script, [*options, *data], results, kept)
             except KeyboardInterrupt:
                 interrupted = True
                 break

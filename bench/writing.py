@@ -1,6 +1,6 @@
-"""What the benches that write share: warm memory, the sides, the peers, CPU and disk bytes of each message.
+"""What the benches that write share: recycled memory, the sides, the peers, CPU and disk bytes of each message.
 
-steady = Steady(bench)                      fills the page cache (not if --quick); steady.warm() before each row
+recycle_pages(bench)                        each round of bench.row() finds free memory that was just in use
 with scratch(bench) as folder: ...          a folder of its own that is gone afterwards
 ours = Side(work, count, folder, settle)    one round: work(); then, outside the clock, settle()
 details(bench, rounds, case, against, ours, theirs)     CPU and disk bytes of the rounds that bench.row has measured
@@ -8,6 +8,7 @@ details(bench, rounds, case, against, ours, theirs)     CPU and disk bytes of th
 
 import contextlib
 import gc
+import mmap
 import os
 import random
 import shutil
@@ -19,9 +20,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from common import BALLAST, MIB, Bench, Point, clock, same
+from common import MIB, Bench, Point, clock, same
 
 import rocketc
 
@@ -29,7 +31,6 @@ TOPIC, TAG, QUEUES = "BenchTopic", "TagA", 4
 BATCH = 1000  # messages of a put_many, entries of a peer's transaction
 GIB = 1024 * MIB
 QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999, "p9999_us": 0.9999}
-LEAVE_FREE = 18 * GIB  # of the disk: the ballast never takes these; a roll of 1 GiB files wants 16
 
 
 def text(size: int) -> bytes:
@@ -91,54 +92,22 @@ def in_threads(count: int, work):
         raise failures[0]
 
 
-def free_memory() -> int:
-    with open("/proc/meminfo") as f:
-        return next(int(line.split()[1]) << 10 for line in f if line.startswith("MemFree"))
+def use_and_free(size: int):
+    """Touch so many bytes of memory and give them back to the system: what is asked for next gets those pages."""
+    with mmap.mmap(-1, size) as memory:
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
 
 
-class Steady:
-    """The page cache kept full, as on a machine that has been up for a while: new pages are then recycled ones.
+def recycle_pages(bench: Bench, size: int = 512 * MIB):
+    """From now on each round of each side finds free memory that was just in use, as where a machine is busy.
 
-    Where a virtual machine gives free memory back to its host, the first use of a free page costs 6-12 us instead of 1:
+    Where a virtual machine gives free memory back to its host, the first use of such a page costs 8-11 us instead of 1:
     a store that fills new files would measure little else, and all sides would look alike.
     """
-
-    def __init__(self, bench: Bench):
-        self._file = None
-        if bench.quick or sys.platform != "linux":
-            print(
-                f"{bench.name}: memory is not warmed up (--quick): expect low rates, and ratios near 1", file=sys.stderr
-            )
-            return
-        Path(bench.args.data).mkdir(parents=True, exist_ok=True)
-        if BALLAST in os.environ:
-            self._file = open(int(os.environ[BALLAST]), "r+b", buffering=0)  # noqa: SIM115
-        else:
-            self._file = tempfile.TemporaryFile(dir=bench.args.data, prefix="ballast-", buffering=0)  # noqa: SIM115
-        self._disk = bench.args.data
-        self.warm()
-        free = free_memory()
-        note = "the page cache is full: new pages of files are recycled ones, on both sides"
-        if free > 2 * GIB:
-            note = f"{free >> 20} MiB of memory are free still: small disk, or a system that frees cold pages by itself"
-        print(f"{bench.name}: {note}", file=sys.stderr)
-
-    def warm(self):
-        """Top it up: what was freed since the last time (files deleted, processes ended) becomes page cache again."""
-        if self._file is None:
-            return
-        size, at, block = os.fstat(self._file.fileno()).st_size, 0, bytearray(4 * MIB)
-        while free_memory() > GIB and at < size:
-            at += os.preadv(self._file.fileno(), [block], at) or size
-        while free_memory() > GIB and shutil.disk_usage(self._disk).free > LEAVE_FREE and at < 2 * physical_memory():
-            at += os.pwrite(self._file.fileno(), block, at)
-            if not at % (64 * MIB):
-                os.fdatasync(self._file.fileno())
-        os.fdatasync(self._file.fileno())
-
-
-def physical_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    bench.before_round = partial(use_and_free, size)
 
 
 @contextlib.contextmanager

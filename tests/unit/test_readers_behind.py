@@ -108,7 +108,7 @@ def test_a_log_that_grows_files_while_a_key_is_looked_up(tmp_path, rolls):
 
 
 def test_the_time_of_a_message_in_a_file_that_was_made_since_the_look_at_the_log(tmp_path):
-    """A queue tells of its messages at once, so its record may lie in a file of the log that the reader does not have."""
+    """A queue tells of its messages at once, so a record may lie in a file of the log that the reader does not have."""
     with rocketc.open(tmp_path, **SMALL) as store:
         store.put("t", b"first")
         assert store.wait_dispatched(10)
