@@ -31,6 +31,7 @@ from rocketc._layout cimport (
 )
 from rocketc._mapped_file_queue cimport MappedFileQueue
 from rocketc._message cimport message_in
+from rocketc._prefetch cimport LINE_BYTES, rc_prefetch
 from rocketc._properties cimport rc_find_property
 from rocketc._record cimport Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record
 from rocketc._status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK
@@ -39,12 +40,8 @@ from rocketc import codecs
 from rocketc.errors import CorruptRecordError
 from rocketc.shown import html_of
 
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
-
 cdef enum:
     PATHS_KEPT = 4096
-    LINE_BYTES = 64
     FETCHED_BYTES = 512
 
 cdef object NOTHING = iter(())
@@ -192,7 +189,7 @@ cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil:
     are needed says one behind the other."""
     cdef int64_t i = 0
     while i < size and i < FETCHED_BYTES:
-        prefetch(at + i)
+        rc_prefetch(at + i)
         i += LINE_BYTES
 
 

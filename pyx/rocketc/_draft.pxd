@@ -19,6 +19,10 @@ ctypedef struct Call:
 cdef class Drafter:
     cdef:
         bytes _host         # storeHost of what is put
+        list _hosts         # that alone
+        str _topic          # the last one that was looked at: most puts are to the same as the one before
+        Piece _topic_bytes
+        int _version        # of its records
         bint _checked       # the broker's checks of topics are on
         bint _long_topics   # V2 records are allowed
         bint _drop_crc      # a property CRC of the caller's is left out
@@ -26,7 +30,7 @@ cdef class Drafter:
     cdef list draft(
         self, Call* c, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
     )
-    cdef int _check_topic(self, Call* c, str topic) except -1
+    cdef int _check_topic(self, str topic) except -1
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1
     cdef bytes _stored(self, properties)
     cdef int _look_at(self, Call* c, bytes raw) except -1

@@ -89,6 +89,7 @@ cdef class Drafter:
 
     def __cinit__(self, config):
         self._host = host_bytes(config.store_host)
+        self._hosts = [self._host]
         self._checked = config.check_before_put_message
         self._long_topics = config.auto_message_version_on_topic_len
         self._drop_crc = config.enabled_append_prop_crc
@@ -102,6 +103,7 @@ cdef class Drafter:
         cdef Draft* d = &c.d
         cdef bytes host
         cdef list keep
+        cdef bint plain
         d.pairs = c.pieces
         d.pair_count = d.more_len = 0
         d.props = NULL
@@ -110,9 +112,14 @@ cdef class Drafter:
         c.expected = -1
         c.unnumbered = False
         c.wait = wait
-        self._check_topic(c, topic)
+        if topic is not self._topic:
+            self._check_topic(topic)
+        d.topic = self._topic_bytes.at
+        d.topic_len = self._topic_bytes.len
+        d.version = self._version
         host = self._host if store_host is None else host_bytes(store_host)
-        keep = [host]
+        plain = store_host is None and born_host is None and properties is None
+        keep = self._hosts if plain and (keys is None or isinstance(keys, str)) else [host]
         d.store_host = <const uint8_t*>PyBytes_AS_STRING(host)
         d.sys_flag &= ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
         if PyBytes_GET_SIZE(host) == RC_HOST_V6_BYTES:
@@ -156,20 +163,18 @@ cdef class Drafter:
             d.more_len += 1
         return keep
 
-    cdef int _check_topic(self, Call* c, str topic) except -1:
-        cdef Draft* d = &c.d
+    cdef int _check_topic(self, str topic) except -1:
+        """Take a topic for _topic, or say why it can't be one."""
         cdef Piece piece
+        cdef int version = 1
         utf8(topic, &piece)
-        d.topic = piece.at
-        d.topic_len = piece.len
-        d.version = 1
         if piece.len == 0 or rc_find_either(piece.at, <size_t>piece.len, 0, c"/") < <size_t>piece.len:
             raise illegal(f"topic {topic!r}: it is the name of a folder, so it is not empty and has no '/' and no NUL")
         if piece.len > RC_TOPIC_V1_MAX_BYTES:
             if self._checked and (piece.len > HOOK_RETRY_BYTES or not topic.startswith("%RETRY%")):
                 most = HOOK_RETRY_BYTES if topic.startswith("%RETRY%") else HOOK_TOPIC_BYTES
                 raise illegal(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
-            d.version = 2
+            version = 2
             if not self._long_topics or piece.len > RC_TOPIC_V2_MAX_BYTES:
                 most = RC_TOPIC_V2_MAX_BYTES if self._long_topics else RC_TOPIC_V1_MAX_BYTES
                 raise illegal(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
@@ -177,6 +182,7 @@ cdef class Drafter:
             raise illegal(f"topic {topic!r} can't be the name of a folder")
         if self._checked and has_control(piece.at, piece.len):
             raise illegal(f"topic {topic!r}: it has no control characters")
+        self._topic, self._topic_bytes, self._version = topic, piece, version
         return 0
 
     cdef int _add_properties(self, Call* c, list keep, dict properties, bint tags, bint keys) except -1:

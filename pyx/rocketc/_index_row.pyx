@@ -30,6 +30,7 @@ from rocketc._index_part cimport (
 )
 from rocketc._jhash cimport rc_jhash_from
 from rocketc._layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES, RC_INDEX_UNIT_BYTES
+from rocketc._prefetch cimport rc_prefetch_for_writing
 from rocketc._service cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
@@ -57,14 +58,8 @@ cdef extern from *:
         return ((((((int64_t)(t.tm_year + 1900) * 100 + t.tm_mon + 1) * 100 + t.tm_mday) * 100 + t.tm_hour) * 100 +
                  t.tm_min) * 100 + t.tm_sec) * 1000 + ms % 1000;
     }
-
-    static inline void rc_prefetch_for_writing(const void *p)
-    {
-        __builtin_prefetch(p, 1);
-    }
     """
     int64_t rc_index_name(int64_t ms) noexcept nogil
-    void rc_prefetch_for_writing(const void* p) noexcept nogil
 
 cdef enum:
     PATH_BYTES = 4096

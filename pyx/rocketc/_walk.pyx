@@ -14,6 +14,7 @@ from rocketc._bytes cimport rc_get_i32
 from rocketc._filter cimport KEEP, SKIP, Filter
 from rocketc._layout cimport RC_MSG_TOTAL_SIZE_AT
 from rocketc._log_bytes cimport STEP_BYTES, LogBytes
+from rocketc._prefetch cimport LINE_BYTES, rc_prefetch
 from rocketc._record cimport CRC_BODY, CRC_NONE, Record, crc32, parse_record, verify_record
 from rocketc._status cimport (
     RC_BAD_BLANK,
@@ -37,7 +38,6 @@ cdef extern from *:
     """
     static inline void rc_touch(const uint8_t *p) { (void)*(const volatile uint8_t *)p; }
     """
-    void prefetch "__builtin_prefetch"(const void* p) noexcept nogil
     void touch "rc_touch"(const uint8_t* p) noexcept nogil
 
 cdef enum:
@@ -58,13 +58,14 @@ cdef inline void fetch_guessed(const uint8_t* p, int32_t size) noexcept nogil:
     They are the end of the one before it, its header, and what of `size` lies behind. Records of one producer are much
     alike, so the guess from the last one's size is mostly right, and costs little where it is not.
     """
-    cdef int32_t at
-    prefetch(p - 128)
-    prefetch(p - 64)
-    prefetch(p)
-    prefetch(p + 64)
-    for at in range(128, size, 64):
-        prefetch(p + at)
+    cdef int32_t at = 2 * LINE_BYTES
+    rc_prefetch(p - 2 * LINE_BYTES)
+    rc_prefetch(p - LINE_BYTES)
+    rc_prefetch(p)
+    rc_prefetch(p + LINE_BYTES)
+    while at < size:
+        rc_prefetch(p + at)
+        at += LINE_BYTES
 
 
 cdef inline const uint8_t* fetch_all(const uint8_t* asked, const uint8_t* p) noexcept nogil:
@@ -73,8 +74,8 @@ cdef inline const uint8_t* fetch_all(const uint8_t* asked, const uint8_t* p) noe
     if asked < p:
         asked = p
     while asked < end:
-        prefetch(asked)
-        asked += 64
+        rc_prefetch(asked)
+        asked += LINE_BYTES
     return asked
 
 

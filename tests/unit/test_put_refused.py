@@ -82,6 +82,21 @@ def test_topics_a_broker_refuses(open_store, topic):
     assert store.max_phy_offset == 0
 
 
+def test_topics_by_turns(open_store):
+    """Whether a topic will do is not asked again for the same text, but for an equal one, and after another."""
+    store = open_store(check_before_put_message=False)
+    long, short, bad = "t" * 200, "s", "s/"
+    for topic in (long, short, bad, short, bad, bad[:1], long, bad, short):
+        if topic is bad:
+            refused(PutStatus.MESSAGE_ILLEGAL, store.put, topic, b"")
+        else:
+            store.put(topic, b"")
+            store.put_many(topic, [b""])
+    told = [(m["topic"], m["magic"]) for m in records(store)]
+    version = {long: "V2", short: "V1"}
+    assert told == [(topic, version[topic]) for topic in (long, short, short, short, long, short) for _ in range(2)]
+
+
 def test_topics_without_the_broker(open_store):
     """A bare store takes what a V2 record can hold; without V2 records, what V1 can."""
     store = open_store(check_before_put_message=False)
