@@ -108,6 +108,7 @@ def start(*command, release=RELEASE, warm=3.0, heap=HEAP, **options) -> JavaPeer
         f"-Xms{heap}",
         f"-Xmx{heap}",
         "-XX:+AlwaysPreTouch",
+        "-XX:MaxDirectMemorySize=4g",  # each thread that puts has 4 MiB for the largest message
         f"-Duser.home={CACHE / 'home'}",
         *QUIET,
         *NEVER_FULL,
