@@ -74,7 +74,7 @@ bench: setup  ## all benches: a table, JSON and plots in build/bench; an hour or
 
 bench-quick: setup  ## what has a goal, in five minutes
 	@tools/setup.sh peers
-	$(RUN) bench/run.py --quick --goals --seconds 5 $(OPTIONS) $(BENCHES)
+	$(RUN) bench/run.py --quick --goals $(OPTIONS) $(BENCHES)
 
 docs: setup  ## the site, from docs/, docstrings and notebooks, into build/site
 	@tools/setup.sh docs

@@ -39,7 +39,7 @@ ROLL_GOAL = 1000.0  # us: what a put may take that begins a new file
 COPY_ROOM = 256 * MIB  # memcpy's target: far beyond the caches
 
 bench = Bench("append", __doc__)
-bench.rounds = 5 if bench.quick else 7
+bench.rounds = 3 if bench.quick else 7
 PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # a round
 PEER_PUTS = {"lmdb": 40_000, "rocksdict": 40_000, "sqlite": 8000}
 if not bench.quick:
@@ -101,7 +101,7 @@ def puts_against_java(name: str, body: int):
         if not bench.wanted(case, against):
             continue
         with scratch(bench) as folder:
-            java = java_peer.start("put", dir=folder / "java", body=body, count=PUTS[body], release=release)
+            java = java_peer.start(bench, "put", dir=folder / "java", body=body, count=PUTS[body], release=release)
             if not java:
                 return
             with java, Ours(folder, body) as mine:
@@ -278,7 +278,7 @@ def evenness(name: str, body: int):
         return
     with scratch(bench) as folder, Ours(folder, body) as mine:
         count = PUTS[body]
-        java = java_peer.start("put", dir=folder / "java", body=body, count=count, release=release, latency=True)
+        java = java_peer.start(bench, "put", dir=folder / "java", body=body, count=count, release=release, latency=True)
         if not java:
             return
         with java:
@@ -301,9 +301,10 @@ def rolls(file_size: int):
         return
     with scratch(bench) as folder, Ours(folder, 1024, mapped_file_size_commit_log=file_size) as mine:
         ours = mine.side(partial(mine.put_clocked, count), count)
-        java = java_peer.start(
-            "put", dir=folder / "java", body=1024, count=count, filemib=file_size // MIB, release=release, latency=True
-        )
+        java = None  # its rows have no goal
+        if not bench.args.goals:
+            options = {"body": 1024, "count": count, "filemib": file_size // MIB, "latency": True}
+            java = java_peer.start(bench, "put", dir=folder / "java", release=release, **options)
         theirs = JavaSide(java, folder) if java else None
         rounds = 3 if bench.quick or file_size == GIB else 5
         for _ in range(rounds + 1):

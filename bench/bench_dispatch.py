@@ -37,7 +37,7 @@ from writing import (
 import rocketc
 
 bench = Bench("dispatch", __doc__)
-bench.rounds = 5 if bench.quick else 7
+bench.rounds = 3 if bench.quick else 7
 PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # a round
 SIZES = {"128 B": 128} if bench.quick else {"128 B": 128, "1 KiB": 1024}
 RELEASES = java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES
@@ -77,7 +77,14 @@ def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, que
             continue
         with scratch(bench) as folder:
             java = java_peer.start(
-                "put", dir=folder / "java", body=body, count=PUTS[body], topics=topics, queues=queues, release=release
+                bench,
+                "put",
+                dir=folder / "java",
+                body=body,
+                count=PUTS[body],
+                topics=topics,
+                queues=queues,
+                release=release,
             )
             if not java:
                 return
@@ -136,7 +143,7 @@ def batches():
             continue
         with scratch(bench) as folder:
             count = PUTS[128]
-            java = java_peer.start("put", dir=folder / "java", count=count, batch=BATCH, release=release)
+            java = java_peer.start(bench, "put", dir=folder / "java", count=count, batch=BATCH, release=release)
             if not java:
                 return
             with java, QueuesStore(folder, 128) as mine:
@@ -198,8 +205,8 @@ def rebuilding(name: str, body: int):
         if not bench.wanted(case, against):
             continue
         with stores(bench, body=body) as pair:
-            mib, warm = pair.file_size >> 20, 3 if bench.quick else 6
-            java = java_peer.start("rebuild", dir=pair.java, filemib=mib, release=release, warm=warm)
+            mib, warm = pair.file_size >> 20, None if bench.quick else 6
+            java = java_peer.start(bench, "rebuild", dir=pair.java, filemib=mib, release=release, warm=warm)
             if not java:
                 return
             with java:
@@ -291,7 +298,9 @@ def waking():
         if not bench.wanted(case, against):
             continue
         with scratch(bench) as folder, rocketc.open(folder / "rocketc") as store:
-            java = java_peer.start("wake", dir=folder / "java", queues=1, count=WAKES, release=release)
+            java = None  # its rows have no goal
+            if not bench.args.goals:
+                java = java_peer.start(bench, "wake", dir=folder / "java", queues=1, count=WAKES, release=release)
             theirs = JavaSide(java, folder) if java else None
             ours = Side(partial(work, store, WAKES), WAKES, folder)
             rounds = 3 if bench.quick else 5
@@ -319,7 +328,7 @@ def opening():
             mine.check()
             count, end = mine.put_so_far, mine.store.max_phy_offset
         copy_store(mine.path, folder / "java")
-        java = java_peer.start("load", dir=folder / "java", release=release, warm=3 if bench.quick else 8)
+        java = java_peer.start(bench, "load", dir=folder / "java", release=release, warm=None if bench.quick else 8)
         if not java:
             return
 

@@ -30,7 +30,7 @@ BODY = 128
 THREADS, WINDOW = 64, 1000
 
 bench = Bench("flush", __doc__)
-bench.rounds = 5 if bench.quick else 9
+bench.rounds = 3 if bench.quick else 9
 ALONE = 1000 if bench.quick else 5000  # puts a round of one thread
 TOGETHER = 6400 if bench.quick else 32_000  # of all threads
 IN_FLIGHT = 50_000 if bench.quick else 300_000
@@ -218,7 +218,7 @@ def against_java(mine: Ours, folder: Path, release: str):
             continue
         with scratch(bench) as java_folder:
             java = java_peer.start(
-                "put", dir=java_folder, body=BODY, count=count, flush="sync", release=release, **options
+                bench, "put", dir=java_folder, body=BODY, count=count, flush="sync", release=release, **options
             )
             if not java:
                 return

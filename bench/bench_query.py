@@ -9,7 +9,7 @@ from reading import FIRST_TIME, Pair, numbers, stores, unique_key
 from writing import TOPIC, Bench, JavaSide, Side, details
 
 bench = Bench("query", __doc__)
-bench.rounds = 5 if bench.quick else 9
+bench.rounds = 3 if bench.quick else 9
 COUNT = 20_000 if bench.quick else 100_000  # look-ups a round
 KEYS: dict[str, Callable[[int], str]] = {
     "key": "order-{}".format,
@@ -66,6 +66,7 @@ def against_java(pair: Pair, mine: Ours, what: str, release: str):
         return
     total = pair.log.sum.records
     java = java_peer.start(
+        bench,
         "query",
         dir=pair.java,
         what=what if what in KEYS else "time",

@@ -174,7 +174,7 @@ def decoding(size: int):
 def iterating():
     """bench_scan.py has the same with 256 B."""
     log = bench.log(body=1024)
-    java = java_peer.start("scan", "crc", *log.files)
+    java = java_peer.start(bench, "scan", "crc", *log.files)
     if not java:
         return
 
@@ -234,7 +234,7 @@ def crc():
 
 
 def against_java(case: str, size: int, want: int, about: dict):
-    java = java_peer.start("crc", "heap", size, warm=1.0, heap="64m")
+    java = java_peer.start(bench, "crc", "heap", size, warm=1.0, heap="64m")
     if not java:
         return
     with java:

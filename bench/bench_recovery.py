@@ -16,7 +16,7 @@ import rocketc
 
 BODY = 1024
 bench = Bench("recovery", __doc__)
-SIZE = 1024 * MIB  # of the log, one file
+SIZE = (256 if bench.quick else 1024) * MIB  # of the log, one file
 JAVA_SIZES = {"1 KiB": 1024, "128 B": 128}
 
 # Puts until the log is full but for the last MiB, says so, and waits to be killed.
@@ -106,9 +106,9 @@ def against_java(name: str, body: int, release: str):
     against = f"Java {release} load()"
     if not any(bench.wanted(case, against) for case, _ in cases):
         return
-    mib, warm = SIZE // MIB, 3 if bench.quick else 8
+    mib, warm = SIZE // MIB, None if bench.quick else 8
     with scratch(bench) as folder:
-        filler = java_peer.start("fill", dir=folder / "java", body=body, mib=mib, filemib=mib, release=release)
+        filler = java_peer.start(bench, "fill", dir=folder / "java", body=body, mib=mib, filemib=mib, release=release)
         if not filler:
             return
         with filler:
@@ -117,7 +117,7 @@ def against_java(name: str, body: int, release: str):
         into_cache(folder / "java"), into_cache(folder / "rocketc")
         for case, killed in cases:
             java = java_peer.start(
-                "load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=warm
+                bench, "load", dir=folder / "java", filemib=mib, abnormal=killed, release=release, warm=warm
             )
             with java:
                 bench.row(

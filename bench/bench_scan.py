@@ -155,7 +155,7 @@ def filtered(log: Log, name: str):
 def against_java(log: Log, name: str):
     """Java has the file mapped, and touched, before its clock starts; so have we here."""
     map_ = mapped(log.files[0])
-    java = java_peer.start("scan", "crc", *log.files)
+    java = java_peer.start(bench, "scan", "crc", *log.files)
     if not java:
         return
     with java:
@@ -187,7 +187,7 @@ def against_java(log: Log, name: str):
 def digest_check(log: Log):
     """Every field of every message, by both sides: takes a JVM of its own, so not in a quick run."""
     if not bench.quick:
-        with java_peer.start("scan", "digest", *log.files, warm=0) as java:
+        with java_peer.start(bench, "scan", "digest", *log.files, warm=0) as java:
             same(digest(rocketc.scan(log.path)), make_sum(*java.round()[1:3]), "rocketc")
 
 

@@ -27,7 +27,7 @@ def puts(name: str, body: int):
     if not bench.wanted(case, against, None):
         return
     with scratch(bench) as folder:
-        java = java_peer.start("put", dir=folder / "java", body=body, count=count, release=RELEASE)
+        java = java_peer.start(bench, "put", dir=folder / "java", body=body, count=count, release=RELEASE)
         if not java:
             return
         with java, QueuesStore(folder, body) as mine:

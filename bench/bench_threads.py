@@ -53,7 +53,7 @@ def puts(threads: int, flush: str):
     count -= count % threads
     with scratch(bench) as folder:
         java = java_peer.start(
-            "put", dir=folder / "java", body=BODY, count=count, threads=threads, flush=flush, release=RELEASE
+            bench, "put", dir=folder / "java", body=BODY, count=count, threads=threads, flush=flush, release=RELEASE
         )
         if not java:
             return

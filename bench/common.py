@@ -396,7 +396,7 @@ def spread_of(rates: list[float]) -> list[float]:
     return [float(f"{rate:.4g}") for rate in (min(rates), statistics.median(rates), max(rates))]
 
 
-SECONDS = "once a script has run so long, its rows get three rounds each (15 if quick, else no limit)"
+SECONDS = "once a script has run so long, its rows get three rounds each (by default: never)"
 
 
 class Point(NamedTuple):
@@ -422,9 +422,8 @@ class Bench:
         self.args = parser.parse_args()
         self.name = name
         self.quick: bool = self.args.quick
-        self.rounds = 5 if self.quick else 11
-        seconds = self.args.seconds or (15 if self.quick else float("inf"))
-        self._until = clock() + seconds
+        self.rounds = 3 if self.quick else 11
+        self._until = clock() + (self.args.seconds or float("inf"))
         self.before_round: Callable[[], object] = lambda: None  # done before each round of each side
         print(f"{name}: {machine()}", file=sys.stderr)
 

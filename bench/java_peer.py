@@ -1,8 +1,8 @@
 """The Java peer: RocketMQ's own decoder and java.util.zip.CRC32, in a JVM that stays alive and warm.
 
-    java = java_peer.start("scan", "crc", *log.files)      # None, and a note on stderr, if there is no Java
+    java = java_peer.start(bench, "scan", "crc", *log.files)   # None, and a note on stderr, if there is no Java
     seconds, records, checksum, more = java.round()
-    java = java_peer.start("put", dir="/some/dir", body=128, release="4.9.7")     # key=value commands
+    java = java_peer.start(bench, "put", dir="/some/dir", body=128, release="4.9.7")     # key=value commands
 
 The commands are those of java/src/main/java/bench/Main.java. One JVM measures one thing.
 The first use of a release fetches its jars through Maven; jars and classes stay in build/bench-java.
@@ -93,16 +93,17 @@ class JavaPeer:
         self.close()
 
 
-def start(*command, release=RELEASE, warm=3.0, heap=HEAP, **options) -> JavaPeer | None:
+def start(bench, *command, release=RELEASE, warm=None, heap=HEAP, **options) -> JavaPeer | None:
     """A peer for one command of bench.Main, or None, said on stderr, if Java can't be had here.
 
+    warm     seconds of rounds that do not count: 3, or 1.5 if quick
     heap     is touched before we begin: Java then never waits for fresh memory
     options  those that the command takes as key=value; True and False as Java spells them
     """
     try:
         class_path = build(release)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"bench: the rows against Java are left out: {error}", file=sys.stderr)
+        print(f"{bench.name}: the rows against Java are left out: {error}", file=sys.stderr)
         return None
     flags = [
         f"-Xms{heap}",
@@ -114,6 +115,8 @@ def start(*command, release=RELEASE, warm=3.0, heap=HEAP, **options) -> JavaPeer
         *NEVER_FULL,
         *OPENS,
     ]
+    if warm is None:
+        warm = 1.5 if bench.quick else 3
     words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()]
     return JavaPeer(["java", *flags, "-cp", class_path, "bench.Main", *map(str, command), *words], warm)
 

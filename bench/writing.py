@@ -101,13 +101,13 @@ def use_and_free(size: int):
             memory[at] = 1
 
 
-def recycle_pages(bench: Bench, size: int = 512 * MIB):
+def recycle_pages(bench: Bench, size: int = 0):
     """From now on each round of each side finds free memory that was just in use, as where a machine is busy.
 
     Where a virtual machine gives free memory back to its host, the first use of such a page costs 8-11 us instead of 1:
     a store that fills new files would measure little else, and all sides would look alike.
     """
-    bench.before_round = partial(use_and_free, size)
+    bench.before_round = partial(use_and_free, size or (64 if bench.quick else 512) * MIB)
 
 
 @contextlib.contextmanager
