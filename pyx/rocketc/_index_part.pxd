@@ -51,6 +51,9 @@ cdef int part_search(
 cdef int part_check(IndexPart* p, int64_t* damage) noexcept nogil
 cdef int part_sync(IndexPart* p) noexcept nogil
 cdef int32_t time_diff(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil
+cdef void unit_times(
+    int64_t begin_timestamp, int64_t number, int32_t diff, int64_t* least, int64_t* most,
+) noexcept nogil
 
 
 cdef inline bint part_is_full(const IndexPart* p) noexcept nogil:

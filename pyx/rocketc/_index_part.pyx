@@ -336,6 +336,20 @@ cdef bint part_get_some(IndexPart* p, int64_t number, int n, IndexUnit* units) n
     return p.cut == 0
 
 
+cdef inline int64_t unit_time(int64_t begin_timestamp, int32_t diff) noexcept nogil:
+    """What time_diff() was made from, in ms, to the second: its last three digits are lost."""
+    return <int64_t>(<uint64_t>begin_timestamp + <uint64_t>diff * 1000)
+
+
+cdef void unit_times(
+    int64_t begin_timestamp, int64_t number, int32_t diff, int64_t* least, int64_t* most,
+) noexcept nogil:
+    """The interval in ms that a unit's record was stored in, both ends included: open where time_diff() gave up."""
+    most[0] = begin_timestamp if number == 1 else unit_time(begin_timestamp, diff)
+    least[0] = INT64_MIN if number != 1 and diff == 0 else most[0]
+    most[0] = most[0] + 999 if diff < INT32_MAX and most[0] < INT64_MAX - 999 else INT64_MAX
+
+
 cdef inline bint overlaps(IndexPart* p, int64_t begin, int64_t end, bint java) noexcept nogil:
     """Whether the file may have records of [begin, end]."""
     cdef int64_t first, last
@@ -401,18 +415,12 @@ cdef int part_search(
             damage[0] = unit_at(p, n)
             rc = RC_BAD_CHAIN
             break
-        when = <int64_t>(<uint64_t>start + <uint64_t>u.time_diff * 1000)
-        least = when
-        most = when
+        when = least = most = unit_time(start, u.time_diff)
         if timeless:
             least = INT64_MIN
             most = INT64_MAX
         elif not java:
-            if n == 1:
-                least = most = start
-            elif u.time_diff == 0:
-                least = INT64_MIN
-            most = most + 999 if u.time_diff < INT32_MAX and most < INT64_MAX - 999 else INT64_MAX
+            unit_times(start, n, u.time_diff, &least, &most)
         if u.key_hash == key_hash and least <= end and most >= begin:
             out[found] = u.phy_offset
             found += 1

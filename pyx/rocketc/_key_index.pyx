@@ -9,7 +9,7 @@ import re
 import threading
 
 from libc.errno cimport EBUSY, ENOENT, EROFS
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from rocketc._atomic cimport rc_load_i64, rc_store_i64
 from rocketc._index_part cimport (
@@ -26,6 +26,7 @@ from rocketc._index_part cimport (
     part_search,
     part_unmap,
     time_diff,
+    unit_times,
 )
 from rocketc._index_row cimport IndexCursor, IndexRow, index_cursor, key_hash, record_hashes
 from rocketc._jhash cimport rc_jhash
@@ -135,7 +136,7 @@ cdef class KeyIndex(IndexRow):
         cdef IndexUnit u, older
         cdef IndexPart* p = self._at
         cdef int64_t out[DOUBLED_ROOM]
-        cdef int64_t n, unit = 0, damage = 0
+        cdef int64_t first, last, n, unit = 0, damage = 0
         cdef int i, found
         if p.base == NULL or not part_get(p, self._unit, &u) or u.phy_offset > self._checked_phy or u.key_hash < 0:
             return False
@@ -146,14 +147,13 @@ cdef class KeyIndex(IndexRow):
             if not part_get(p, n, &older):
                 return False
             if older.key_hash == u.key_hash and older.phy_offset == u.phy_offset:
-                return True
+                return u.time_diff == (older.time_diff if n > 1 else 0)     # of one record: the first one is the begin
+        unit_times(p.begin_timestamp, self._unit, u.time_diff, &first, &last)
         for i in range(self._find_part(p.name) - 1, -1, -1):
             unit = 0
             found = DOUBLED_ROOM if part_map(self._parts[i], False) == RC_OK else 0
             while found == DOUBLED_ROOM:
-                found = part_search(
-                    self._parts[i], u.key_hash, INT64_MIN, INT64_MAX, False, out, DOUBLED_ROOM, &unit, &damage,
-                )
+                found = part_search(self._parts[i], u.key_hash, first, last, False, out, DOUBLED_ROOM, &unit, &damage)
                 for n in range(found):
                     if out[n] == u.phy_offset:
                         return True
