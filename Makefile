@@ -2,12 +2,12 @@
 # PYTHON   the Python that .venv is made from
 # TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to bench/run.py
 # BENCHES  what `make bench` runs, all if none is named: BENCHES="bench/bench_queue.py bench/bench_query.py"
-# JOBS     processes that tests run in
+# JOBS     processes that tests run in: 3 of `make test`, as many of them wait for something; 2 of `make test-long`
 # STAGES   of `make test-long`: all of tools/test_long.sh, or some
 # SECONDS  how long `make fuzz` fuzzes each of TARGETS, all if none is named; INPUT: a file, to run that alone
 PYTHON ?= python3
 TESTS ?= tests
-JOBS ?= 2
+JOBS ?=
 BENCHES ?=
 OPTIONS ?=
 STAGES ?= long measure spark sanitize fuzz
@@ -20,7 +20,6 @@ RUN := .venv/bin/python
 STUBTEST := $(RUN) -m mypy.stubtest --allowlist tests/typing/stubtest_allowlist.txt --ignore-unused-allowlist --ignore-disjoint-bases
 HEADERS := $(wildcard include/rocketc/*.h)
 SOURCES := $(wildcard pyx/rocketc/*.pyx pyx/rocketc/*.pxd)
-SHARED := --numprocesses $(JOBS) --dist loadscope
 MODULES := $(basename $(notdir $(wildcard pyx/rocketc/_*.pyx)))
 BUILT := $(foreach so,$(notdir $(wildcard rocketc/_*.so)),$(firstword $(subst ., ,$(so))))
 SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize) $(ROCKETC_MODULES))
@@ -59,10 +58,10 @@ again:
 test: setup  ## all tests but the long ones
 	@tools/setup.sh strace || true
 	@rm -rf build/counts/test
-	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" $(SHARED) $(OPTIONS)
+	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(or $(JOBS),3) --dist loadscope $(OPTIONS)
 
 test-long: setup  ## the long tests, older Sparks, all under sanitizers, a little fuzzing; prints what was tried
-	@tools/test_long.sh "$(STAGES)" "$(TESTS)" "$(JOBS)" $(OPTIONS)
+	@tools/test_long.sh "$(STAGES)" "$(TESTS)" "$(or $(JOBS),2)" $(OPTIONS)
 
 fuzz: setup  ## bytes that nobody wrote into every reader, with coverage and sanitizers: see tests/README.md
 	@tools/fuzz.sh "$(SECONDS)" "$(TARGETS)" "$(INPUT)"

@@ -214,7 +214,7 @@ def overwritten(data: bytes, how: str, chance: random.Random) -> bytes:
     return damaged(data, how, chance)
 
 
-@pytest.mark.some(14)
+@pytest.mark.some(10)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_file_is_overwritten(kind, root, end, how):

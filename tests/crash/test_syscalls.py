@@ -30,7 +30,8 @@ MIXES = {
 }
 
 
-@pytest.mark.parametrize("mix", [pytest.param(mix, marks=pytest.mark.long) if mix == "pool" else mix for mix in MIXES])
+@pytest.mark.some(1)
+@pytest.mark.parametrize("mix", MIXES)
 def test_a_writer_killed_at_every_call(zygote, memory_path, mix):
     fields = {**SETTINGS, **MIXES[mix]}
     counts = zygote.counted(lambda: zygote.run("write", memory_path / "whole", fields), memory_path / "trace")

@@ -100,7 +100,7 @@ def kinds_and_endings(kinds):
     return [(kind, ending) for kind in kinds for ending in ENDINGS if kind == "v1" or ending in ("killed", "closed")]
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS))
 def test_cut_at_every_byte(memory_path, kind, ending):
     files, start, stop = write(memory_path / "whole", kind, ending)
@@ -110,7 +110,7 @@ def test_cut_at_every_byte(memory_path, kind, ending):
             assert_goes_on(memory_path / "torn", torn, kind, start, cut - start)
 
 
-@pytest.mark.some(9)
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_zeroed_from_every_sector(memory_path, kind, ending):
     """The last record is long: nine sectors and more; the disk has written some of the first ones."""
@@ -119,7 +119,7 @@ def test_zeroed_from_every_sector(memory_path, kind, ending):
         assert_goes_on(memory_path / "torn", remains.zeroed(files, mark), kind, start, mark)
 
 
-@pytest.mark.some(9)
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_one_sector_is_missing(memory_path, kind, ending):
     """Disks write sectors in any order: one of the last record's is zero, wherever it lies."""

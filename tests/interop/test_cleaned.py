@@ -18,6 +18,7 @@ def gone(peer):
     return [of_size(200, "Gone")] if peer.release >= "5" else []
 
 
+@pytest.mark.some(1)
 def test_rocketc_cleans_and_rocketmq_goes_on(peer, memory_path):
     turns = Turns(memory_path / "store", {"deleteWhen": "0;" + ";".join(map(str, range(24)))})
     turns.rocketc_puts([*gone(peer), *plan(0, 400)])
@@ -38,6 +39,7 @@ def test_rocketc_cleans_and_rocketmq_goes_on(peer, memory_path):
     both_answer(peer, turns.root, turns.settings)
 
 
+@pytest.mark.some(1)
 def test_log_files_that_somebody_deleted(peer, tmp_path):
     turns = Turns(tmp_path / "store")
     turns.rocketmq_puts(peer, [*gone(peer), *plan(0, 400)])

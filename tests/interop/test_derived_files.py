@@ -109,7 +109,7 @@ def test_extension_files(peer, tmp_path):
 NOTE = slice(4032, 4096)  # of the checkpoint: what rocketc notes of the queues when it closes a store
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("note", ["kept", "zeroed"])
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):

@@ -23,10 +23,12 @@ def turns(peer, tmp_path):
     return turns
 
 
+@pytest.mark.some(1)
 def test_messages_are_found(peer, turns):
     turns.rocketmq_puts(peer, [])
 
 
+@pytest.mark.some(1)
 def test_keys_are_found(peer, turns):
     peer.open(turns.root, turns.settings)
     for (topic, key), offsets in turns.ledger.keys().items():

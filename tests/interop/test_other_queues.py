@@ -68,6 +68,7 @@ def take_turns(peer, root, settings, messages, *, we_put=True):
         assert files_of(root, *FOLDERS) == before
 
 
+@pytest.mark.some(1)
 def test_light_queues(peer, tmp_path):
     take_turns(peer, tmp_path, LIGHT, light)
     with ours.open_store(tmp_path, LIGHT, read_only=True) as store:

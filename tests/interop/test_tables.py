@@ -66,6 +66,7 @@ def written(tmp_path):
     return tmp_path / "config"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("release", rocketmq.RELEASES)
 def test_rocketmq_reads_what_was_written_here(written, tmp_path, release):
     unknown = OF_5 if release.startswith("4") else frozenset()

@@ -57,7 +57,7 @@ WAYS = {
 }
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_ten_thousand_scans_of_a_small_buffer(way, tmp_path):
     """What a leak of 100 bytes a scan would add shows."""

@@ -198,9 +198,15 @@ def killed_at(root, number):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-@pytest.mark.some(4)
-@pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])
-@pytest.mark.parametrize("then", ["rebuild", "open"])
+@pytest.mark.parametrize(
+    ("then", "broken"),
+    [
+        ("rebuild", True),
+        ("open", False),
+        pytest.param("rebuild", False, marks=pytest.mark.long),
+        pytest.param("open", True, marks=pytest.mark.long),
+    ],
+)
 def test_killed_anywhere(root, tmp_path_factory, monkeypatch, then, broken):
     """The next rebuild, or only opening the store, comes to the same end; the log counts as a large one."""
     monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)

@@ -216,6 +216,7 @@ def test_locked_by_another_process(open_store, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.some(1)
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_forked_child_cannot_write(open_store, tmp_path, flush):
     """Every call is a ClosedError there; its end, and the end of its objects, leave the parent's store alone."""
