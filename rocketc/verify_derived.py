@@ -42,7 +42,8 @@ class Finding:
                  or say another number; "bad_size", "bad_tags_code": they say else of the record; "no_record": the log
                  has no such record; "no_queue": records whose queue is not there, by physical offset; "key_lacks":
                  records with keys that the index does not have, by physical offset; "key_no_record": units of an index
-                 file that no record has; "key_bad_time": their time is not the record's
+                 file that no record has; "key_bad_time": their time is not the record's; "key_bad_header": the first or
+                 the last one of a file, whose header tells of another record
     first, last  both included: queue offsets, physical offsets, or units of an index file
     count        how many
     phy_offset   that the first unit says, or of the first record
@@ -153,9 +154,10 @@ class Comparison:
         return report
 
     def _compare(self, config: StoreConfig, report: DerivedReport) -> None:
-        root, files, index = self._root, self._files, None
+        root, files, index, settled = self._root, self._files, None, True
         if self._has_index:
             folder, sizes = os.path.join(root, "index"), (config.max_hash_slot_num, config.max_index_num)
+            settled = not AbortFile(root).exists()
             index = KeyIndex(folder, *sizes, read_only=True)
             report.amiss += index.load()
             report.amiss += index.check(lambda: not self.stop)
@@ -172,7 +174,8 @@ class Comparison:
             audit = DerivedAudit(queues, index, config)
             audit.leave_out(deleted.gone())
             now = max(_end_of(log.files) for log in resolve(root))  # after what tells of its records was loaded
-            audit.begin(start, stop, now=now, queues=self._has_queues, index=self._has_index)
+            settled &= not AbortFile(root).exists()
+            audit.begin(start, stop, now=now, queues=self._has_queues, index=self._has_index, settled=settled)
             self._walk(audit)
             again = queues.made_again()
             if self.stop or all(is_true for _, _, is_true in again):

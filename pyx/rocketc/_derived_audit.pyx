@@ -16,7 +16,7 @@ from rocketc._consume_queue cimport is_fit, is_of_another
 from rocketc._consume_queue_ext cimport is_ext_address
 from rocketc._consume_queue_read cimport ConsumeQueue, cq_read, cq_tags_code, is_named
 from rocketc._dispatch cimport BELLS, Dispatcher, Row
-from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_get_some, part_map, time_diff
+from rocketc._index_part cimport IndexPart, IndexUnit, part_get, part_get_some, part_is_full, part_map, time_diff
 from rocketc._layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc._queue_offsets cimport cq_hash
 from rocketc._queue_units cimport Unit, is_blank, is_schedule_topic
@@ -40,12 +40,13 @@ cdef enum What:
     KEY_LACKS = 6
     KEY_NO_RECORD = 7           # ... units of an index file
     KEY_BAD_TIME = 8
-    KINDS = 9
+    KEY_BAD_HEADER = 9
+    KINDS = 10
 
 # In the order of What.
 WHAT = (
     "lacks", "elsewhere", "bad_size", "bad_tags_code", "no_record", "no_queue", "key_lacks", "key_no_record",
-    "key_bad_time",
+    "key_bad_time", "key_bad_header",
 )
 
 ctypedef struct Finding:
@@ -89,6 +90,7 @@ cdef class DerivedAudit(Dispatcher):
         int64_t _log_now
         int64_t _told[KINDS]
         int64_t _last_phy       # of the last record, whose further rows are no other record
+        bint _settled           # nobody wrote to the store when the index was loaded
     cdef readonly:
         int64_t records
         int64_t units           # of queues, that are as the log says
@@ -97,16 +99,18 @@ cdef class DerivedAudit(Dispatcher):
         int64_t key_tail        # the same for the index
         int64_t upto            # physical offset: step_beside() has taken the records before it
 
-    def begin(self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index):
+    def begin(self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index, bint settled):
         """Say what is compared, and from where to where the log reaches.
 
-        now  where it has come to since queues and index were loaded: what they say of records from stop on is let be
+        now      where it has come to since queues and index were loaded: what they say of records behind is let be
+        settled  nobody wrote to the index when it was loaded: the header of its last file is not older than the units
         """
         cdef int i
         cdef ConsumeQueue* q
         self._log_start = start
         self._log_stop = stop
         self._log_now = now
+        self._settled = settled
         self.queues_from = start if queues else INT64_MAX
         self.index_from = start if index else INT64_MAX
         self.whole = True
@@ -431,13 +435,31 @@ cdef class DerivedAudit(Dispatcher):
                     self.key_tail = phy
                 continue
             self.key_tail = -1
-            # RocketMQ counts the first unit's time from the end of the file before, which may be gone.
-            if self._unit > 1 and u.time_diff != time_diff(p.begin_timestamp, row.unit.store_timestamp):
+            if not self._has_time(p, u, row.unit.store_timestamp):
                 self._find(KEY_BAD_TIME, NULL, p, self._unit, phy)
+            elif not self._has_header(p, phy, row.unit.store_timestamp):
+                self._find(KEY_BAD_HEADER, NULL, p, self._unit, phy)
             else:
                 self.keys += 1
             self._unit += 1
         return RC_OK
+
+    cdef bint _has_time(self, const IndexPart* p, const IndexUnit* u, int64_t timestamp) noexcept nogil:
+        """Whether the next unit's time is its record's."""
+        cdef const IndexPart* before
+        if self._unit > 1:
+            return u.time_diff == time_diff(p.begin_timestamp, timestamp)
+        # RocketMQ counts from the end of the file before; if that is gone, nobody knows.
+        before = self.index._parts[self._part - 1] if self._part > 0 else NULL
+        return before == NULL or not part_is_full(before) or u.time_diff == time_diff(before.end_timestamp, timestamp)
+
+    cdef bint _has_header(self, const IndexPart* p, int64_t phy_offset, int64_t timestamp) noexcept nogil:
+        """Whether the header says so of the next unit, if it is the first or the last one of its file."""
+        if self._unit == 1 and p.begin_timestamp != timestamp:  # load() has compared the offset
+            return False
+        if self._unit != p.count - 1 or not (self._settled or part_is_full(p)):
+            return True
+        return p.end_phy == phy_offset and p.end_timestamp == timestamp
 
     def end(self):
         """The log is walked to its end: what is left over belongs to no record."""

@@ -164,6 +164,7 @@ _FINDINGS = {
     "no_record": "lead to byte {} of the log, where no record of them is",
     "key_no_record": "lead to byte {} of the log, where no record has that key",
     "key_bad_time": "have another time than the record at byte {} of the log",
+    "key_bad_header": "begins or ends the file, whose header says else than the record at byte {} of the log",
 }
 
 

@@ -174,6 +174,56 @@ def test_a_wrong_time(root):
     assert only(derived(root)) == ("key_bad_time", 20, 20)
 
 
+@pytest.fixture
+def some_index_files(open_store, tmp_path):
+    """Of a store whose records have a key twice now and then: five, the last one not full, and their bytes."""
+    now = 1_700_000_000_000
+    with open_store(**SMALL | {"max_hash_slot_num": 7, "max_index_num": 20}) as store:
+        for n in range(30):
+            store._set_clock(now + 700 * n)
+            store.put("T", b"x", keys=f"k{n % 4} k{n % 3} k{n % 4}", queue_id=n % 2)
+    paths = sorted((tmp_path / "index").iterdir())
+    assert len(paths) == 5 and derived(tmp_path).is_whole
+    return {path: path.read_bytes() for path in paths}
+
+
+def test_every_byte_of_an_index(some_index_files, tmp_path):
+    for number, path in enumerate(some_index_files):
+        data = some_index_files[path]
+        [count] = struct.unpack_from(">i", data, 36)
+        for at in range(40 + 7 * 4 + min(count, 20) * 20):
+            if 68 <= at < 88 or (100 <= at < 104 and number == 0):
+                continue  # unit 0, which nobody reads, and a time that counts from the end of a file before the first
+            change(path, at, bytes([data[at] ^ 1 << at % 8]))
+            assert not derived(tmp_path).is_whole, (path.name, at)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("at", "unit"), [(0, 1), (8, 19), (24, 19)])
+def test_a_header_that_tells_of_another_record(some_index_files, tmp_path, at, unit):
+    """Where it begins and ends; in the last file, which a writer has not filled, only once the store is closed."""
+    _, second, *_, last = some_index_files
+    change(second, at + 7, bytes([some_index_files[second][at + 7] ^ 1]))
+    found = [(one.what, one.first) for one in derived(tmp_path).findings]
+    assert ("key_bad_header", unit) in found
+    second.write_bytes(some_index_files[second])
+
+    [count] = struct.unpack_from(">i", some_index_files[last], 36)
+    change(last, 8, bytes(8))
+    assert [(one.what, one.first) for one in derived(tmp_path).findings] == [("key_bad_header", count - 1)]
+    (tmp_path / "abort").touch()
+    assert derived(tmp_path).is_whole
+
+
+def test_the_first_units_time(some_index_files, tmp_path):
+    """It counts from the end of the file before, if that is there."""
+    first, second, *_ = some_index_files
+    change(second, 68 + 20 + 15, b"\x07")
+    assert only(derived(tmp_path)) == ("key_bad_time", 1, 1)
+    first.unlink()
+    assert "key_bad_time" not in derived(tmp_path).counts
+
+
 def test_keys_that_are_not_there(open_store, tmp_path):
     store = open_store(**SMALL | {"max_index_num": 41})
     for n in range(100):
