@@ -191,12 +191,12 @@ def test_files_are_deleted(kind, root, end):
         assert_mended(kind, root, gone, told=True if end == "closed" else None)
 
 
-@pytest.mark.some(2)
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", ENDS)
-def test_a_file_is_cut(kind, root, end):
+def test_a_file_is_cut(kind, root, end, step):
     names = [name for name in kind.names(end) if name.startswith(kind.folders[0])]
     for name in (names[0], names[1], names[-1]):
-        for size in range(0, len(kind.made[end][name]), 1 if end == "closed" else 9):
+        for size in range(0, len(kind.made[end][name]), step):
             remains.lay({**kind.made[end], name: kind.made[end][name][:size]}, root)
             if size % 20 == 1:
                 assert_mended(kind, root, (name, size), told=True if end == "closed" else None)
