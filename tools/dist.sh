@@ -46,7 +46,7 @@ PYTHON
     # Not in the folder of the sources: what tests start would import these.
     # shellcheck disable=SC2086
     env ROCKETC_TEST_PACKAGE="$package" "$here/venv/bin/pytest" -c source/pyproject.toml -m "not long" -p no:cacheprovider \
-        --numprocesses 2 --dist loadscope $tests
+        --numprocesses 3 --dist loadscope $tests
 )
 
 for python in ${PYTHONS:-$(.venv/bin/python -c 'import sys; print(sys._base_executable)')}; do
