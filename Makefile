@@ -19,9 +19,13 @@ SHELL := /bin/sh
 RUN := .venv/bin/python
 STUBTEST := $(RUN) -m mypy.stubtest --allowlist tests/typing/stubtest_allowlist.txt --ignore-unused-allowlist --ignore-disjoint-bases
 HEADERS := $(wildcard include/rocketc/*.h)
-SOURCES := $(wildcard pyx/rocketc/*.pyx pyx/rocketc/*.pxd)
-MODULES := $(basename $(notdir $(wildcard pyx/rocketc/_*.pyx)))
-BUILT := $(foreach so,$(notdir $(wildcard rocketc/_*.so)),$(firstword $(subst ., ,$(so))))
+SOURCES := $(sort $(shell find pyx/rocketc -name '*.pyx' -o -name '*.pxd'))
+MODULES := $(patsubst pyx/%.pyx,%,$(filter %.pyx,$(SOURCES)))
+BUILT := $(sort $(shell find rocketc -name '_*.so' | sed 's/[.].*//'))
+ifeq ($(words $(wordlist 1,50,$(MODULES))),50)
+else
+$(error $(words $(MODULES)) Cython modules found below pyx/rocketc: this is no complete source tree)
+endif
 SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize) $(ROCKETC_MODULES))
 
 # A module without its .so, a .so without its module, or other switches than last time: build again.
@@ -87,20 +91,20 @@ lint-python: setup
 	$(RUN) -m ruff format --quiet --check .
 
 lint-cython: setup
-	$(if $(SOURCES),PATH="$$PWD/.venv/bin:$$PATH" cython-lint $(SOURCES),@echo "no Cython yet")
+	PATH="$$PWD/.venv/bin:$$PATH" cython-lint $(SOURCES)
 
 lint-c: setup
-	$(if $(HEADERS),.venv/bin/clang-format --dry-run -Werror $(HEADERS),@echo "no headers yet")
+	.venv/bin/clang-format --dry-run -Werror $(HEADERS)
 
 lint-types: setup
 	$(RUN) -m mypy rocketc pyspark_rocketmq tests/typing
-	@for name in $(MODULES); do test -e rocketc/$$name.pyi || { echo "rocketc/$$name.pyi is missing"; exit 1; }; done
-	$(if $(MODULES),$(STUBTEST) $(addprefix rocketc.,$(MODULES)),@echo "no extension modules yet")
+	@for name in $(MODULES); do test -e $$name.pyi || { echo "$$name.pyi is missing"; exit 1; }; done
+	$(STUBTEST) $(subst /,.,$(MODULES))
 
 format: setup  ## bring Python and the headers into the form that lint wants
 	$(RUN) -m ruff check --quiet --fix .
 	$(RUN) -m ruff format --quiet .
-	$(if $(HEADERS),.venv/bin/clang-format -i $(HEADERS))
+	.venv/bin/clang-format -i $(HEADERS)
 
 dist: setup  ## sdist, wheels made from it (PYTHONS="python3.10 ..."), and the tests against each
 	@PYTHONS="$(PYTHONS)" TESTS="$(TESTS)" tools/dist.sh
@@ -115,7 +119,8 @@ lock:  ## pin anew what pyproject.toml asks for, for every Python from 3.10 on; 
 	@tools/lock.sh
 
 clean:  ## remove what was built
-	rm -rf build dist rocketc/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find rocketc -name '*.so' -exec rm {} +
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 distclean: clean  ## remove .venv too
 	rm -rf .venv *.egg-info

@@ -1,4 +1,4 @@
-"""Build one extension module for each pyx/rocketc/_*.pyx. All else about the package stands in pyproject.toml.
+"""Build one extension module for each pyx/rocketc/**/_*.pyx. All else about the package stands in pyproject.toml.
 
 Switches, by environment; each is on unless empty or 0:
   ROCKETC_DEBUG      bounds checks, asserts, -O0 -g
@@ -7,7 +7,7 @@ Switches, by environment; each is on unless empty or 0:
                      "fuzz": they, and what guides the fuzzer, by clang; see tools/fuzz.sh
   ROCKETC_POINTS     the process can be ended inside a write into a map; see tests/crash/test_points.py
   ROCKETC_WERROR     a C compiler warning is an error
-  ROCKETC_MODULES    names of the modules to build, with blanks between; not set: all; "none": none
+  ROCKETC_MODULES    full names of the modules to build, with blanks between; not set: all; "none": none
 Each mix of switches has a build folder of its own, so that going back and forth compiles nothing twice.
 """
 
@@ -28,7 +28,15 @@ def switch(name):
 
 
 def module_name(path):
-    return os.path.basename(path)[: -len(".pyx")]
+    """The dotted name of the module that a Cython file is compiled to: its path below pyx/."""
+    return os.path.splitext(os.path.relpath(path, "pyx"))[0].replace(os.sep, ".")
+
+
+# The order of the names does not depend on the file system. A glob that matches nothing would build an empty package.
+SOURCES = sorted(glob("pyx/rocketc/**/_*.pyx", recursive=True))
+HEADERS = sorted(glob("include/rocketc/*.h"))
+if len(SOURCES) < 50 or len(HEADERS) < 15:
+    sys.exit(f"rocketc: {len(SOURCES)} Cython modules and {len(HEADERS)} headers found: is this a whole source tree?")
 
 
 DEBUG = switch("ROCKETC_DEBUG")
@@ -64,15 +72,15 @@ if switch("ROCKETC_WERROR"):
 
 extensions = [
     Extension(
-        "rocketc." + module_name(path),
+        module_name(path),
         [path],
         include_dirs=["include"],
-        depends=["setup.py", *sorted(glob("include/rocketc/*.h"))],  # Cython itself follows the .pxd files
+        depends=["setup.py", *HEADERS],  # Cython itself follows the .pxd files
         define_macros=macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    for path in sorted(glob("pyx/rocketc/_*.pyx"))
+    for path in SOURCES
     if not ONLY or module_name(path) in ONLY
 ]
 

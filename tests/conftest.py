@@ -16,6 +16,7 @@ from typing import Any
 import counted
 import hypothesis
 import pytest
+import sources
 import stores
 from crash import remains
 
@@ -32,8 +33,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 def sources_of(path: Path) -> set[Path]:
     """A Cython file, and every .pxd that it takes in, as Cython follows them."""
     found = {path}
-    for name in re.findall(r"^from rocketc\.(_\w+) cimport", path.read_text(), re.MULTILINE):
-        found |= sources_of(path.with_name(f"{name}.pxd"))
+    for name in re.findall(r"^from (rocketc[\w.]*) cimport", path.read_text(), re.MULTILINE):
+        found |= sources_of(ROOT / "pyx" / (name.replace(".", "/") + ".pxd"))
     return found | ({own} if (own := path.with_suffix(".pxd")).exists() and own != path else set())
 
 
@@ -51,11 +52,11 @@ def why_not_testable() -> str | None:
     if found != meant:
         return f"the tests mean {meant}, but Python imports {found}"
     only = os.environ.get("ROCKETC_MODULES", "").split()  # as in setup.py
-    shared = [*ROOT.glob("include/rocketc/*.h"), ROOT / "setup.py"]
-    for source in sorted(ROOT.glob("pyx/rocketc/_*.pyx")):
-        if only and source.stem not in only:
+    shared = [*sources.HEADERS, ROOT / "setup.py"]
+    for source in sources.PYX:
+        if only and sources.module_of(source) not in only:
             continue
-        built = found / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        built = found.parent / source.relative_to(ROOT / "pyx").with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
         if not built.exists():
             return f"{built} is not built"
         newer = [path for path in [*sources_of(source), *shared] if path.stat().st_mtime > built.stat().st_mtime]

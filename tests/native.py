@@ -14,8 +14,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from sources import CYTHON
+
 ROOT = Path(__file__).parents[1]
-PXD = ROOT / "pyx/rocketc"
 
 NUMBERS = {
     "int": ctypes.c_int,
@@ -67,7 +68,8 @@ def _has_header(path: Path) -> bool:
     return (ROOT / f"include/rocketc/{path.stem[1:]}.h").exists() and "cdef extern from" in path.read_text()
 
 
-LISTED = [Listed(path) for path in sorted(PXD.glob("_*.pxd")) if _has_header(path)]
+LISTED = [Listed(path) for path in CYTHON if path.suffix == ".pxd" and _has_header(path)]
+assert len(LISTED) >= 15
 
 
 def _source() -> str:

@@ -5,9 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import sources
 
 ROOT = Path(__file__).parents[1]
-HEADERS = sorted(path.name for path in (ROOT / "include/rocketc").glob("*.h"))
+HEADERS = [path.name for path in sources.HEADERS]
 # _GNU_SOURCE: Python.h, which comes first in each module, defines it.
 FLAGS = [
     "-std=c11",

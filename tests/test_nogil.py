@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from sources import PYX, module_of
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(path.stem for path in (ROOT / "pyx/rocketc").glob("_*.pyx"))
+MODULES = [module_of(path) for path in PYX]
 _LINE = re.compile(
     r'<pre class="cython line score-(\d+)"[^>]*>(?:\+|&#xA0;)<span class="">(\d+)</span>: (.*?)</pre>', re.S
 )
@@ -25,6 +26,10 @@ class Line(NamedTuple):
     number: int
     score: int  # how much of Python's API its C calls; 0: none
     code: str
+
+
+def source_of(module: str) -> Path:
+    return ROOT / "pyx" / (module.replace(".", "/") + ".pyx")
 
 
 def annotated(module: str, folder: Path) -> list[Line]:
@@ -39,7 +44,7 @@ def annotated(module: str, folder: Path) -> list[Line]:
         language_level=3,
         compiler_directives=directives,
     )
-    compile_single(str(ROOT / f"pyx/rocketc/{module}.pyx"), options, full_module_name=f"rocketc.{module}")
+    compile_single(str(source_of(module)), options, full_module_name=module)
     text = (folder / f"{module}.html").read_text()
     found = [Line(int(n), int(score), re.sub(r"<[^>]+>", "", code)) for score, n, code in _LINE.findall(text)]
     return [line._replace(code=html.unescape(line.code).rstrip("\n")) for line in found]
@@ -104,7 +109,7 @@ cdef int four() noexcept nogil: # it is
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_of_python_without_the_gil(module, tmp_path):
     lines = annotated(module, tmp_path)
-    assert len(lines) == len((ROOT / f"pyx/rocketc/{module}.pyx").read_text().splitlines())
+    assert len(lines) == len(source_of(module).read_text().splitlines())
     calls = [f"{line.number}: {line.code.strip()}" for line in without_gil(lines) if line.score > 0]
     assert calls == []
 
@@ -119,4 +124,4 @@ def test_the_score_tells(tmp_path, monkeypatch):
         "cdef int calls(int n) except? -1 nogil:\n    return may_raise(n) + 1\n"
     )
     monkeypatch.setattr("test_nogil.ROOT" if __name__ == "test_nogil" else f"{__name__}.ROOT", tmp_path)
-    assert [line.number for line in without_gil(annotated("_bad", tmp_path)) if line.score > 0] == [5]
+    assert [line.number for line in without_gil(annotated("rocketc._bad", tmp_path)) if line.score > 0] == [5]

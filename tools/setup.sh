@@ -86,9 +86,9 @@ extensions() {
         flock 9
     fi
     say "building the extension modules${1:+ ($1)}"
-    for so in rocketc/_*.so; do
-        name=${so#rocketc/}
-        [ ! -e "$so" ] || [ -e "pyx/rocketc/${name%%.*}.pyx" ] || rm -f "$so"
+    # A module that was moved or removed would stay importable under its old name.
+    find rocketc -name '_*.so' | while read -r so; do
+        [ -e "pyx/${so%%.*}.pyx" ] || rm -f "$so"
     done
     .venv/bin/python setup.py --quiet build_ext --inplace --parallel "$(getconf _NPROCESSORS_ONLN)"
     printf '%s' "$1" >build/.extensions

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sources import PYX, module_of
+
 import rocketc
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("pyx/rocketc/_*.pyx"))}
+SOURCES = {module_of(path): path.read_text(encoding="utf-8") for path in PYX}
 NAMES = {name for text in SOURCES.values() for name in re.findall(r'rc_point\(b"([^"]+)"\)', text)}
 
 
@@ -25,7 +27,10 @@ def build(folder: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for path in Path(rocketc.__file__).parent.glob("_*.so"):
-        if not (folder / "rocketc" / path.name).exists():
-            shutil.copy(path, folder / "rocketc")
+    here = Path(rocketc.__file__).parents[1]
+    for path in here.glob("rocketc/**/_*.so"):
+        target = folder / path.relative_to(here)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
     return folder

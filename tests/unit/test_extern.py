@@ -1,12 +1,12 @@
 """Every name that an extern .pxd lists is called by a test, and the lists are complete."""
 
 import re
-from pathlib import Path
 
 import pytest
 from native import LISTED, ROOT
+from sources import PYX, found
 
-TESTS = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+TESTS = "\n".join(path.read_text() for path in found("tests/unit", "test_*.py", 90))
 
 
 @pytest.mark.parametrize("listed", LISTED, ids=lambda listed: listed.header)
@@ -21,6 +21,6 @@ def test_every_function_that_modules_use_is_listed(listed):
     header = (ROOT / "include/rocketc" / listed.header).read_text()
     defined = set(re.findall(r"^(?:RC_TARGET\w+ )?static inline [\w *]+?\**(rc_\w+)\(", header, re.M))
     used = set()
-    for path in (ROOT / "pyx/rocketc").glob("*.pyx"):
+    for path in PYX:
         used |= set(re.findall(r"\b(rc_\w+)\b", path.read_text())) & defined
     assert used <= {name for _, name, _ in listed.functions} | {"rc_pair", "rc_guard", "rc_shape"}

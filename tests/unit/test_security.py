@@ -11,6 +11,7 @@ import command
 import oracle
 import pytest
 from crash import remains
+from sources import CYTHON, HEADERS, PYX
 
 import rocketc
 
@@ -116,7 +117,7 @@ def test_nobody_sets_rights_of_his_own():
                 and len(call.args) > 2
             ):
                 assert call.args[2].value == 0o666, f"{path}:{line}"
-    for path in [*ROOT.glob("pyx/rocketc/*.p[xy]*"), *ROOT.glob("include/rocketc/*.h")]:
+    for path in [*CYTHON, *HEADERS]:
         text = path.read_text()
         assert not re.search(r"\b(f?chmod|umask)\(", text), path
         for line in text.splitlines():
@@ -404,7 +405,7 @@ def test_nothing_that_is_read_can_be_run():
             assert allowed, f"{path}:{line}: {ast.unparse(call)}"
         for path, line, call in calls(folder, "Popen", "run", "call", "check_call", "check_output"):
             assert "shell" not in {word.arg for word in call.keywords}, f"{path}:{line}"
-    for path in ROOT.glob("pyx/rocketc/*.pyx"):
+    for path in PYX:
         code = re.sub(r'""".*?"""|#.*', "", path.read_text(), flags=re.S)
         assert not re.search(r"\b(pickle|marshal|eval|exec|shelve)\b", code), path
 
