@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from common import Bench, Log, same, sum_batches, timed
 
 import rocketc
-from rocketc.export.columns import ROW_GROUP_BYTES, parquet_options
+from rocketc.exports.columns import ROW_GROUP_BYTES, parquet_options
 
 bench = Bench("export", __doc__)
 OUT = Path(bench.args.data, "export")

@@ -7,7 +7,7 @@ from statistics import median
 
 from common import Bench, same
 
-from rocketc._locks import LOCKS, Contest, PthreadLock
+from rocketc.log._put_locks import LOCKS, Contest, PthreadLock
 
 THREADS = (1, 2, 4, 8)
 TAKINGS = 8_000_000  # a round, by each thread: long enough for a few slices of the scheduler's

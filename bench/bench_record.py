@@ -17,7 +17,7 @@ from common import BORN_HOST, HEAD, MIB, STORE_HOST, V1, Bench, make_sum, mapped
 import rocketc
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-import oracle
+from support import oracle
 
 RECORDS = 20_000  # that a round encodes or decodes one by one
 CRC_SIZES = (16, 64, 256, 1024, 4096, 65536, MIB)

@@ -32,8 +32,8 @@ import native
 from common import MIB, write_log
 
 import rocketc
-from rocketc import _record
-from rocketc._key_index import KeyIndex
+from rocketc.derived._key_index import KeyIndex
+from rocketc.format import _encoding
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "instructions.json"
@@ -315,7 +315,7 @@ def records(body: int, which: str) -> int:
 
 def child(case: str):
     """One case, counted; prints the number of records of both rounds."""
-    ways = _record.crc32_ways()
+    ways = _encoding.crc32_ways()
     if platform.machine() == "x86_64" and ways[-1] != CRC_WAY:
         raise SystemExit(
             f"instructions: callgrind offers the CRC ways {ways}; the table holds for {CRC_WAY} as the best"

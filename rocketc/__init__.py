@@ -3,21 +3,15 @@
 import logging
 
 try:
-    from rocketc._message import Message
+    from rocketc.read._message import Message
 except ImportError as error:
     raise ImportError(
         f"rocketc's extension modules are not built or do not fit this Python ({error}); "
         "run `make setup` or `pip install .`"
     ) from error
 
-from rocketc._arrow import COLUMN_NAMES, Batch
-from rocketc._ledger import Item
-from rocketc._put_result import PutResult
-from rocketc._record import decode_batch, encode, encode_batch
-from rocketc._record import encode_blank_record as encode_blank
-from rocketc._store import MessageStore
+from rocketc import rendering
 from rocketc.config import StoreConfig
-from rocketc.consumer import Consumer
 from rocketc.errors import (
     ClosedError,
     CorruptRecordError,
@@ -33,23 +27,44 @@ from rocketc.errors import (
     StoreIOError,
     StoreLockedError,
 )
-from rocketc.export import ExportReport, export
-from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
-from rocketc.queue import Queue
-from rocketc.rebuild import RebuildReport, rebuild
-from rocketc.salvage import SalvageReport, salvage
-from rocketc.scan import Damage, Scan, ScanReport, decode, scan
+from rocketc.exports.export import ExportReport, export
+from rocketc.format._encoding import decode_batch, encode, encode_batch
+from rocketc.format._encoding import encode_blank_record as encode_blank
+from rocketc.format.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
+from rocketc.jobs.rebuild import RebuildReport, rebuild
+from rocketc.jobs.salvage import SalvageReport, salvage
+from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport, verify
+from rocketc.log._put_result import PutResult
+from rocketc.read._arrow import COLUMN_NAMES, Batch
+from rocketc.read.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.status import GetStatus, PutStatus
-from rocketc.store import open
-from rocketc.verify import FileReport, QueueRange, VerifyReport, verify
+from rocketc.store._lookups import QueryResult
+from rocketc.store._queue_reader import GetResult
+from rocketc.store._store import MessageStore
+from rocketc.store.cleaning import Cleaned, CleanReport, OldestKept
+from rocketc.store.opening import open
+from rocketc.workqueue._in_flight import Item
+from rocketc.workqueue.consumer import Consumer
+from rocketc.workqueue.queue import Queue
 
 __version__ = "0.1.0"
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants to hear of it says where
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application chooses where logs go
+
+
+def _html(thing: object) -> str:
+    from rocketc.report.notebook import html  # loads rich, which only a notebook needs
+
+    return html(thing)
+
+
+rendering.install(_html)
 
 __all__ = [
     "COLUMN_NAMES",
     "Batch",
+    "CleanReport",
+    "Cleaned",
     "ClosedError",
     "Consumer",
     "CorruptRecordError",
@@ -58,6 +73,7 @@ __all__ = [
     "DamageWarning",
     "ExportReport",
     "FileReport",
+    "GetResult",
     "GetStatus",
     "IllegalMessageError",
     "Item",
@@ -65,10 +81,12 @@ __all__ = [
     "MessageStore",
     "MissingCodecError",
     "OffsetId",
+    "OldestKept",
     "PageCacheBusyError",
     "PatternTimeoutError",
     "PutResult",
     "PutStatus",
+    "QueryResult",
     "Queue",
     "QueueRange",
     "RebuildReport",

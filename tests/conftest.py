@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import counted
 import hypothesis
 import pytest
-import sources
-import stores
 from crash import remains
+from support import promise_counts, sources, stores
 
 ROOT = Path(__file__).parents[1]
 
@@ -100,14 +98,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if not promises:
         return
     if report.failed:
-        counted.broken()
+        promise_counts.broken()
     elif report.when == "call" and report.passed:
         for promise in promises:
-            counted.held(promise)
+            promise_counts.held(promise)
 
 
 def pytest_sessionfinish() -> None:
-    counted.leave()
+    promise_counts.leave()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,8 +19,6 @@ pytestmark = pytest.mark.skipif(not BENCH.exists(), reason="there is no bench fo
 def module(monkeypatch):
     """module(name): a file of bench/."""
     monkeypatch.syspath_prepend(BENCH)
-    for name in ("common", "compare"):  # tests have modules of these names, too
-        monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module
     for name in ("common", "compare", "report", "run"):
         sys.modules.pop(name, None)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pytest
 from crash import remains
-from reopened import assert_answers, assert_files, by_queue, opened, records_of
+from support import oracle
+from support.store_checks import assert_answers, assert_files, by_queue, opened, records_of
 
 import rocketc
 

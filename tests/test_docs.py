@@ -1,10 +1,10 @@
-"""What the pages of docs/ and README.md show is what happens. How to write a page that is tried: see pages.py."""
+"""What the pages of docs/ and README.md show is what happens. support/pages.py says how to write a page."""
 
 import re
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, Page, Wrong, matches
+from support.pages import PAGES, ROOT, Page, Wrong, matches
 
 BY_NAME = {str(path.relative_to(ROOT)): path for path in PAGES}
 

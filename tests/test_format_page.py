@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
-import oracle
 import pytest
-from native import native
+from support import oracle
+from support.native import native
 
 PAGE = Path(__file__).parents[1] / "docs/format.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -3,11 +3,9 @@
 import hashlib
 import json
 
-import compare
-import oracle
 import pyarrow as pa
 import pytest
-import stores
+from support import compare, oracle, stores
 
 import rocketc
 
@@ -16,7 +14,8 @@ pytestmark = pytest.mark.promise(9)
 
 @pytest.fixture(scope="module")
 def items(golden):
-    """items(name): what the oracle reads in a golden store; it agrees with RocketMQ (unit/test_oracle_golden.py)."""
+    """items(name): what the oracle reads in a golden store, which agrees with RocketMQ:
+    unit/support/test_oracle_golden.py."""
     done = {}
 
     def get(name):

@@ -7,9 +7,8 @@ releases and the transient pool leave stale bytes there), and ours are zeros.
 import itertools
 import re
 
-import oracle
 import pytest
-import stores
+from support import oracle, stores
 
 import rocketc
 

@@ -4,9 +4,9 @@ and index and over those that rocketc builds from the log; in a store for writin
 import os
 
 import pytest
-import stores
-from answers import Known
-from derived import FOLDERS
+from support import stores
+from support.derived import FOLDERS
+from support.queries import Known
 from test_golden_queues import only_the_log
 
 import rocketc

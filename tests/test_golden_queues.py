@@ -4,10 +4,9 @@ RocketMQ's own files byte for byte, and a store that is only opened and closed k
 import logging
 import shutil
 
-import oracle
 import pytest
-import stores
-from derived import FOLDERS, files_of, from_log, same_files, without_names
+from support import oracle, stores
+from support.derived import FOLDERS, files_of, from_log, same_files, without_names
 
 import rocketc
 
@@ -45,7 +44,7 @@ def records_of(root):
 def taken_for(request, monkeypatch):
     """Of a large log only the end is dispatched again when it is opened: here it has only to count as one."""
     if request.param == "large":
-        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+        monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
 
 
 @pytest.mark.some(12)

@@ -4,7 +4,7 @@ import os
 import tarfile
 
 import pytest
-import stores
+from support import stores
 
 pytestmark = pytest.mark.promise(9)
 

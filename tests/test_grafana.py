@@ -8,7 +8,7 @@ import prometheus_client
 import pytest
 
 from rocketc.metrics.prometheus import StoreCollector
-from rocketc.offset_tables import ConsumerOffsets
+from rocketc.tables.offsets import ConsumerOffsets
 
 BOARD = json.loads((Path(__file__).parents[1] / "examples/grafana.json").read_text(encoding="utf-8"))
 TARGETS = [target for panel in BOARD["panels"] for target in panel["targets"]]

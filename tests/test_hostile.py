@@ -7,11 +7,9 @@ import sys
 import time
 import zlib
 
-import compare
-import oracle
 import pytest
-import strategies
-from command import python
+from support import compare, oracle, strategies
+from support.command import python
 
 import rocketc
 
@@ -302,7 +300,8 @@ def test_the_limit_is_kept(kind, size):
 def test_bombs_cost_no_memory(kind):
     """A bomb of 1 GiB, and dozens of 15 MiB that are within the limit: memory stays within a few of them."""
     code = f"""
-import resource, sys, rocketc, oracle, strategies
+import resource, sys, rocketc
+from support import oracle, strategies
 kind = {kind}
 def bomb(size):
     if kind == 3:
@@ -456,7 +455,8 @@ def test_long_properties_are_decoded_in_linear_time(name):
 def test_bytes_that_change_under_the_reader():
     """A bytearray that a predicate, or another thread, changes between the check of a record and its copy."""
     code = """
-import oracle, rocketc
+import rocketc
+from support import oracle
 first = oracle.encode("t", b"x" * 50, properties={"a": "b"})
 for at in range(len(first)):
     for value in (0x00, 0x7F, 0xFF):

@@ -3,10 +3,9 @@
 import os
 import socket
 
-import compare
-import oracle
 import pytest
-from command import python
+from support import compare, oracle
+from support.command import python
 
 import rocketc
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from crash import remains
-from reopened import assert_answers, assert_files, by_queue, opened, records_of
+from support.store_checks import assert_answers, assert_files, by_queue, opened, records_of
 from test_derived_damage import FIELDS, QUEUES, derived_files, fill
 
 import rocketc
-from rocketc import _checkpoint
+from rocketc.files import _checkpoint
 
 STEPS, STEP = 10, 25  # so often so many messages
 
@@ -20,10 +20,10 @@ STEPS, STEP = 10, 25  # so often so many messages
 @pytest.fixture(autouse=True, params=["file", "record"])
 def small_is_smaller(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """What is dispatched again begins at a file, or at any record of it."""
-    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 5000)
-    monkeypatch.setattr("rocketc.recovery.SMALL_BYTES", 5000)
+    monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 5000)
+    monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 5000)
     if request.param == "record":
-        monkeypatch.setattr("rocketc.recovery.APART", 0)
+        monkeypatch.setattr("rocketc.log.recovery.APART", 0)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from sources import PYX, module_of
+from support.sources import PYX, module_of
 
 ROOT = Path(__file__).parents[1]
 MODULES = [module_of(path) for path in PYX]

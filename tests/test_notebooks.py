@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import ROOT
+from support.pages import ROOT
 
 import rocketc
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counted import count
 from crash import remains
+from support.promise_counts import count
 
 import rocketc
-from rocketc import _checkpoint
+from rocketc.files import _checkpoint
 
 pytestmark = [pytest.mark.promise(4, 5, 6), pytest.mark.usefixtures("quiet")]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pytest
 from crash import remains
-from derived import batch_units, ext_files, files_of, queue_files
-from reopened import assert_answers, by_queue, opened, records_of
+from support import oracle
+from support.derived import batch_units, ext_files, files_of, queue_files
+from support.store_checks import assert_answers, by_queue, opened, records_of
 from test_derived_damage import ENDS, QUEUES, damaged, fill
 
 import rocketc

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stores
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import stores
 
 import rocketc
-from rocketc.paths import LogFile, resolve
+from rocketc.files.paths import LogFile, resolve
 from rocketc.spark.partitions import plan
 
 Golden = Callable[[str], stores.GoldenStore]

@@ -4,9 +4,9 @@ specification, under the names that RocketMQ's tests have."""
 import contextlib
 import time
 
-import oracle
 import pytest
-from derived import PRE_BLANK, UNIT, ext_files, files_of, same_files, without_names
+from support import oracle
+from support.derived import PRE_BLANK, UNIT, ext_files, files_of, same_files, without_names
 
 import rocketc
 

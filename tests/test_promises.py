@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from promises import PAGE, ROOT, titles
+from support.promise_table import PAGE, ROOT, titles
 
 MARK = re.compile(r"mark\.promise\(([\d, ]+)\)")
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import fsspec
 import pytest
-import stores
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.utils import infer_storage_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ranges import Server, served
+from support import stores
+from support.http_server import Server, served
 from test_parts import HERE, LOGS
 
 import rocketc
-from rocketc import remote
-from rocketc.paths import LogFile, resolve
+from rocketc.files import remote
+from rocketc.files.paths import LogFile, resolve
 
 Golden = Callable[[str], stores.GoldenStore]
 
@@ -206,7 +206,7 @@ def test_a_pattern_keeps_its_host(golden: Golden, memory: Callable[[Path], str],
     fsspec.register_implementation("hosted", Hosted, clobber=True)
     store = golden("v533-store")
     name = memory(store.path).removeprefix("memory://")
-    assert remote.Place(f"hosted://{host}/{name[:-2]}*").matches() == [f"hosted://{host}/{name}"]
+    assert remote.RemotePath(f"hosted://{host}/{name[:-2]}*").matches() == [f"hosted://{host}/{name}"]
 
 
 def test_one_log_of_local_and_remote_files(golden: Golden, memory: Callable[[Path], str]) -> None:
@@ -390,13 +390,13 @@ def test_no_secret_is_told(golden: Golden, server: Server) -> None:
         texts.append(texts_of(scan.count))
     finally:
         server.fails = None
-    texts += [repr(scan), repr(scan.report), repr(scan._logs), repr(vars(scan)["_reading"])]
+    texts += [repr(scan), repr(scan.report), repr(scan.logs), repr(vars(scan)["_reading"])]
     message = next(iter(scan))
     texts += [repr(message), message.file]
     assert message.file.startswith(f"http://me:***@{netloc}/")
     for text in texts:
         assert SECRET not in text
-    assert pickle.loads(pickle.dumps(scan._logs)) == scan._logs  # a worker needs the whole URL
+    assert pickle.loads(pickle.dumps(scan.logs)) == scan.logs  # a worker needs the whole URL
 
 
 def test_what_a_file_system_says_is_told_without_secrets(server: Server) -> None:

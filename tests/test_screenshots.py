@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT
+from support.pages import PAGES, ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 TOOL = ROOT / "tools/screenshots.py"

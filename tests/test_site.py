@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 from markdown_it import MarkdownIt
-from pages import PAGES, ROOT
+from support.pages import PAGES, ROOT
 
 import rocketc
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import stores
+from support import stores
 
 FOLDER = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("ROCKETC_SNAPSHOTS") == "update"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from crash import remains
-from reopened import assert_answers, opened, records_of
+from support.store_checks import assert_answers, opened, records_of
 from test_derived_damage import damaged
 
 import rocketc
-from rocketc.config_tables import parse
-from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
-from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
-from rocketc.topics import Topics
+from rocketc.tables.fastjson import parse
+from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
+from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
+from rocketc.tables.topics import Topics
 
 pytestmark = pytest.mark.promise(6)
 
@@ -107,7 +107,7 @@ def assert_opens(root: Path, says: object) -> None:
         assert one.store.put("batches", b"next").queue_offset == COUNT
         one.store.create_topic("new")
         assert "new" in one.store.topics()
-    assert Topics(root).amiss is None, says
+    assert Topics(root).load_error is None, says
     with rocketc.open(root, **FIELDS) as store:
         assert "new" in store.topics(), says
         assert_answers(store, records_of(root), says)

@@ -13,16 +13,13 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import command
-import compare
-import oracle
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-import stores
+from support import command, compare, oracle, stores
 
 import rocketc
 
@@ -205,7 +202,7 @@ def by_jsonl(path: Path, folder: Path) -> pa.Table:
 
 @way("export .csv")
 def by_csv(path: Path, folder: Path) -> pa.Table:
-    """It has no null but the empty field, and no year beyond 9999: test_export.py looks at these."""
+    """It has no null but the empty field, and no year beyond 9999: unit/exports/test_export.py looks at these."""
     with open(export(path, folder, "x.csv"), newline="", encoding="utf-8") as lines:
         rows = [{name: cell or None for name, cell in row.items()} for row in csv.DictReader(lines)]
     for row in rows:

@@ -58,7 +58,7 @@ case " $stages " in *" long "*) rm -rf $counts ;; esac
     stage sanitize tools/sanitize.sh $tests -m "not (spark or long or measure)" $shared "$@"
     stage fuzz tools/fuzz.sh 20
 }
-$python tests/promises.py || failed="$failed promises"
+PYTHONPATH=tests $python -m support.promise_table || failed="$failed promises"
 [ -z "$failed" ] && exit 0
 echo "test-long: failed:$failed" >&2
 exit 1

@@ -1,1 +1,6 @@
-"""The command line: one file per command, wired in main.py."""
+"""The command line `rocketc`: one module a command, loaded by main.py when its name is typed.
+
+Knows: options, exit codes, signals, progress on stderr, pipes that close.
+Does not know: formats and files. Each command calls one function of the library and prints its report.
+Others use: nothing; the console script is `main`.
+"""

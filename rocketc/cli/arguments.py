@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
 
-from rocketc.paths import base_of
+from rocketc.cli.output import Out
+from rocketc.config import StoreConfig
+from rocketc.errors import StoreIOError
+from rocketc.files.paths import base_of
+from rocketc.jobs.file_kinds import KINDS, Files, find_files
+from rocketc.report.messages import Printer, compile_format, json_printer
 
 
 class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -114,3 +120,63 @@ def refuse_a_log(store: str, names: Iterable[str] | None = None) -> None:
         return  # whoever uses it says what is wrong
     if any(base_of(name) is not None for name in found):
         raise click.UsageError(f"{store} is a commit log; say the folder above it")
+
+
+def takes_kind(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options --as and --index-slots; it gets them as `kind` and `index_slots`."""
+    command = click.option(
+        "--index-slots",
+        type=Number(1, (1 << 31) - 1),
+        metavar="N",
+        help="Hash slots of an index file (the broker's maxHashSlotNum), where its content does not tell.",
+    )(command)
+    return click.option(
+        "--as",
+        "kind",
+        type=click.Choice(KINDS),
+        metavar="KIND",
+        help=f"What the files are, where their place does not tell: {', '.join(KINDS)}.",
+    )(command)
+
+
+def named_files(paths: Sequence[str], kind: str | None, index_slots: int | None) -> list[Files] | None:
+    """The files that the paths of a command name, if they are no commit logs; a wrong mix of them is a UsageError."""
+    try:
+        return find_files(paths, kind, index_slots)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def choose_printer(
+    spec: str | None, as_json: bool, body: str, out: Out, usual: Callable[[str, bool], Printer]
+) -> Printer:
+    """The printer that --json, -f and --body ask for; usual(body, colour) makes the one for neither."""
+    if as_json and spec is not None:
+        raise click.UsageError("--json and --format exclude each other")
+    if as_json:
+        return json_printer(body, out.is_terminal)
+    if spec is None:
+        return usual(body, out.has_colour)
+    try:
+        return compile_format(spec, body, out.is_terminal)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-f") from None
+
+
+# For commands that make files as those that are there, unless a broker.conf tells their sizes.
+sizes_option = click.option(
+    "--conf", type=click.Path(), metavar="FILE",
+    help="The broker.conf: sizes of files, paths, delay levels. Without it sizes are those that the files there have.",
+)  # fmt: skip
+
+
+def read_conf(path: str) -> StoreConfig:
+    """The settings of a broker.conf that are known here. Raises click.UsageError, StoreIOError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return StoreConfig.from_properties(path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, error.filename) from None

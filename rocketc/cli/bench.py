@@ -16,8 +16,9 @@ import click
 
 from rocketc.cli.output import Out, ends_quietly, note
 from rocketc.cli.signals import Ended, signals_raise
-from rocketc.cli.tables import columns, render, show_size
 from rocketc.errors import StoreFullError, StoreIOError
+from rocketc.report.tables import columns, render
+from rocketc.report.text import show_size
 
 
 @click.command(
@@ -43,7 +44,7 @@ def bench(quick: bool, path: str, as_json: bool) -> int:
     bytes where nothing else is said. A ratio is of speeds: 0.8 means that the store is 0.8 times as fast. One thread,
     both sides by turns, the middle round counts. Machines are noisy: run it twice before you believe it.
     """
-    from rocketc.cli.bench_sides import FULL, QUICK, Bench
+    from rocketc.cli.bench_cases import FULL, QUICK, Bench
 
     size = QUICK if quick else FULL
     _check_room(path, size.room)

@@ -8,16 +8,15 @@ from itertools import islice
 
 import click
 
-from rocketc._message import Message
-from rocketc.cli.arguments import Number, Start, StartAt
-from rocketc.cli.formats import BODY_FORMS, TOKENS, choose_printer, line_printer
+from rocketc.cli.arguments import Number, Start, StartAt, choose_printer, named_files, takes_kind
 from rocketc.cli.output import DamageNotes, Out, ends_quietly
-from rocketc.cli.place import find, takes_kind
 from rocketc.cli.selection import Selection, selects
-from rocketc.cli.shortcuts import place_of
-from rocketc.paths import resolve
-from rocketc.remote import refuse_urls
-from rocketc.scan import ScanReport, torn_tail
+from rocketc.files.paths import resolve
+from rocketc.files.remote import refuse_urls
+from rocketc.jobs.lookup import find_in_queue
+from rocketc.read._message import Message
+from rocketc.read.scan import ScanReport, torn_tail
+from rocketc.report.messages import BODY_FORMS, TOKENS, line_printer
 
 
 def _describe_format() -> str:
@@ -80,7 +79,7 @@ def cat(
     Of a store's other files it prints the units (consumequeue, batchconsumequeue, consumequeue_ext, index) or the
     content (checkpoint, config/*.json), with -c and --json; of queues also with -o.
     """
-    if (files := find(selection.paths, kind, index_slots)) is not None:
+    if (files := named_files(selection.paths, kind, index_slots)) is not None:
         from rocketc.cli.cat_files import cat_files
 
         return cat_files(files, offset, count, as_json, index_slots)
@@ -103,7 +102,7 @@ def _placed(selection: Selection, offset: Start | None) -> Selection:
         not isinstance(topics[0], str) or offset.number == 0
     ):  # prepared messages have offset 0, too, and are in no queue
         return selection
-    at = place_of(selection.paths, topics[0], queues[0], offset.number)
+    at = find_in_queue(selection.paths, topics[0], queues[0], offset.number)
     if at is None:
         return selection
     return Selection(selection.paths, selection.options | {"start": max(at, selection.options["start"] or 0)})

@@ -10,20 +10,20 @@ from typing import Any
 
 import click
 
-from rocketc import _checkpoint
-from rocketc import _queue_units as cq
-from rocketc._index_file import IndexFile
-from rocketc.blocks import BlockFile
 from rocketc.cli.arguments import Start
-from rocketc.cli.output import Out, note, plain, visible, visible_json
-from rocketc.cli.place import QUEUE_KINDS, WORDS, Files
-from rocketc.cli.survey import CHECKPOINT_FIELDS
-from rocketc.cli.times import show_time
-from rocketc.cli.units import Faults, read_ext, read_index, read_queue
-from rocketc.config_tables import read_table
+from rocketc.cli.output import Out, note
+from rocketc.derived._index_reader import IndexFile
 from rocketc.errors import RocketcError
-from rocketc.running import pid_in
-from rocketc.topics import SCHEDULE_TOPIC
+from rocketc.files import _checkpoint
+from rocketc.files.block_file import BlockFile
+from rocketc.files.lock_file import pid_in
+from rocketc.format import _queue_units as cq
+from rocketc.jobs.file_kinds import QUEUE_KINDS, WORDS, Files
+from rocketc.jobs.inventory import CHECKPOINT_FIELDS
+from rocketc.jobs.unit_files import Faults, read_ext, read_index, read_queue
+from rocketc.report.text import plain, show_time, visible, visible_json
+from rocketc.tables.table_file import read_table
+from rocketc.tables.topics import SCHEDULE_TOPIC
 
 Row = dict[str, Any]  # a unit or a small file, by the names that JSON has
 
@@ -266,8 +266,8 @@ def _checkpoint_file(cat: _Cat, files: Files) -> Iterator[Row]:
 
 def _table(cat: _Cat, files: Files) -> Iterator[Row]:
     table = read_table(files.paths[0])
-    if table.amiss is not None:
-        cat.tell(f"{table.amiss}; this is {table.file}")
+    if table.load_error is not None:
+        cat.tell(f"{table.load_error}; this is {table.file}")
     yield {**table.data, "file": table.file}
 
 

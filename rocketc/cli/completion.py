@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from rocketc.cli.output import Out, ends_quietly
-from rocketc.derived_files import UNIT_BYTES
+from rocketc.derived.queue_files import UNIT_BYTES
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "rocketc"

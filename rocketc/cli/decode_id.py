@@ -14,7 +14,7 @@ import click
 
 from rocketc.cli.arguments import Number
 from rocketc.cli.output import Out, ends_quietly, note
-from rocketc.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
+from rocketc.format.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 
 FILE_SIZE = 1 << 30  # RocketMQ's default
 _DAY_MS = 24 * 3_600_000

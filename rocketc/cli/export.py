@@ -10,17 +10,16 @@ from typing import Any
 
 import click
 
-from rocketc._arrow import COLUMN_NAMES
 from rocketc.cli.arguments import Number, Size
-from rocketc.cli.output import DamageNotes, Out, ends_quietly, note
-from rocketc.cli.progress import progress
+from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, progress
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.signals import Ended, signals_raise
-from rocketc.cli.tables import many, show_size
-from rocketc.export import Export, ExportReport
-from rocketc.export.columns import ROW_GROUP_BYTES
-from rocketc.export.folder import SOURCES
-from rocketc.export.formats import COMPRESSIONS
+from rocketc.exports.columns import ROW_GROUP_BYTES
+from rocketc.exports.export import Export, ExportReport
+from rocketc.exports.folder import SOURCES
+from rocketc.exports.formats import COMPRESSIONS
+from rocketc.read._arrow import COLUMN_NAMES
+from rocketc.report.text import many, show_size
 
 
 class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketc.cli.output import Out, note
-from rocketc.cli.progress import progress
+from rocketc.cli.output import Out, note, progress
 from rocketc.cli.selection import Selection
 from rocketc.cli.signals import Ended, signals_raise
-from rocketc.cli.tables import many, show_size
 from rocketc.errors import StoreLockedError
-from rocketc.paths import resolve
+from rocketc.files.paths import resolve
+from rocketc.report.text import many, show_size
 
 if TYPE_CHECKING:
     from rocketc.spark.archive import ArchiveReport

@@ -10,20 +10,17 @@ from typing import Any
 
 import click
 
-from rocketc._message import Message
-from rocketc.cli.arguments import Number, Regex
+from rocketc.cli.arguments import Number, Regex, choose_printer
 from rocketc.cli.completion import complete_topic
-from rocketc.cli.formats import BODY_FORMS, Printer, choose_printer
-from rocketc.cli.lookup import NotThere, at_offset
-from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, visible
-from rocketc.cli.progress import progress
+from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, progress
 from rocketc.cli.selection import Selection
-from rocketc.cli.shortcuts import ByKey
-from rocketc.cli.tables import many, show_size
-from rocketc.cli.times import show_time
-from rocketc.ids import OffsetId, decode_offset_id, decode_unique_id
-from rocketc.patterns import limited
-from rocketc.scan import Scan, ScanReport
+from rocketc.format.ids import OffsetId, decode_offset_id, decode_unique_id
+from rocketc.jobs.lookup import KeyLookup, RecordNotFound, at_offset
+from rocketc.read._message import Message
+from rocketc.read.regex import limited
+from rocketc.read.scan import Scan, ScanReport
+from rocketc.report.messages import BODY_FORMS, Printer
+from rocketc.report.text import in_words, many, show_size, show_time, visible
 
 Topics = tuple["str | re.Pattern[str]", ...]
 
@@ -97,12 +94,12 @@ def get(
         show = choose_printer(spec, as_json, body, out, full_printer)
         try:
             if offset is not None:
-                return _print(islice(at_offset(path, offset), count), show, out)
+                return _print(islice(at_offset(path, offset, progress), count), show, out)
             if key is not None:
                 return _Search(path, topic, count, key, "key").run(show, out)
             return _by_id(path, ident or "", topic, count, show, out)
-        except NotThere as reason:
-            note(str(reason))
+        except RecordNotFound as error:
+            note("; ".join(text + in_words(reason) for text, reason in error.causes))
             return 1
 
 
@@ -118,7 +115,7 @@ def _by_id(path: Sequence[str], text: str, topics: Topics, count: int | None, sh
     if offset_id is not None:
         try:
             return _print(islice(_with_id(path, offset_id, topics), count), show, out)
-        except NotThere:
+        except RecordNotFound:
             if not may_be_unique:
                 raise
     return _Search(path, topics, count, text, "unique id").run(show, out)
@@ -145,16 +142,17 @@ def _kinds(text: str) -> tuple[OffsetId | None, bool]:
 
 
 def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Message]:
-    """The message at the id's offset, if the broker that stored it is the id's too; else NotThere."""
-    there = at_offset(path, wanted.phy_offset)
+    """The message at the id's offset, if the broker that stored it is the id's too; else RecordNotFound."""
+    there = at_offset(path, wanted.phy_offset, progress)
     found = [message for message in there if message.msg_id == wanted.encode()]
     if not found:
-        raise NotThere(
+        text = (
             f"the id is of a message that {wanted.store_host} stored; at its offset, byte {wanted.phy_offset}, "
             f"lies one that {there[0].store_host} stored: --offset {wanted.phy_offset} shows it"
         )
+        raise RecordNotFound((text, ""))
     if topics and not any(_is_of(found[0].topic, topic) for topic in topics):
-        raise NotThere(f"the message with this id is of another topic, {found[0].topic}")
+        raise RecordNotFound((f"the message with this id is of another topic, {found[0].topic}", ""))
     return found
 
 
@@ -177,7 +175,7 @@ class _Search:
         self._count = count
         self._by_key = None
         if len(topics) == 1 and isinstance(topics[0], str):
-            self._by_key = ByKey(self._selection, topics[0], texts)
+            self._by_key = KeyLookup(path, topics[0], texts, where=where, scan=self._selection.scan, warn=note)
         self._what = f"no message{' of these topics' if topics else ''} has the {what} {text!r}"
 
     def run(self, show: Printer, out: Out) -> int:

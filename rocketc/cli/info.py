@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
-from rocketc.cli.place import find, takes_kind
-from rocketc.cli.survey import CHECKPOINT_FIELDS, File, Hole, Survey, survey
-from rocketc.cli.tables import columns, facts, many, render, section, show_size, some
-from rocketc.cli.times import show_span, show_time
-from rocketc.scan import Damage, torn_tail
+from rocketc.cli.arguments import named_files, takes_kind
+from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
+from rocketc.read.scan import Damage, torn_tail
+from rocketc.report.tables import columns, facts, render, section, some
+from rocketc.report.text import in_words, many, show_size, show_span, show_time, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,11 +40,11 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     Of a store's other files (consumequeue, index, checkpoint, config, ...; one of them or a folder) it counts and
     checks the units.
     """
-    if (files := find([path], kind, index_slots)) is not None:
+    if (files := named_files([path], kind, index_slots)) is not None:
         from rocketc.cli.info_files import info_files
 
         return info_files(path, files, as_json, every, index_slots)
-    found = survey(path)
+    found = take_inventory(path, progress)
     with Out() as out:
         if as_json:
             out.json(found.to_dict())
@@ -55,7 +55,7 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     return 0 if found.is_whole else 1
 
 
-def draw(found: Survey, colour: bool, every: bool) -> str:
+def draw(found: Inventory, colour: bool, every: bool) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
     parts: list[RenderableType] = [facts(_lines(found, every))]
     if found.files:
@@ -63,7 +63,7 @@ def draw(found: Survey, colour: bool, every: bool) -> str:
     return render(parts, colour)
 
 
-def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
+def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     """Name, text and style of each line above the files."""
     yield {"store": "store", "commitlog": "log", "file": "file"}[found.kind], found.path, ""
     if found.begin is not None and found.end is not None:
@@ -93,13 +93,13 @@ def _lines(found: Survey, every: bool) -> Iterator[tuple[str, str, str]]:
     yield from section("damage", damage, _where_it_was_looked(found))
 
 
-def _where_it_was_looked(found: Survey) -> str:
+def _where_it_was_looked(found: Inventory) -> str:
     if len(found.files) < 2:
         return "none"
     return "none seen; read were the first record of each file, and the last file"
 
 
-def _tell_end(found: Survey) -> str:
+def _tell_end(found: Inventory) -> str:
     end, follows = found.end or 0, ""
     if torn := torn_tail(found.damage, end):
         end, follows = torn.start, f"; {torn.stop - torn.start} damaged bytes follow"
@@ -108,7 +108,7 @@ def _tell_end(found: Survey) -> str:
     return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{follows}"
 
 
-def _how_it_was_left(found: Survey) -> Iterator[tuple[str, str, str]]:
+def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
     if found.abort is not None:
         who = f" of process {found.abort['pid']}" if "pid" in found.abort else ""
         if found.lock is not None and "pid" in found.lock:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rocketc import _queue_units as cq
-from rocketc._index_file import UNIT_BYTES
 from rocketc.cli.cat_files import (
     not_shown,
     open_index,
@@ -16,15 +14,16 @@ from rocketc.cli.cat_files import (
     read_marker,
     refuse_other_options,
 )
-from rocketc.cli.output import Out, note, plain, visible
-from rocketc.cli.place import QUEUE_KINDS, WORDS, Files
-from rocketc.cli.progress import progress
-from rocketc.cli.survey import CHECKPOINT_FIELDS
-from rocketc.cli.tables import columns, facts, render, some
-from rocketc.cli.times import show_time
-from rocketc.cli.units import Fault, Faults, read_ext, read_index, read_queue
-from rocketc.config_tables import read_table
+from rocketc.cli.output import Out, note, progress
+from rocketc.derived._index_reader import UNIT_BYTES
 from rocketc.errors import RocketcError
+from rocketc.format import _queue_units as cq
+from rocketc.jobs.file_kinds import QUEUE_KINDS, WORDS, Files
+from rocketc.jobs.inventory import CHECKPOINT_FIELDS
+from rocketc.jobs.unit_files import Fault, Faults, read_ext, read_index, read_queue
+from rocketc.report.tables import columns, facts, render, some
+from rocketc.report.text import plain, show_time, visible
+from rocketc.tables.table_file import read_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -207,8 +206,8 @@ def _marker(info: _Info, files: Files) -> Entry:
 
 def _config(info: _Info, files: Files) -> Entry:
     table = read_table(files.paths[0])
-    if table.amiss is not None:
-        info.error(f"{table.amiss}; this is {table.file}")
+    if table.load_error is not None:
+        info.error(f"{table.load_error}; this is {table.file}")
     return {"file": table.file, "counts": dict(_counts(table.data))}
 
 

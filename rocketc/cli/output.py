@@ -6,66 +6,21 @@ import errno
 import functools
 import json
 import os
-import re
 import select
 import sys
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TextIO
 
 import click
 
 from rocketc.errors import CorruptRecordError, DamageWarning, RocketcError
+from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
-
-# What a terminal may obey, or show in a misleading order: C0, DEL and C1 controls, marks that turn the direction of
-# writing, line separators, and surrogates (bytes of a file name that are no UTF-8).
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-REASONS = {
-    "bad_size": "no record's size stands here",
-    "truncated": "the record is longer than what is left of the file",
-    "bad_magic": "no record begins here",
-    "bad_body_length": "the body's length does not fit the record",
-    "bad_topic_length": "the topic's length does not fit the record",
-    "bad_properties_length": "the properties' length does not fit the record",
-    "bad_length": "the record's size is not the sum of its parts",
-    "bad_body_crc": "the body is not what its CRC says",
-    "missing_property_crc": "the record has no CRC of its properties",
-    "bad_property_crc": "the properties are not what their CRC says",
-    "bad_property": "a property that RocketMQ reads as a number is none",
-    "bad_physical_offset": "the record says that it belongs elsewhere",
-    "bad_compression": "the body can't be decompressed",
-    "too_large": "the body is too large to be decompressed",
-    "bad_inner_batch": "the batch in the body is broken",
-    "zeroed": "zero bytes where records should be",
-    "bad_blank": "the record that closes the file has a wrong size",
-    "file_cut": "the file became shorter, or its disk failed, while it was read",
-    "bad_chain": "a chain of the index leads nowhere",
-    "bad_unit": "a unit of a consume queue leads to no record",
-}
-
-
-def visible(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal would obey.
-
-    >>> visible("a\\tb\\x1b[31m")
-    'a\\\\tb\\\\x1b[31m'
-    """
-    return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    char = match[0]
-    return _SHORT.get(char) or (f"\\x{ord(char):02x}" if char < "\u0100" else f"\\u{ord(char):04x}")
-
-
-def visible_json(text: str) -> str:
-    """The same JSON text, with nothing in it that a terminal would obey."""
-    return text if text.isprintable() else _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -155,11 +110,6 @@ class DamageNotes:
         note(text + in_words(text.rpartition(": ")[2]))
 
 
-def in_words(reason: str) -> str:
-    """What a reason means, in brackets behind a blank."""
-    return f" ({REASONS[reason]})" if reason in REASONS else ""
-
-
 def ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
     """Make a command of a function that returns the exit code: no tracebacks for what users, disks and pipes do."""
 
@@ -190,13 +140,6 @@ def ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
     return command
 
 
-def plain(error: Exception) -> str:
-    """An error's text; of an OSError without its number."""
-    if not isinstance(error, OSError) or error.strerror is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
-
-
 def _let_go_of_output() -> None:
     """Send what is left in Python's own buffers nowhere, so that its exit can't fail on it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -207,3 +150,63 @@ def _let_go_of_output() -> None:
         except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+SHOWN_AFTER = 0.5  # seconds: what takes less needs no bar
+
+
+_AGAIN = 0.1
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """While entered, tell(done) moves a bar on stderr, if that is a terminal and the work takes long.
+
+    what   what is being done: "exporting"
+    total  bytes
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    bar = _Bar(what, total)
+    try:
+        yield bar.tell
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """rich's bar, made when it is shown for the first time."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what = what
+        self._total = total
+        self._next = time.monotonic() + SHOWN_AFTER
+        self._move: Callable[[int], None] | None = None
+        self._stop: Callable[[], None] | None = None
+
+    def tell(self, done: int) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _AGAIN
+        if self._move is None:
+            self._start()
+        assert self._move is not None
+        self._move(done)
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(file=sys.stderr, legacy_windows=False)
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(True), TimeRemainingColumn(compact=True)
+        bar = Progress(*columns, console=console, transient=True, auto_refresh=False)
+        task = bar.add_task(self._what, total=self._total)
+        bar.start()
+        self._move = lambda done: bar.update(task, completed=done, refresh=True)
+        self._stop = bar.stop
+
+    def close(self) -> None:
+        if self._stop is not None:
+            self._stop()

@@ -16,11 +16,9 @@ import click
 
 from rocketc.cli.arguments import Number, Size, refuse_a_log
 from rocketc.cli.completion import complete_topic
-from rocketc.cli.output import Out, ends_quietly, note, plain
-from rocketc.cli.progress import progress
+from rocketc.cli.output import Out, ends_quietly, note, progress
 from rocketc.cli.put_input import Block, lines, message_of, total_bytes, whole
 from rocketc.cli.signals import Ended, Stop
-from rocketc.cli.tables import many, show_size
 from rocketc.config import StoreConfig
 from rocketc.errors import (
     ClosedError,
@@ -29,10 +27,11 @@ from rocketc.errors import (
     StoreFullError,
     StoreIOError,
 )
+from rocketc.report.text import many, plain, show_size
 
 if TYPE_CHECKING:
-    from rocketc._put_result import PutResult
-    from rocketc._store import MessageStore
+    from rocketc.log._put_result import PutResult
+    from rocketc.store._store import MessageStore
 
 _DOUBT = "the last messages may not be on the disk"
 _JSON_GROWTH = 7  # a byte of a body is up to six in JSON, and a third more in base64
@@ -195,7 +194,7 @@ class _Done:
 
 def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How) -> _Done:
     """Put what the inputs say, until they end, a signal comes, or something goes wrong, which is told."""
-    from rocketc.store import open as open_store  # loads much
+    from rocketc.store.opening import open as open_store  # loads much
 
     done = _Done()
     stop = Stop()

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rocketc.copying import ANEW, PLAIN, put_arguments
 from rocketc.errors import IllegalMessageError, StoreIOError
+from rocketc.log.message_copy import ASSIGNED_ON_PUT, PLAIN, put_arguments
 
 BLOCK_BYTES = 1 << 20
 
@@ -24,7 +24,7 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
     "bodyBase64": lambda text: b64decode(text, validate=True),
     "bodyHex": bytes.fromhex,
 }
-_KNOWN = {*_TYPES, *_BODIES, *ANEW, "properties", "bodyCRC"}
+_KNOWN = {*_TYPES, *_BODIES, *ASSIGNED_ON_PUT, "properties", "bodyCRC"}
 
 Waiting = Callable[[], AbstractContextManager[None]]
 

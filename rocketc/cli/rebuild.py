@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Literal
 
 import click
 
-from rocketc.cli.arguments import refuse_a_log
-from rocketc.cli.conf import read_conf, sizes_option
-from rocketc.cli.output import Out, ends_quietly, in_words, note
-from rocketc.cli.progress import progress
-from rocketc.cli.tables import facts, many, render, section, show_size, some
+from rocketc.cli.arguments import read_conf, refuse_a_log, sizes_option
+from rocketc.cli.output import Out, ends_quietly, note, progress
 from rocketc.errors import StoreIOError
-from rocketc.paths import resolve
-from rocketc.rebuild import RebuildReport
-from rocketc.rebuild import rebuild as make_anew
+from rocketc.files.paths import resolve
+from rocketc.jobs.rebuild import rebuild as rebuild_files
+from rocketc.report.summaries import rebuild_lines
+from rocketc.report.tables import facts, render
 
 
 @click.command(
@@ -47,36 +43,12 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
     except StoreIOError:
         logs = []
     with progress("rebuilding", sum(file.size for log in logs for file in log.files)) as tell:
-        report = make_anew(store, only, config=config, tell=tell)
+        report = rebuild_files(store, only, config=config, tell=tell)
     with Out() as out:
         if as_json:
             out.json({"path": store, **report.to_dict()})
         else:
-            out.write_text(render([facts(lines(store, only, report, every))], out.has_colour))
+            out.write_text(render([facts(rebuild_lines(store, only, report, every))], out.has_colour))
     if report.damage or report.missing:
         note("the log is damaged: `rocketc verify` tells more")
     return 0 if report.is_whole else 1
-
-
-def lines(store: str | None, only: str | None, report: RebuildReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line; store: None if it is not known."""
-    name = "" if store is None else f"{store}: "
-    yield "log", f"{name}{show_size(report.bytes)} read, offsets {report.start} to {report.stop}", ""
-    sizes: dict[bool, list[int]] = {True: [], False: []}
-    for path, size in report.files.items():
-        sizes[path.split(os.sep)[0] == "index"].append(size)
-    if only != "index":
-        text = f"{many(report.messages, 'message')} in {many(report.queues, 'queue')}"
-        yield "queues", f"{text}: {many(len(sizes[False]), 'file')}, {show_size(sum(sizes[False]))}", "green"
-    if only != "cq":
-        files = f"{many(len(sizes[True]), 'file')}, {show_size(sum(sizes[True]))}"
-        yield "index", f"{many(report.keys, 'key')}: {files}", "green"
-    if report.unqueued:
-        yield "left out", f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true", "red"
-    damage = (
-        each if isinstance(each, str) else f"{each.start} to {each.stop}: {each.reason}{in_words(each.reason)}"
-        for each in some(report.damage, every)
-    )  # fmt: skip
-    gaps = [f"{start} to {stop}: no file" for start, stop in report.missing]
-    if report.damage or gaps:
-        yield from section("damage", [*damage, *gaps], "")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 
 import click
 
-from rocketc.cli.conf import read_conf, sizes_option
-from rocketc.cli.output import Out, ends_quietly, in_words, note
-from rocketc.cli.progress import progress
-from rocketc.cli.tables import facts, many, render, section, show_size, some
+from rocketc.cli.arguments import read_conf, sizes_option
+from rocketc.cli.output import Out, ends_quietly, note, progress
 from rocketc.errors import StoreIOError
-from rocketc.paths import resolve
-from rocketc.salvage import UNFINISHED, SalvageReport
-from rocketc.salvage import salvage as copy_out
+from rocketc.files.paths import resolve
+from rocketc.jobs.salvage import UNFINISHED
+from rocketc.jobs.salvage import salvage as copy_out
+from rocketc.report.summaries import salvage_lines
+from rocketc.report.tables import facts, render
 
 
 @click.command(
@@ -63,40 +62,7 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
         if as_json:
             out.json({"path": src, "store": dst, **report.to_dict()})
         else:
-            out.write_text(render([facts(lines(src, dst, report, every))], out.has_colour))
+            out.write_text(render([facts(salvage_lines(src, dst, report, every))], out.has_colour))
     if not report.records:
         note(f"nothing to read: {src}")
     return 0 if report.is_whole and report.records else 1
-
-
-def lines(src: str | None, dst: str | None, report: SalvageReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line; src, dst: None if they are not known."""
-    if src is not None:
-        yield "from", src, ""
-    if dst is not None or not report.records:
-        yield "would make" if report.dry else "made", dst if dst is not None and report.records else "nothing", ""
-    batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
-    log = [size for path, size in report.files.items() if path.split(os.sep)[0] == "commitlog"]
-    text = f"{many(report.records, 'record')}{batches}, {show_size(report.bytes)}, in {many(len(log), 'file')}"
-    yield "whole", text + ("" if report.dry else f"; {many(report.queues, 'queue')}"), "green"
-    lost = (
-        each if isinstance(each, str) else
-        f"{each.start} to {each.stop} in {os.path.basename(each.file or '')}: {each.reason}{in_words(each.reason)}"
-        for each in some(report.lost, every)
-    )  # fmt: skip
-    gaps = (
-        each if isinstance(each, str) else f"{each[0]} to {each[1]} ({show_size(each[1] - each[0])}): no file"
-        for each in some(report.missing, every)
-    )
-    end = [] if not report.behind else [
-        f"{many(report.behind, 'record')} behind the log's end, up to {report.behind_to}: consume queues lead there"
-    ]  # fmt: skip
-    yield from section("lost", [*lost, *gaps, *end], "nothing")
-    if report.unqueued:
-        text = f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true: in the log alone"
-        yield "no queue", text, "red"
-    if report.map is not None and report.records:
-        yield "map", report.map if dst is None else os.path.join(dst, os.path.basename(report.map)), ""
-    elif report.hides:
-        text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
-        yield "advice", text, "yellow"

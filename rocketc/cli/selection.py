@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from rocketc._message import Message
 from rocketc.cli.arguments import Number, Regex
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import note
 from rocketc.cli.times import When
-from rocketc.patterns import limited
-from rocketc.remote import shown
-from rocketc.scan import Scan, ScanReport, scan
+from rocketc.files.remote import shown
+from rocketc.read._message import Message
+from rocketc.read.regex import limited
+from rocketc.read.scan import Scan, ScanReport, scan
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketc.cli import plots
 from rocketc.cli.arguments import Number
-from rocketc.cli.output import Out, ends_quietly, in_words, note, visible
-from rocketc.cli.progress import progress
+from rocketc.cli.output import Out, ends_quietly, note, progress
 from rocketc.cli.selection import Selection, selects
-from rocketc.cli.tables import facts, many, render, show_size, width
-from rocketc.cli.times import EPOCH, show_span, show_time
-from rocketc.tally import DIMENSIONS, Count, Group, count
+from rocketc.jobs.counts import DIMENSIONS, Count, Group, count
+from rocketc.report import plots
+from rocketc.report.tables import facts, render, width
+from rocketc.report.text import EPOCH, in_words, many, show_size, show_span, show_time, visible
 
 if TYPE_CHECKING:
     from rich.table import Table

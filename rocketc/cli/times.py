@@ -8,8 +8,7 @@ import time
 
 import click
 
-UTC = datetime.timezone.utc
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+from rocketc.report.text import EPOCH
 
 _MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ISO = re.compile(
@@ -76,30 +75,3 @@ class When(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             return parse_time(str(value), _NOW)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def show_time(ms: int) -> str:
-    """ISO-8601 in UTC with milliseconds; outside of the years 1 to 9999 the bare number.
-
-    >>> show_time(1700000000123), show_time(-(1 << 63))
-    ('2023-11-14T22:13:20.123Z', '-9223372036854775808ms')
-    """
-    try:
-        when = EPOCH + datetime.timedelta(milliseconds=ms)
-    except OverflowError:
-        return f"{ms}ms"
-    return when.isoformat(timespec="milliseconds")[:-6] + "Z"
-
-
-def show_span(ms: int) -> str:
-    """A length of time in its two largest units.
-
-    >>> show_span(18_154), show_span(3 * 86_400_000 + 7_500_000), show_span(40)
-    ('18 s', '3 d 2 h', '40 ms')
-    """
-    if ms < 1000:
-        return f"{ms} ms"
-    seconds = ms // 1000
-    units = [("d", seconds // 86400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
-    first = next(i for i, (_, n) in enumerate(units) if n)
-    return " ".join(f"{n} {unit}" for unit, n in units[first : first + 2] if n)

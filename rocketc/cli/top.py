@@ -7,15 +7,14 @@ import time
 
 import click
 
-from rocketc.cli.arguments import Seconds, refuse_a_log
-from rocketc.cli.conf import read_conf
+from rocketc.cli.arguments import Seconds, read_conf, refuse_a_log
 from rocketc.cli.output import Out, ends_quietly
-from rocketc.cli.tables import render
-from rocketc.cli.top_rates import SORTS, VIEWS, Rates, draw
 from rocketc.config import StoreConfig
-from rocketc.metrics.look import Watch
-from rocketc.remote import refuse_urls
-from rocketc.store import open as open_store
+from rocketc.files.remote import refuse_urls
+from rocketc.metrics.snapshot import SnapshotReader
+from rocketc.report.rates import SORTS, VIEWS, Rates, draw
+from rocketc.report.tables import render
+from rocketc.store.opening import open as open_store
 
 
 @click.command(
@@ -55,10 +54,10 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
     if not (once or as_json):
         return _show(path, config, interval, sort, view)
     with open_store(path, read_only=True, config=config) as store:
-        watch = Watch(store)
-        before = watch.look()
+        watch = SnapshotReader(store)
+        before = watch.read()
         time.sleep(interval)
-        rates = Rates.between(before, watch.look())
+        rates = Rates.between(before, watch.read())
     with Out() as out:
         if as_json:
             out.json({"path": path, **rates.to_dict()})
@@ -76,5 +75,5 @@ def _show(path: str, config: StoreConfig | None, interval: float, sort: str, vie
     except ImportError as error:
         raise click.UsageError(str(error)) from None
     with open_store(path, read_only=True, config=config) as store:
-        Top(path, Watch(store), interval, sort, view).run()
+        Top(path, SnapshotReader(store), interval, sort, view).run()
     return 0

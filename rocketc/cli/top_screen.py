@@ -6,10 +6,10 @@ import time
 from collections import deque
 from typing import ClassVar
 
-from rocketc.cli.output import plain
-from rocketc.cli.top_rates import HISTORY, SORTS, VIEWS, Rates, draw
 from rocketc.errors import RocketcError
-from rocketc.metrics.look import Look, Watch
+from rocketc.metrics.snapshot import SnapshotReader, StoreSnapshot
+from rocketc.report.rates import HISTORY, SORTS, VIEWS, Rates, draw
+from rocketc.report.text import plain
 
 try:
     from rich.console import Group
@@ -45,7 +45,7 @@ class Top(App[None]):
         Binding("t", "view", "topics / groups"),
     ]
 
-    def __init__(self, path: str, watch: Watch, interval: float, sort: str, view: str) -> None:
+    def __init__(self, path: str, watch: SnapshotReader, interval: float, sort: str, view: str) -> None:
         super().__init__()
         self.rates: Rates | None = None
         self.sort = sort
@@ -54,7 +54,7 @@ class Top(App[None]):
         self._path = path
         self._watch = watch
         self._interval = interval
-        self._before: Look | None = None
+        self._before: StoreSnapshot | None = None
         self._history: deque[float] = deque(maxlen=HISTORY)
 
     def compose(self) -> ComposeResult:
@@ -70,7 +70,7 @@ class Top(App[None]):
     def _look(self) -> None:
         started = time.monotonic()
         try:
-            now = self._watch.look()
+            now = self._watch.read()
         except (RocketcError, OSError) as error:
             self._show(Text(f"{self._path}: {plain(error)}", "red"))
         else:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from rocketc._store import MessageStore
-from rocketc.metrics.look import Look, Watch
-from rocketc.topics import is_system_topic
+from rocketc.metrics.snapshot import SnapshotReader, StoreSnapshot
+from rocketc.store._store import MessageStore
+from rocketc.tables.topics import is_system_topic
 
 _SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)  # RocketMQ's, of rocketmq_message_size
 _TIMES = {  # of MessageStore.stats()
@@ -66,10 +66,10 @@ class Measure:
         return self
 
 
-def measures(store: MessageStore | Watch, labels: Labels | None = None) -> list[Measure]:
+def measures(store: MessageStore | SnapshotReader, labels: Labels | None = None) -> list[Measure]:
     """All metrics of a store, as of now. Raises ClosedError; StoreIOError if its files can't be read.
 
-    store   open, also with read_only=True; or a Watch, which is cheaper if it is asked again and again
+    store   open, also with read_only=True; or a SnapshotReader, which is cheaper if it is asked again and again
     labels  that every sample has, too; None: {"node_id": store.path}
 
     >>> import rocketc, tempfile
@@ -79,15 +79,15 @@ def measures(store: MessageStore | Watch, labels: Labels | None = None) -> list[
     >>> found["rocketmq_messages_in_total"].samples
     [Sample(labels={'node_id': 'a', 'topic': 'orders', 'is_system': 'false'}, value=1)]
     """
-    watch = store if isinstance(store, Watch) else Watch(store)
+    watch = store if isinstance(store, SnapshotReader) else SnapshotReader(store)
     common = dict(labels) if labels is not None else {"node_id": watch.store.path}
-    found = list(_of(watch.look(), watch.store.failed is not None))
+    found = list(_of(watch.read(), watch.store.failed is not None))
     for one in found:
         one.samples[:] = [Sample(common | sample.labels, sample.value) for sample in one.samples]
     return found
 
 
-def _of(look: Look, failed: bool) -> Iterator[Measure]:
+def _of(look: StoreSnapshot, failed: bool) -> Iterator[Measure]:
     yield from _of_topics(look)
     yield from _of_storage(look)
     yield from _of_groups(look)
@@ -95,7 +95,7 @@ def _of(look: Look, failed: bool) -> Iterator[Measure]:
         yield from _of_engine(look, failed)
 
 
-def _of_topics(look: Look) -> Iterator[Measure]:
+def _of_topics(look: StoreSnapshot) -> Iterator[Measure]:
     names = "topic", "is_system"
     found = (
         Measure("rocketmq_messages_in_total", "counter", "", "Messages that came into the queues", names),
@@ -114,7 +114,7 @@ def _of_topics(look: Look) -> Iterator[Measure]:
     yield Measure("rocketc_queues", "gauge", "", "Consume queues").add(sum(of.queues for of in look.topics.values()))
 
 
-def _of_storage(look: Look) -> Iterator[Measure]:
+def _of_storage(look: StoreSnapshot) -> Iterator[Measure]:
     where = ("storage_type", "storage_medium"), ("local", "disk")
 
     def gauge(name: str, unit: str, help: str, value: int | None) -> Measure:
@@ -133,7 +133,7 @@ def _of_storage(look: Look) -> Iterator[Measure]:
     yield offsets
 
 
-def _of_groups(look: Look) -> Iterator[Measure]:
+def _of_groups(look: StoreSnapshot) -> Iterator[Measure]:
     names = "topic", "consumer_group"
     lag = Measure("rocketmq_consumer_lag_messages", "gauge", "", "Messages that a group has not consumed", names)
     age = Measure("rocketmq_consumer_lag_latency", "gauge", "ms", "Age of the first of these; 0 if none", names)
@@ -145,7 +145,7 @@ def _of_groups(look: Look) -> Iterator[Measure]:
     yield Measure("rocketmq_consumer_group_number", "gauge", "", "Groups of consumers").add(look.group_count)
 
 
-def _of_engine(look: Look, failed: bool) -> Iterator[Measure]:
+def _of_engine(look: StoreSnapshot, failed: bool) -> Iterator[Measure]:
     engine = look.engine
     yield Measure("rocketmq_message_size", "histogram", "bytes", "Records that were dispatched").add(_sizes(look))
     for key, (name, help) in _TIMES.items():
@@ -168,7 +168,7 @@ def _of_engine(look: Look, failed: bool) -> Iterator[Measure]:
         yield Measure(name, "gauge", unit, help).add(now)
 
 
-def _sizes(look: Look) -> Histogram:
+def _sizes(look: StoreSnapshot) -> Histogram:
     upto = list(accumulate(look.engine["sizes"]))  # [i]: how many have up to 2 ** i bytes
     below = tuple((float(bound), upto[bound.bit_length() - 1]) for bound in _SIZE_BOUNDS)
     return Histogram(below, upto[-1], float(look.engine.get("dispatched_bytes", 0)))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rocketc._store import MessageStore
 from rocketc.errors import ClosedError
-from rocketc.metrics.look import Watch
 from rocketc.metrics.measures import Histogram, Labels, Measure, Sample, measures
+from rocketc.metrics.snapshot import SnapshotReader
+from rocketc.store._store import MessageStore
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
@@ -54,7 +54,7 @@ class _Looks:
     """One look at the store for all instruments that are asked in one collection."""
 
     def __init__(self, store: MessageStore, labels: Labels | None) -> None:
-        self.watch = Watch(store)
+        self.watch = SnapshotReader(store)
         self._labels = labels
         self._lock = threading.Lock()
         self._left: dict[str, list[Observation]] = {}  # what no instrument has fetched yet

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rocketc._store import MessageStore
 from rocketc.errors import ClosedError
-from rocketc.metrics.look import Watch
 from rocketc.metrics.measures import Histogram, Labels, Measure, measures
+from rocketc.metrics.snapshot import SnapshotReader
+from rocketc.store._store import MessageStore
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -42,7 +42,7 @@ class StoreCollector(Collector):
         given = list(labels) if labels is not None else [{"node_id": store.path} for store in stores]
         if len(given) != len(stores) or len({frozenset(one) for one in given}) > 1:
             raise ValueError(f"labels: a mapping for each of the {len(stores)} stores, all with the same names")
-        self._watches = [(Watch(store), one) for store, one in zip(stores, given, strict=True)]
+        self._watches = [(SnapshotReader(store), one) for store, one in zip(stores, given, strict=True)]
         self._lock = threading.Lock()  # of the watches: several may ask at once
 
     def collect(self) -> Iterator[Metric]:

@@ -5,6 +5,10 @@
     spark.read.format("rocketmq").load(store)                                 # the same; docs/howto/spark.md
 
 Workers need rocketc too: they run `python3` unless PYSPARK_PYTHON or spark.pyspark.python says otherwise.
+
+Knows: Spark's data sources, options, schemas and tasks; how a log is divided among tasks.
+Does not know: the format of records and files. It asks read, files and exports.
+Others use: the names below, `archive`, and `source` (by Spark, for format("rocketmq")).
 """
 
 try:
@@ -12,9 +16,9 @@ try:
 except ImportError:
     raise ImportError("rocketc.spark needs pyspark: pip install 'rocketc[spark]'") from None
 
-from rocketc.spark.accumulator import dropped_accumulator
-from rocketc.spark.counting import Dropped
 from rocketc.spark.decode import decode_batches, decode_partition
+from rocketc.spark.dropped import Dropped
+from rocketc.spark.dropped_accumulator import dropped_accumulator
 from rocketc.spark.partitions import Split, splits
 from rocketc.spark.schema import SCHEMA, schema
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rocketc._arrow import Schema
-from rocketc.export.formats import choose_format
-from rocketc.paths import Log, LogFile, Paths, resolve
-from rocketc.scan import Crc, Damage, scan
+from rocketc.exports.formats import choose_format
+from rocketc.files.paths import Log, LogFile, Paths, resolve
+from rocketc.read._arrow import Schema
+from rocketc.read.scan import Crc, Damage, scan
 from rocketc.spark.archive_target import Commit, Target, commits_of
 from rocketc.spark.archive_task import Job, add_up, run_tasks
 from rocketc.spark.decode import _local

@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rocketc.errors import StoreIOError, StoreLockedError
-from rocketc.export.folder import is_partition
-from rocketc.export.sinks import errors_of, sync, sync_tree
-from rocketc.running import StoreLock
+from rocketc.exports.folder import is_partition
+from rocketc.exports.sinks import errors_of, sync, sync_tree
+from rocketc.files.lock_file import StoreLock
 
 VERSION = 1
 TABLES = ("_statistics", "_damage")

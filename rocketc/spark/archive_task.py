@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rocketc.export.columns import ROW_GROUP_BYTES, ColumnFile, schema_of
-from rocketc.export.folder import Parts, fill_with_columns
-from rocketc.export.formats import choose_format
-from rocketc.export.sinks import sync_tree
-from rocketc.paths import LogFile
-from rocketc.scan import scan, torn_tail
-from rocketc.spark.worker import Prompt
+from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, schema_of
+from rocketc.exports.folder import Parts, fill_with_columns
+from rocketc.exports.formats import choose_format
+from rocketc.exports.sinks import sync_tree
+from rocketc.files.paths import LogFile
+from rocketc.read.scan import scan, torn_tail
+from rocketc.spark.worker import FastStartup
 
 BY = ("topic", "date")
 _ANCHOR = ("physicalOffset", "storeTimestamp", "storeSize", "bodyCRC")
@@ -30,7 +30,7 @@ _NEEDED = ("topic", "storeTimestamp", "physicalOffset", "storeSize", "bodyCRC")
 
 
 @dataclass(frozen=True)
-class Job(Prompt):
+class Job(FastStartup):
     """What all tasks of a commit have in common.
 
     staging      folder of the archive where tasks write; each in one of its own, however often it is tried

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
 
-from rocketc._arrow import Schema
 from rocketc.errors import StoreIOError
-from rocketc.paths import LogFile, base_of, local_of, resolve
-from rocketc.remote import Options, is_url, shown
-from rocketc.scan import Scan, decode, scan
+from rocketc.files.paths import LogFile, base_of, local_of, resolve
+from rocketc.files.remote import Options, is_url, shown
+from rocketc.read._arrow import Schema
+from rocketc.read.scan import Scan, decode, scan
 from rocketc.spark.worker import acknowledge
 
 if TYPE_CHECKING:

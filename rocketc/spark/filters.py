@@ -7,9 +7,9 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from rocketc.ids import decode_offset_id
-from rocketc.spark.assigned import is_asked
-from rocketc.spark.read import source_of
+from rocketc.format.ids import decode_offset_id
+from rocketc.spark.offset_options import is_asked
+from rocketc.spark.partition_reader import source_of
 
 _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rocketc.remote import StorageOptions
-from rocketc.spark.assigned import assigned
+from rocketc.files.remote import StorageOptions
+from rocketc.spark.offset_options import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
 _NO_TABLES = (

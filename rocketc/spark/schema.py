@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rocketc._arrow import Schema
+from rocketc.read._arrow import Schema
 
 _TYPES: dict[str, DataType] = {
     "topic": StringType(),

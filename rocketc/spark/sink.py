@@ -24,23 +24,23 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
-from rocketc._arrow import Schema
-from rocketc._mapped_file_queue import MappedFileQueue
-from rocketc.copying import ANEW, put_arguments
-from rocketc.cut import cut_off
-from rocketc.durable import sync_folder
 from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
-from rocketc.running import StoreLock
-from rocketc.scan import scan
+from rocketc.files._mapped_file_queue import MappedFileQueue
+from rocketc.files.durable import sync_folder
+from rocketc.files.lock_file import StoreLock
+from rocketc.log.message_copy import ASSIGNED_ON_PUT, put_arguments
+from rocketc.log.truncation import truncate
+from rocketc.read._arrow import Schema
+from rocketc.read.scan import scan
 from rocketc.spark.options import near
 from rocketc.spark.schema import SCHEMA
-from rocketc.spark.worker import Prompt
-from rocketc.store import open as open_store
+from rocketc.spark.worker import FastStartup
+from rocketc.store.opening import open as open_store
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from rocketc._store import MessageStore
+    from rocketc.store._store import MessageStore
 
 FOLDER = "sparkwrite"
 _OLD_S = 7 * 86_400  # a folder of staged rows that is so old has nobody who will commit it
@@ -58,7 +58,7 @@ class Staged(datasource.WriterCommitMessage):
     rows: int
 
 
-class RocketmqWriter(Prompt, _Base):  # type: ignore[misc]
+class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
     """One write. Raises ValueError for columns that don't fit and for mode("overwrite"), StoreLockedError if the store
     is open elsewhere; both before a task runs."""
 
@@ -194,7 +194,7 @@ class _Journal:
     def cut(self) -> None:
         queue = MappedFileQueue(self._folders, self._file_size, self._read_only)
         queue.load()
-        cut_off(queue, self.start)
+        truncate(queue, self.start)
 
 
 def end_killed(root: str, settings: Mapping[str, Any]) -> None:
@@ -337,7 +337,7 @@ def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     for path in paths:
         with pa.OSFile(path) as file, pa.ipc.open_stream(file) as batches:
             for batch in batches:
-                names = [name for name in batch.schema.names if name not in ANEW]
+                names = [name for name in batch.schema.names if name not in ASSIGNED_ON_PUT]
                 columns = []
                 for name in names:
                     column = batch.column(name)

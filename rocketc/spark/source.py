@@ -11,16 +11,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from rocketc.errors import StoreIOError
-from rocketc.paths import Log, LogFile, resolve
+from rocketc.files.paths import Log, LogFile, resolve
 from rocketc.spark.decode import _local, path_of
 from rocketc.spark.filters import Narrowing, session_pushes
 from rocketc.spark.options import Options, check_use, near, parse_options
-from rocketc.spark.partitions import absolute, plan
-from rocketc.spark.pruning import prune
-from rocketc.spark.read import read_parts
+from rocketc.spark.partition_reader import read_parts
+from rocketc.spark.partitions import absolute, plan, prune
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
 from rocketc.spark.sink import RocketmqWriter
-from rocketc.spark.worker import Prompt
+from rocketc.spark.worker import FastStartup
 
 if TYPE_CHECKING:
     import pyarrow
@@ -82,7 +81,7 @@ class RocketmqSource(DataSource):
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 
-class RocketmqReader(Prompt, DataSourceReader):
+class RocketmqReader(FastStartup, DataSourceReader):
     """A task for each part of the log; planned on the driver, read in the workers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

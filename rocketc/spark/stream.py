@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rocketc.errors import StoreIOError
-from rocketc.paths import Log
-from rocketc.spark.growing import GrowingLog, Place
+from rocketc.files.paths import Log
+from rocketc.spark.growing_log import GrowingLog, LogPosition
 from rocketc.spark.options import Options
+from rocketc.spark.partition_reader import read_parts
 from rocketc.spark.partitions import plan
-from rocketc.spark.read import read_parts
-from rocketc.spark.worker import Prompt
+from rocketc.spark.worker import FastStartup
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 Offset = dict[str, Any]
 
 
-class _StreamReader(Prompt, DataSourceStreamReader):
-    """What all versions of Spark ask for; offsets are those of Place.
+class _StreamReader(FastStartup, DataSourceStreamReader):
+    """What all versions of Spark ask for; offsets are those of LogPosition.
 
     It lives in a Python process beside the driver for as long as the query runs; tasks have a copy, for read() alone.
     """
@@ -64,7 +64,7 @@ class _StreamReader(Prompt, DataSourceStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The tasks of a batch, also of one that is done once more: the same rows then."""
-        files = self._log.parts(Place.from_json(start), Place.from_json(end))
+        files = self._log.parts(LogPosition.from_json(start), LogPosition.from_json(end))
         return [InputPartition(parts) for parts in plan([Log(tuple(files), ())], **self._options.plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -90,7 +90,7 @@ if HAS_LIMITS:
     class RocketmqStreamReader(_StreamReader, SupportsTriggerAvailableNow):
         """A stream in Spark 4.2 and newer."""
 
-        _target: Place | None = None
+        _target: LogPosition | None = None
 
         def getDefaultReadLimit(self) -> ReadLimit:
             """The first of the limits that the options set; Spark has room for one, latestOffset() keeps them all."""
@@ -102,7 +102,7 @@ if HAS_LIMITS:
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
             """The end of the next batch; start if there is nothing new."""
             limits: Mapping[str, int] = {} if isinstance(limit, ReadAllAvailable) else self._limits
-            place = Place.from_json(start)
+            place = LogPosition.from_json(start)
             if self._target is not None and self._target.offset is None:
                 return start
             end = self._log.next(place, None if self._target is None else self._target.offset, **limits)
@@ -126,11 +126,11 @@ else:
         After a restart no one knows until a batch is planned: the first one has no limits then.
         """
 
-        _planned: Place | None = None
+        _planned: LogPosition | None = None
 
         def initialOffset(self) -> Offset:
             offset = super().initialOffset()
-            self._planned = Place.from_json(offset)
+            self._planned = LogPosition.from_json(offset)
             return offset
 
         def latestOffset(self) -> Offset:  # type: ignore[override]
@@ -140,5 +140,5 @@ else:
 
         def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
             out = super().partitions(start, end)
-            self._planned = Place.from_json(end)
+            self._planned = LogPosition.from_json(end)
             return out

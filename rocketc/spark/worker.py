@@ -12,7 +12,7 @@ from typing import Any
 _QUICK = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
-class Prompt:
+class FastStartup:
     """What travels to a worker with a task. When it is there, what the JVM has sent is acknowledged.
 
     The JVM sends a task in two pieces, and keeps the second one back until the first is acknowledged (Nagle); the

@@ -6,7 +6,7 @@
  *
  * A program asks for the notes by disk_watch(), disk_note() and disk_take(); until then nothing is noted.
  */
-#include "../preload.h"
+#include "../support/preload.h"
 
 #include <errno.h>
 #include <limits.h>

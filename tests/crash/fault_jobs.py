@@ -8,16 +8,16 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-import oracle
 from crash import remains
 from crash.faults import Job, Story, body_of, main
 from crash.power_cleaning import Cleaned, CleaningLife
 from crash.power_cut import Known, Put, as_put, assert_survives
 from crash.power_queue import GROUPS, Queued, QueueLife
 from crash.power_tables import NAMES, Tables, TablesLife, opened, shown
+from support import oracle
 
 import rocketc
-from rocketc.groups import SubscriptionGroupConfig
+from rocketc.tables.groups import SubscriptionGroupConfig
 
 CLOCK = 1_700_000_000_000
 
@@ -141,7 +141,7 @@ def write_tables(root: Path, story: Story, round_number: int = 3) -> None:
         return
     if not has_copy(story):
         for kind, table in tables.items():
-            assert shown(kind, table) in story.known.may[kind], ("another one was read", kind, table.amiss)
+            assert shown(kind, table) in story.known.may[kind], ("another one was read", kind, table.load_error)
     name, number = NAMES[round_number], 100 * round_number
     topics, groups, deleted = tables["topics"], tables["groups"], tables["deleted"]
     topics.create(name, queues=3, persist=False)

@@ -1,8 +1,8 @@
 """Calls that fail: each call that a job makes fails at the n-th time, for each n, once or from then on for good.
 
-The jobs are in crash.fault_jobs: `python -m crash.fault_jobs FOLDER JOB MODE PART PARTS`, with tests/failing.c before
-libc, runs every PARTS-th case of a job, from PART on. It writes a line of JSON: what was tried. A failure says which
-case it was, and leaves the store in FOLDER.
+The jobs are in crash.fault_jobs: `python -m crash.fault_jobs FOLDER JOB MODE PART PARTS`, with tests/support/failing.c
+before libc, runs every PARTS-th case of a job, from PART on. It writes a line of JSON: what was tried. A failure says
+which case it was, and leaves the store in FOLDER.
 """
 
 from __future__ import annotations

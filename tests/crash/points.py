@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sources import PYX, module_of
+from support.sources import PYX, module_of
 
 import rocketc
 

@@ -10,7 +10,7 @@ from typing import Any
 from crash import remains
 from crash.disk import Disk, Event, Recorder, lay
 from crash.small import SMALL
-from reopened import assert_answers, opened, records_of
+from support.store_checks import assert_answers, opened, records_of
 
 import rocketc
 

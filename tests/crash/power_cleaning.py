@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import derived
-import oracle
 from crash.power_cut import TOPICS, Known, Life, Put, as_put, main, records_of, settings_of
-from reopened import assert_answers, by_queue, opened
+from support import derived, oracle
+from support.store_checks import assert_answers, by_queue, opened
 
 import rocketc
-from rocketc.deleted_topics import DeletedTopics
+from rocketc.tables.deleted_topics import DeletedTopics
 
 Queue = tuple[str, int]
 QUEUES = [(topic, queue_id) for topic in TOPICS for queue_id in range(2)]

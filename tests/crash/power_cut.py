@@ -28,13 +28,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import oracle
 from crash.disk import NOTE, Disk, Event, Image, Recorder, lay
 from crash.small import SMALL
-from reopened import assert_answers, assert_files, opened
+from support import oracle
+from support.store_checks import assert_answers, assert_files, opened
 
 import rocketc
-from rocketc import catch_up, recovery
+from rocketc.log import recovery
+from rocketc.store import catch_up
 
 TOPICS = ["orders", "a", "%RETRY%" + "g" * 140]
 NEVER = 1 << 30  # ms

@@ -17,10 +17,10 @@ from typing import Any
 
 from crash.power_cut import Known, Life, main
 
-from rocketc.deleted_topics import DeletedTopics
-from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
-from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
-from rocketc.topics import Topics
+from rocketc.tables.deleted_topics import DeletedTopics
+from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
+from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
+from rocketc.tables.topics import Topics
 
 NAMES = ["orders", "audit", "n" * 100, "t-1", "t-2"]
 KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {  # how to open one, and what it says
@@ -74,7 +74,7 @@ class TablesLife(Life):
         self.note("state", closed=True)
         self.tables = opened(self.root)
         for kind, table in self.tables.items():
-            assert table.amiss is None, table.amiss
+            assert table.load_error is None, table.load_error
             assert shown(kind, table) in self.known.may[kind], (kind, shown(kind, table))
         for _ in range(steps):
             self.step(None, chance)
@@ -125,7 +125,7 @@ class TablesLife(Life):
 
     def survives(self, root: Path, known: Tables) -> None:
         for kind, table in opened(root).items():
-            assert table.amiss is None, table.amiss
+            assert table.load_error is None, table.load_error
             state = shown(kind, table)
             assert state in known.may[kind], ("is none of them", kind, state, known.may[kind])
             path = Path(table.path)
@@ -134,7 +134,7 @@ class TablesLife(Life):
                     (Path(other) / "config").mkdir()
                     shutil.copy(bak, Path(other) / "config" / path.name)
                     copied = KINDS[kind][0](Path(other))
-                    assert copied.amiss is None, copied.amiss
+                    assert copied.load_error is None, copied.load_error
                     assert shown(kind, copied) in known.before[kind], ("the .bak is none of them", kind)
         one = opened(root)["topics"]
         one.create("next", queues=3)

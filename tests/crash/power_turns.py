@@ -10,9 +10,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-import oracle
 from crash.power_cut import Known, Life, main, records_of
-from reopened import by_queue, opened
+from support import oracle
+from support.store_checks import by_queue, opened
 
 JUMPS = [-100_000_000, -100_000, -5_000, -1, 1, 5_000, 100_000_000]  # ms
 

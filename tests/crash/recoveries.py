@@ -4,7 +4,7 @@ from pathlib import Path
 
 from crash import remains
 from crash.zygote import body
-from reopened import assert_files
+from support.store_checks import assert_files
 
 import rocketc
 

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import oracle
+from support import oracle
 
 Files = dict[str, bytes]
 

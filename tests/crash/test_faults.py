@@ -10,13 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import preload
 import pytest
-from counted import count
-from native import ROOT
+from support import preload
+from support.native import ROOT
+from support.promise_counts import count
 
 pytestmark = pytest.mark.promise(1, 2, 3, 6)
-SHIM = Path(__file__).parents[1] / "failing.c"
+SHIM = Path(__file__).parents[1] / "support/failing.c"
 RUNS = {  # in how many parts; `make test` tries one of them
     ("write", "sync"): 20,
     ("write", "async"): 20,

@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-import oracle
 import pytest
-from counted import count
 from crash import remains
 from crash.writer import QUEUES, Plan, body
-from native import ROOT
+from support import oracle
+from support.native import ROOT
+from support.promise_counts import count
 
 import rocketc
 

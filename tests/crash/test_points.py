@@ -13,7 +13,7 @@ from crash.recoveries import SETTINGS
 from crash.tracing import Zygote
 from crash.written import assert_written
 from crash.zygote import COUNT, body
-from preload import built, loading
+from support.preload import built, loading
 
 pytestmark = [pytest.mark.long, pytest.mark.promise(1, 5)]
 

@@ -14,14 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-import preload
 import pytest
-from counted import count
 from crash import remains
 from crash.power_cases import CASES
 from crash.small import SMALL
-from native import ROOT
-from reopened import assert_answers, assert_files, opened, records_of
+from support import preload
+from support.native import ROOT
+from support.promise_counts import count
+from support.store_checks import assert_answers, assert_files, opened, records_of
 
 import rocketc
 
@@ -129,8 +129,8 @@ def test_a_closed_log_that_lost_a_files_bytes_is_not_mended_in_silence(memory_pa
 
 def test_a_queue_that_came_after_the_clock_was_set_back(memory_path, monkeypatch):
     """Its messages have earlier times than the checkpoint says are in the queues: they were not looked for there."""
-    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
-    monkeypatch.setattr("rocketc.recovery.SMALL_BYTES", 0)
+    monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
+    monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 0)
     root = memory_path / "store"
     with rocketc.open(root, **FIELDS) as store:
         store._set_clock(1_700_000_000_000)

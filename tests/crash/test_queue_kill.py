@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from counted import count
-from native import ROOT
+from support.native import ROOT
+from support.promise_counts import count
 
 import rocketc
 

@@ -5,12 +5,12 @@ import os
 import shutil
 from pathlib import Path
 
-import oracle
 import pytest
 from crash import remains
 from crash.recoveries import SETTINGS, assert_same, damaged
 from crash.tracing import every
 from crash.zygote import body
+from support import oracle
 
 import rocketc
 

@@ -9,15 +9,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-import stores
 from crash import remains
 from crash.recoveries import SETTINGS, assert_same, damaged
 from crash.tracing import every
 from crash.written import assert_written
 from crash.zygote import COUNT, body
+from support import stores
 
 import rocketc
-from rocketc.config_tables import read_table
+from rocketc.tables.table_file import read_table
 
 pytestmark = pytest.mark.promise(1, 5)
 

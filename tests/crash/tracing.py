@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from counted import count
-from native import ROOT
+from support.native import ROOT
+from support.promise_counts import count
 
 # What a store does to files and maps; the `?` is for systems that do not have all of them.
 SET = (

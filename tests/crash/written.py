@@ -4,7 +4,7 @@ from pathlib import Path
 
 from crash import remains
 from crash.zygote import COUNT, body
-from reopened import assert_answers, assert_files, opened, records_of
+from support.store_checks import assert_answers, assert_files, opened, records_of
 
 import rocketc
 

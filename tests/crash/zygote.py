@@ -19,7 +19,7 @@ from crash.small import SMALL
 
 import rocketc
 from rocketc.cli.main import main as main_of_commands
-from rocketc.config_tables import write_table
+from rocketc.tables.table_file import write_table
 
 COUNT = 9  # messages of the job `write`: three files of 4 KiB
 

@@ -1,4 +1,4 @@
-"""The commit log's reader over any bytes, beside tests/oracle.py: a buffer, a file in parts, client batches."""
+"""The commit log's reader over any bytes, beside tests/support/oracle.py: a buffer, a file in parts, client batches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import compare
-import oracle
+from support import compare, oracle
 
 import rocketc
-from rocketc.paths import LogFile, resolve
+from rocketc.files.paths import LogFile, resolve
 
 LIMIT = 1 << 16  # bytes of a decompressed body
 CRC = ("none", "body", "full", "body")

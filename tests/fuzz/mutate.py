@@ -7,9 +7,8 @@ import struct
 import zlib
 from collections.abc import Callable
 
-import oracle
-import strategies
 from fuzz import whole
+from support import oracle, strategies
 
 Mutate = Callable[[bytes, int], bytes]  # libFuzzer's: (data, bytes at most)
 

@@ -13,14 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import oracle
-import stores
 from crash import remains
 from fuzz import logs, mutate, texts, whole
-from index_files import SPECIFIED, index_bytes
+from support import oracle, stores
+from support.index_files import SPECIFIED, index_bytes
 
 import rocketc
-from rocketc.config_tables import parse, to_bytes
+from rocketc.tables.fastjson import parse, to_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
 LARGEST = 700  # bytes of a record that is taken over
@@ -102,7 +101,7 @@ def of_indexes(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "index", "specified", b"\0" + SPECIFIED
     yield "index", "specified-slots", b"\x0a" + SPECIFIED
     for n, path in enumerate(sorted((folder / "v533-store/index").iterdir())):
-        with rocketc._index_file.IndexFile(path) as file:
+        with rocketc.derived._index_reader.IndexFile(path) as file:
             units = [unit for some in file.units() for unit in some][:12]
             begin = file.header.begin_timestamp
         entries = [(unit[1], unit[2], max(unit[3] - begin, 0) // 1000) for unit in units]

@@ -1,7 +1,7 @@
 """What is fuzzed: functions that take any bytes, and an empty folder of their own. An exception is a finding.
 
-Each is more than "does not crash": beside it stands what tests/oracle.py reads, a second read, or what is written
-again.
+Each is more than "does not crash": beside it stands what tests/support/oracle.py reads, a second read, or what is
+written again.
 """
 
 from __future__ import annotations

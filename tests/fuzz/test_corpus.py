@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import oracle
 import pytest
-from counted import count
 from fuzz import mutate, whole
 from fuzz.targets import TARGETS
+from support import oracle
+from support.promise_counts import count
 
 pytestmark = pytest.mark.promise(8)
 

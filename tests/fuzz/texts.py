@@ -8,15 +8,17 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rocketc import config_tables, ids
 from rocketc.cli import decode_id
 from rocketc.config import StoreConfig, properties
-from rocketc.config_tables import parse, read_table, to_bytes
-from rocketc.deleted_topics import DeletedTopics
 from rocketc.errors import ConfigTableError
-from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
-from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
-from rocketc.topics import Topics
+from rocketc.format import ids
+from rocketc.tables import fastjson
+from rocketc.tables.deleted_topics import DeletedTopics
+from rocketc.tables.fastjson import parse, to_bytes
+from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
+from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
+from rocketc.tables.table_file import read_table
+from rocketc.tables.topics import Topics
 
 BAK = b"\0BAK\0"  # in front of what a table was before
 
@@ -61,16 +63,16 @@ def _check_parsers(raw: bytes, value: tuple[Any] | None) -> None:
         return
     slow = None
     try:
-        slow = (config_tables._Parser(text).parse(),)
+        slow = (fastjson._Parser(text).parse(),)
     except ValueError:
         pass
     assert slow == value
     try:
-        python = json.loads(text, parse_constant=config_tables._refuse, parse_float=config_tables._finite)
+        python = json.loads(text, parse_constant=fastjson._refuse, parse_float=fastjson._finite)
         levels = _depth(python)
     except (ValueError, RecursionError):
         return
-    if levels <= config_tables.DEEPEST and (value is not None or len(text) < 400):
+    if levels <= fastjson.DEEPEST and (value is not None or len(text) < 400):
         assert value == (python,)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import oracle
+from support import oracle
 
-from rocketc import _checkpoint
-from rocketc import _queue_units as cq
-from rocketc._consume_queue_ext import ConsumeQueueExt
-from rocketc._consume_queues import ConsumeQueues
-from rocketc._index_file import IndexFile
-from rocketc._key_index import KeyIndex
-from rocketc.cli.place import Files
-from rocketc.cli.units import FAULTS, Fault, Faults, read_ext, read_index, read_queue
+from rocketc.derived._consume_queue_ext import ConsumeQueueExt
+from rocketc.derived._consume_queues import ConsumeQueues
+from rocketc.derived._index_reader import IndexFile
+from rocketc.derived._key_index import KeyIndex
 from rocketc.errors import CorruptRecordError
+from rocketc.files import _checkpoint
+from rocketc.format import _queue_units as cq
+from rocketc.jobs.file_kinds import Files
+from rocketc.jobs.unit_files import FAULTS, Fault, Faults, read_ext, read_index, read_queue
 
 INT64_MAX = (1 << 63) - 1
 SHORT = 32  # files of a queue have up to so many units
@@ -95,7 +95,7 @@ def _as_a_store_reads(folder: Path, size: int, wanted: dict[int, Any]) -> None:
             stored = wanted.get(number)
             assert (stored[:3] if stored else (0, 0, 0)) == (phy_offset, length, tags_code)
             queues.tags_code("t", 0, number)
-        found.append((told, units, queues.items(), queues.phy_ends(), queues.summed(), list(queues.amiss)))
+        found.append((told, units, queues.items(), queues.phy_ends(), queues.summed(), list(queues.errors)))
         queues.close()
     assert found[0] == found[1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from crash import remains
 
 import rocketc
-from rocketc.verify import VerifyReport
+from rocketc.jobs.verify import VerifyReport
 
 LIMIT = 1 << 16
 SECOND = 1024  # physical offset of the second file of the log

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import compare
-import oracle
 from interop.peer import from_json
+from support import compare, oracle
 
 import rocketc
 from rocketc.config import StoreConfig

@@ -1,10 +1,10 @@
 """Stores whose RocketMQ was killed: rocketc recovers them as RocketMQ would, goes on, and so does RocketMQ."""
 
 import pytest
-import stores
 from interop import ours
 from interop.ledger import plan
 from interop.turns import Turns
+from support import stores
 
 pytestmark = pytest.mark.promise(5, 9)
 

@@ -3,12 +3,12 @@ and after any number of turns the files are those that one writer would have mad
 
 import shutil
 
-import oracle
 import pytest
-from derived import files_of, from_log, same_files, without_names
 from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import SYNC, Turns
+from support import oracle
+from support.derived import files_of, from_log, same_files, without_names
 
 pytestmark = pytest.mark.promise(9)
 
@@ -64,7 +64,7 @@ def test_we_take_its_closed_store_as_it_is(peer, tmp_path):
 @pytest.mark.parametrize("log", ["small", pytest.param("large", marks=pytest.mark.long)])
 def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
     if log == "large":  # then only its end is dispatched again
-        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+        monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
     for n in range(4):
         turns.rocketc_puts(puts(2 * n, 60, v2=peer.knows_v2))
@@ -77,7 +77,7 @@ def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monkeypatch, log):
     if log == "large":
-        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+        monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
     for n in range(3):
         turns.rocketmq_is_killed(start(peer.release), puts(2 * n, 300, v2=peer.knows_v2), 100)
@@ -115,7 +115,7 @@ NOTE = slice(4032, 4096)  # of the checkpoint: what rocketc notes of the queues 
 def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
     """RocketMQ keeps it; so it may speak of fewer queues and of a shorter log than there are. No opening needs it."""
     if log == "large":
-        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+        monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
     checkpoint = turns.root / "checkpoint"
     turns.rocketc_puts(puts(1, 100))
@@ -137,7 +137,7 @@ def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
 
 def test_our_note_misses_a_queue_after_a_turn_of_rocketmq(peer, tmp_path, monkeypatch, caplog):
     """One that has no record in what is dispatched again."""
-    monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+    monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
     turns.rocketc_puts([of_size(200, topic="early"), *puts(1, 300)])
     turns.rocketmq_puts(peer, puts(2, 10))

@@ -5,10 +5,10 @@ import os
 import time
 
 import pytest
-from command import rocketc as rocketc_command
 from interop import ours
 from interop.ledger import of_size, plan
 from interop.turns import SETTINGS, Turns
+from support.command import rocketc as rocketc_command
 
 import rocketc
 

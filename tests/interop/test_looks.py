@@ -4,9 +4,9 @@ import json
 import time
 
 import pytest
-from command import rocketc as rocketc_command
 from interop.ledger import of_size
 from interop.turns import SETTINGS
+from support.command import rocketc as rocketc_command
 
 import rocketc
 from rocketc.metrics import Watch

@@ -1,10 +1,10 @@
 """A topic that RocketMQ deleted and that came back: its numbers begin anew, while the log has the first ones still."""
 
 import pytest
-from derived import files_of
 from interop import ours
 from interop.ledger import of_size
 from interop.turns import SETTINGS
+from support.derived import files_of
 
 import rocketc
 
@@ -21,7 +21,7 @@ def told(peer, root):
 @pytest.mark.parametrize("old", [1, 3, 400])
 def test_its_messages_are_those_that_came_then(peer, tmp_path, monkeypatch, log, old):
     if log == "large":
-        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+        monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     root = tmp_path / "store"
     peer.open(root, SETTINGS)
     peer.put(root, [of_size(200, topic="a"), of_size(200, topic="b")] * old)
@@ -47,7 +47,7 @@ def test_its_messages_are_those_that_came_then(peer, tmp_path, monkeypatch, log,
 def test_rocketmq_opens_a_store_of_ours_with_deleted_topics(peer, tmp_path, monkeypatch, log):
     """The topic is gone; made again, its queue has the new messages from offset 0 on, and no others."""
     if log == "large":
-        monkeypatch.setattr("rocketc.catch_up.SMALL_BYTES", 0)
+        monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     root = tmp_path / "store"
     with ours.open_store(root, SETTINGS) as store:
         for _ in range(100):

@@ -2,12 +2,12 @@
 
 import random
 
-import oracle
 import pytest
-from derived import FOLDERS, files_of
 from interop import ours
 from interop.ledger import of_size
 from interop.turns import SETTINGS, both_answer
+from support import oracle
+from support.derived import FOLDERS, files_of
 
 pytestmark = pytest.mark.promise(9)
 

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pytest
-from counted import count
 from interop import ours
 from interop.ledger import Told, of_size, plan
 from interop.peer import PeerError
 from interop.turns import CHECKSUMS, SETTINGS
+from support import oracle
+from support.promise_counts import count
 
 import rocketc
-from rocketc import _checkpoint
-from rocketc._checkpoint import Checkpoint
 from rocketc.config import StoreConfig
+from rocketc.files import _checkpoint
+from rocketc.files._checkpoint import Checkpoint
 
 pytestmark = [pytest.mark.promise(5), pytest.mark.promise(9)]
 

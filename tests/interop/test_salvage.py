@@ -1,13 +1,13 @@
 """Salvaged stores: RocketMQ opens them, finds all that could be read where it was, and goes on."""
 
 import pytest
-import stores
 from interop import ours
 from interop.ledger import ROLLBACK, is_queued, of_size
 from interop.turns import SETTINGS, Turns
+from support import stores
 
 import rocketc
-from rocketc.salvage_files import TOPIC
+from rocketc.jobs.salvage_files import TOPIC
 
 pytestmark = pytest.mark.promise(5, 9)
 

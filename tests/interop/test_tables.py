@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from interop import peer as rocketmq
 
-from rocketc.config_tables import parse, read_table, to_bytes
-from rocketc.groups import SubscriptionGroupConfig, SubscriptionGroups
-from rocketc.offset_tables import ConsumerOffsets, DelayOffsets
-from rocketc.topics import Topics
+from rocketc.tables.fastjson import parse, to_bytes
+from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
+from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
+from rocketc.tables.table_file import read_table
+from rocketc.tables.topics import Topics
 
 pytestmark = pytest.mark.promise(9)
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from answers import Known
 from interop import ours
 from interop.ledger import Ledger, Told, read
 from interop.peer import Peer, to_json
+from support.queries import Known
 
 # Small files, so that a few hundred messages fill several; both sides must be told the same.
 SETTINGS: dict[str, object] = {

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from model.test_store_model import StoreModel, bodies, queues, topics
-from reopened import assert_answers, assert_files, records_of
+from support.store_checks import assert_answers, assert_files, records_of
 
 pytestmark = pytest.mark.promise(6)
 

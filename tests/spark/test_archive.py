@@ -11,20 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import command
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-import stores
 from pyspark.errors import PySparkException
+from support import command, stores
 
 import rocketc
 from rocketc.cli.export_spark import said
 from rocketc.cli.main import cli
+from rocketc.jobs.counts import count
 from rocketc.spark import archive as archive_module
 from rocketc.spark import archive_target, archive_task
 from rocketc.spark.archive import archive, read_archive
-from rocketc.tally import count
 
 pytestmark = pytest.mark.spark
 Golden = Callable[[str], stores.GoldenStore]

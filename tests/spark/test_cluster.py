@@ -16,7 +16,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from stores import GoldenStore
+from support.stores import GoldenStore
 
 import rocketc
 

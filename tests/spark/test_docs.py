@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, Page
 from pyspark.sql import SparkSession
-from stores import GoldenStore
+from support.pages import PAGES, ROOT, Page
+from support.stores import GoldenStore
 
 from rocketc.spark.stream import HAS_LIMITS
 

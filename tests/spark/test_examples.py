@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pyarrow.dataset as ds
 import pytest
-from stores import GoldenStore
+from support.stores import GoldenStore
 
 import rocketc
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import stores
-from frames import sort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from support import stores
+from support.spark_frames import sort
 
 import rocketc
 from rocketc.spark.filters import Narrowing
-from rocketc.spark.pruning import prune, times_of
+from rocketc.spark.partitions import prune, times_of
 from rocketc.spark.source import PushingReader, RocketmqReader, RocketmqSource
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
@@ -240,9 +240,9 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("large", [False, True])
 def test_files_are_left_out_by_time(hours: str, large: bool, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     if large:  # as if they were: looked at in places
-        monkeypatch.setattr("rocketc.spark.pruning._WHOLE_BYTES", 1 << 14)
-        monkeypatch.setattr("rocketc.spark.pruning._LOOK_BYTES", 1 << 12)
-    [log] = rocketc.paths.resolve(hours)
+        monkeypatch.setattr("rocketc.spark.partitions._WHOLE_BYTES", 1 << 14)
+        monkeypatch.setattr("rocketc.spark.partitions._LOOK_BYTES", 1 << 12)
+    [log] = rocketc.files.paths.resolve(hours)
     assert times_of(log.files[1])[0] == DAY + HOUR
     assert (times_of(log.files[2]) is None) == large
     [kept] = prune([log], DAY + 4 * HOUR)
@@ -263,7 +263,7 @@ def test_a_file_that_can_not_be_read_is_left_to_its_task(golden: Golden, tmp_pat
     folder.mkdir()
     path = folder / f"{0:020d}"
     path.write_bytes(bytes(range(256)) * 64)
-    [log] = prune(rocketc.paths.resolve(tmp_path), 1, 2)
+    [log] = prune(rocketc.files.paths.resolve(tmp_path), 1, 2)
     assert [file.path for file in log.files] == [os.fspath(path)]
 
 

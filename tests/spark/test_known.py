@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stores
+from support import stores
 
 import rocketc
-from rocketc.paths import Log, resolve
-from rocketc.spark import known
+from rocketc.files.paths import Log, resolve
+from rocketc.spark import partition_reader
+from rocketc.spark.partition_reader import read_parts
 from rocketc.spark.partitions import plan
-from rocketc.spark.read import read_parts
 
 pytestmark = pytest.mark.spark
 
@@ -24,8 +24,8 @@ Row = tuple[str, int, int, int]
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "LEAST_BYTES", 0)
-    monkeypatch.setattr(known, "_RECORD_BYTES", 1)
+    monkeypatch.setattr(partition_reader, "LEAST_BYTES", 0)
+    monkeypatch.setattr(partition_reader, "_RECORD_BYTES", 1)
 
 
 def rows(path: Any, parts: int, **scan: Any) -> list[Row]:
@@ -49,7 +49,7 @@ def read_bytes(path: Any, parts: int, **scan: Any) -> tuple[int, int]:
     last = scan_all.report.end
     tasks = plan(resolve(path), min_partitions=parts)
     some = 0
-    for part in (part for task in tasks for part in known.known_parts(task, scan)):
+    for part in (part for task in tasks for part in partition_reader.known_parts(task, scan)):
         for file in part.files if isinstance(part, Log) else [part]:
             end = min(file.base + file.size if file.stop is None else file.stop, last)
             some += end - (file.base if file.start is None else file.start)
@@ -82,7 +82,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_others_have_is_not_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "_GAP_BYTES", 1 << 10)
+    monkeypatch.setattr(partition_reader, "_GAP_BYTES", 1 << 10)
     for parts in (1, 5):
         assert rows(store, parts, topics=["rare"]) == wanted(store, topics=["rare"])
     some, whole = read_bytes(store, 3, topics=["none"])
@@ -92,13 +92,13 @@ def test_what_others_have_is_not_read(store: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_small_records_are_passed_over(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "_RECORD_BYTES", 4096)
+    monkeypatch.setattr(partition_reader, "_RECORD_BYTES", 4096)
     some, whole = read_bytes(store, 1, topics=["none"])
     assert some == whole
 
 
 def test_ranges_lie_apart_by_more_than_the_gap(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "_GAP_BYTES", 0)
+    monkeypatch.setattr(partition_reader, "_GAP_BYTES", 0)
     some, whole = read_bytes(store, 1, topics=["rare"])
     assert some < whole // 20
     assert rows(store, 4, topics=["rare"]) == wanted(store, topics=["rare"])
@@ -106,7 +106,7 @@ def test_ranges_lie_apart_by_more_than_the_gap(store: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("seed", range(12))
 def test_queues_that_are_wrong_lose_nothing(store: Path, tmp_path: Path, seed: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(known, "_GAP_BYTES", 0)
+    monkeypatch.setattr(partition_reader, "_GAP_BYTES", 0)
     chance = random.Random(seed)
     copy = tmp_path / "store"
     shutil.copytree(store, copy)

@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import stores
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import stores
 
 import rocketc
-from rocketc.paths import resolve
+from rocketc.files.paths import resolve
 from rocketc.spark import SCHEMA, Split, decode_partition, schema, splits
 from rocketc.spark.partitions import plan
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import fsspec
 import pytest
-import stores
-from frames import sort, table_of
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from ranges import Server, served
+from support import stores
+from support.http_server import Server, served
+from support.spark_frames import sort, table_of
 
 import rocketc
-from rocketc.remote import StorageOptions
+from rocketc.files.remote import StorageOptions
 from rocketc.spark import decode_batches, decode_partition, schema, splits
 from rocketc.spark.options import parse_options
 from rocketc.spark.source import RocketmqReader, RocketmqSource

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import stores
-from frames import sort
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from support import stores
+from support.spark_frames import sort
 
 import rocketc
 from rocketc.spark import Dropped, dropped_accumulator

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stores
-from putting import bodies
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
+from support import stores
+from support.put_checks import bodies
 
 import rocketc
 from rocketc.spark import schema, sink

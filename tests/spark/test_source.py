@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import stores
-from frames import sort, table_of
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
+from support import stores
+from support.spark_frames import sort, table_of
 
 import rocketc
 from rocketc.spark import SCHEMA, schema

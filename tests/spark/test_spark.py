@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import stores
-from frames import sort, table_of
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from support import stores
+from support.spark_frames import sort, table_of
 
 import rocketc
 from rocketc.spark import SCHEMA, decode_batches, decode_partition, schema, splits

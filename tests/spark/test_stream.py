@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stores
-from command import GrowingLog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import stores
+from support.command import GrowingLog
 
 import rocketc
-from rocketc.spark import growing
-from rocketc.spark.growing import DataLossError
+from rocketc.spark import growing_log
+from rocketc.spark.growing_log import DataLossError
 from rocketc.spark.source import RocketmqSource
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="this Spark knows no limits")
@@ -363,14 +363,14 @@ def test_files_that_a_blank_record_closes(log: GrowingLog) -> None:
 
 
 def test_nothing_is_read_twice_to_find_the_end(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rocketc.spark import growing
+    from rocketc.spark import growing_log
 
     append(log, 90)
     query = Query(log.folder)
     query.batches()
     seen = []
-    scan = growing.scan
-    monkeypatch.setattr(growing, "scan", lambda part, **given: seen.append(part.start) or scan(part, **given))
+    scan = growing_log.scan
+    monkeypatch.setattr(growing_log, "scan", lambda part, **given: seen.append(part.start) or scan(part, **given))
     assert query.batches() == 0 and query.reader.reportLatestOffset()["physicalOffset"] == query.at
     assert seen == []
     at = query.at
@@ -474,7 +474,7 @@ def test_a_file_that_is_deleted_while_it_is_looked_at(log: GrowingLog, monkeypat
         log.file_at(0).unlink(missing_ok=True)
         return rocketc.scan(*args, **named)
 
-    monkeypatch.setattr(growing, "scan", late)
+    monkeypatch.setattr(growing_log, "scan", late)
     query.batches()
     assert query.rows == [offset for offset in offsets if offset >= 4096]
 

@@ -15,10 +15,10 @@ from urllib.parse import unquote, urlparse
 import psutil
 import pyarrow.parquet as parquet
 import pytest
-from command import GrowingLog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from support.command import GrowingLog
 
 from rocketc.spark.stream import HAS_LIMITS
 

@@ -22,7 +22,7 @@ TASKS = 20
 
 
 @dataclass(frozen=True)
-class Task(worker.Prompt):
+class Task(worker.FastStartup):
     number: int
 
 
@@ -76,6 +76,6 @@ def test_no_task_waits_for_an_acknowledgement(
 
 def test_all_that_travels_with_a_task_is_prompt() -> None:
     for kind in (RocketmqReader, PushingReader, _StreamReader, RocketmqWriter, Job):
-        assert issubclass(kind, worker.Prompt), kind
+        assert issubclass(kind, worker.FastStartup), kind
     job = Job("folder", ("body",), {}, None, {1: 2})
     assert pickle.loads(pickle.dumps(job)) == job

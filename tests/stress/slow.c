@@ -4,7 +4,7 @@
  * SLOW_MS     how long each call takes at least
  * SLOW_ARMED  path of a file: calls are slow while it exists
  */
-#include "../preload.h"
+#include "../support/preload.h"
 
 #include <stdlib.h>
 #include <string.h>

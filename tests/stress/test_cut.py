@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from native import ROOT
+from support.native import ROOT
 
 pytestmark = pytest.mark.promise(3, 8)
 
@@ -17,7 +17,8 @@ FILE = "00000000000000000000"
 # What every case starts with: a log of `count` records of `size` bytes in a file, and what is known of it.
 PROLOGUE = """
 import os, sys
-import oracle, rocketc
+import rocketc
+from support import oracle
 
 path = sys.argv[1]
 

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from native import ROOT
+from support.native import ROOT
 
-from rocketc import _locks
-from rocketc._locks import AdaptiveLock, Contest
+from rocketc.log import _put_locks
+from rocketc.log._put_locks import AdaptiveLock, Contest
 
 SHARE = 1 / 8  # of an even share, at least; a quiet machine gives 1/2 and more
 
@@ -41,9 +41,9 @@ def assert_nobody_starves(make, attempts=3):
     raise AssertionError(f"taken {contest.taken}, passed by {contest.passed}")
 
 
-@pytest.fixture(params=_locks.LOCKS)
+@pytest.fixture(params=_put_locks.LOCKS)
 def lock(request):
-    return _locks.LOCKS[request.param]()
+    return _put_locks.LOCKS[request.param]()
 
 
 # ---------------------------------------------------------------- one at a time, and everybody
@@ -57,7 +57,7 @@ def test_eight_threads_that_try(lock):
 
 @pytest.mark.parametrize("again", [2, 5])
 def test_eight_threads_that_take_the_reentrant_lock_again(again):
-    run(Contest(_locks.ReentrantLock(), 8, 300_000, inside=10, again=again))
+    run(Contest(_put_locks.ReentrantLock(), 8, 300_000, inside=10, again=again))
 
 
 def test_the_adaptive_lock_changes_under_eight_threads():
@@ -66,7 +66,7 @@ def test_the_adaptive_lock_changes_under_eight_threads():
 
     def change():
         nonlocal changes
-        _locks.swap_now(lock)
+        _put_locks.swap_now(lock)
         changes += 1
 
     run(Contest(lock, 8, 1_000_000, inside=10, outside=20), change)
@@ -81,10 +81,10 @@ def test_the_adaptive_lock_adapts_under_eight_threads():
     def tick():
         nonlocal second
         second += 1
-        _locks.set_second(lock, second)
+        _put_locks.set_second(lock, second)
 
     run(Contest(lock, 8, 500_000, inside=10), tick)
-    state = _locks.adaptive_state(lock)
+    state = _put_locks.adaptive_state(lock)
     assert state.degree <= 10000
     assert max(state.threads) <= 9
 

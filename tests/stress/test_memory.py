@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from native import ROOT
+from support.native import ROOT
 
 pytestmark = [
     pytest.mark.measure,
@@ -14,7 +14,8 @@ pytestmark = [
 
 PROLOGUE = """
 import gc, os, sys
-import oracle, rocketc
+import rocketc
+from support import oracle
 
 def memory(name):
     "A number of /proc/self/status in KiB."
@@ -45,7 +46,7 @@ WAYS = {
     "stream left in the middle": "pa.RecordBatchReader.from_stream(rocketc.scan(path)).read_next_batch()",
     "an error told twice": "twice(pa.RecordBatchReader.from_stream(rocketc.decode(data[:-9])).read_all)",
     "a schema refused": "attempt(lambda: rocketc.decode(data).__arrow_c_stream__(other.__arrow_c_schema__()))",
-    "capsules": "[b.__arrow_c_array__() for b in rocketc.decode(data)._begin(None).batches()]",
+    "capsules": "[b.__arrow_c_array__() for b in rocketc.decode(data).run(None).batches()]",
     "a capsule never taken": "rocketc.decode(data).__arrow_c_stream__(), rocketc.decode(data).__arrow_c_schema__()",
     "columns": "[b.column(6) for b in rocketc.decode(data).batches()]",
     "damage": "list(rocketc.decode(data[:-1] + b'x' + data, errors='skip'))",
@@ -187,7 +188,7 @@ with open(path, "wb") as file:
         file.write(one[88:])
         at += whole
 scan = rocketc.scan(path)
-assert scan._begin([]) is not None
+assert scan.run([]) is not None
 before, n = memory("RssAnon"), 0
 {way}
 assert n == 256, n

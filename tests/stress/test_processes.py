@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from counted import count
 from stress.readers import CONFIG, body
+from support.promise_counts import count
 
 import rocketc
 

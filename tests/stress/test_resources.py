@@ -8,11 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-import command
-import oracle
 import pytest
-from counted import count
-from index_files import index_bytes
+from support import command, oracle
+from support.index_files import index_bytes
+from support.promise_counts import count
 
 import rocketc
 
@@ -28,7 +27,8 @@ LOG = f"commitlog/{0:020d}"
 
 PROLOGUE = """
 import json, os, resource, sys, threading, time
-import oracle, rocketc
+import rocketc
+from support import oracle
 
 def status(name):
     "A number of /proc/self/status; sizes are KiB."

@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from counted import count
+from support.promise_counts import count
 
 import rocketc
 

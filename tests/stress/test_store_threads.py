@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from crash import remains
 from crash.small import SMALL
-from native import in_child
+from support.native import in_child
 
 import rocketc
 from rocketc import ClosedError

@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-import stores
+from support import stores
 
 from rocketc.config import StoreConfig, properties
 

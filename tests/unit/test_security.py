@@ -7,11 +7,10 @@ import re
 import stat
 from pathlib import Path
 
-import command
-import oracle
 import pytest
 from crash import remains
-from sources import CYTHON, HEADERS, PYX
+from support import command, oracle
+from support.sources import CYTHON, HEADERS, PYX
 
 import rocketc
 
@@ -417,7 +416,7 @@ def test_a_bomb_in_a_store(tmp_path, code):
     """A small body that would be 1 GiB, by every way that opens bodies: an error, and by default 64 MiB at most."""
     text = f"""
 import rocketc
-from strategies import compress
+from support.strategies import compress
 root, code, limit = {str(tmp_path)!r}, {code}, 64 << 20
 with rocketc.open(root, mapped_file_size_commit_log=1 << 23) as store:
     store.put("t", b"plain", keys="k")

@@ -41,7 +41,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
                 "export",
                 "ExportReport",
             ],
-            *["export.Export", "tally.count", "tally.Count", "tally.Group", "tally.DIMENSIONS"],
+            *["exports.Export", "jobs.count", "jobs.Count", "jobs.Group", "jobs.DIMENSIONS"],
         ],
     ),
     "store": (
@@ -53,11 +53,11 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
                 "MessageStore",
                 "PutResult",
                 "PutStatus",
-                "_reads.GetResult",
+                "GetResult",
                 "GetStatus",
-                "_lookups.QueryResult",
+                "QueryResult",
             ],
-            *["topics.TopicConfig", "cleaning.CleanReport", "cleaning.Cleaned", "cleaning.Kept"],
+            *["tables.TopicConfig", "CleanReport", "Cleaned", "OldestKept"],
         ],
     ),
     "settings": ("Settings", "All that open() takes, and `broker.conf` says.", ["StoreConfig"]),
@@ -66,8 +66,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         "Verify, salvage, rebuild",
         "What is wrong with a store, and what can be done about it.",
         [
-            *["verify", "VerifyReport", "FileReport", "QueueRange", "verify_derived.DerivedReport"],
-            *["verify_derived.Finding", "salvage", "SalvageReport", "rebuild", "RebuildReport"],
+            *["verify", "VerifyReport", "FileReport", "QueueRange", "jobs.DerivedReport"],
+            *["jobs.Finding", "salvage", "SalvageReport", "rebuild", "RebuildReport"],
         ],
     ),
     "records": (
@@ -111,7 +111,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
 # Constants have no docstring.
 CONSTANTS = {
     "COLUMN_NAMES": "The names of all columns, in the order in which a scan hands them out unless told otherwise.",
-    "tally.DIMENSIONS": "What tally.count() can group by.",
+    "jobs.DIMENSIONS": "What jobs.count() can group by.",
     "spark.SCHEMA": "The schema of all columns: what decode_batches() makes, for mapInArrow.",
 }
 NOT_SHOWN = {"status", "with_traceback", "add_note", "args"}  # of exceptions

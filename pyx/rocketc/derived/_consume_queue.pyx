@@ -1,0 +1,481 @@
+# cython: language_level=3
+"""Writing one consume queue: which records a topic and queue id has, in the order of their queue offsets.
+
+They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
+that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
+says whatever they said before. Source: RocketMQ ConsumeQueue, BatchConsumeQueue.
+"""
+from libc.errno cimport EBUSY, ENOENT
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, strdup
+
+from rocketc.c.atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
+from rocketc.c.bytes cimport rc_trim_zeros
+from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
+from rocketc.c.layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
+from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_MORE, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
+from rocketc.c.vm cimport rc_guard
+from rocketc.derived._consume_queue_ext cimport (
+    ExtUnit, ext_begin, ext_clear, ext_finish, ext_flush, ext_free, ext_get, ext_put, ext_truncate_by_min,
+    is_ext_address,
+)
+from rocketc.derived._consume_queue_units cimport (
+    ConsumeQueue, begin_at, cq_read, cq_read_loaded, drop_files, last_of, next_real, units_before, write_blanks,
+    write_unit,
+)
+from rocketc.files._append_file cimport FileState, RC_OS_PAGE_BYTES, can_flush, file_clear, file_data_end, file_release
+from rocketc.files._file_queue cimport (
+    queue_flush, queue_free, queue_hold, queue_init, queue_last, queue_remove, queue_start, queue_sync_names,
+)
+from rocketc.files._guard cimport enter_writing, leave as guard_leave
+from rocketc.format._queue_units cimport Unit, is_valid
+from rocketc.log._queue_offsets cimport cq_hash
+
+cdef enum:
+    PATH_BYTES = 4096
+    NAME_BYTES = 255
+    FIRST_WINDOW_BYTES = 4 << 10
+    BEGUN = -2
+
+
+cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexcept nogil:
+    """Write the unit of a record, unless the queue has it; the dispatcher only, in the log's order.
+
+    whole    the log is walked from its first record on: where the queue says else, the log is right
+    opening  the store is being opened, or its queues made anew: nobody reads them yet
+    Returns RC_OK, an errno, RC_FILE_CUT; RC_OUT_OF_ORDER: its number can't be true, and nothing is written.
+    """
+    cdef Unit unit = u[0]
+    cdef int64_t number, jumped_from = -1
+    cdef int rc = settle(q, &unit) if opening else RC_OK
+    if rc != RC_OK or (q.claim_phy >= unit.phy_offset and is_of_another(q, &unit)):
+        return rc
+    number = unit.queue_offset
+    if q.unit_bytes != RC_CQ_UNIT_BYTES:
+        if unit.phy_offset < q.max_phy_offset:
+            return RC_OK                    # it is there
+        if unit.queue_offset < q.max_offset:
+            q.repeated += 1
+        number = q.units
+    elif number != q.units:
+        q.refused = not 0 <= number < INT64_MAX // RC_CQ_UNIT_BYTES
+        if q.refused:
+            return RC_OUT_OF_ORDER
+        if number < q.units and q.confirmed and can_take_back(q, number):
+            rc = take_back(q, number)
+        elif number < q.units and q.confirmed:
+            q.repeated += 1
+            return RC_OK                    # it is there
+        elif not q.confirmed:
+            jumped_from = BEGUN if opening else -1
+            rc = begin_anew(q, number, whole)
+        elif number - q.units > (unit.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
+            q.refused = True
+            return RC_OUT_OF_ORDER          # so many records were never there
+        else:
+            jumped_from = q.units if opening else -1
+            rc = write_blanks(q, q.units, number)
+        if rc != RC_OK:
+            return rc
+    if q.extends:
+        rc = extend(q, &unit)
+    if rc == RC_OK:
+        rc = write_unit(q, number, &unit)
+    if rc == RC_OK:
+        q.confirmed = True
+        q.refused = False
+        q.jumped_from = jumped_from
+        rc_store_i64(&q.max_phy_offset, unit.phy_offset + unit.size)
+        rc_store_i64(&q.max_offset, unit.queue_offset + unit.count)
+        rc_store_i64(&q.units, number + 1)
+        if not opening:
+            rc_store_i64(&q.came, q.came + unit.count)
+            rc_store_i64(&q.came_bytes, q.came_bytes + unit.size)
+    return rc
+
+
+cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
+    """Let a record that says another queue offset than the one that is next have the one of the unit that the files
+    hold or held for it: no CRC covers what a record says of its queue, and it may be damaged.
+
+    Returns RC_OK, an errno, or RC_FILE_CUT.
+    """
+    cdef int64_t wanted = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else q.max_offset
+    cdef Unit held
+    cdef int rc
+    if u.queue_offset == wanted:
+        q.unproven = False
+        return RC_OK
+    if q.loaded == 0:
+        if u.phy_offset == q.claim_phy and u.queue_offset != q.claim_offset:
+            u.queue_offset = q.claim_offset     # as ConsumeQueues.claim() told
+            q.unproven = True
+        return RC_OK
+    if q.unit_bytes != RC_CQ_UNIT_BYTES:
+        rc = held_for(q, q.units, u, &held)
+        if rc == RC_OK and held.size > 0 and held.queue_offset == wanted and held.count == u.count:
+            u.queue_offset = wanted
+        return rc
+    rc = held_for(q, u.queue_offset, u, &held)
+    if rc == RC_OK and held.size == 0:          # so its own does not stand there
+        if u.phy_offset == q.claim_phy:
+            wanted = q.claim_offset
+        rc = held_for(q, wanted, u, &held)
+        if held.size > 0:
+            u.queue_offset = wanted
+            q.unproven = q.unproven or not q.confirmed
+    return rc
+
+
+cdef int held_for(ConsumeQueue* q, int64_t number, const Unit* u, Unit* held) noexcept nogil:
+    """The unit of a number that was loaded, if it is of the same record; else one of size 0."""
+    cdef int got = 0
+    cdef int rc = cq_read_loaded(q, number, held, &got)
+    if rc != RC_OK or got == 0 or held.phy_offset != u.phy_offset or held.size != u.size:
+        held.size = 0
+    return rc
+
+
+cdef bint can_take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
+    """Whether a record with this number shows that the last one, which did not follow from those before, had too high
+    a number."""
+    if q.jumped_from == BEGUN:
+        return number < q.units - 1 and not q.extends
+    return 0 <= q.jumped_from <= number <= q.jumped_from + 1
+
+
+cdef int take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
+    """Let the last record have the number before this one, if that is free."""
+    cdef Unit last
+    cdef int got = 0
+    cdef bint begun = q.jumped_from == BEGUN
+    cdef int rc = cq_read(q, q.units - 1, 1, &last, &got)
+    if rc != RC_OK or got == 0:
+        return rc
+    if begun:
+        rc = drop_files(q)
+        if rc == RC_OK:
+            rc = begin_at(q, max(number - 1, <int64_t>0))
+    else:
+        q.loaded = max(q.loaded, q.units)       # what was written behind is cleared if nothing comes there
+    if rc == RC_OK and number > (0 if begun else q.jumped_from):
+        rc = write_unit(q, number - 1, &last)
+    rc_store_i64(&q.units, number)
+    return rc
+
+
+cdef bint is_of_another(ConsumeQueue* q, const Unit* u) noexcept nogil:
+    """Whether a record is left from a topic of that name which was deleted: then the numbers began anew, and a record
+    before the one of the first unit has a number that is not before that unit's."""
+    if u.queue_offset < q.claim_offset:
+        return False
+    if u.phy_offset == q.claim_phy and u.queue_offset == q.claim_offset:
+        q.claim_phy = -1            # it is there
+        return False
+    q.left_out += 1
+    return True
+
+
+cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
+    """Let a unit have an address in the extension, where its tags code is, unless there is no room for it there."""
+    cdef int rc = RC_OK
+    if u.phy_offset != q.ext_phy_offset:        # else the queue had no room for it just now
+        rc = ext_put(q.ext, u.tags_code, u.store_timestamp, NULL, 0, &q.ext_address)
+        if rc == RC_OK:
+            q.ext_phy_offset = u.phy_offset
+    if rc == RC_OK:
+        u.tags_code = q.ext_address
+    return RC_OK if rc == RC_NO_ROOM else rc
+
+
+cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
+    """Go on at the number of the first record met, which is not the one that the queue's files lead to."""
+    cdef int64_t per_file = q.files.file_size // q.unit_bytes
+    cdef int rc = RC_OK
+    if not whole:
+        return RC_OUT_OF_ORDER              # records before it may be missing: only the whole log tells
+    if q.files.count > 0 and q.units < number < q.units + per_file:
+        return write_blanks(q, q.units, number)     # those between are gone from the log
+    if q.files.count > 0:
+        rc = drop_files(q)
+    return begin_at(q, number) if rc == RC_OK else rc
+
+
+# a queue as a whole
+
+cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil:
+    """Whether a topic can be the name of a folder, and of that folder only."""
+    cdef int32_t i
+    if n <= 0 or n > NAME_BYTES or (topic[0] == c"." and (n == 1 or n == 2 and topic[1] == c".")):
+        return False
+    for i in range(n):
+        if topic[i] == 0 or topic[i] == c"/":
+            return False
+    return True
+
+
+cdef ConsumeQueue* cq_new(
+    const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
+    int kind,
+) noexcept nogil:
+    """An empty queue whose folder is above/topic/queue_id; NULL without memory. Undone by cq_free."""
+    cdef ConsumeQueue* q = <ConsumeQueue*>calloc(1, sizeof(ConsumeQueue) + <size_t>topic_len)
+    cdef char path[PATH_BYTES]
+    cdef int n = snprintf(path, PATH_BYTES, b"%s/%.*s/%d", above, topic_len, <const char*>topic, queue_id)
+    if q == NULL:
+        return NULL
+    if 0 < n < PATH_BYTES:
+        q.folder = strdup(path)
+    if q.folder == NULL or queue_init(&q.files, file_size, &q.folder, 1, kind) != RC_OK:
+        free(q.folder)
+        free(q)
+        return NULL
+    memcpy(q.topic, topic, <size_t>topic_len)
+    q.topic_len = topic_len
+    q.queue_id = queue_id
+    q.hash = cq_hash(topic, topic_len, queue_id)
+    q.key_hash = rc_jhash_from(rc_jhash(topic, <size_t>topic_len), b"#", 1)
+    q.unit_bytes = unit_bytes
+    q.max_phy_offset = q.ext_phy_offset = q.claim_phy = -1
+    q.window = FIRST_WINDOW_BYTES
+    return q
+
+
+cdef void cq_free(ConsumeQueue* q) noexcept nogil:
+    queue_free(&q.files)
+    if q.ext != NULL:
+        ext_free(q.ext)
+    free(q.folder)
+    free(q)
+
+
+cdef int trimmed(ConsumeQueue* q, int64_t* end) noexcept nogil:
+    """The position behind the last byte of the last file that is not zero; RC_OK, an errno, or RC_FILE_CUT."""
+    cdef rc_guard guard
+    cdef FileState* f = queue_last(&q.files)
+    cdef int64_t data = file_data_end(f)
+    cdef int rc
+    if data < 0:
+        return <int>-data
+    rc = queue_hold(&q.files, f.start, &f)
+    if rc != RC_OK:
+        return rc
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    end[0] = <int64_t>rc_trim_zeros(f.base, <size_t>min(data, q.files.file_size))
+    guard_leave(&guard)
+    rc = RC_OK if f.cut == 0 else RC_FILE_CUT
+    file_release(f)
+    return rc
+
+
+cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
+    """Find how many units the files hold that were just loaded; RC_OK or an errno."""
+    cdef Unit u
+    cdef FileState* f = queue_last(&q.files)
+    cdef int64_t end = 0, first
+    cdef int rc = RC_OK, got = 0
+    if f == NULL:
+        return RC_OK
+    rc = trimmed(q, &end)
+    if rc != RC_OK:
+        return rc
+    q.units = q.loaded = f.start // q.unit_bytes + (end + q.unit_bytes - 1) // q.unit_bytes
+    while q.units > f.start // q.unit_bytes:    # the last ones may say something, and mean no record
+        rc = cq_read(q, q.units - 1, 1, &u, &got)
+        if rc != RC_OK or got == 0 or u.size != 0 or u.phy_offset != 0:
+            break
+        q.units -= 1
+    q.min_unit = first = q.files.files[0].start // q.unit_bytes
+    if rc == RC_OK:
+        rc = next_real(q, &first, q.units, &u)
+    if rc == RC_OK and first < q.units and is_valid(&u):
+        q.claim_phy = u.phy_offset
+        q.claim_offset = u.queue_offset
+    if rc == RC_OK:
+        rc = last_of(q, q.units, &u)
+        q.max_offset = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
+        q.max_phy_offset = u.phy_offset + u.size if u.size > 0 else -1
+    return rc
+
+
+cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
+    """Let the extension begin again at what it has of unit number `units`."""
+    cdef Unit u
+    cdef ExtUnit extended
+    cdef int64_t following, last = 0, first = q.files.files[0].start // q.unit_bytes
+    cdef int rc = last_of(q, q.units, &u), got = 0
+    if rc == RC_OK and is_ext_address(u.tags_code):
+        rc = ext_get(q.ext, u.tags_code, &extended, NULL, 0)
+        if rc == RC_END:
+            q.ext.repaired += 1         # its last file is gone: it is made again, and the queue stays as it is
+            rc = RC_OK
+    if rc != RC_OK:
+        return rc
+    if units == 0:
+        # Nothing was ever before it, so the extension begins with its first file.
+        if q.ext.files.count > 0 and q.ext.files.files[0].start > 0:
+            q.ext.repaired += 1
+            rc = ext_clear(q.ext)
+            if rc != RC_OK:
+                return rc
+        return ext_begin(q.ext, 0, 0)
+    rc = cq_read(q, units, 1, &u, &got)
+    following = u.tags_code if rc == RC_OK and got == 1 else 0
+    while rc == RC_OK and units > first and not is_ext_address(last):
+        units -= 1
+        rc = cq_read(q, units, 1, &u, &got)
+        last = u.tags_code if rc == RC_OK and got == 1 else 0
+    return ext_begin(q.ext, last if is_ext_address(last) else 0, following) if rc == RC_OK else rc
+
+
+cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
+    """Believe only the units of records before a physical offset; those behind are to be confirmed by cq_put."""
+    cdef Unit u
+    cdef FileState* f
+    cdef int64_t units
+    cdef int i, rc
+    q.last = NULL
+    q.confirmed = False
+    q.unproven = q.refused = False
+    q.kept = 0
+    q.jumped_from = -1
+    q.left_out = 0
+    q.ext_phy_offset = -1
+    if q.files.count == 0:
+        return ext_begin(q.ext, 0, 0) if q.extends else RC_OK
+    rc = units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units)
+    if rc == RC_OK and q.extends:
+        rc = begin_extension(q, units)
+    if rc == RC_OK:
+        rc = last_of(q, units, &u)
+    if rc == RC_OK:
+        q.max_offset = units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
+        q.max_phy_offset = u.phy_offset + u.size if u.size > 0 else -1
+        q.files.flushed = units * q.unit_bytes
+        i = q.files.count - 1
+        while i >= 0 and q.files.files[i].start + q.files.file_size > q.files.flushed:
+            f = q.files.files[i]
+            f.flushed = max(q.files.flushed - f.start, <int64_t>0)  # it was loaded as if all of it were durable
+            i -= 1
+        rc_store_i64(&q.units, units)
+    return rc
+
+
+cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
+    """Clear what the files hold behind the last unit that the log has.
+
+    damage  start and stop (physical offsets) of damage_count ranges of the log: a message that was there keeps its
+            queue offset, so that no other gets it
+    Returns RC_OK or an errno; RC_MORE: records were left out for one that is not there, or all of them say other
+    numbers than the files, so nothing is believed any more, and the log is to be taken once more.
+    """
+    cdef FileState* f
+    cdef int64_t end, room
+    cdef int rc = RC_OK
+    if q.unproven or (q.claim_phy >= 0 and q.left_out > 0):
+        q.claim_phy = -1
+        rc = drop_files(q)
+        return RC_MORE if rc == RC_OK else rc
+    q.claim_phy = q.jumped_from = -1
+    if q.units < q.loaded and damage_count > 0 and q.unit_bytes == RC_CQ_UNIT_BYTES:
+        rc = keep_numbers(q, damage, damage_count)
+    end = q.units * q.unit_bytes
+    if q.units < q.loaded:
+        q.repaired += q.loaded - q.units
+    while rc == RC_OK and q.files.count > 1 and q.files.files[q.files.count - 1].start >= end:
+        if q.last == q.files.files[q.files.count - 1]:
+            q.last = NULL
+        rc_raise_i64(&q.files.names, 1)
+        rc = queue_remove(&q.files, q.files.count - 1)
+        if rc == RC_OK:
+            rc = queue_sync_names(&q.files)
+    f = queue_last(&q.files)
+    if rc == RC_OK and f != NULL and q.units < q.loaded:
+        rc = file_clear(f, min(max(end - f.start, 0), <int64_t>f.size))
+        room = max((end - f.start + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, 0)
+        f.ready = min(f.ready, room)
+        f.claimed = min(f.claimed, room)    # the page of the last unit is not empty
+    q.loaded = 0
+    if rc == RC_OK and q.extends:
+        rc = ext_finish(q.ext)
+        q.repaired += q.ext.repaired
+        q.ext.repaired = 0
+    return rc
+
+
+cdef int keep_numbers(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
+    """Find the numbers of the last units whose records are damaged; RC_OK or an errno.
+
+    The units go all the same: RocketMQ 5 takes a queue that ends with one that stands for no record for expired.
+    """
+    cdef Unit u
+    cdef int rc = RC_OK, got = 0, i
+    q.kept = q.units
+    while True:
+        rc = cq_read_loaded(q, q.kept, &u, &got)
+        if rc != RC_OK or got == 0:
+            return rc
+        i = 0
+        while i < damage_count and not damage[2 * i] <= u.phy_offset < damage[2 * i + 1]:
+            i += 1
+        if i == damage_count or u.size <= 0:
+            return RC_OK
+        q.kept += 1
+
+
+cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
+    """Let the queue begin at the first unit whose record is there. Source: correctMinOffset of RocketMQ 5."""
+    cdef Unit u
+    cdef int64_t units = rc_load_i64(&q.units)
+    cdef int64_t low = max(rc_load_i64(&q.min_unit), queue_start(&q.files, 1) // q.unit_bytes)
+    cdef int rc, deleted = 0
+    if low >= units:
+        return RC_OK
+    rc = units_before(q, min_phy_offset, low, &low)
+    if rc == RC_OK:
+        rc = next_real(q, &low, units, &u)
+    if rc == RC_OK:
+        rc_store_i64(&q.min_unit, low)
+        if q.ext != NULL and low < units and is_ext_address(u.tags_code):
+            rc = ext_truncate_by_min(q.ext, u.tags_code, &deleted)
+    return rc
+
+
+cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil:
+    """Make durable what is written, if that is at least so many pages; one thread at a time."""
+    cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes, start = queue_start(&q.files, 1)
+    cdef int rc = RC_OK
+    if start < 0:
+        rc = queue_sync_names(&q.files)         # of files that were deleted at the opening
+        return RC_OK if rc == ENOENT else rc    # a new queue has no folder yet
+    if not can_flush(upto, q.files.flushed, -1, least_pages):
+        return RC_OK
+    q.files.flushed = max(q.files.flushed, start)
+    if q.extends:
+        rc = ext_flush(q.ext, path)
+    if rc == RC_OK:
+        rc = queue_flush(&q.files, upto, path)
+    return queue_sync_names(&q.files) if rc == RC_OK else rc
+
+
+cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil:
+    """Delete the first files whose records are all gone, never the last one, nor one that is being read.
+
+    Source: RocketMQ ConsumeQueue.deleteExpiredFile.
+    """
+    cdef int64_t gone = 0, start = queue_start(&q.files, 2)
+    cdef int rc = RC_OK
+    if start >= 0:
+        rc = units_before(q, min_phy_offset, start // q.unit_bytes, &gone)
+    while rc == RC_OK and start >= 0 and (start + q.files.file_size) // q.unit_bytes <= gone:
+        rc = queue_remove(&q.files, 0)
+        if rc == RC_OK:
+            deleted[0] += 1
+            rc_raise_i64(&q.files.names, 1)
+            rc = queue_sync_names(&q.files)     # a power cut never takes the second and leaves the first
+        start = queue_start(&q.files, 2)
+    if rc == EBUSY:
+        rc = RC_OK
+    return correct_min(q, min_phy_offset) if rc == RC_OK else rc

@@ -1,0 +1,12 @@
+"""All consume queues of a store."""
+from libc.stdint cimport int64_t
+
+from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._queue_loader cimport QueueLoader
+
+cdef class ConsumeQueues(QueueLoader):
+    cdef:
+        readonly bint in_doubt  # finish() found a queue whose files are not believed: the log is to be taken once more
+    cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil
+    cdef int _sync_many_names(self, const char** path) noexcept nogil
+    cdef int _delete(self, ConsumeQueue* q) except -1

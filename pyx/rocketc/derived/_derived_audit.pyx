@@ -1,0 +1,510 @@
+# cython: language_level=3
+"""Consume queues and index, compared with the log record by record; nothing is written.
+
+Queues and index are in the log's order, so one walk over the log goes over all of them: each queue has a place up to
+which it was compared, and so has the index. What is wrong is kept as runs of numbers, a bounded number of them.
+"""
+import os
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memset
+
+from rocketc._status cimport check_file
+from rocketc.c.atomic cimport rc_load_i64
+from rocketc.c.layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
+from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC
+from rocketc.derived._consume_queue cimport is_fit, is_of_another
+from rocketc.derived._consume_queue_ext cimport is_ext_address
+from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_read, cq_tags_code, is_named
+from rocketc.derived._dispatch_worker cimport DispatchRequest
+from rocketc.derived._dispatcher cimport Dispatcher, WAKEUP_SLOTS
+from rocketc.derived._mapped_index_file cimport (
+    IndexUnit, MappedIndexFile, part_get, part_get_some, part_is_full, part_map, time_diff,
+)
+from rocketc.format._queue_units cimport Unit, is_blank, is_schedule_topic
+from rocketc.log._queue_offsets cimport cq_hash
+from rocketc.read._log_audit cimport Audit, STEP_BLOCKS
+from rocketc.read._walk cimport Walker
+
+cdef enum:
+    FINDINGS_MAX = 10000
+    NEAR = 64                   # findings among which one is looked for that a new one makes longer
+    LOOK_AHEAD = 64             # units of the index
+    SOME = 64                   # units that are read at a time
+    NEXT = 32                   # units of a queue that are read ahead at most, of the index always
+
+cdef enum What:
+    LACKS = 0                   # numbers are queue offsets ...
+    ELSEWHERE = 1
+    BAD_SIZE = 2
+    BAD_TAGS = 3
+    NO_RECORD = 4
+    NO_QUEUE = 5                # ... physical offsets ...
+    KEY_LACKS = 6
+    KEY_NO_RECORD = 7           # ... units of an index file
+    KEY_BAD_TIME = 8
+    KEY_BAD_HEADER = 9
+    KINDS = 10
+
+# In the order of What.
+WHAT = (
+    "lacks", "elsewhere", "bad_size", "bad_tags_code", "no_record", "no_queue", "key_lacks", "key_no_record",
+    "key_bad_time", "key_bad_header",
+)
+
+ctypedef struct Finding:
+    int what
+    ConsumeQueue* q             # NULL: it is about the index, or a queue that is not there
+    MappedIndexFile* part
+    int64_t first               # numbers, both included
+    int64_t last
+    int64_t count               # fewer than numbers, where these are physical offsets
+    int64_t phy_offset          # of the first one
+
+# Units of a queue, read before they are asked for: a queue is mostly gone through one by one.
+ctypedef struct Near:
+    ConsumeQueue* q
+    int64_t first               # number of the first one
+    int count                   # the one behind the last is mostly the next that is asked for
+    Unit units[NEXT]
+
+
+@cython.final
+@cython.no_gc_clear      # as its base
+cdef class DerivedAudit(Dispatcher):
+    """Compares what it is told to take with what is there. Arguments of a Dispatcher; queues and index are read-only.
+
+    begin() first, then for each file of the log step() until it says False, or step_beside(), then end().
+    """
+
+    cdef:
+        Finding _room[FINDINGS_MAX]
+        int _count
+        int _part               # of the index: its number, and the next unit in it
+        int64_t _unit
+        IndexUnit _keys[NEXT]   # of it: _key_count units from number _first_key of _key_part on
+        MappedIndexFile* _key_part
+        int64_t _first_key
+        int _key_count
+        Near _near[WAKEUP_SLOTS]       # each queue has one place in it
+        ConsumeQueue* _last     # the queue of the last record
+        int64_t _log_start
+        int64_t _log_stop
+        int64_t _log_now
+        int64_t _told[KINDS]
+        int64_t _last_phy       # of the last record, whose further rows are no other record
+        bint _settled           # nobody wrote to the store when the index was loaded
+    cdef readonly:
+        int64_t records
+        int64_t units           # of queues, that are as the log says
+        int64_t keys            # units of the index, the same
+        int64_t queue_tail      # physical offset of the first record behind what queues know; -1: they know the last
+        int64_t key_tail        # the same for the index
+        int64_t upto            # physical offset: step_beside() has taken the records before it
+
+    def begin(self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index, bint settled):
+        """Say what is compared, and from where to where the log reaches.
+
+        now      where it has come to since queues and index were loaded: what they say of records behind is let be
+        settled  nobody wrote to the index when it was loaded: the header of its last file is not older than the units
+        """
+        cdef int i
+        cdef ConsumeQueue* q
+        self._log_start = start
+        self._log_stop = stop
+        self._log_now = now
+        self._settled = settled
+        self.queues_from = start if queues else INT64_MAX
+        self.index_from = start if index else INT64_MAX
+        self.whole = True
+        self.catching_up = False
+        self._last_phy = self.queue_tail = self.key_tail = -1
+        self._part = 0
+        self._unit = 1
+        memset(self.recent, 0, sizeof(self.recent))
+        memset(self._near, 0, sizeof(self._near))
+        self._last = NULL
+        self._key_part = NULL
+        for i in range(self.queues._count):
+            q = self.queues._all[i]
+            q.left_out = 0
+            q.repaired = q.min_unit     # nobody repairs here: the number of the next unit to compare
+
+    def step(self, Walker walker not None):
+        """Compare the next blocks that a walker finds; False if none are left.
+
+        Raises StoreIOError for files of queues and index, and as the walker does.
+        """
+        cdef int _, rc
+        for _ in range(STEP_BLOCKS):
+            if not walker.next_block():
+                return False
+            with nogil:
+                rc = self._take_block(walker)
+            if rc != RC_OK:
+                return self._end_rows(rc)
+            walker.cut_in_block(0)
+        return True
+
+    def step_beside(self, Audit audit not None):
+        """audit.step(), and each block compared while it is in the cache; False when this is to be called no more.
+
+        That is at the end of the file, or where it is damaged: without a look at CRCs a walker goes on there in another
+        way, so audit goes on alone, and step() from `upto` on. Raises StoreIOError for files of queues and index.
+        """
+        cdef Walker w = audit.walker
+        cdef bint more
+        cdef int _, rc
+        for _ in range(STEP_BLOCKS):
+            self.upto = w.position
+            more = audit.next()
+            if w.damage:
+                return False
+            self.upto = w.position
+            if not more:
+                return False
+            with nogil:
+                rc = self._take_block(w)
+            if rc != RC_OK:
+                return self._end_rows(rc)
+        return True
+
+    cdef ConsumeQueue* _queue_of(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,
+    ) noexcept nogil:
+        cdef uint32_t h
+        cdef ConsumeQueue* q = self._last
+        cdef int64_t phy = self.rows[self.row_count].unit.phy_offset
+        rc[0] = RC_OK
+        if (
+            q != NULL and q.queue_id == queue_id and q.topic_len == topic_len
+            and memcmp(q.topic, topic, <size_t>topic_len) == 0
+        ):
+            return q
+        h = cq_hash(topic, topic_len, queue_id)
+        q = self.recent[h % WAKEUP_SLOTS]
+        if q == NULL or not is_named(q, topic, topic_len, queue_id, h):
+            q = self.queues.find(topic, topic_len, queue_id)
+        if q != NULL:
+            self.recent[h % WAKEUP_SLOTS] = self._last = q
+        elif not is_fit(topic, topic_len) or queue_id < 0:
+            rc[0] = RC_UNFIT_TOPIC
+        else:
+            self._find(NO_QUEUE, NULL, NULL, phy, phy)
+            if self.queue_tail < 0:
+                self.queue_tail = phy
+        return q
+
+    cdef int _put_rows(self) noexcept nogil:
+        cdef DispatchRequest* row
+        cdef int i, rc = RC_OK
+        for i in range(self.row_count):
+            row = &self.rows[i]
+            if row.unit.phy_offset != self._last_phy:
+                self.records += 1
+                self._last_phy = row.unit.phy_offset
+            if row.q != NULL and row.q.claim_phy >= row.unit.phy_offset and is_of_another(row.q, &row.unit):
+                row.q = NULL
+            if row.q != NULL:
+                rc = self._compare_batch(row) if row.q.unit_bytes != RC_CQ_UNIT_BYTES else self._compare_unit(row)
+                if rc != RC_OK:
+                    self.error_path = row.q.folder
+            if rc == RC_OK and row.hash_count > 0:
+                rc = self._compare_keys(row)
+            if rc != RC_OK:
+                break
+        self.row_count = self.hash_count = 0
+        return rc
+
+    cdef void _find(
+        self, int what, ConsumeQueue* q, MappedIndexFile* part, int64_t number, int64_t phy_offset,
+    ) noexcept nogil:
+        """Note what is wrong with a number: it makes the run longer that ends before it, if that is a late one."""
+        cdef Finding* f
+        cdef int i = self._count - 1
+        self._told[what] += 1
+        while i >= 0 and i >= self._count - NEAR:
+            f = &self._room[i]
+            if f.what == what and f.q == q and f.part == part:
+                if f.last + 1 == number or what == NO_QUEUE or what == KEY_LACKS:
+                    f.last = number
+                    f.count += 1
+                    return
+                break
+            i -= 1
+        if self._count == FINDINGS_MAX:
+            return
+        f = &self._room[self._count]
+        self._count += 1
+        f.what = what
+        f.q = q
+        f.part = part
+        f.first = f.last = number
+        f.count = 1
+        f.phy_offset = phy_offset
+
+    cdef bint _is_elsewhere(self, int64_t phy_offset) noexcept nogil:
+        """Whether a record of this offset lies in a file that is gone, or was made since the log was listed."""
+        return 0 <= phy_offset < self._log_start or self._log_stop <= phy_offset < self._log_now
+
+    # queues
+
+    cdef int _extra(self, ConsumeQueue* q, int64_t stop) noexcept nogil:
+        """No record has the units from the queue's place up to `stop`; of those before the log it is gone."""
+        cdef Unit some[SOME]
+        cdef int got = 0, i, rc
+        stop = min(stop, rc_load_i64(&q.units))
+        while q.repaired < stop:
+            rc = cq_read(q, q.repaired, <int>min(<int64_t>SOME, stop - q.repaired), some, &got)
+            if rc != RC_OK:
+                return rc
+            if got == 0:
+                break
+            for i in range(got):
+                if not is_blank(&some[i]) and not self._is_elsewhere(some[i].phy_offset):
+                    self._find(
+                        NO_RECORD, q, NULL,
+                        some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.repaired + i,
+                        some[i].phy_offset,
+                    )
+            q.repaired += got
+        q.repaired = max(q.repaired, stop)
+        return RC_OK
+
+    cdef int _unit_of(self, ConsumeQueue* q, int64_t number, const Unit** unit) noexcept nogil:
+        """The unit of a number, NULL if there is none: RC_OK, an errno, or RC_FILE_CUT."""
+        cdef Near* near = &self._near[q.hash % WAKEUP_SLOTS]
+        cdef int64_t i = number - near.first
+        cdef int n = 1, rc
+        unit[0] = NULL
+        if near.q == q:
+            if 0 <= i < near.count:
+                unit[0] = &near.units[i]
+                return RC_OK
+            if i == near.count:
+                n = <int>max(1, min(2 * near.count, NEXT))  # it is gone through one by one so far
+        near.q = q
+        near.first = number
+        near.count = 0
+        rc = cq_read(q, number, n, near.units, &near.count)
+        if rc == RC_OK and near.count > 0:
+            unit[0] = near.units
+        return rc
+
+    cdef int _compare_unit(self, DispatchRequest* row) noexcept nogil:
+        cdef ConsumeQueue* q = row.q
+        cdef const Unit* u = NULL
+        cdef int64_t number = row.unit.queue_offset, code
+        cdef int rc = RC_OK
+        if q.repaired < number < rc_load_i64(&q.units):
+            rc = self._extra(q, number)
+        if rc == RC_OK:
+            rc = self._unit_of(q, number, &u)
+        if rc != RC_OK:
+            return rc
+        if u == NULL and (number < 0 or number - q.units > (self._log_stop - self._log_start) // RC_MSG_MIN_BYTES):
+            self.unqueued_count += 1        # there were never so many records: no queue takes it
+            return RC_OK
+        if u == NULL or is_blank(u):
+            self._lacks(row)
+            return RC_OK
+        if number == q.repaired:
+            q.repaired = number + 1
+        if u.phy_offset != row.unit.phy_offset:
+            self._find(ELSEWHERE, q, NULL, number, row.unit.phy_offset)
+            return RC_OK
+        self.queue_tail = -1
+        if u.size != row.unit.size:
+            self._find(BAD_SIZE, q, NULL, number, row.unit.phy_offset)
+            return RC_OK
+        code = u.tags_code
+        if is_ext_address(code):
+            rc = cq_tags_code(q, u, &code)
+        if rc != RC_OK and rc != RC_END:
+            return rc
+        if (rc == RC_END or code != row.unit.tags_code) and not is_schedule(q):
+            self._find(BAD_TAGS, q, NULL, number, row.unit.phy_offset)
+        else:
+            self.units += 1
+        return RC_OK
+
+    cdef int _compare_batch(self, DispatchRequest* row) noexcept nogil:
+        """As _compare_unit(); a unit's number tells nothing here, its place in the log does."""
+        cdef ConsumeQueue* q = row.q
+        cdef Unit u
+        cdef int got = 1, rc
+        while True:
+            rc = cq_read(q, q.repaired, 1, &u, &got)
+            if rc != RC_OK:
+                return rc
+            if got == 0 or self._log_stop > u.phy_offset > row.unit.phy_offset:
+                self._lacks(row)
+                return RC_OK
+            if u.phy_offset == row.unit.phy_offset:
+                break
+            rc = self._extra(q, q.repaired + 1)
+            if rc != RC_OK:
+                return rc
+        q.repaired += 1
+        self.queue_tail = -1
+        if u.size != row.unit.size:
+            self._find(BAD_SIZE, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        elif u.queue_offset != row.unit.queue_offset or u.count != row.unit.count:
+            self._find(ELSEWHERE, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        elif u.tags_code != row.unit.tags_code:
+            self._find(BAD_TAGS, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        else:
+            self.units += 1
+        return RC_OK
+
+    cdef void _lacks(self, DispatchRequest* row) noexcept nogil:
+        self._find(LACKS, row.q, NULL, row.unit.queue_offset, row.unit.phy_offset)
+        if self.queue_tail < 0:
+            self.queue_tail = row.unit.phy_offset
+
+    # the index
+
+    cdef int _peek(self, const IndexUnit** unit, MappedIndexFile** part) noexcept nogil:
+        """The next unit of the index; part is NULL behind the last one."""
+        cdef MappedIndexFile* p
+        cdef int64_t units
+        cdef int rc
+        if self._key_part != NULL and self._unit - self._first_key < self._key_count:
+            unit[0] = &self._keys[self._unit - self._first_key]
+            part[0] = self._key_part
+            return RC_OK
+        part[0] = self._key_part = NULL
+        while self._part < self.index._count:
+            p = self.index._parts[self._part]
+            units = min(p.count, p.units)
+            if self._unit < units:
+                self._first_key = self._unit
+                self._key_count = <int>min(units - self._unit, <int64_t>NEXT)
+                rc = part_map(p, False)
+                if rc == RC_OK and not part_get_some(p, self._unit, self._key_count, self._keys):
+                    rc = RC_FILE_CUT
+                if rc != RC_OK:
+                    self.error_path = p.path
+                    return rc
+                self._key_part = part[0] = p
+                unit[0] = self._keys
+                return RC_OK
+            self._part += 1
+            self._unit = 1
+        return RC_OK
+
+    cdef int64_t _ahead(self, MappedIndexFile* p, int32_t hashed, int64_t phy_offset) noexcept nogil:
+        """How many units ahead a key of a record is; 0 if it is not near."""
+        cdef IndexUnit u
+        cdef int64_t n
+        for n in range(self._unit + 1, min(min(p.count, p.units), self._unit + LOOK_AHEAD)):
+            if part_get(p, n, &u) and u.key_hash == hashed and u.phy_offset == phy_offset:
+                return n - self._unit
+        return 0
+
+    cdef void _extra_key(self, MappedIndexFile* p, const IndexUnit* u) noexcept nogil:
+        """No record has the next unit of the index, unless it is gone, or RocketMQ put it twice."""
+        self.index._at = p
+        self.index._unit = self._unit
+        self.index._checked_phy = INT64_MAX - 1
+        if not self._is_elsewhere(u.phy_offset) and not self.index._is_doubled():
+            self._find(KEY_NO_RECORD, NULL, p, self._unit, u.phy_offset)
+        self.index._at = NULL
+        self._unit += 1
+
+    cdef int _compare_keys(self, DispatchRequest* row) noexcept nogil:
+        cdef MappedIndexFile* p = NULL
+        cdef const IndexUnit* u = NULL
+        cdef int64_t phy = row.unit.phy_offset
+        cdef int32_t hashed
+        cdef int i, rc
+        for i in range(row.hash_count):
+            hashed = self.hashes[row.first_hash + i]
+            while True:
+                rc = self._peek(&u, &p)
+                if rc != RC_OK:
+                    return rc
+                if p == NULL:
+                    break
+                if u.phy_offset == phy and u.key_hash == hashed:
+                    break
+                if phy < u.phy_offset < self._log_stop and self._ahead(p, hashed, phy) == 0:
+                    p = NULL
+                    break
+                self._extra_key(p, u)
+            if p == NULL:
+                self._find(KEY_LACKS, NULL, NULL, phy, phy)
+                if self.key_tail < 0:
+                    self.key_tail = phy
+                continue
+            self.key_tail = -1
+            if not self._has_time(p, u, row.unit.store_timestamp):
+                self._find(KEY_BAD_TIME, NULL, p, self._unit, phy)
+            elif not self._has_header(p, phy, row.unit.store_timestamp):
+                self._find(KEY_BAD_HEADER, NULL, p, self._unit, phy)
+            else:
+                self.keys += 1
+            self._unit += 1
+        return RC_OK
+
+    cdef bint _has_time(self, const MappedIndexFile* p, const IndexUnit* u, int64_t timestamp) noexcept nogil:
+        """Whether the next unit's time is its record's."""
+        cdef const MappedIndexFile* before
+        if self._unit > 1:
+            return u.time_diff == time_diff(p.begin_timestamp, timestamp)
+        # RocketMQ counts from the end of the file before; if that is gone, nobody knows.
+        before = self.index._parts[self._part - 1] if self._part > 0 else NULL
+        return before == NULL or not part_is_full(before) or u.time_diff == time_diff(before.end_timestamp, timestamp)
+
+    cdef bint _has_header(self, const MappedIndexFile* p, int64_t phy_offset, int64_t timestamp) noexcept nogil:
+        """Whether the header says so of the next unit, if it is the first or the last one of its file."""
+        if self._unit == 1 and p.begin_timestamp != timestamp:  # load() has compared the offset
+            return False
+        if self._unit != p.count - 1 or not (self._settled or part_is_full(p)):
+            return True
+        return p.end_phy == phy_offset and p.end_timestamp == timestamp
+
+    def end(self):
+        """The log is walked to its end: what is left over belongs to no record."""
+        cdef ConsumeQueue* q
+        cdef MappedIndexFile* p = NULL
+        cdef const IndexUnit* u = NULL
+        cdef int i, rc
+        if self.queues_from < INT64_MAX:
+            for i in range(self.queues._count):
+                q = self.queues._all[i]
+                check_file(self._extra(q, INT64_MAX), os.fsdecode(q.folder))
+        while self.index is not None and self.index_from < INT64_MAX:
+            rc = self._peek(&u, &p)
+            if rc != RC_OK:
+                raise self.failure(rc)
+            if p == NULL:
+                break
+            self._extra_key(p, u)
+
+    def counts(self):
+        """How often each of WHAT was found; findings() has the first ones only."""
+        cdef int i
+        return {WHAT[i]: self._told[i] for i in range(<int>KINDS) if self._told[i]}
+
+    def findings(self):
+        """(what, topic, queue id, index file, first, last, count, physical offset) of each run that was found."""
+        cdef Finding* f
+        cdef int i
+        cdef list out = []
+        for i in range(self._count):
+            f = &self._room[i]
+            topic = queue_id = file = None
+            if f.q != NULL:
+                topic = f.q.topic[:f.q.topic_len].decode("utf-8", "replace")
+                queue_id = f.q.queue_id
+            if f.part != NULL:
+                file = os.fsdecode(f.part.path)
+            out.append((WHAT[f.what], topic, queue_id, file, f.first, f.last, f.count, f.phy_offset))
+        return out
+
+
+cdef bint is_schedule(const ConsumeQueue* q) noexcept nogil:
+    """Its codes are times, which follow from a setting of the broker."""
+    return is_schedule_topic(q.topic, q.topic_len)

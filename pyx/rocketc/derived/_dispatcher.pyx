@@ -1,0 +1,415 @@
+# cython: language_level=3
+"""From the records of a log to the consume queues and the index.
+
+Records are taken apart in rows of up to 64, and only then dispatched: by that time the index slots that they need are
+in the cache.
+Source: RocketMQ CommitLogDispatcher.
+"""
+import os
+import re
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memset
+
+from rocketc._status cimport check, io_error
+from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
+from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
+from rocketc.c.layout cimport (
+    RC_FLAG_INNER_BATCH, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_MSG_QUEUE_ID_AT,
+    RC_MSG_STORE_TIMESTAMP_PAST,
+)
+from rocketc.c.properties cimport rc_separators
+from rocketc.c.status cimport RC_BAD_CHAIN, RC_FILE_CUT, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC
+from rocketc.c.vm cimport rc_guard
+from rocketc.derived._consume_queue cimport cq_put
+from rocketc.derived._consume_queue_units cimport ConsumeQueue, is_named
+from rocketc.derived._consume_queues cimport ConsumeQueues
+from rocketc.derived._index_file_queue cimport record_hashes
+from rocketc.derived._key_index cimport KeyIndex
+from rocketc.files._guard cimport install
+from rocketc.format._queue_units cimport Unit, is_light, is_schedule_topic
+from rocketc.format._record cimport Record, Slice
+from rocketc.log._queue_offsets cimport cq_hash
+from rocketc.read._walk cimport Walker, phy_offset_of, record_at, record_count
+from rocketc.tables._deleted_topics cimport DeletedTopicOffsets
+
+cdef extern from *:
+    int rc_low_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
+
+cdef int64_t UNKNOWN_DELAY_MS = 1000
+
+
+cdef inline bint is_name(const uint8_t* piece, int n, const char* name, int name_len) noexcept nogil:
+    """Whether a piece of a properties string is a value of this name; name_len counts the separator behind it."""
+    return n > name_len and memcmp(piece, name, <size_t>name_len) == 0
+
+
+cdef inline void take(Slice* out, const uint8_t* piece, int n, int name_len) noexcept nogil:
+    out.at = piece + name_len
+    out.len = n - name_len
+
+
+cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
+    """Note one piece of a properties string, if it is wanted."""
+    cdef uint8_t first = p[0]
+    if first == c"T" and is_name(p, size, b"TAGS\1", 5):
+        take(&w.tags, p, size, 5)
+    elif first == c"K" and is_name(p, size, b"KEYS\1", 5):
+        take(&w.keys, p, size, 5)
+    elif first == c"U" and is_name(p, size, b"UNIQ_KEY\1", 9):
+        take(&w.unique_key, p, size, 9)
+    elif first == c"D" and is_name(p, size, b"DELAY\1", 6):
+        take(&w.delay, p, size, 6)
+    elif first == c"I":
+        if is_name(p, size, b"INNER_NUM\1", 10):
+            take(&w.inner_num, p, size, 10)
+        elif is_name(p, size, b"INNER_BASE\1", 11):
+            take(&w.inner_base, p, size, 11)
+        elif is_name(p, size, b"INNER_MULTI_DISPATCH\1", 21):
+            take(&w.multi_queues, p, size, 21)
+        elif is_name(p, size, b"INNER_MULTI_QUEUE_OFFSET\1", 25):
+            take(&w.multi_offsets, p, size, 25)
+
+
+cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:
+    """Find what dispatching needs in a record's properties; the last of several values counts."""
+    cdef int base, start = 0, stop
+    cdef uint64_t ends
+    w.tags.len = w.keys.len = w.unique_key.len = w.delay.len = 0    # a memset() of so little is dear
+    w.inner_num.len = w.inner_base.len = w.multi_queues.len = w.multi_offsets.len = 0
+    for base in range(0, n, 64):
+        ends = rc_separators(p, n, base)
+        while ends != 0:
+            stop = base + rc_low_bit(ends)
+            ends &= ends - 1
+            look_at(p + start, stop - start, w)
+            start = stop + 1
+    if start < n:
+        look_at(p + start, n - start, w)
+
+
+cdef int64_t number(const uint8_t* p, int n) noexcept nogil:
+    """A decimal number of at most 18 digits; -1 if the text is none."""
+    cdef int64_t v = 0
+    cdef int i
+    if not 0 < n <= 18:
+        return -1
+    for i in range(n):
+        if not c"0" <= p[i] <= c"9":
+            return -1
+        v = 10 * v + (p[i] - c"0")
+    return v
+
+
+cdef int put_row(Dispatcher d, DispatchRequest* row) noexcept nogil:
+    """Put one row into its queue, and its keys into the index."""
+    cdef ConsumeQueue* q = row.q
+    cdef int rc
+    if q != NULL:
+        rc = cq_put(q, &row.unit, d.whole, False)
+        if rc == RC_OUT_OF_ORDER:
+            d.unqueued_count += 1
+            d.doubt = True
+        elif rc != RC_OK:
+            d.error_path = q.folder
+            return rc
+        d.woken |= <uint64_t>1 << (q.hash % WAKEUP_SLOTS)
+    return d._put_keys(row) if row.hash_count > 0 else RC_OK
+
+
+def delays_of(str levels not None):
+    """ms of each delay level: "1s 5s 1m 2h 1d" as messageDelayLevel has them. Raises ValueError.
+
+    >>> delays_of("1s 1m")
+    [1000, 60000]
+    """
+    cdef list found = []
+    for text in levels.split():
+        if not re.fullmatch(r"\d{1,9}[smhd]", text, re.ASCII):
+            raise ValueError(f"message_delay_level: {text!r} is no time such as 10s, 5m, 2h or 1d")
+        found.append(int(text[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[text[-1]])
+    if len(found) > DELAY_LEVELS:
+        raise ValueError(f"message_delay_level: {len(found)} levels; at most {DELAY_LEVELS}")
+    return found
+
+
+@cython.no_gc_clear      # the rows point into the queues
+cdef class Dispatcher:
+    """Brings consume queues and index up to a log that is walked.
+
+    queues  loaded
+    index   loaded, or None
+    config  a StoreConfig
+    start_at(), take() for each file of the log, finish().
+    """
+
+    def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, *_):
+        cdef int i
+        self.queues = queues
+        self.index = index
+        self.partial_phy = -1
+        self.gone = DeletedTopicOffsets({})
+        self.multi = config.enable_lmq and config.enable_multi_dispatch
+        for i, delay in enumerate(delays_of(config.message_delay_level)):
+            self.delays[i] = delay
+            self.delay_count = i + 1
+        install()
+
+    # one record
+
+    cdef ConsumeQueue* _queue_of(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,
+    ) noexcept nogil:
+        """The queue of a record, made if it is new; NULL, and why. Most records go where one of the last ones went."""
+        cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
+        cdef ConsumeQueue* q = self.recent[h % WAKEUP_SLOTS]
+        rc[0] = RC_OK
+        if q != NULL and is_named(q, topic, topic_len, queue_id, h) and rc_load_i64(&q.dead) == 0:
+            return q
+        q = NULL
+        rc[0] = self.queues.make(topic, topic_len, queue_id, batch, &q)
+        if rc[0] != RC_OK:
+            self.error_path = NULL
+            if q != NULL:
+                self.error_path = q.folder
+            return NULL
+        self.recent[h % WAKEUP_SLOTS] = q
+        return q
+
+    cdef int64_t _tags_code(self, const Record* r, DispatchProperties* w, int64_t timestamp) noexcept nogil:
+        """What a unit says of the tags; of a delayed message, when it is due. Source: RocketMQ CommitLog."""
+        cdef int64_t level
+        if w.delay.len > 0 and is_schedule_topic(r.topic, r.topic_len):
+            level = number(w.delay.at, w.delay.len)
+            if level > 0:
+                if self.delay_count == 0:
+                    return timestamp + UNKNOWN_DELAY_MS
+                return timestamp + self.delays[min(level, <int64_t>self.delay_count) - 1]
+        return rc_jhash(w.tags.at, <size_t>w.tags.len) if w.tags.len > 0 else 0
+
+    cdef int _stage(self, const Record* r, int64_t start) noexcept nogil:
+        """Take a record apart into the next row, or rows: RC_OK or an errno."""
+        cdef DispatchProperties w
+        cdef DispatchRequest* row = &self.rows[self.row_count]
+        cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
+        cdef bint batch = r.sys_flag & RC_FLAG_INNER_BATCH, gone = False
+        cdef int64_t timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST), n
+        cdef int rc = RC_OK, count
+        look_for(r.props, r.props_len, &w)
+        row.q = NULL
+        row.end = start + r.size
+        row.first_hash = self.hash_count
+        row.hash_count = 0
+        row.unit.phy_offset = start
+        row.unit.size = r.size
+        row.unit.queue_offset = r.queue_offset
+        row.unit.count = 1
+        row.unit.store_timestamp = timestamp
+        row.unit.tags_code = self._tags_code(r, &w, timestamp)
+        if transaction != RC_FLAG_PREPARED and transaction != RC_FLAG_ROLLBACK and start >= self.queues_from:
+            if batch and w.inner_num.len > 0 and w.inner_base.len > 0:
+                n = number(w.inner_num.at, w.inner_num.len)
+                if 0 < n < 32768 and number(w.inner_base.at, w.inner_base.len) >= 0:
+                    row.unit.count = <int32_t>n
+                    row.unit.queue_offset = number(w.inner_base.at, w.inner_base.len)
+            gone = start < self.gone.end and self.gone.has(r.topic, r.topic_len, start)
+            if not gone:
+                row.q = self._queue_of(r.topic, r.topic_len, rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT), batch, &rc)
+            if rc == RC_UNFIT_TOPIC:
+                self.unqueued_count += 1
+            elif rc != RC_OK:
+                return rc
+        if self.index is not None and transaction != RC_FLAG_ROLLBACK and start >= self.index_from:
+            count = record_hashes(
+                row.q.key_hash if row.q != NULL else rc_jhash_from(rc_jhash(r.topic, <size_t>r.topic_len), b"#", 1),
+                w.unique_key.at, w.unique_key.len, w.keys.at, w.keys.len,
+                &self.hashes[self.hash_count], HASHES - self.hash_count,
+            )
+            if count > 0:
+                row.hash_count = count
+                self.hash_count += count
+                if not self.catching_up:
+                    self.index.prefetch(self.hashes[row.first_hash])
+        self.row_count += 1
+        if self.multi and w.multi_queues.len > 0 and (row.q != NULL or gone):
+            return self._stage_more(&w, row.unit, row.end)
+        return RC_OK
+
+    cdef int _stage_more(self, DispatchProperties* w, Unit unit, int64_t end) noexcept nogil:
+        """A row for each light queue that INNER_MULTI_DISPATCH names, with its offset."""
+        cdef const uint8_t* name = w.multi_queues.at
+        cdef const uint8_t* name_end = name + w.multi_queues.len
+        cdef const uint8_t* offset = w.multi_offsets.at
+        cdef const uint8_t* offset_end = offset + w.multi_offsets.len
+        cdef const uint8_t* stop
+        cdef const uint8_t* offset_stop
+        cdef DispatchRequest* row
+        cdef int rc
+        while name < name_end and offset < offset_end:
+            stop = <const uint8_t*>memchr(name, c",", <size_t>(name_end - name))
+            stop = name_end if stop == NULL else stop
+            offset_stop = <const uint8_t*>memchr(offset, c",", <size_t>(offset_end - offset))
+            offset_stop = offset_end if offset_stop == NULL else offset_stop
+            if (
+                is_light(name, stop - name) and number(offset, <int>(offset_stop - offset)) >= 0
+                and not self.gone.has(name, <int32_t>(stop - name), unit.phy_offset)
+            ):
+                self.rows[self.row_count - 1].end = unit.phy_offset     # the record is done with its last row
+                if self.row_count == ROWS:
+                    rc = self._put_rows()
+                    if rc != RC_OK:
+                        return rc
+                row = &self.rows[self.row_count]
+                row.q = self._queue_of(name, <int32_t>(stop - name), 0, False, &rc)
+                if rc != RC_OK and rc != RC_UNFIT_TOPIC:
+                    return rc
+                row.unit = unit
+                row.unit.queue_offset = number(offset, <int>(offset_stop - offset))
+                row.end = end
+                row.first_hash = row.hash_count = 0
+                self.row_count += 1
+            name = stop + 1
+            offset = offset_stop + 1
+        return RC_OK
+
+    cdef int _put_rows(self) noexcept nogil:
+        """Dispatch the rows that are staged: RC_OK, or what the first that failed met; those before it are done."""
+        cdef DispatchRequest* row
+        cdef int i, rc = RC_OK
+        for i in range(self.row_count):
+            row = &self.rows[i]
+            rc = self.writer.put(row, &self.hashes[row.first_hash]) if self.catching_up else put_row(self, row)
+            if rc != RC_OK:
+                break
+            rc_store_i64(&self.timestamp, row.unit.store_timestamp)
+            rc_store_i64(&self.position, row.end)
+        self.row_count = self.hash_count = 0
+        return rc
+
+    cdef int _put_keys(self, DispatchRequest* row) noexcept nogil:
+        cdef int i, rc = RC_OK
+        cdef int first = self.partial_keys if row.unit.phy_offset == self.partial_phy else 0
+        for i in range(first, row.hash_count):
+            rc = self.index.put(self.hashes[row.first_hash + i], row.unit.phy_offset, row.unit.store_timestamp)
+            if rc != RC_OK:
+                self.partial_phy = row.unit.phy_offset
+                self.partial_keys = i
+                self.error_path = self.index._folder
+                return rc
+        self.partial_phy = row.unit.phy_offset      # all of them are in, should another row of the record fail
+        self.partial_keys = row.hash_count
+        return RC_OK
+
+    # at an opening
+
+    def start_at(self, int64_t queues_from, int64_t index_from, *, bint whole):
+        """Say from where take() dispatches.
+
+        queues_from  physical offset: what the queues say of records before it is believed
+        index_from   the same for the index; what it has of those behind is compared
+        whole        queues_from is the first record of the log
+        """
+        self.queues.begin(queues_from)
+        self.queues_from = queues_from
+        self.index_from = index_from
+        self.whole = whole
+        self.catching_up = True
+        self.writer = DispatchWorker(self.index, whole)
+        self.doubt = False
+        self.unqueued_count = 0
+        self.partial_phy = -1
+        memset(self.recent, 0, sizeof(self.recent))
+        if self.index is not None:
+            check(self.index.start_checking(index_from))
+
+    def leave_out(self, DeletedTopicOffsets gone not None):
+        """Take these topics' old records for the index alone."""
+        self.gone = gone
+
+    def take(self, Walker walker not None):
+        """Dispatch what a walker finds. False if the index is in doubt: repair it, and start again.
+
+        Raises StoreIOError, StoreFullError, and as the walker does.
+        """
+        cdef int rc = RC_OK
+        while walker.next_block():
+            with nogil:
+                rc = self._take_block(walker)
+            if rc != RC_OK:
+                break
+            walker.cut_in_block(0)
+        return self._end_rows(rc)
+
+    cdef int _take_block(self, Walker walker) noexcept nogil:
+        """Dispatch the records of a walker's block: RC_OK, or what the first that failed met."""
+        cdef rc_guard guard
+        cdef const Record* r
+        cdef int i, rc = RC_OK
+        walker.enter(&guard)
+        for i in range(record_count(walker)):
+            if self.row_count == ROWS or self.hash_count > HASHES - MOST_HASHES:
+                rc = self._put_rows()
+            if rc == RC_OK:
+                r = record_at(walker, i)
+                rc = self._stage(r, phy_offset_of(walker, r))
+            if rc != RC_OK:
+                break
+        if rc == RC_OK:
+            rc = self._put_rows()
+        walker.leave(&guard)
+        self.row_count = self.hash_count = 0
+        return rc
+
+    cdef bint _end_rows(self, int rc) except -1:
+        """All rows are in queues and index; what was met with them counts first."""
+        cdef int met
+        if self.catching_up:
+            with nogil:
+                met = self.writer.end()
+            self.unqueued_count += self.writer.unqueued
+            self.writer.unqueued = 0
+            self.doubt = self.doubt or self.writer.doubt
+            if met != RC_OK:
+                rc = met
+                self.error_path = self.writer.error_path
+        if rc == RC_BAD_CHAIN:
+            return False
+        if rc != RC_OK:
+            raise self.failure(rc)
+        return True
+
+    def finish(self, int64_t position, int64_t min_phy_offset, damage=()):
+        """The log was taken to its end, `position`: what was mended in the queues; None if the index is in doubt.
+
+        damage  (start, stop) of what is damaged in it: messages that were there keep their queue offsets
+        """
+        if self.catching_up and self.index is not None and self.index.stop_checking() != RC_OK:
+            return None
+        self.catching_up = False
+        self.writer = None
+        self.whole = True
+        self.queues_from = self.index_from = 0
+        self.position = position
+        return self.queues.finish(min_phy_offset, damage)
+
+    @property
+    def unqueued(self):
+        """Records that no queue could take: a topic that is no name of a folder, a queue offset that can't be true."""
+        return self.unqueued_count
+
+    @property
+    def in_doubt(self):
+        """Whether the queues' files say what can't be, so that the log should be taken from its first record on."""
+        return self.doubt
+
+    cdef object failure(self, int rc):
+        """The exception for what dispatching met."""
+        path = os.fsdecode(self.error_path) if self.error_path != NULL else os.fsdecode(self.queues._folder)
+        if rc > 0 or rc == RC_FILE_CUT:
+            return io_error(rc, path)
+        try:
+            check(rc)
+        except Exception as error:
+            return error

@@ -1,0 +1,27 @@
+"""The index of a running store: from the hash of a topic and key to the physical offsets of their records."""
+from libc.stdint cimport int32_t, int64_t
+
+from rocketc.derived._index_file_queue cimport IndexFileQueue, key_hash
+from rocketc.derived._mapped_index_file cimport MappedIndexFile
+
+cdef class KeyIndex(IndexFileQueue):
+    cdef:
+        # while the log is compared with what there is
+        MappedIndexFile* _at          # next unit: _unit of this file; NULL: nothing is left to compare
+        int64_t _unit
+        int64_t _checked_phy    # of the last record compared or put, -1: none
+        bint _doubted           # _at and _unit are not what the log says
+        int64_t _doubted_phy
+        object _refreshing      # a lock: one thread of Python at a time
+        list _amiss             # names of files that load() did not take, or check() found damaged
+    cdef readonly:
+        list dropped            # paths of files that load() deleted by RocketMQ's rule
+    cdef int start_checking(self, int64_t phy_offset) noexcept nogil
+    cdef int check_put(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
+    cdef int stop_checking(self) noexcept nogil
+    cdef int _doubt(self, int64_t phy_offset) noexcept nogil
+    cdef bint _fits(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
+    cdef bint _is_doubled(self) noexcept nogil
+    cdef void _step(self) noexcept nogil
+    cdef int64_t _end_of_full(self)
+    cdef object _check_part(self, MappedIndexFile* p)

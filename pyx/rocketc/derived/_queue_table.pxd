@@ -1,0 +1,45 @@
+"""The consume queues of a store by topic and queue id."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from rocketc.c.service cimport pthread_mutex_t
+from rocketc.derived._consume_queue_ext cimport ExtQueue
+from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.format._text_table cimport TextTable
+
+cdef class QueueTable:
+    cdef:
+        pthread_mutex_t _mutex  # the table and the list
+        ConsumeQueue** _buckets
+        ConsumeQueue** _all     # in the order in which they came; those of deleted topics, too
+        uint32_t _mask
+        int _count
+        int _room
+        ConsumeQueue* _unmade   # those whose folders could not be made; the dispatcher's
+        bint _ready
+        bytes _folder           # of simple queues,
+        bytes _batch_folder     # of batch queues,
+        const char* _above[2]   # and pointers to both
+        bytes _ext_folder       # of extensions, and a pointer to it
+        const char* _ext_above
+        bint _extends           # simple queues that are made get one
+        bint _extended          # there are some
+        int64_t _ext_file_size
+        TextTable _batch_topics  # topics whose queues are batch queues
+        int64_t _file_size
+        int64_t _batch_file_size
+        bint read_only
+    cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
+    cdef ConsumeQueue* nth(self, int i) noexcept nogil
+    cdef int make(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
+    ) noexcept nogil
+    cdef ConsumeQueue* _known(self, const uint8_t* topic, int32_t n, int32_t queue_id, uint32_t h) noexcept nogil
+    cdef ConsumeQueue* _new(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch,
+    ) noexcept nogil
+    cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
+    cdef bint _add(self, ConsumeQueue* q) noexcept nogil
+    cdef bint _make_room(self) noexcept nogil
+
+
+cdef tuple key_of(ConsumeQueue* q)

@@ -1,0 +1,285 @@
+# cython: language_level=3
+"""The consume queues of a store by topic and queue id: found, made, listed. What is done with them: _consume_queues.
+
+Source: RocketMQ ConsumeQueueStore.
+"""
+import os
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
+
+from rocketc._status cimport check
+from rocketc.c.atomic cimport rc_load_i64
+from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
+from rocketc.c.service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from rocketc.c.status cimport RC_OK, RC_UNFIT_TOPIC
+from rocketc.derived._consume_queue cimport cq_free, cq_new, is_fit
+from rocketc.derived._consume_queue_ext cimport ExtQueue, ext_new
+from rocketc.derived._consume_queue_units cimport ConsumeQueue, is_named
+from rocketc.files._append_file cimport FILE_READ, FILE_SPARSE
+from rocketc.files._file_queue cimport queue_bytes, queue_make_folders
+from rocketc.files._guard cimport install
+from rocketc.format._queue_units cimport is_light
+from rocketc.format._text_table cimport KEEP, SKIP, TextTable
+from rocketc.log._queue_offsets cimport cq_hash
+
+cdef enum:
+    FIRST_BUCKETS = 64
+
+
+cdef class QueueTable:
+    """The queues of a ConsumeQueues by topic and queue id; the arguments are the same."""
+
+    def __cinit__(
+        self, str root not None, int64_t file_size=6_000_000, int64_t batch_file_size=13_800_000, *, batch_topics=(),
+        int64_t ext_file_size=0, bint read_only=False,
+    ):
+        self._folder = os.fsencode(os.path.join(root, "consumequeue"))
+        self._batch_folder = os.fsencode(os.path.join(root, "batchconsumequeue"))
+        self._above[0] = self._folder
+        self._above[1] = self._batch_folder
+        self._file_size = -(-file_size // RC_CQ_UNIT_BYTES) * RC_CQ_UNIT_BYTES
+        self._batch_file_size = batch_file_size // RC_BCQ_UNIT_BYTES * RC_BCQ_UNIT_BYTES
+        for name, size in (("consume_queue", self._file_size), ("batch_consume_queue", self._batch_file_size)):
+            if not RC_BCQ_UNIT_BYTES <= size <= INT32_MAX:
+                raise ValueError(f"mapped_file_size_{name}: at least one unit, and at most {INT32_MAX} bytes")
+        self._ext_folder = os.fsencode(os.path.join(root, "consumequeue_ext"))
+        self._ext_above = self._ext_folder
+        self._ext_file_size = ext_file_size
+        self._extends = ext_file_size > 0 and not read_only
+        self._extended = self._extends
+        self.read_only = read_only
+        self._batch_topics = TextTable()
+        for topic in batch_topics:
+            self.add_batch_topic(topic)
+        install()
+        check(pthread_mutex_init(&self._mutex, NULL))
+        self._ready = True
+        self._mask = FIRST_BUCKETS - 1
+        self._buckets = <ConsumeQueue**>calloc(FIRST_BUCKETS, sizeof(ConsumeQueue*))
+        if self._buckets == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef ConsumeQueue* q = self._unmade
+        cdef ConsumeQueue* following
+        cdef int i
+        while q != NULL:
+            following = q.next
+            cq_free(q)
+            q = following
+        for i in range(self._count):
+            cq_free(self._all[i])
+        free(self._all)
+        free(self._buckets)
+        if self._ready:
+            pthread_mutex_destroy(&self._mutex)
+
+    # which there are
+
+    cdef ConsumeQueue* _known(self, const uint8_t* topic, int32_t n, int32_t queue_id, uint32_t h) noexcept nogil:
+        cdef ConsumeQueue* q = self._buckets[h & self._mask]
+        while q != NULL:
+            if is_named(q, topic, n, queue_id, h) and q.dead == 0:
+                return q
+            q = q.next
+        return NULL
+
+    cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
+        """The queue, or NULL. It stays in memory as long as this object."""
+        cdef ConsumeQueue* q
+        pthread_mutex_lock(&self._mutex)
+        q = self._known(topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id))
+        pthread_mutex_unlock(&self._mutex)
+        return q
+
+    cdef ConsumeQueue* nth(self, int i) noexcept nogil:
+        """The queue that came as number i, or NULL if there are not so many; more may come meanwhile."""
+        cdef ConsumeQueue* q = NULL
+        pthread_mutex_lock(&self._mutex)
+        if i < self._count:
+            q = self._all[i]
+        pthread_mutex_unlock(&self._mutex)
+        return q
+
+    cdef int make(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
+    ) noexcept nogil:
+        """Find a queue, or make an empty one: RC_OK, RC_UNFIT_TOPIC, or an errno. The dispatcher only.
+
+        batch  the record is an inner batch; a topic's first record decides unless its type is known
+        queue  is set, too, if it is the folder that can't be made: the path is in it
+        """
+        cdef ConsumeQueue* q = self.find(topic, topic_len, queue_id)
+        cdef int rc
+        if q == NULL:
+            if not is_fit(topic, topic_len) or queue_id < 0:
+                return RC_UNFIT_TOPIC
+            pthread_mutex_lock(&self._mutex)
+            batch = batch or self._batch_topics.get(topic, topic_len) == KEEP
+            pthread_mutex_unlock(&self._mutex)
+            q = self._unmade
+            if q == NULL or not is_named(q, topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id)):
+                q = self._new(topic, topic_len, queue_id, batch)
+                if q == NULL:
+                    return ENOMEM
+                q.next = self._unmade
+                self._unmade = q
+            queue[0] = q
+            rc = queue_make_folders(&q.files)
+            if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
+                q.ext = self._new_ext(topic, topic_len, queue_id)
+                q.extends = True
+                rc = RC_OK if q.ext != NULL else ENOMEM
+            if rc != RC_OK:
+                return rc
+            self._unmade = q.next
+            if not self._add(q):
+                cq_free(q)
+                queue[0] = NULL
+                return ENOMEM
+        queue[0] = q
+        return RC_OK
+
+    cdef ConsumeQueue* _new(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch,
+    ) noexcept nogil:
+        return cq_new(
+            self._above[1 if batch else 0], topic, topic_len, queue_id,
+            RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES, self._batch_file_size if batch else self._file_size,
+            <int>FILE_READ if self.read_only else <int>FILE_SPARSE,
+        )
+
+    cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
+        cdef int kind = <int>FILE_READ if self.read_only else <int>FILE_SPARSE
+        return ext_new(self._ext_above, topic, topic_len, queue_id, self._ext_file_size, kind)
+
+    cdef bint _add(self, ConsumeQueue* q) noexcept nogil:
+        """Take a queue into the table; False without memory."""
+        cdef bint fits
+        pthread_mutex_lock(&self._mutex)
+        fits = self._make_room()
+        if fits:
+            self._all[self._count] = q
+            q.next = self._buckets[q.hash & self._mask]
+            self._buckets[q.hash & self._mask] = q
+            self._count += 1
+        pthread_mutex_unlock(&self._mutex)
+        return fits
+
+    cdef bint _make_room(self) noexcept nogil:
+        """Let one more queue fit into the list and the table; the mutex is held."""
+        cdef ConsumeQueue** all
+        cdef ConsumeQueue** buckets
+        cdef int room = 2 * self._room + FIRST_BUCKETS, i
+        cdef uint32_t mask = self._mask
+        if self._count < self._room:
+            return True
+        all = <ConsumeQueue**>realloc(self._all, <size_t>room * sizeof(ConsumeQueue*))
+        if all == NULL:
+            return False
+        self._all = all
+        while mask < <uint32_t>room:
+            mask = 2 * mask + 1
+        buckets = <ConsumeQueue**>calloc(<size_t>mask + 1, sizeof(ConsumeQueue*))
+        if buckets == NULL:
+            return False
+        for i in range(self._count):
+            self._all[i].next = buckets[self._all[i].hash & mask]
+            buckets[self._all[i].hash & mask] = self._all[i]
+        free(self._buckets)
+        self._buckets = buckets
+        self._mask = mask
+        self._room = room
+        return True
+
+    def add_batch_topic(self, str topic, bint is_one=True):
+        """From now on a new queue of this topic is a batch queue, or is none."""
+        cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        cdef int verdict = <int>KEEP if is_one else <int>SKIP
+        pthread_mutex_lock(&self._mutex)
+        try:
+            self._batch_topics.put(<const uint8_t*><const char*>name, <int>len(name), verdict)
+        finally:
+            pthread_mutex_unlock(&self._mutex)
+
+    def __len__(self):
+        cdef int count
+        pthread_mutex_lock(&self._mutex)
+        count = self._count
+        pthread_mutex_unlock(&self._mutex)
+        return count
+
+    def items(self):
+        """(topic, queue id) of each queue."""
+        return [(topic, queue_id) for topic, queue_id, _ in self.phy_ends()]
+
+    def ends(self):
+        """The queue offset behind the last message of each queue, in the order of items()."""
+        cdef int i
+        return [self._all[i].max_offset for i in range(self._count) if self._all[i].dead == 0]
+
+    def phy_ends(self):
+        """(topic, queue id, physical offset behind its last record; -1: it has none) of each queue."""
+        cdef ConsumeQueue* q
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            q = self.nth(i)
+            if q == NULL:
+                return found
+            if rc_load_i64(&q.dead) == 0:
+                found.append((*key_of(q), rc_load_i64(&q.max_phy_offset)))
+            i += 1
+
+    def counts(self):
+        """A tuple for each queue that is there, with numbers as of now:
+        topic, queue id, number of the first unit, queue offset behind the last message, physical offset behind its
+        record (-1: it has none), messages that came since the store was opened, bytes of their records, messages that
+        readers got, bytes of theirs, bytes of its files."""
+        cdef ConsumeQueue* q
+        cdef int i = 0
+        cdef list found = []
+        while True:
+            q = self.nth(i)
+            if q == NULL:
+                return found
+            if rc_load_i64(&q.dead) == 0:
+                found.append((
+                    *key_of(q), rc_load_i64(&q.min_unit), rc_load_i64(&q.max_offset), rc_load_i64(&q.max_phy_offset),
+                    rc_load_i64(&q.came), rc_load_i64(&q.came_bytes), rc_load_i64(&q.given),
+                    rc_load_i64(&q.given_bytes),
+                    queue_bytes(&q.files) + (queue_bytes(&q.ext.files) if q.ext != NULL else 0),
+                ))
+            i += 1
+
+    def claims(self):
+        """{(topic, queue id): (physical offset, queue offset)} of the record that the first unit of each queue's files
+        stands for, as they were loaded."""
+        cdef ConsumeQueue* q
+        cdef int i
+        cdef dict found = {}
+        for i in range(self._count):
+            q = self._all[i]
+            if q.dead == 0 and q.claim_phy >= 0:
+                found[key_of(q)] = q.claim_phy, q.claim_offset
+        return found
+
+    def repeated(self):
+        """(topic, queue id) of the queues that met a number twice: a topic that was deleted and made again has some."""
+        cdef int i
+        return [key_of(self._all[i]) for i in range(self._count) if self._all[i].repeated > 0]
+
+    def made_again(self):
+        """(topic, queue id, whether the first record of its files was met) of each queue that left out records before
+        it: if it was, the topic was deleted and made again."""
+        cdef int i
+        return [
+            (*key_of(self._all[i]), self._all[i].claim_phy < 0) for i in range(self._count) if self._all[i].left_out > 0
+        ]
+
+
+cdef tuple key_of(ConsumeQueue* q):
+    """(topic, queue id)"""
+    return q.topic[:q.topic_len].decode("utf-8", "surrogateescape"), q.queue_id

@@ -1,0 +1,447 @@
+# cython: language_level=3
+"""The thread that follows the log and builds consume queues and index behind it, and those who wait for messages.
+
+One thread without Python follows the log: in async mode up to what is written, in sync mode up to what is durable, so
+that nobody sees a message that a power cut can take back. Another makes queues and index durable now and then; what it
+has not, the next opening takes from the log.
+Source: RocketMQ ReputMessageService, FlushConsumeQueueService.
+"""
+import os
+
+cimport cython
+from libc.errno cimport ENOENT
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from posix.unistd cimport write as write_file
+
+from rocketc._status cimport check
+from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_fence_full, rc_load_i64, rc_store_i64
+from rocketc.c.histogram cimport rc_size_class
+from rocketc.c.service cimport (
+    pthread_cond_broadcast, pthread_cond_destroy, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
+    pthread_mutex_unlock, rc_clock_ns, rc_cond_init, rc_cond_wait, rc_service_destroy, rc_service_init,
+    rc_service_start, rc_service_stop, rc_service_wait,
+)
+from rocketc.c.status cimport RC_BLANK, RC_FILE_CUT, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
+from rocketc.c.vm cimport rc_guard
+from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._consume_queues cimport ConsumeQueues
+from rocketc.derived._dispatch_worker cimport MOST_HASHES
+from rocketc.derived._dispatcher cimport Dispatcher, HASHES, ROWS, WAKEUP_SLOTS
+from rocketc.derived._key_index cimport KeyIndex
+from rocketc.files._append_file cimport FileState, file_readable, file_release
+from rocketc.files._file_queue cimport queue_hold
+from rocketc.files._guard cimport enter_writing, leave as guard_leave
+from rocketc.format._record cimport Record, parse_record
+from rocketc.log._commit_log cimport CommitLog
+from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_note
+from rocketc.log._put_result cimport failure
+from rocketc.log._queue_offsets cimport cq_hash
+
+cdef enum:
+    POLL_NS = 500000                # how long it naps while messages come; nobody has to wake it then
+    BUSY_NS = 20000000              # so long after the last message it sleeps until it is woken
+    IDLE_NS = 1000000000
+    RETRY_NS = 500000000            # after an error: the disk may have room again
+    SETTLE_NS = 1000000000
+    MOST_BEHIND = 134217728         # bytes: whoever waits for messages waits for seconds then
+
+
+@cython.no_gc_clear      # its end needs the log
+cdef class ReputService(Dispatcher):
+    """Builds consume queues and index behind the log.
+
+    queues  loaded
+    index   loaded, or None
+    config  a StoreConfig
+    log     a CommitLog, not started yet
+    start_at(), take() and finish() bring queues and index up to the log at an opening; start() begins the threads.
+    """
+
+    def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, CommitLog log not None):
+        cdef int i
+        self.log = log
+        self.notify_fd = -1
+        self.most_behind = MOST_BEHIND
+        self.follows_flush = config.flush == "sync" and not config.read_un_committed
+        self.interval_ns = config.flush_interval_consume_queue * 1_000_000
+        self.thorough_ns = config.flush_consume_queue_thorough_interval * 1_000_000
+        self.least_pages = config.flush_consume_queue_least_pages
+        check(rc_service_init(&self.service))
+        check(rc_service_init(&self.keeper))
+        check(pthread_mutex_init(&self.working, NULL))
+        check(pthread_mutex_init(&self.flushing, NULL))
+        check(pthread_mutex_init(&self.progress.mutex, NULL))
+        check(rc_cond_init(&self.progress.cond))
+        for i in range(WAKEUP_SLOTS):
+            check(pthread_mutex_init(&self.wakeup_slots[i].mutex, NULL))
+            check(rc_cond_init(&self.wakeup_slots[i].cond))
+        self._ready = True
+
+    def __dealloc__(self):
+        cdef int i
+        if not self._ready:
+            return
+        if self._running:
+            self.log.q.reader = NULL
+            rc_service_stop(&self.service)
+            rc_service_stop(&self.keeper)
+        for i in range(WAKEUP_SLOTS):
+            pthread_cond_destroy(&self.wakeup_slots[i].cond)
+            pthread_mutex_destroy(&self.wakeup_slots[i].mutex)
+        pthread_cond_destroy(&self.progress.cond)
+        pthread_mutex_destroy(&self.progress.mutex)
+        pthread_mutex_destroy(&self.flushing)
+        pthread_mutex_destroy(&self.working)
+        rc_service_destroy(&self.keeper)
+        rc_service_destroy(&self.service)
+
+    # running
+
+    def start(self):
+        """Begin to follow the log, from where finish() was told it ends."""
+        self.log.q.reader = &self.service
+        check(rc_service_start(&self.service, run, <void*>self))
+        self._running = True
+        check(rc_service_start(&self.keeper, run_keeper, <void*>self))
+
+    def stop(self):
+        """Dispatch what is left, end the threads, make all durable, close queues and index; False if that failed."""
+        cdef int rc
+        if not self._running:
+            return True
+        with nogil:
+            self.log.q.reader = NULL
+            rc_service_stop(&self.service)
+            rc_service_stop(&self.keeper)
+            rc = RC_OK
+            while rc == RC_OK and rc_load_i64(&self.position) < self._limit():
+                rc = self._step()
+            self._ring()
+            if rc == RC_MORE:
+                rc = RC_OK
+            if rc == RC_OK and rc_load_i64(&self.log.fl.failed) == 0:   # else the next opening builds them anew
+                rc = self.flush(0)
+        self._running = False
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self.error = rc
+        return rc == RC_OK and self.position >= self.log.last_record_end
+
+    def forget(self):
+        """In a forked child: there is no thread to stop."""
+        self.service.running = self.keeper.running = 0
+        self._running = self._ready = False
+
+    cdef int64_t _limit(self) noexcept nogil:
+        """How far the log may be dispatched."""
+        return rc_load_i64(&self.log.q.flushed) if self.follows_flush else rc_load_i64(&self.log.q.wrote)
+
+    cdef int _step(self) noexcept nogil:
+        """Dispatch some of what there is: RC_OK, RC_MORE if nothing could be done, or why not."""
+        cdef int64_t before = rc_load_i64(&self.position)
+        cdef int rc
+        pthread_mutex_lock(&self.working)
+        rc = self._walk(self._limit())
+        pthread_mutex_unlock(&self.working)
+        if rc != RC_OK:
+            rc_store_i64(&self.error, rc)
+            return rc
+        if self.error != 0:
+            rc_store_i64(&self.error, 0)
+        return RC_MORE if before == rc_load_i64(&self.position) else RC_OK
+
+    cdef int _walk(self, int64_t limit) noexcept nogil:
+        """Dispatch one file's records before `limit`."""
+        cdef rc_guard guard
+        cdef Record r
+        cdef FileState* f
+        cdef int64_t at = rc_load_i64(&self.position), pos, stop
+        cdef int64_t* size
+        cdef int rc = queue_hold(self.log.q, at, &f), found = RC_OK
+        if rc != RC_OK:
+            return self._skip(at) if rc == ENOENT else rc
+        pos = at - f.start
+        stop = min(file_readable(f), limit - f.start)
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        while pos < stop and rc == RC_OK and found == RC_OK:
+            while pos < stop and self.row_count < ROWS and self.hash_count <= HASHES - MOST_HASHES:
+                found = parse_record(f.base + pos, <size_t>(stop - pos), &r)
+                if found != RC_OK:
+                    break
+                rc = self._stage(&r, f.start + pos)
+                if rc != RC_OK:
+                    break
+                pos += r.size
+                rc_count_i64(&self.dispatched, 1)
+                rc_store_i64(&self.dispatched_bytes, self.dispatched_bytes + r.size)
+                size = &self.sizes[rc_size_class(<uint32_t>r.size)]
+                rc_store_i64(size, size[0] + 1)
+            if rc == RC_OK:
+                rc = self._put_rows()
+            else:
+                self._put_rows()
+        guard_leave(&guard)
+        self.row_count = self.hash_count = 0
+        if rc == RC_OK and found == RC_BLANK:
+            rc_store_i64(&self.position, f.start + <int64_t>f.size)
+        elif rc == RC_OK and found != RC_OK:
+            rc = found
+        if f.cut != 0:
+            rc = RC_FILE_CUT
+            self.error_path = f.path
+        file_release(f)
+        return rc
+
+    cdef int _skip(self, int64_t at) noexcept nogil:
+        """The file at a position is not there: deleted before it was dispatched, or not made yet."""
+        cdef int64_t first
+        pthread_mutex_lock(&self.log.q.mutex)
+        first = self.log.q.files[0].start if self.log.q.count > 0 else at
+        pthread_mutex_unlock(&self.log.q.mutex)
+        if first > at:
+            rc_store_i64(&self.position, first)
+        return RC_OK
+
+    # who waits
+
+    cdef void _ring(self) noexcept nogil:
+        """Tell those who wait for what was dispatched."""
+        cdef int64_t one = 1
+        cdef int i
+        rc_fence_full()         # what was stored is seen by who begins to wait, or he is seen here
+        if rc_load_i64(&self.waiting) > 0:
+            for i in range(WAKEUP_SLOTS):
+                if self.woken >> i & 1 and rc_load_i64(&self.wakeup_slots[i].waiting) > 0:
+                    pthread_mutex_lock(&self.wakeup_slots[i].mutex)
+                    pthread_cond_broadcast(&self.wakeup_slots[i].cond)
+                    pthread_mutex_unlock(&self.wakeup_slots[i].mutex)
+        if rc_load_i64(&self.progress.waiting) > 0:
+            pthread_mutex_lock(&self.progress.mutex)
+            pthread_cond_broadcast(&self.progress.cond)
+            pthread_mutex_unlock(&self.progress.mutex)
+        if self.woken != 0 and self.notify_fd >= 0 and rc_load_i64(&self.armed) != 0:
+            rc_store_i64(&self.armed, 0)
+            write_file(<int>self.notify_fd, &one, sizeof(one))
+        self.woken = 0
+
+    cdef int wait(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset, int64_t until_ns,
+        int64_t slice_ns,
+    ) noexcept nogil:
+        """Wait until a queue has a message at an offset or behind: RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT."""
+        cdef WakeupSlot* slot = &self.wakeup_slots[cq_hash(topic, topic_len, queue_id) % WAKEUP_SLOTS]
+        cdef ConsumeQueue* q = NULL
+        cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
+        cdef int rc = RC_OK
+        rc_add_i64(&self.waiting, 1)
+        pthread_mutex_lock(&slot.mutex)
+        rc_add_i64(&slot.waiting, 1)
+        rc_fence_full()
+        while True:
+            if q == NULL:
+                q = self.queues.find(topic, topic_len, queue_id)
+            if q != NULL and rc_load_i64(&q.max_offset) > offset and rc_load_i64(&q.units) > 0:
+                break
+            now = rc_clock_ns()
+            if now >= until_ns or now >= slice_end or self._ending:
+                rc = RC_MORE if now < until_ns and not self._ending else RC_FLUSH_TIMEOUT
+                break
+            rc_cond_wait(&slot.cond, &slot.mutex, min(until_ns, slice_end) - now)
+        rc_add_i64(&slot.waiting, -1)
+        pthread_mutex_unlock(&slot.mutex)
+        rc_add_i64(&self.waiting, -1)
+        return rc
+
+    cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil:
+        """Wait until all before a physical offset is dispatched: RC_OK, RC_MORE, RC_FLUSH_TIMEOUT, or why it is not."""
+        cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
+        cdef int rc = RC_OK
+        rc_add_i64(&self.waiting, 1)
+        pthread_mutex_lock(&self.progress.mutex)
+        rc_add_i64(&self.progress.waiting, 1)
+        rc_fence_full()
+        while rc_load_i64(&self.position) < position:
+            now = rc_clock_ns()
+            if rc_load_i64(&self.error) != 0:
+                rc = <int>self.error
+                break
+            if now >= until_ns or now >= slice_end or self._ending:
+                rc = RC_MORE if now < until_ns and not self._ending else RC_FLUSH_TIMEOUT
+                break
+            rc_cond_wait(&self.progress.cond, &self.progress.mutex, min(until_ns, slice_end) - now)
+        rc_add_i64(&self.progress.waiting, -1)
+        pthread_mutex_unlock(&self.progress.mutex)
+        rc_add_i64(&self.waiting, -1)
+        return rc
+
+    def end_waits(self):
+        """The store is being closed: whoever waits is let go, and nobody waits from here on."""
+        cdef int i
+        self._ending = True
+        for i in range(WAKEUP_SLOTS):
+            pthread_mutex_lock(&self.wakeup_slots[i].mutex)
+            pthread_cond_broadcast(&self.wakeup_slots[i].cond)
+            pthread_mutex_unlock(&self.wakeup_slots[i].mutex)
+        pthread_mutex_lock(&self.progress.mutex)
+        pthread_cond_broadcast(&self.progress.cond)
+        pthread_mutex_unlock(&self.progress.mutex)
+
+    def notify(self, int fd):
+        """Write to fd, an eventfd, when there are new messages, once for each arm(); -1: no more."""
+        self.notify_fd = fd
+
+    def arm(self):
+        """Tell of the next new messages; who is to be told looks once more behind this call, and then sleeps."""
+        rc_store_i64(&self.armed, 1)
+        rc_fence_full()
+
+    def delete_queues(self, dict ends):
+        """ConsumeQueues.delete(), while nothing is dispatched or made durable. Neither thread ever takes the GIL."""
+        with nogil:
+            pthread_mutex_lock(&self.flushing)      # first: that may take a while, in which messages are dispatched
+            pthread_mutex_lock(&self.working)
+        try:
+            return self.queues.delete(ends)
+        finally:
+            pthread_mutex_unlock(&self.working)
+            pthread_mutex_unlock(&self.flushing)
+
+    # durability
+
+    cdef int flush(self, int64_t least_pages) noexcept nogil:
+        """Make queues and index durable, and say so in the checkpoint if all of it is (least_pages 0)."""
+        cdef int64_t position = rc_load_i64(&self.position), timestamp = rc_load_i64(&self.timestamp)
+        cdef int64_t index_timestamp = 0
+        cdef const char* path = NULL
+        cdef int rc
+        pthread_mutex_lock(&self.flushing)
+        rc = self.lost          # the kernel tells of a lost page only once
+        if rc == RC_OK:
+            rc = self.queues.flush(least_pages, &path)
+        if rc == RC_OK and least_pages == 0 and self.index is not None:
+            rc = self.index.flush_files(True, &index_timestamp)
+        if rc == RC_OK and least_pages == 0:
+            flusher_note(&self.log.fl, timestamp, position, index_timestamp)
+        if rc != RC_OK and self.lost == RC_OK:
+            self.lost = rc
+            self.error_path = path
+        pthread_mutex_unlock(&self.flushing)
+        return rc
+
+    def settle(self):
+        """Make durable the log, and what queues and index tell of it; the physical offset before which they tell all.
+
+        What is put meanwhile, or can't be dispatched within a second, is behind that. Raises StoreFailedError if the
+        store has failed, StoreIOError, StoreFullError.
+        """
+        cdef int64_t position = 0
+        cdef int rc, failed
+        with nogil:
+            failed = flusher_flush(&self.log.fl, 0)
+            if failed == RC_OK:
+                self.wait_position(self._limit(), rc_clock_ns() + SETTLE_NS, SETTLE_NS)
+                position = rc_load_i64(&self.position)
+                rc = self.flush(0)
+        if failed != RC_OK:
+            raise failure(self.log, os.fsdecode(self.queues._folder))
+        if rc != RC_OK:
+            raise self.failure(rc)
+        return position
+
+    @property
+    def failure(self):
+        """Why it stands still, as an exception; None if it does not."""
+        cdef int rc = <int>rc_load_i64(&self.error)
+        return self.failure(rc) if rc != 0 else None
+
+    @property
+    def is_far_behind(self):
+        """Whether more than 128 MiB were not dispatched, and less than half of that has been reached since."""
+        return rc_load_i64(&self.is_behind) != 0
+
+    @property
+    def behind(self):
+        """Bytes of the log that may be dispatched and are not yet."""
+        return max(self._limit() - rc_load_i64(&self.position), 0)
+
+    def stats(self):
+        """Counters; see MessageStore.stats()."""
+        return {
+            "dispatched": rc_load_i64(&self.dispatched),
+            "dispatched_bytes": rc_load_i64(&self.dispatched_bytes),
+            "dispatch_behind_bytes": self.behind,
+            "unqueued": self.unqueued_count,
+            "queues": len(self.queues),
+            "waiting_readers": rc_load_i64(&self.waiting),
+        }
+
+    def sizes_of_records(self):
+        """How many of the records that were dispatched have 2 ** (i - 1) to 2 ** i bytes: a list by i."""
+        cdef int i
+        return [rc_load_i64(&self.sizes[i]) for i in range(SIZES)]
+
+    @property
+    def dispatched_phy_offset(self):
+        """All records before it are in queues and index."""
+        return rc_load_i64(&self.position)
+
+    cdef bint _nap(self, int64_t since) noexcept nogil:
+        """Nothing is there to be dispatched; True if the thread should end. since: rc_clock_ns() of the last record."""
+        cdef bint stop
+        if rc_load_i64(&self.waiting) == 0 and rc_clock_ns() - since < BUSY_NS:
+            return rc_service_wait(&self.service, POLL_NS)
+        rc_store_i64(&self.log.q.reader_asleep, 1)
+        rc_fence_full()         # a record that came before is seen here, or who puts it sees that we sleep
+        stop = rc_service_wait(&self.service, IDLE_NS if rc_load_i64(&self.position) >= self._limit() else 0)
+        rc_store_i64(&self.log.q.reader_asleep, 0)
+        return stop
+
+    cdef void _run(self) noexcept nogil:
+        """Follow the log until the service is stopped and nothing is left."""
+        cdef int64_t since = rc_clock_ns()
+        cdef int rc
+        while True:
+            rc = self._step()
+            self._ring()
+            self._note()
+            if rc == RC_OK:
+                since = rc_clock_ns()
+            elif rc == RC_MORE:
+                if self._nap(since):
+                    return
+            elif rc_service_wait(&self.service, RETRY_NS):
+                return
+
+    cdef void _note(self) noexcept nogil:
+        """Let the library's log be told if dispatching stands still, or is far behind, or is so no more."""
+        cdef int64_t behind = self._limit() - rc_load_i64(&self.position), error = rc_load_i64(&self.error)
+        cdef int64_t most = rc_load_i64(&self.most_behind)
+        if error != self.told:
+            self.told = error
+            rc_store_i64(&self.log.fl.news, 1)
+        if behind > most if self.is_behind == 0 else behind < most // 2:
+            rc_store_i64(&self.is_behind, 1 - self.is_behind)
+            rc_store_i64(&self.log.fl.news, 1)
+
+    cdef void _keep(self) noexcept nogil:
+        """Make queues and index durable now and then, until the service is stopped."""
+        cdef int64_t thorough = rc_clock_ns(), now
+        while not rc_service_wait(&self.keeper, self.interval_ns):
+            now = rc_clock_ns()
+            if now - thorough < self.thorough_ns:
+                self.flush(self.least_pages)
+            else:
+                thorough = now
+                self.flush(0)
+                flusher_checkpoint(&self.log.fl)
+
+
+cdef void* run(void* argument) noexcept nogil:
+    (<ReputService>argument)._run()
+    return NULL
+
+
+cdef void* run_keeper(void* argument) noexcept nogil:
+    (<ReputService>argument)._keep()
+    return NULL

@@ -1,0 +1,38 @@
+"""New files made ready off the put path."""
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketc.c.service cimport pthread_cond_t, pthread_mutex_t, rc_service
+from rocketc.files._append_file cimport FileState
+from rocketc.files._file_queue cimport FileQueue
+
+ctypedef struct Allocator:
+    rc_service service
+    pthread_mutex_t mutex   # all fields below
+    pthread_cond_t answered  # ready or error was set
+    FileQueue* q
+    FileState* ready        # made, not taken yet
+    FileState* current      # the file that is written to: its pages are made ready ahead
+    int64_t wanted          # offset of the file to make, -1: none
+    int64_t tries           # to make a file, counted when they begin
+    int error               # why the last try failed: an errno
+    int64_t error_of        # the number of that try
+    int64_t ahead           # bytes behind wrote whose pages are kept ready; 0: none
+    size_t block            # bytes of the blocks of zeros that are written there
+    bint durable            # and synced
+    bint warm               # the whole file is made ready before it is used
+    bint lock               # files are locked in memory
+    bint pooled             # files get a buffer
+    bint fail_fast          # no buffer left: no file; else one without a buffer
+    uint8_t** buffers       # of the pool: those that are free come first
+    int buffer_count
+    int buffers_free
+
+cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil
+cdef int allocator_pool(Allocator* a, int count) noexcept nogil
+cdef int allocator_start(Allocator* a) noexcept nogil
+cdef void allocator_stop(Allocator* a) noexcept nogil
+cdef void allocator_destroy(Allocator* a) noexcept nogil
+cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil
+cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil
+cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept nogil
+cdef void allocator_return(Allocator* a, uint8_t* buffer) noexcept nogil

@@ -1,0 +1,458 @@
+# cython: language_level=3
+"""One mapped file that grows at its end: append, flush, holds.
+
+The file has its full length, and room on the disk for all of it, before anybody writes into the map: a full disk is an
+errno of file_create, never a signal. FileState is what threads without Python share; the functions over it return 0 or
+an errno. Source: RocketMQ DefaultMappedFile, ReferenceResource.
+"""
+import os
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport EEXIST, ENAMETOOLONG
+from libc.errno cimport errno as c_errno
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
+from libc.stdio cimport SEEK_END
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, strdup, strrchr
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.fcntl cimport open as open_file
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close as close_file
+from posix.types cimport off_t
+from posix.unistd cimport ftruncate, lseek, unlink
+
+from rocketc._status cimport check_file
+from rocketc.c.atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
+from rocketc.c.status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK
+from rocketc.c.vm cimport (
+    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_guard, rc_map_random, rc_map_read, rc_map_write,
+    rc_name_file, rc_new_file, rc_populate, rc_sync_file, rc_sync_map, rc_unmap, rc_write_at, rc_write_zeros,
+)
+from rocketc.files._guard cimport enter_writing, install, leave as guard_leave
+
+from rocketc.errors import ClosedError
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CLOEXEC
+
+PAGE_BYTES = RC_OS_PAGE_BYTES
+
+cdef enum:
+    PATH_BYTES = 4096
+    ROOM_BLOCK_BYTES = 64 << 10
+
+
+cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil:
+    """A file that is not opened yet, held by nobody but its owner; NULL without memory. path is copied."""
+    cdef FileState* f = <FileState*>calloc(1, sizeof(FileState))
+    if f == NULL:
+        return NULL
+    f.path = strdup(path)
+    if f.path == NULL:
+        free(f)
+        return NULL
+    f.size = size
+    f.start = start
+    f.fd = -1
+    f.holds = f.pointers = f.available = 1
+    return f
+
+
+cdef int file_create(FileState* f) noexcept nogil:
+    """Make the file at its full length, and map it; a FILE_WHOLE has room on the disk, others are one hole.
+
+    It has no name before it has its length, where the system can do that. On failure no file is left behind; EEXIST if
+    there is one of that name.
+    """
+    cdef char folder[PATH_BYTES]
+    cdef const char* slash = strrchr(f.path, c"/")
+    cdef size_t n = <size_t>(slash - f.path) if slash != NULL else 0
+    cdef int rc = RC_OK
+    if n >= PATH_BYTES:
+        return ENAMETOOLONG
+    memcpy(folder, f.path, n)
+    folder[n] = 0
+    if n == 0:
+        folder[0] = c"/" if slash != NULL else c"."
+        folder[1] = 0
+    rc = rc_new_file(folder, f.path, &f.fd)
+    if rc != RC_OK:
+        return rc
+    if f.kind == FILE_WHOLE:
+        rc = rc_allocate(f.fd, f.size)
+    elif ftruncate(f.fd, <off_t>f.size) != 0:
+        rc = c_errno
+    if rc == RC_OK:
+        rc = rc_map_write(f.fd, f.size, &f.base)
+    if rc == RC_OK:
+        rc = rc_name_file(f.fd, f.path)
+    if rc != RC_OK:
+        if rc != EEXIST:
+            unlink(f.path)
+        file_unmap(f)
+        return rc
+    if f.kind != FILE_WHOLE:
+        close_file(f.fd)
+        f.fd = -1
+    rc_map_random(f.base, f.size)       # while it is written, only pages that are asked for come in
+    return RC_OK
+
+
+cdef void file_unmap(FileState* f) noexcept nogil:
+    if f.base != NULL:
+        rc_unmap(f.base, f.size)
+        f.base = NULL
+    if f.fd >= 0:
+        close_file(f.fd)
+        f.fd = -1
+
+
+cdef int file_map(FileState* f) noexcept nogil:
+    """Open and map a file that is there at its full length; room for the holes of a FILE_WHOLE is made.
+
+    A FILE_WHOLE that is full and durable is only read from now on: it gets no room, and needs none to be read.
+    Returns 0, an errno, or RC_FILE_CUT if the file is shorter than it was.
+    """
+    cdef struct_stat info
+    cdef int rc = RC_OK
+    cdef bint whole, read
+    if f.base != NULL:
+        return RC_OK
+    whole = f.kind == FILE_WHOLE and rc_load_i64(&f.flushed) < <int64_t>f.size
+    read = f.kind == FILE_READ or (f.kind == FILE_WHOLE and not whole)
+    f.fd = open_file(f.path, (O_RDONLY if read else O_RDWR) | O_CLOEXEC)
+    if f.fd < 0:
+        return c_errno
+    if fstat(f.fd, &info) != 0:
+        rc = c_errno
+    elif <size_t>info.st_size < f.size:
+        rc = RC_FILE_CUT
+    if rc == RC_OK and whole:
+        rc = rc_allocate(f.fd, f.size)
+    if rc == RC_OK:
+        rc = (rc_map_read if read else rc_map_write)(f.fd, f.size, &f.base)
+    if rc != RC_OK or not whole:
+        close_file(f.fd)
+        f.fd = -1
+    if rc == RC_OK and <int64_t>info.st_blocks * 512 < <int64_t>f.size // 2:
+        rc_map_random(f.base, f.size)   # mostly a hole: to read ahead in it would fill memory with zeros
+    return rc
+
+
+cdef bint file_hold(FileState* f) noexcept nogil:
+    """Keep the map until file_release; False once the file is shut down."""
+    return rc_load_i64(&f.available) != 0 and rc_hold_i64(&f.holds) != 0
+
+
+cdef void file_release(FileState* f) noexcept nogil:
+    """The end of a hold; the last one unmaps and closes the file."""
+    if rc_add_i64(&f.holds, -1) > 0:
+        return
+    file_unmap(f)
+    rc_store_i64(&f.holds, -1)      # the last look at f: whoever waits for it in file_shutdown may free f now
+
+
+cdef void file_drop(FileState* f) noexcept nogil:
+    """Give up a pointer to f; the last one frees it. What holds are left keep the map, not the struct's owner."""
+    if rc_add_i64(&f.pointers, -1) == 0:
+        free(f.path)
+        free(f)
+
+
+cdef bint file_shutdown(FileState* f) noexcept nogil:
+    """No new holds from here on; True if nobody holds it any more, so that it is unmapped and may be deleted."""
+    if rc_load_i64(&f.available) != 0:
+        rc_store_i64(&f.available, 0)
+        file_release(f)
+    return rc_load_i64(&f.holds) < 0
+
+
+cdef int file_unlink(FileState* f) noexcept nogil:
+    return RC_OK if unlink(f.path) == 0 else c_errno
+
+
+cdef int file_prepare(FileState* f, int64_t start, int64_t stop, size_t block, bint durable) noexcept nogil:
+    """Make the pages of [start, stop) ready, so that a write there waits for nothing. Nobody else writes there.
+
+    block    bytes of the blocks of zeros that are written; 0: none are
+    durable  they are synced too: the first sync of a record there needs no change of the file's extents
+    Returns RC_OK or an errno.
+    """
+    cdef rc_guard guard
+    cdef int rc = RC_OK
+    if block > 0:
+        rc = rc_write_zeros(f.fd, <size_t>start, <size_t>stop, block)
+    if rc == RC_OK and durable:
+        rc = rc_sync_map(f.base, <size_t>start, <size_t>stop)
+    if rc == RC_OK:
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        rc = rc_populate(f.base, <size_t>start, <size_t>stop)
+        guard_leave(&guard)
+    return rc
+
+
+cdef int file_commit(FileState* f) noexcept nogil:
+    """Move what the buffer has more than the file into the file. Two threads at it write the same bytes twice."""
+    cdef int64_t wrote = rc_load_i64(&f.wrote), committed = rc_load_i64(&f.committed)
+    cdef const uint8_t* buffer = f.buffer
+    cdef int rc
+    if buffer == NULL or committed >= wrote:
+        return RC_OK
+    rc = rc_write_at(f.fd, buffer + committed, <size_t>(wrote - committed), committed)
+    if rc == RC_OK:
+        rc_raise_i64(&f.committed, wrote)
+    return rc
+
+
+cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
+    """Make the file durable up to `upto`, at most up to wrote; one thread at a time.
+
+    The position moves only after the act, and never back. Returns 0, an errno, or RC_FILE_CUT.
+    """
+    cdef int rc = RC_OK
+    if f.flushed >= upto:
+        return RC_OK
+    if f.buffer != NULL:
+        if rc_load_i64(&f.committed) < upto:
+            rc = file_commit(f)
+        if rc == RC_OK:
+            rc = rc_sync_file(f.fd)
+    else:
+        rc = rc_sync_map(f.base, <size_t>f.flushed, <size_t>upto)
+    if rc == RC_OK:
+        rc = f.lost
+    # A sync of pages that are gone succeeds. Not fstat: who asks for a file's times makes its next sync write them.
+    if rc == RC_OK and (f.cut != 0 or (f.fd >= 0 and lseek(f.fd, 0, SEEK_END) < <int64_t>f.size)):
+        rc = RC_FILE_CUT
+    if rc == RC_OK:
+        rc_store_i64(&f.flushed, upto)
+    return rc
+
+
+cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil:
+    """Copy bytes to the end; the caller is the only writer. RC_NO_ROOM if they do not fit, RC_FILE_CUT."""
+    cdef rc_guard guard
+    cdef int64_t pos = f.wrote
+    if size > f.size - <size_t>pos:
+        return RC_NO_ROOM
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    memcpy((f.base if f.buffer == NULL else f.buffer) + pos, data, size)
+    guard_leave(&guard)
+    if f.cut != 0:
+        return RC_FILE_CUT
+    rc_store_i64(&f.wrote, pos + <int64_t>size)
+    return RC_OK
+
+
+cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept nogil:
+    """Make room on the disk for [pos, stop) of a mapped FILE_SPARSE, and its pages ready. Its owner only.
+
+    pos, stop  whole pages, or the file's end
+    empty      only zeros stand there, and nobody writes: they are written in blocks, which the page cache keeps whole
+    Returns 0, an errno, or RC_FILE_CUT.
+    """
+    cdef rc_guard guard
+    cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return c_errno
+    if lseek(fd, 0, SEEK_END) < <off_t>f.size:
+        rc = RC_FILE_CUT
+    elif empty:
+        rc = rc_write_zeros(fd, <size_t>pos, <size_t>stop, ROOM_BLOCK_BYTES)
+    else:
+        rc = rc_allocate_range(fd, pos, stop)
+    close_file(fd)
+    if rc == RC_OK:
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        rc = rc_populate(f.base, <size_t>pos, <size_t>stop)
+        guard_leave(&guard)
+    return rc
+
+
+cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
+    """Let nothing but zeros stand from pos to the end of a FILE_SPARSE, durably; whole pages there lose their room."""
+    cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    if fd < 0:
+        return c_errno
+    rc = rc_clear_from(fd, pos, <int64_t>f.size)
+    if rc == RC_OK:     # a power cut must not bring back what another log said
+        rc = rc_sync_file(fd)
+    close_file(fd)
+    return rc
+
+
+cdef int64_t file_data_end(FileState* f) noexcept nogil:
+    """Where the last part of a file ends that is no hole; -errno."""
+    cdef int64_t end
+    cdef int fd = open_file(f.path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return -c_errno
+    end = rc_data_end(fd)
+    close_file(fd)
+    return end
+
+
+cdef class View:
+    """Bytes of a mapped file, without a copy: memoryview(view). It keeps the map until release(), or its end.
+
+    start  offset of its first byte in the queue
+    """
+
+    def __dealloc__(self):
+        self._let_go()
+
+    cdef void _let_go(self) noexcept:
+        cdef FileState* f = self._file
+        self._file = NULL
+        if f != NULL:
+            file_release(f)
+            file_drop(f)
+
+    def release(self):
+        """Let the map go; does nothing the second time. Raises BufferError while a memoryview of it is in use."""
+        if self._exports > 0:
+            raise BufferError(f"{self._exports} memoryviews of this view are still in use")
+        self._let_go()
+
+    def __len__(self):
+        return self._size
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.release()
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        if self._file == NULL:
+            raise ClosedError("this view of a mapped file was released")
+        PyBuffer_FillInfo(buffer, self, <void*>self.data, self._size, 1, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        self._exports -= 1
+
+
+cdef View view_of(FileState* f, int64_t pos, int64_t size):
+    """A view of [pos, pos + size), which the caller has checked and holds: the hold becomes the view's."""
+    cdef View view = View.__new__(View)
+    rc_add_i64(&f.pointers, 1)
+    view._file = f
+    view.data = f.base + pos
+    view._size = size
+    view.start = f.start + pos
+    return view
+
+
+cdef class AppendFile:
+    """One mapped file by itself: made at its full length, appended to, flushed, viewed, deleted.
+
+    path    str or os.PathLike; its last part is the offset of the file's first byte, in decimal
+    size    bytes, fixed
+    buffer  records are laid into memory first, and commit() writes them into the file (RocketMQ's transient pool)
+    Raises StoreFullError without room for all of it, StoreIOError else; nothing is left behind then.
+    """
+    cdef FileState* _f
+    cdef str _path
+    cdef bytearray _buffer
+
+    def __cinit__(self, path, Py_ssize_t size, *, bint buffer=False):
+        cdef int rc
+        self._path = os.fspath(path)
+        if size <= 0 or size > INT32_MAX:
+            raise ValueError(f"size={size}: a mapped file has 1 to {INT32_MAX} bytes")
+        install()
+        self._f = file_new(os.fsencode(self._path), int(os.path.basename(self._path)), <size_t>size)
+        if self._f == NULL:
+            raise MemoryError
+        with nogil:
+            rc = file_create(self._f)
+        check_file(rc, self._path)
+        if buffer:
+            self._buffer = bytearray(size)
+            self._f.buffer = self._buffer
+
+    def __dealloc__(self):
+        if self._f != NULL:
+            file_shutdown(self._f)
+            file_drop(self._f)
+
+    cdef int _hold(self) except -1:
+        if not file_hold(self._f):
+            raise ClosedError(f"{self._path} is shut down")
+        return 0
+
+    def append(self, const uint8_t[::1] data not None):
+        """Copy bytes to the end; False if they do not fit. Raises StoreIOError if the file was cut short."""
+        cdef int rc = RC_OK
+        self._hold()
+        if data.shape[0] > 0:
+            rc = file_append(self._f, &data[0], <size_t>data.shape[0])
+        file_release(self._f)
+        if rc == RC_NO_ROOM:
+            return False
+        check_file(rc, self._path)
+        return True
+
+    def commit(self):
+        """Move the buffer's bytes into the file; return the committed position."""
+        cdef int rc
+        self._hold()
+        with nogil:
+            rc = file_commit(self._f)
+        file_release(self._f)
+        check_file(rc, self._path)
+        return file_readable(self._f)
+
+    def flush(self, int64_t least_pages=0):
+        """Make durable what is readable, if that is at least so many pages more; return the flushed position."""
+        cdef int rc = RC_OK
+        cdef int64_t upto = file_readable(self._f)
+        if not can_flush(upto, self._f.flushed, <int64_t>self._f.size, least_pages):
+            return self._f.flushed
+        self._hold()
+        with nogil:
+            rc = file_flush(self._f, upto)
+        file_release(self._f)
+        check_file(rc, self._path)
+        return self._f.flushed
+
+    def select(self, int64_t pos, size=None):
+        """A View of [pos, pos + size), or to the readable end; None if that can't be read, or the file is shut down."""
+        cdef int64_t readable = file_readable(self._f), length
+        if pos < 0 or pos > readable or (size is None and pos == readable):
+            return None
+        length = readable - pos if size is None else size
+        if length < 0 or length > readable - pos or not file_hold(self._f):
+            return None
+        return view_of(self._f, pos, length)
+
+    def shutdown(self):
+        """No new views; True once the last one is gone and the file is unmapped."""
+        return file_shutdown(self._f)
+
+    def destroy(self):
+        """shutdown(), and delete the file once nobody views it: True if it is deleted, else try again later."""
+        if not file_shutdown(self._f):
+            return False
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        return True
+
+    @property
+    def wrote(self):
+        return self._f.wrote
+
+    @property
+    def committed(self):
+        return self._f.committed
+
+    @property
+    def flushed(self):
+        return self._f.flushed
+
+    @property
+    def is_full(self):
+        return self._f.wrote == <int64_t>self._f.size

@@ -1,0 +1,61 @@
+"""The row of files of one queue, as the threads of a store share it."""
+from libc.stdint cimport int64_t
+
+from rocketc.c.atomic cimport rc_fence_full, rc_load_i64, rc_store_i64
+from rocketc.c.service cimport pthread_mutex_t, rc_service, rc_service_wake
+from rocketc.files._append_file cimport FileState
+
+cdef enum:
+    KEPT = 2                # files at the end of a row that are written to, without a hold
+    AVOIDABLE = 63          # so many of a queue's folders, the first ones, can be avoided: bits of an int64_t
+
+# What the threads of a store share of the row of files; they take the mutex for a moment, without the GIL or with it.
+ctypedef struct FileQueue:
+    pthread_mutex_t mutex   # files, count, room
+    FileState** files       # by offset; each starts where the one before ends, unless a file is missing
+    int count
+    int room
+    int64_t file_size       # bytes of each
+    int64_t wrote           # end of the last record, as an offset of the queue; stored behind the file's own
+    int64_t store_timestamp  # ms, of the last record; stored before wrote
+    int64_t flushed         # durable up to here
+    int64_t group           # bytes of a flush, the mean of the last ones
+    int64_t flushed_timestamp   # ms: records up to this time are durable
+    char** folders          # new files go to them by turns, see folder_of_new(); the memory is their owner's
+    int folder_count
+    int64_t avoided         # a bit for each folder that new files should not go to
+    int kind                # a FileKind, of new files
+    rc_service* reader      # the thread that follows the queue, or NULL
+    int64_t reader_asleep   # 1: it wants to be woken when there is more to read
+    int64_t names           # so many folders, the files' own and those above it, have names that are not durable yet
+
+
+cdef inline void queue_tell(FileQueue* q) noexcept nogil:
+    """There is more to read: wake who follows the queue, if he sleeps."""
+    rc_fence_full()
+    if rc_load_i64(&q.reader_asleep) != 0 and q.reader != NULL:
+        rc_store_i64(&q.reader_asleep, 0)
+        rc_service_wake(q.reader)
+
+
+cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_count, int kind) noexcept nogil
+cdef void queue_free(FileQueue* q) noexcept nogil
+cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil
+cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil
+cdef FileState* queue_last(FileQueue* q) noexcept nogil
+cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil
+cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil
+cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil
+cdef int64_t queue_bytes(FileQueue* q) noexcept nogil
+cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
+cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil
+cdef int queue_remove(FileQueue* q, int i) noexcept nogil
+cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil
+cdef void queue_settle(FileQueue* q) noexcept nogil
+cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
+cdef int queue_make_folders(FileQueue* q) noexcept nogil
+cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
+cdef int queue_commit(FileQueue* q) noexcept nogil
+cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil
+cdef int sync_folder_of(char* path) noexcept nogil
+cdef int queue_sync_names(FileQueue* q) noexcept nogil

@@ -1,0 +1,429 @@
+# cython: language_level=3
+"""The row of files of one queue, as the threads of a store share it: found by offset, mapped, flushed, deleted.
+
+The functions return 0 or an errno, and need no GIL. MappedFileQueue owns such a row, or a consume queue does.
+Source: RocketMQ MappedFileQueue.
+"""
+from libc.errno cimport EBUSY, EEXIST, ENAMETOOLONG, ENOENT, ENOMEM
+from libc.errno cimport errno as c_errno
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, strcpy, strlen, strrchr
+from posix.stat cimport mkdir
+from posix.unistd cimport close as close_file
+
+from rocketc.c.atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
+from rocketc.c.service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from rocketc.c.status cimport RC_END, RC_OK
+from rocketc.c.vm cimport rc_sync_folder
+from rocketc.files._append_file cimport (
+    FILE_READ, FILE_SPARSE, FILE_WHOLE, FileState, RC_OS_PAGE_BYTES, file_commit, file_create, file_data_end,
+    file_drop, file_flush, file_hold, file_map, file_new, file_release, file_shutdown, file_unlink, file_unmap,
+)
+
+cdef enum:
+    PATH_BYTES = 4096
+
+
+cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_count, int kind) noexcept nogil:
+    """Make q (zero bytes) an empty queue; undone by queue_free. 0 or an errno."""
+    q.file_size = file_size
+    q.folders = folders
+    q.folder_count = folder_count
+    q.kind = kind
+    return pthread_mutex_init(&q.mutex, NULL)
+
+
+cdef void queue_free(FileQueue* q) noexcept nogil:
+    """Shut the files down; what views hold stays mapped until their end."""
+    cdef int i
+    for i in range(q.count):
+        file_shutdown(q.files[i])
+        file_drop(q.files[i])
+    free(q.files)
+    pthread_mutex_destroy(&q.mutex)
+
+
+cdef const char* folder_of_new(FileQueue* q, int64_t start) noexcept nogil:
+    """Where a new file that begins at start goes: file n to number n, modulo their count, of the folders that are not
+    avoided, or of all, if they all are."""
+    cdef int64_t avoided = rc_load_i64(&q.avoided), number = start // q.file_size
+    cdef int i, left = 0
+    for i in range(q.folder_count):
+        left += not (i < AVOIDABLE and avoided >> i & 1)
+    if left == 0:
+        return q.folders[number % q.folder_count]
+    number %= left
+    for i in range(q.folder_count):
+        if not (i < AVOIDABLE and avoided >> i & 1):
+            if number == 0:
+                break
+            number -= 1
+    return q.folders[i]
+
+
+cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil:
+    """The path of a new file that begins at start: RC_OK, or ENOMEM if it is longer than room."""
+    cdef int n = snprintf(path, room, b"%s/%020lld", folder_of_new(q, start), <long long>start)
+    return RC_OK if 0 <= n < <int>room else ENOMEM
+
+
+cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil:
+    """Take f, which begins behind all others, into the row; it belongs to the queue then. RC_OK or ENOMEM."""
+    cdef FileState** files
+    cdef int room, rc = RC_OK
+    pthread_mutex_lock(&q.mutex)
+    if q.count == q.room:
+        room = 2 * q.room + 16
+        files = <FileState**>realloc(q.files, <size_t>room * sizeof(FileState*))
+        if files == NULL:
+            rc = ENOMEM
+        else:
+            q.files = files
+            q.room = room
+    if rc == RC_OK:
+        q.files[q.count] = f
+        q.count += 1
+    pthread_mutex_unlock(&q.mutex)
+    return rc
+
+
+cdef FileState* queue_last(FileQueue* q) noexcept nogil:
+    """The newest file, or NULL. It stays while the caller is the only one who truncates or deletes."""
+    cdef FileState* f = NULL
+    pthread_mutex_lock(&q.mutex)
+    if q.count > 0:
+        f = q.files[q.count - 1]
+    pthread_mutex_unlock(&q.mutex)
+    return f
+
+
+cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil:
+    """File i, or NULL if there are not so many. It stays while the caller is the only one who truncates or deletes."""
+    cdef FileState* f = NULL
+    pthread_mutex_lock(&q.mutex)
+    if i < q.count:
+        f = q.files[i]
+    pthread_mutex_unlock(&q.mutex)
+    return f
+
+
+cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
+    """Offset of the first file, -1 if there are fewer than `least` (1 or more)."""
+    cdef int64_t start = -1
+    pthread_mutex_lock(&q.mutex)
+    if q.count >= least:
+        start = q.files[0].start
+    pthread_mutex_unlock(&q.mutex)
+    return start
+
+
+cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil:
+    """Offset of the first file that begins behind one, -1 if there is none."""
+    cdef int low = 0, high, middle
+    cdef int64_t start = -1
+    pthread_mutex_lock(&q.mutex)
+    high = q.count
+    while low < high:
+        middle = (low + high) // 2
+        if q.files[middle].start > offset:
+            high = middle
+        else:
+            low = middle + 1
+    if low < q.count:
+        start = q.files[low].start
+    pthread_mutex_unlock(&q.mutex)
+    return start
+
+
+cdef int64_t queue_bytes(FileQueue* q) noexcept nogil:
+    """How long its files are together."""
+    cdef int64_t size
+    pthread_mutex_lock(&q.mutex)
+    size = q.count * q.file_size
+    pthread_mutex_unlock(&q.mutex)
+    return size
+
+
+cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil:
+    """Take a file that is there, behind all others, into the row; whoever asks for it maps it. RC_OK or ENOMEM."""
+    cdef FileState* f = file_new(path, start, <size_t>q.file_size)
+    if f == NULL:
+        return ENOMEM
+    f.kind = q.kind
+    f.wrote = f.committed = f.flushed = wrote
+    if queue_push(q, f) != RC_OK:
+        file_drop(f)
+        return ENOMEM
+    return RC_OK
+
+
+cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil:
+    """Make and map the file that begins at start, behind the last one. Returns RC_OK or an errno."""
+    cdef char path[PATH_BYTES]
+    cdef FileState* f
+    cdef int rc = queue_path(q, start, path, sizeof(path))
+    if rc != RC_OK:
+        return rc
+    f = file_new(path, start, <size_t>q.file_size)
+    if f == NULL:
+        return ENOMEM
+    f.kind = q.kind
+    rc = file_create(f)
+    if rc == RC_OK and f.kind == FILE_WHOLE:
+        rc = sync_folder_of(path)
+    elif rc == RC_OK:
+        rc_raise_i64(&q.names, 1)
+    if rc == RC_OK:
+        rc = queue_push(q, f)
+    if rc != RC_OK:
+        file_shutdown(f)
+        file_drop(f)
+        return rc
+    file[0] = f
+    return RC_OK
+
+
+cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
+    """Delete file i, which nobody may hold, and take it out of the row: RC_OK, EBUSY, or why it can't be deleted.
+
+    A file that somebody else writes is not deleted.
+    """
+    cdef FileState* f = queue_at(q, i)
+    cdef int rc
+    if not file_shutdown(f):
+        return EBUSY
+    rc = file_unlink(f) if q.kind != FILE_READ else RC_OK
+    if rc != RC_OK and rc != ENOENT:
+        return rc
+    pthread_mutex_lock(&q.mutex)
+    memmove(&q.files[i], &q.files[i + 1], <size_t>(q.count - 1 - i) * sizeof(FileState*))
+    q.count -= 1
+    pthread_mutex_unlock(&q.mutex)
+    file_drop(f)
+    return RC_OK
+
+
+cdef int unmap(FileQueue* q, int keep) noexcept nogil:
+    """queue_unmap() with the mutex held; how many."""
+    cdef FileState* f
+    cdef int i, count = 0
+    for i in range(q.count - keep):
+        f = q.files[i]
+        if f.base != NULL and rc_load_i64(&f.holds) == 1 and f.flushed >= f.wrote and f.buffer == NULL:
+            file_unmap(f)
+            count += 1
+    return count
+
+
+cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil:
+    """Unmap the files that nobody holds but the last `keep`; whoever asks for one maps it again. How many."""
+    cdef int count
+    pthread_mutex_lock(&q.mutex)
+    count = unmap(q, keep)
+    pthread_mutex_unlock(&q.mutex)
+    return count
+
+
+cdef void queue_settle(FileQueue* q) noexcept nogil:
+    """Close the files that are full and durable: their maps are enough from now on. Only who flushes may."""
+    cdef FileState* f
+    cdef int i
+    pthread_mutex_lock(&q.mutex)
+    for i in range(q.count - KEPT):
+        f = q.files[i]
+        if f.fd >= 0 and f.buffer == NULL and f.flushed >= <int64_t>f.size and rc_load_i64(&f.holds) == 1:
+            close_file(f.fd)            # who makes windows ready, or commits, would hold it
+            f.fd = -1
+    pthread_mutex_unlock(&q.mutex)
+
+
+cdef FileState* find(FileQueue* q, int64_t offset) noexcept nogil:
+    """The file that covers offset, with the mutex held; NULL if none does."""
+    cdef int64_t guess
+    cdef int low = 0, high = q.count, middle
+    if q.count == 0 or offset < q.files[0].start:
+        return NULL
+    guess = (offset - q.files[0].start) // q.file_size
+    if guess < q.count and q.files[guess].start == offset - (offset - q.files[0].start) % q.file_size:
+        return q.files[guess]           # nearly always: no file is missing
+    while high - low > 1:
+        middle = (low + high) // 2
+        if q.files[middle].start <= offset:
+            low = middle
+        else:
+            high = middle
+    return q.files[low] if offset - q.files[low].start < q.file_size else NULL
+
+
+cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil:
+    """Find, map and hold the file that covers offset: RC_OK, ENOENT if there is none, or what mapping it said."""
+    cdef int rc = RC_OK
+    pthread_mutex_lock(&q.mutex)
+    file[0] = find(q, offset)
+    if file[0] == NULL or not file_hold(file[0]):
+        rc = ENOENT
+    else:
+        rc = file_map(file[0])
+        if rc == ENOMEM and q.kind != FILE_SPARSE and unmap(q, KEPT) > 0:     # no more maps, or addresses
+            rc = file_map(file[0])
+        if rc != RC_OK:
+            file_release(file[0])
+    pthread_mutex_unlock(&q.mutex)
+    return rc
+
+
+cdef int make_folder(const char* path) noexcept nogil:
+    return RC_OK if mkdir(path, 0o777) == 0 or c_errno == EEXIST else c_errno
+
+
+cdef int queue_make_folders(FileQueue* q) noexcept nogil:
+    """Make the folder of a consume queue, that of its topic, and the one of all topics. Returns RC_OK or an errno."""
+    cdef int depth, rc
+    cdef char* slash[2]
+    cdef char* folder = q.folders[0]
+    cdef char* end = folder + strlen(folder)
+    for depth in range(2):
+        while end[0] != c"/":
+            end -= 1
+        slash[depth] = end
+        end -= 1
+    slash[0][0] = slash[1][0] = 0
+    rc = make_folder(folder)
+    slash[1][0] = c"/"
+    if rc == RC_OK:
+        rc = make_folder(folder)
+    slash[0][0] = c"/"
+    if rc == RC_OK:
+        rc = make_folder(folder)
+    rc_raise_i64(&q.names, 4)       # that of its files, its own, its topic's, and the one of all topics
+    return rc
+
+
+cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept nogil:
+    """Find or make the file that covers an offset, for the one who writes there; its folders, too, if they are missing.
+
+    Only for FILE_SPARSE, whose last files nobody unmaps. What the file holds before its last hole is `claimed`.
+    Returns RC_OK or an errno.
+    """
+    cdef FileState* f = NULL
+    cdef int64_t end
+    cdef int rc = queue_hold(q, offset, &f)
+    if rc == RC_OK:
+        file_release(f)
+        end = file_data_end(f)
+        if end < 0:
+            return <int>-end
+        f.claimed = (end + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES
+        f.ready = 0
+    elif rc == ENOENT:
+        rc = queue_add(q, offset - offset % q.file_size, &f)
+        if rc == ENOENT:            # so is the folder, or somebody deleted it
+            rc = queue_make_folders(q)
+            if rc == RC_OK:
+                rc = queue_add(q, offset - offset % q.file_size, &f)
+    if rc == RC_OK:
+        file[0] = f
+    return rc
+
+
+cdef int64_t behind_deleted(FileQueue* q, int64_t offset) noexcept nogil:
+    """Where the queue goes on behind an offset whose file was deleted, or is to be; the offset itself if it was not."""
+    cdef int64_t start = offset
+    cdef FileState* f
+    pthread_mutex_lock(&q.mutex)
+    f = find(q, offset)
+    if f != NULL and rc_load_i64(&f.available) == 0:
+        start = f.start + q.file_size
+    elif q.count > 0 and q.files[0].start > offset:
+        start = q.files[0].start
+    pthread_mutex_unlock(&q.mutex)
+    return start
+
+
+cdef int hold_rest(FileQueue* q, int64_t* offset, int64_t upto, FileState** file) noexcept nogil:
+    """Hold the first file at an offset or behind it, below upto, that was not deleted; the offset moves there.
+
+    Returns RC_OK, RC_END if there is none, or what queue_hold() said.
+    """
+    cdef int64_t behind
+    cdef int rc
+    while offset[0] < upto:
+        rc = queue_hold(q, offset[0], file)
+        behind = behind_deleted(q, offset[0]) if rc == ENOENT else offset[0]
+        if behind <= offset[0]:
+            return rc
+        offset[0] = behind
+    return RC_END
+
+
+cdef int queue_commit(FileQueue* q) noexcept nogil:
+    """Move into the files what their buffers have; one thread at a time. RC_OK or an errno."""
+    cdef FileState* f
+    cdef int rc
+    cdef int64_t offset = rc_load_i64(&q.flushed), upto = rc_load_i64(&q.wrote)
+    while True:
+        rc = hold_rest(q, &offset, upto, &f)
+        if rc != RC_OK:
+            return RC_OK if rc == RC_END else rc
+        rc = file_commit(f)
+        offset = f.start + q.file_size
+        file_release(f)
+        if rc != RC_OK:
+            return rc
+
+
+cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil:
+    """Make the queue durable up to `upto`, at most up to wrote; one thread at a time.
+
+    path  set to the file that failed; it stays while nobody truncates or deletes
+    Returns RC_OK, an errno or RC_FILE_CUT; q.flushed tells how far it came.
+    """
+    cdef FileState* f
+    cdef int rc
+    cdef int64_t offset = rc_load_i64(&q.flushed), stop
+    while True:
+        rc = hold_rest(q, &offset, upto, &f)
+        if rc != RC_OK:
+            return RC_OK if rc == RC_END else rc
+        stop = min(upto - f.start, q.file_size)
+        rc = file_flush(f, stop)
+        offset = f.start + stop
+        path[0] = f.path
+        file_release(f)
+        if rc != RC_OK:
+            return rc
+        rc_store_i64(&q.flushed, offset)
+
+
+cdef int sync_folder_of(char* path) noexcept nogil:
+    """Make the name of a file durable; its path, folder/name, ends behind the folder meanwhile."""
+    cdef char* slash = strrchr(path, c"/")
+    cdef int rc
+    slash[0] = 0
+    rc = rc_sync_folder(path)
+    slash[0] = c"/"
+    return rc
+
+
+cdef int queue_sync_names(FileQueue* q) noexcept nogil:
+    """Make the names durable of a queue in one folder that did not wait for that when its files were made."""
+    cdef char path[PATH_BYTES]
+    cdef char* slash
+    cdef int64_t folders = rc_load_i64(&q.names)
+    cdef int rc = RC_OK
+    if folders == 0:
+        return RC_OK
+    rc_store_i64(&q.names, 0)       # a name that comes from here on is for the next time
+    if strlen(q.folders[0]) >= PATH_BYTES:
+        return ENAMETOOLONG
+    strcpy(path, q.folders[0])
+    while rc == RC_OK and folders > 0:
+        rc = rc_sync_folder(path)
+        slash = strrchr(path, c"/")
+        if slash == NULL:
+            break
+        slash[0] = 0
+        folders -= 1
+    return rc

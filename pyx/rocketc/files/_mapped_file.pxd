@@ -1,0 +1,15 @@
+"""One mapped file, for reading."""
+from libc.stdint cimport uint8_t
+
+
+cdef class MappedFile:
+    cdef:
+        uint8_t* base           # start of the mapping; NULL if the file is empty, or once closed
+        size_t length           # bytes of the file when it was opened
+        int _fd                 # -1 once closed
+        int cut                 # 1 once a page was missing: the file became shorter or unreadable
+        Py_ssize_t _holds       # readers that use _base
+        str _path
+    cdef int hold(self) except -1
+    cdef void release(self) noexcept
+    cdef bint is_shorter(self, size_t size) noexcept nogil

@@ -1,0 +1,41 @@
+"""The folders of many queues, and which files they have: listed by several threads."""
+from libc.stdint cimport int64_t
+
+
+cdef extern from *:
+    """
+    /* A file of a folder of queues, or something else with a number for a name. */
+    typedef struct rc_found {
+        int64_t start;      /* its name */
+        int64_t size;       /* bytes */
+        int odd;            /* it is no file */
+        char name[24];
+    } rc_found;
+    """
+    ctypedef struct rc_found:
+        int64_t start
+        int64_t size
+        bint odd
+        char name[24]
+
+# One folder.
+ctypedef struct QueueFolder:
+    char* path
+    rc_found* files         # by start
+    int count
+    int error               # of the listing, or of what was done with the queue since
+    void* queue             # who adds a folder may keep something here
+
+cdef class QueueFolders:
+    cdef:
+        QueueFolder* folders
+        int _room
+        readonly int count
+        readonly list queues        # (topic as bytes, queue id, whether a batch queue), one for each folder
+    cdef int add(self, bytes topic, object queue_id, bint batch, bytes path) except -1
+    cdef int64_t usual_size(self, bint batch, int64_t unit, int64_t wanted) except -1
+
+cdef list folders_in(bytes above, list links=*)
+cdef list files_in(str folder)
+cdef int unlink_files(list files) except -1
+cdef int in_threads(object work, int64_t count, object more) except -1

@@ -1,0 +1,205 @@
+# cython: language_level=3
+"""The folders of many queues, and which files they have: listed by several threads.
+
+A store may have many thousand queues, and to open it is to list as many folders: nearly all of that is the system's
+work, which several threads can ask for at a time.
+"""
+import os
+import threading
+from collections import Counter
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset, strdup
+
+from rocketc._status cimport check_file
+
+from rocketc.files.durable import errors_named
+
+cdef extern from *:
+    """
+    #include <dirent.h>
+    #include <errno.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/stat.h>
+
+    static int rc_found_order(const void *a, const void *b)
+    {
+        const rc_found *x = a, *y = b;
+        return x->start != y->start ? (x->start > y->start) - (x->start < y->start) : strcmp(x->name, y->name);
+    }
+
+    /* Fill f from an entry of folder d: 1 if its name is a number of up to 20 digits, else 0. */
+    static int rc_found_entry(DIR *d, const char *name, rc_found *f)
+    {
+        struct stat s;
+        size_t n = strspn(name, "0123456789");
+        if (n == 0 || n > 20 || name[n] != 0)
+            return 0;
+        memcpy(f->name, name, n + 1);
+        errno = 0;
+        f->start = strtoll(name, NULL, 10);     /* if it is too large, the largest there is: no file begins there */
+        f->size = 0;
+        f->odd = fstatat(dirfd(d), name, &s, 0) != 0 || !S_ISREG(s.st_mode);
+        if (!f->odd)
+            f->size = s.st_size;
+        return 1;
+    }
+
+    /* The files of a folder with a number for a name, by number; none if it is not there. *files is the caller's to
+     * free. Returns 0 or an errno. */
+    static int rc_find_files(const char *folder, rc_found **files, int *count)
+    {
+        struct dirent *e;
+        int room = 0, rc;
+        DIR *d = opendir(folder);
+        if (d == NULL)
+            return errno == ENOENT ? 0 : errno;
+        for (errno = 0; (e = readdir(d)) != NULL; errno = 0) {
+            if (*count == room) {
+                rc_found *more = realloc(*files, (size_t)(2 * room + 4) * sizeof **files);
+                if (more == NULL) {
+                    errno = ENOMEM;
+                    break;
+                }
+                *files = more;
+                room = 2 * room + 4;
+            }
+            *count += rc_found_entry(d, e->d_name, *files + *count);
+        }
+        rc = errno;
+        closedir(d);
+        if (*count > 1)
+            qsort(*files, (size_t)*count, sizeof **files, rc_found_order);
+        return rc;
+    }
+    """
+    int rc_find_files(const char* folder, rc_found** files, int* count) noexcept nogil
+
+cdef enum:
+    LEAST = 128             # queues for which one more thread is worth its start
+    LOOKED_AT = 1000        # queues whose files tell what size is usual
+
+
+cdef int in_threads(object work, int64_t count, object more) except -1:
+    """Call work(n, threads, more) for each n below threads, in as many threads; count things are to be done.
+
+    It must not raise.
+    """
+    cdef int64_t processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cdef int threads = <int>min(processors, 1 + count // LEAST)
+    others = [threading.Thread(target=work, args=(n, threads, more)) for n in range(1, threads)]
+    for thread in others:
+        thread.start()
+    work(0, threads, more)
+    for thread in others:
+        thread.join()
+    return 0
+
+
+cdef class QueueFolders:
+    """The folders that were added; find() looks for their files."""
+
+    def __cinit__(self):
+        self.queues = []
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.count):
+            free(self.folders[i].path)
+            free(self.folders[i].files)
+        free(self.folders)
+
+    cdef int add(self, bytes topic, object queue_id, bint batch, bytes path) except -1:
+        """One folder more, of a queue."""
+        cdef QueueFolder* f
+        cdef int room = 2 * self._room + 64
+        if self.count == self._room:
+            f = <QueueFolder*>realloc(self.folders, <size_t>room * sizeof(QueueFolder))
+            if f == NULL:
+                raise MemoryError
+            self.folders = f
+            self._room = room
+        f = &self.folders[self.count]
+        memset(f, 0, sizeof(QueueFolder))
+        f.path = strdup(path)
+        if f.path == NULL:
+            raise MemoryError
+        self.count += 1
+        self.queues.append((topic, queue_id, batch))
+        return 0
+
+    cdef int64_t usual_size(self, bint batch, int64_t unit, int64_t wanted) except -1:
+        """The size of the files of one kind: `wanted`, or what most of the first ones have if none of them has that."""
+        cdef QueueFolder* f
+        cdef int i, n
+        sizes = Counter()
+        for i in range(min(self.count, LOOKED_AT)):
+            f = &self.folders[i]
+            for n in range(f.count if self.queues[i][2] == batch else 0):
+                if f.files[n].size > 0 and f.files[n].size % unit == 0:
+                    sizes[f.files[n].size] += 1
+        return sizes.most_common(1)[0][0] if sizes and wanted not in sizes else wanted
+
+    def find(self):
+        """Find the files of all folders. Raises StoreIOError, MemoryError."""
+        cdef int i
+        in_threads(self._find, self.count, None)
+        for i in range(self.count):
+            if self.folders[i].error == ENOMEM:
+                raise MemoryError
+            if self.folders[i].error != 0:
+                check_file(self.folders[i].error, os.fsdecode(self.folders[i].path))
+
+    def _find(self, int first, int step, _):
+        cdef QueueFolder* f
+        cdef int i = first
+        with nogil:
+            while i < self.count:
+                f = &self.folders[i]
+                f.error = rc_find_files(f.path, &f.files, &f.count)
+                i += step
+
+
+cdef list folders_in(bytes above, list links=None):
+    """Names of the folders in a folder, sorted; none if it is not there.
+
+    links  gets the paths of links, to whatever; None: a link to a folder is one
+    """
+    cdef list found = []
+    try:
+        with os.scandir(above) as entries:
+            for entry in entries:
+                if links is not None and entry.is_symlink():
+                    links.append(entry.path)
+                elif entry.is_dir():
+                    found.append(entry.name)
+    except FileNotFoundError:
+        pass
+    found.sort()
+    return found
+
+
+cdef list files_in(str folder):
+    """(offset, path, bytes) of each file with a number for a name, by offset."""
+    cdef QueueFolders found = QueueFolders()
+    cdef QueueFolder* f
+    cdef list out = []
+    cdef int i
+    found.add(b"", 0, False, os.fsencode(folder))
+    found.find()
+    f = &found.folders[0]
+    for i in range(f.count):
+        if not f.files[i].odd:
+            out.append((f.files[i].start, os.path.join(folder, f.files[i].name.decode()), f.files[i].size))
+    return out
+
+
+cdef int unlink_files(list files) except -1:
+    """Delete what files_in() found."""
+    for _, path, _ in files:
+        with errors_named(path):
+            os.unlink(path)
+    return 0

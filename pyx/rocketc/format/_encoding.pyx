@@ -1,0 +1,317 @@
+# cython: language_level=3
+"""Message records for Python: encoding, client batches, records that move in the log, hashes and CRC-32."""
+import functools
+import re
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
+
+from rocketc._status cimport check
+from rocketc.c.bytes cimport rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
+from rocketc.c.crc32 cimport RC_CRC32_WAYS, rc_body_crc, rc_crc32_fn, rc_crc32_way
+from rocketc.c.jhash cimport rc_jhash
+from rocketc.c.layout cimport (
+    RC_BLANK_BYTES, RC_ENTRY_BODY_AT, RC_ENTRY_BODY_CRC_AT, RC_ENTRY_BODY_LENGTH_AT, RC_ENTRY_FLAG_AT,
+    RC_ENTRY_MAGIC_AT, RC_ENTRY_MIN_BYTES, RC_ENTRY_TOTAL_SIZE_AT, RC_FLAG_BORN_HOST_V6, RC_FLAG_STORE_HOST_V6,
+    RC_HOST_V6_BYTES, RC_MAGIC_V1, RC_MAGIC_V2, RC_MSG_BORN_HOST_AT, RC_MSG_MAGIC_AT, RC_MSG_PHYSICAL_OFFSET_AT,
+    RC_MSG_STORE_TIMESTAMP_PAST, RC_MSG_SYS_FLAG_AT, RC_NAME_VALUE_SEPARATOR, RC_PROPERTIES_LENGTH_BYTES,
+    RC_PROPERTIES_MAX_BYTES, RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES, RC_PROP_CRC_DIGITS, RC_PROP_CRC_NAME,
+    RC_PROP_CRC_NAME_BYTES, RC_TOPIC_V1_MAX_CHARS,
+)
+from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_OK, RC_PROPERTIES_TOO_LONG
+
+from rocketc.c.status cimport RC_BLANK, RC_TRUNCATED
+from rocketc.format._record cimport (
+    MessageArgs, Record, born_host_len, crc32, encode_blank, encode_record, message_args_size, parse_entry,
+    parse_record,
+)
+
+from rocketc.errors import IllegalMessageError
+
+_OLD_CRC = re.compile(rb"(?:(?<=\x02)|\A)__CRC32#\x01[^\x02]*\x02?")
+
+
+@functools.lru_cache(1024)
+def _packed_host(address, port):
+    import ipaddress            # takes a moment to load, and only who encodes needs it
+
+    return ipaddress.ip_address(address).packed + int(port).to_bytes(4, "big", signed=True)
+
+
+cdef bytes host_bytes(object host):
+    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host. A store has few hosts, and parsing one is slow."""
+    address, port = host
+    return _packed_host(address, port)
+
+
+cdef bytes properties_bytes(object properties, bint trailing):
+    """A mapping, bytes, or None -> a properties string; a pair whose value is None is left out, as RocketMQ does."""
+    cdef list pairs
+    if properties is None:
+        return b""
+    if isinstance(properties, bytes):
+        return properties
+    pairs = []
+    for name, value in properties.items():
+        if value is None:
+            continue
+        piece = f"{name}\x01{value}".encode()
+        if not name or "\x01" in name or b"\x02" in piece:
+            raise IllegalMessageError(f"property {name!r} holds a separator (U+0001 or U+0002), or has no name")
+        pairs.append(piece)
+    return b"\x02".join(pairs) + (b"\x02" if trailing and pairs else b"")
+
+
+cdef bytes without_crc_property(bytes properties):
+    """A properties string without any property __CRC32#."""
+    return _OLD_CRC.sub(b"", properties)
+
+
+def encode(
+    str topic, body=b"", *, int32_t queue_id=0, int32_t flag=0, int64_t queue_offset=0, int64_t phy_offset=0,
+    int32_t sys_flag=0, int64_t born_timestamp=0, born_host=("127.0.0.1", 0), int64_t store_timestamp=0,
+    store_host=("127.0.0.1", 0), int32_t reconsume_times=0, int64_t prepared_transaction_offset=0, properties=None,
+    version=None, bint property_crc=False, bint trailing_separator=True,
+):
+    """Encode one message record as RocketMQ stores it; return its bytes.
+
+    topic               its UTF-8 bytes: at most 127 in a V1 record, 32767 in a V2 record
+    body                bytes-like, stored as it is: compress it before and say so in sys_flag
+    born_host           (address, port), IPv4 or IPv6: sets the two V6 bits of sys_flag, store_host likewise
+    properties          a mapping, or the stored string as bytes
+    version             1 or 2; None takes 2 if the topic has more than 127 characters, as RocketMQ 5.1 does
+    property_crc        append the __CRC32# property (RocketMQ 5.2, enabledAppendPropCRC) in the place of any other
+    trailing_separator  end the properties with 0x02, as releases up to 4.9.0 and from 5.2.0 do
+    Timestamps are milliseconds since the epoch. Raises IllegalMessageError for what the format can't hold.
+    Source: MessageExtEncoder.
+
+    >>> import rocketc
+    >>> record = rocketc.encode("orders", b"hello", phy_offset=0, properties={"TAGS": "A"})
+    >>> [m.body for m in rocketc.decode(record)]
+    [b'hello']
+    """
+    cdef bytes topic_utf8 = topic.encode()
+    cdef bytes born = host_bytes(born_host), stored = host_bytes(store_host)
+    cdef bytes props = properties_bytes(properties, trailing_separator)
+    cdef const uint8_t[::1] view = body if len(body) > 0 else b"\0"
+    cdef MessageArgs d
+    cdef bytes out
+    # Java counts the UTF-16 units of the topic.
+    if version is None:
+        version = 2 if len(topic.encode("utf-16-le")) // 2 > RC_TOPIC_V1_MAX_CHARS else 1
+    d.version = version
+    if d.version < 1 or d.version > 2:
+        raise ValueError(f"version={version!r}: 1, 2 or None")
+    if len(body) > INT32_MAX or len(props) > INT32_MAX or len(topic_utf8) > INT32_MAX:
+        check(RC_BAD_ARGUMENT)
+    if property_crc:
+        props = without_crc_property(props)
+        if props and not props.endswith(b"\x02"):
+            props += b"\x02"
+    d.queue_id = queue_id
+    d.flag = flag
+    d.queue_offset = queue_offset
+    d.phy_offset = phy_offset
+    d.sys_flag = sys_flag & ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
+    if len(born) == RC_HOST_V6_BYTES:
+        d.sys_flag |= RC_FLAG_BORN_HOST_V6
+    if len(stored) == RC_HOST_V6_BYTES:
+        d.sys_flag |= RC_FLAG_STORE_HOST_V6
+    d.born_timestamp = born_timestamp
+    d.born_host = <const uint8_t*>PyBytes_AS_STRING(born)
+    d.store_timestamp = store_timestamp
+    d.store_host = <const uint8_t*>PyBytes_AS_STRING(stored)
+    d.reconsume_times = reconsume_times
+    d.prepared_offset = prepared_transaction_offset
+    d.body = &view[0]
+    d.body_len = <int32_t>len(body)
+    d.body_crc = rc_body_crc(crc32, d.body, <size_t>d.body_len)
+    d.topic = <const uint8_t*>PyBytes_AS_STRING(topic_utf8)
+    d.topic_len = <int32_t>len(topic_utf8)
+    d.props = <const uint8_t*>PyBytes_AS_STRING(props)
+    d.props_len = <int32_t>len(props)
+    d.pairs = NULL
+    d.pair_count = d.more_len = 0
+    d.property_crc = property_crc
+    out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>min(message_args_size(&d), INT32_MAX))
+    check(encode_record(<uint8_t*>PyBytes_AS_STRING(out), <size_t>len(out), &d, crc32))
+    return out
+
+
+def encode_blank_record(size_t size):
+    """The blank record that fills the last `size` (at least 8) bytes of a file: size, magic, then zeros.
+
+    >>> import rocketc
+    >>> rocketc.encode_blank(9).hex()
+    '00000009cbd4319400'
+    """
+    cdef uint8_t head[RC_BLANK_BYTES]
+    if size >= RC_BLANK_BYTES:
+        check(encode_blank(head, size))
+        return head[:RC_BLANK_BYTES] + bytes(size - RC_BLANK_BYTES)
+    raise ValueError(f"size={size}: a blank record has at least {RC_BLANK_BYTES} bytes")
+
+
+def store_timestamp_of(const uint8_t[::1] head not None):
+    """Store timestamp (ms) of the record that begins at these bytes, a whole one or its first 76; 0 if none does.
+
+    >>> from rocketc.format import _encoding
+    >>> _encoding.store_timestamp_of(_encoding.encode("orders", store_timestamp=1700000000000))
+    1700000000000
+    """
+    cdef int64_t room = head.shape[0]
+    cdef int at
+    if room < RC_MSG_BORN_HOST_AT or rc_get_i32(&head[RC_MSG_MAGIC_AT]) not in (RC_MAGIC_V1, RC_MAGIC_V2):
+        return 0
+    at = RC_MSG_BORN_HOST_AT + born_host_len(rc_get_i32(&head[RC_MSG_SYS_FLAG_AT])) + RC_MSG_STORE_TIMESTAMP_PAST
+    return rc_get_i64(&head[at]) if room >= at + 8 else 0
+
+
+def encode_batch(messages):
+    """Encode (flag, body, properties) triples in the wire form of a client batch, which is also an inner batch's body.
+
+    properties  a mapping, or the stored string as bytes, or None. Raises IllegalMessageError for what the format
+                can't hold.
+    Source: MessageDecoder.encodeMessages.
+
+    >>> import rocketc
+    >>> rocketc.encode_batch([(7, b"hi", {"KEYS": "k1"})]).hex(" ", 4)
+    '00000020 00000000 00000000 00000007 00000002 68690008 4b455953 016b3102'
+    """
+    cdef uint8_t head[24]
+    cdef list out = []
+    for flag, body, properties in messages:
+        props = properties_bytes(properties, True)
+        if len(props) > RC_PROPERTIES_MAX_BYTES:
+            check(RC_PROPERTIES_TOO_LONG)
+        if len(body) > INT32_MAX - RC_ENTRY_MIN_BYTES - RC_PROPERTIES_MAX_BYTES:
+            check(RC_BAD_ARGUMENT)
+        rc_put_i32(head + RC_ENTRY_TOTAL_SIZE_AT, <int32_t>(RC_ENTRY_MIN_BYTES + len(body) + len(props)))
+        rc_put_i32(head + RC_ENTRY_MAGIC_AT, 0)
+        rc_put_i32(head + RC_ENTRY_BODY_CRC_AT, 0)
+        rc_put_i32(head + RC_ENTRY_FLAG_AT, <int32_t>flag)
+        rc_put_i32(head + RC_ENTRY_BODY_LENGTH_AT, <int32_t>len(body))
+        out.append(head[:RC_ENTRY_BODY_AT])
+        out.append(bytes(body))
+        rc_put_i16(head, <short>len(props))
+        out.append(head[:RC_PROPERTIES_LENGTH_BYTES])
+        out.append(props)
+    return b"".join(out)
+
+
+def decode_batch(const uint8_t[::1] batch not None):
+    """The (flag, body, properties) triples of a client batch; properties as the stored string.
+
+    Raises ValueError for bytes that are no batch.
+    Source: MessageDecoder.decodeMessages.
+
+    >>> import rocketc
+    >>> rocketc.decode_batch(rocketc.encode_batch([(7, b"hi", {"KEYS": "k1"}), (0, b"", None)]))
+    [(7, b'hi', b'KEYS\\x01k1\\x02'), (0, b'', b'')]
+    """
+    cdef Record r
+    cdef size_t at = 0, room = <size_t>batch.shape[0]
+    cdef list out = []
+    while at < room:
+        if parse_entry(&batch[0] + at, room - at, &r) != RC_OK:
+            raise ValueError(f"no batch: the entry at byte {at} of {room} does not fit")
+        out.append((r.flag, <bytes>r.body[:r.body_len], <bytes>r.props[:r.props_len]))
+        at += <size_t>r.size
+    return out
+
+
+def java_hash(str text):
+    """Java's String.hashCode: what a tags code and an index key are made of.
+
+    >>> java_hash("TagA")
+    2598919
+    """
+    cdef bytes utf8 = text.encode()
+    return rc_jhash(<const uint8_t*>PyBytes_AS_STRING(utf8), <size_t>len(utf8))
+
+
+_WAYS = ("table", "pclmul", "vpclmul256", "vpclmul512", "arm64")
+
+
+def crc32_ways():
+    """The names of the ways to compute a CRC-32 that this processor has; the last is the fastest.
+
+    >>> crc32_ways()[0]
+    'table'
+    """
+    cdef int way
+    return [_WAYS[way] for way in range(RC_CRC32_WAYS) if rc_crc32_way(way) != NULL]
+
+
+def crc32_by(str way, const uint8_t[::1] data not None, uint32_t value=0):
+    """zlib.crc32(data, value), computed in one of crc32_ways().
+
+    >>> f"{crc32_by('table', b'123456789'):08x}"
+    'cbf43926'
+    """
+    cdef rc_crc32_fn fn = rc_crc32_way(<int>_WAYS.index(way))
+    cdef uint32_t out
+    if fn == NULL:
+        raise ValueError(f"this processor has no {way}")
+    with nogil:
+        out = fn(value, &data[0] if data.shape[0] > 0 else NULL, <size_t>data.shape[0])
+    return out
+
+
+cdef void move_record(uint8_t* p, const Record* r, int64_t phy_offset) noexcept nogil:
+    """Let the record at p say that it lies at phy_offset; its property CRC, if it has one, follows."""
+    cdef int at = r.props_len - RC_PROP_CRC_BYTES, i
+    cdef int64_t value
+    cdef uint8_t* digits
+    rc_put_i64(p + RC_MSG_PHYSICAL_OFFSET_AT, phy_offset)
+    if at < 0 or (at > 0 and r.props[at - 1] != RC_PROPERTY_SEPARATOR):
+        return
+    if memcmp(r.props + at, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES) != 0:
+        return
+    digits = p + r.size - RC_PROP_CRC_DIGITS - 1
+    if digits[-1] != RC_NAME_VALUE_SEPARATOR or digits[RC_PROP_CRC_DIGITS] != RC_PROPERTY_SEPARATOR:
+        return
+    value = rc_body_crc(crc32, p, <size_t>(r.size - RC_PROP_CRC_BYTES))
+    for i in range(RC_PROP_CRC_DIGITS):
+        digits[i] = <uint8_t>(c"0" + value % 10)
+        value //= 10
+
+
+def move_records(uint8_t[::1] data not None, int64_t phy_offset, size_t room):
+    """Give the whole records at the start of `data`, one behind the other, the places from phy_offset on.
+
+    data        writable; the records in it have been checked
+    room        bytes left there in the file
+    Returns (bytes of the records that fit, why the next one is not among them): "more" if it is not whole in data,
+    "full" if the file has no room for it and the blank record behind it, "blank", or "damage".
+
+    >>> import rocketc
+    >>> data = bytearray(rocketc.encode("t", b"a") + rocketc.encode("t", b"b", phy_offset=93))
+    >>> move_records(data, 4096, 4096)
+    (186, 'more')
+    >>> [m.phy_offset for m in rocketc.decode(data, 4096)]
+    [4096, 4189]
+    """
+    cdef Record r
+    cdef size_t pos = 0, n = <size_t>data.shape[0], size
+    cdef uint8_t* p
+    cdef int rc = RC_TRUNCATED
+    cdef bint full = False
+    if n > 0:
+        p = &data[0]
+        with nogil:
+            while pos < n:
+                rc = parse_record(p + pos, n - pos, &r)
+                if rc != RC_OK:
+                    break
+                size = <size_t>r.size
+                if size + RC_BLANK_BYTES > room - pos:
+                    full = True
+                    break
+                move_record(p + pos, &r, phy_offset + <int64_t>pos)
+                pos += size
+                rc = RC_TRUNCATED
+    if full:
+        return pos, "full"
+    return pos, "more" if rc == RC_TRUNCATED else "blank" if rc == RC_BLANK else "damage"

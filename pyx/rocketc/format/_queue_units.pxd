@@ -1,0 +1,79 @@
+"""Units of consume queue files as the files have them: of simple queues, and of batch queues."""
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
+
+from rocketc.c.bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
+from rocketc.c.layout cimport (
+    RC_BCQ_BASE_OFFSET_AT, RC_BCQ_BATCH_SIZE_AT, RC_BCQ_COMPACTED_OFFSET_AT, RC_BCQ_PHY_OFFSET_AT, RC_BCQ_RESERVED_AT,
+    RC_BCQ_SIZE_AT, RC_BCQ_STORE_TIMESTAMP_AT, RC_BCQ_TAGS_CODE_AT, RC_CQ_PHY_OFFSET_AT, RC_CQ_PRE_BLANK_SIZE,
+    RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES,
+)
+
+# One unit, decoded, or to be written.
+ctypedef struct Unit:
+    int64_t phy_offset      # of the record
+    int64_t tags_code       # as stored: a hash, a delivery time in ms, or an address in the ext files
+    int64_t queue_offset    # of its message, or of the first one of its inner batch
+    int64_t store_timestamp  # ms; only batch queues keep it, 0 in others
+    int32_t size            # bytes of the record
+    int32_t count           # messages: 1, or those of the inner batch
+
+
+cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nogil:
+    """Whether units of a topic hold the time when they are due in place of a hash of tags.
+
+    Source: RocketMQ CommitLog.
+    """
+    return n == 19 and memcmp(topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+
+
+cdef inline bint is_light(const uint8_t* topic, int64_t n) noexcept nogil:
+    """Whether a topic is a light queue, which messages of others name (INNER_MULTI_DISPATCH); it has no extension."""
+    return n > 5 and memcmp(topic, b"%LMQ%", 5) == 0
+
+
+cdef inline void encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:
+    """Write a unit as the files have it; unit_bytes tells the kind of the queue, and is the room at p."""
+    if unit_bytes == RC_CQ_UNIT_BYTES:
+        rc_put_i64(p + RC_CQ_PHY_OFFSET_AT, u.phy_offset)
+        rc_put_i32(p + RC_CQ_SIZE_AT, u.size)
+        rc_put_i64(p + RC_CQ_TAGS_CODE_AT, u.tags_code)
+    else:
+        rc_put_i64(p + RC_BCQ_PHY_OFFSET_AT, u.phy_offset)
+        rc_put_i32(p + RC_BCQ_SIZE_AT, u.size)
+        rc_put_i64(p + RC_BCQ_TAGS_CODE_AT, u.tags_code)
+        rc_put_i64(p + RC_BCQ_STORE_TIMESTAMP_AT, u.store_timestamp)
+        rc_put_i64(p + RC_BCQ_BASE_OFFSET_AT, u.queue_offset)
+        rc_put_i16(p + RC_BCQ_BATCH_SIZE_AT, <int16_t>u.count)
+        rc_put_i32(p + RC_BCQ_COMPACTED_OFFSET_AT, -1)
+        rc_put_i32(p + RC_BCQ_RESERVED_AT, 0)
+
+
+cdef inline void decode_unit(const uint8_t* p, int64_t number, int32_t unit_bytes, Unit* u) noexcept nogil:
+    """Take over the unit of a number as it is, whatever it says; is_valid() tells whether it can be meant."""
+    if unit_bytes == RC_CQ_UNIT_BYTES:
+        u.phy_offset = rc_get_i64(p + RC_CQ_PHY_OFFSET_AT)
+        u.size = rc_get_i32(p + RC_CQ_SIZE_AT)
+        u.tags_code = rc_get_i64(p + RC_CQ_TAGS_CODE_AT)
+        u.store_timestamp = 0
+        u.queue_offset = number
+        u.count = 1
+    else:
+        u.phy_offset = rc_get_i64(p + RC_BCQ_PHY_OFFSET_AT)
+        u.size = rc_get_i32(p + RC_BCQ_SIZE_AT)
+        u.tags_code = rc_get_i64(p + RC_BCQ_TAGS_CODE_AT)
+        u.store_timestamp = rc_get_i64(p + RC_BCQ_STORE_TIMESTAMP_AT)
+        u.queue_offset = rc_get_i64(p + RC_BCQ_BASE_OFFSET_AT)
+        u.count = rc_get_i16(p + RC_BCQ_BATCH_SIZE_AT)
+
+
+cdef inline bint is_blank(const Unit* u) noexcept nogil:
+    """Whether a unit stands for no record: before the beginning of a queue, or for a record that is lost."""
+    return u.size == RC_CQ_PRE_BLANK_SIZE and u.phy_offset == 0
+
+
+cdef inline bint is_valid(const Unit* u) noexcept nogil:
+    """Whether a unit can be meant. Source: the rule by which RocketMQ's recovery ends."""
+    if u.size <= 0 or u.phy_offset < 0 or u.phy_offset > INT64_MAX - u.size:
+        return False
+    return u.count > 0 and 0 <= u.queue_offset <= INT64_MAX - u.count

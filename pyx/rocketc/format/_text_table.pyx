@@ -1,0 +1,73 @@
+# cython: language_level=3
+"""A set of texts with a number each, looked up from bytes without the GIL."""
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+
+cdef inline uint64_t load8(const uint8_t* p, int n) noexcept nogil:
+    cdef uint64_t v = 0
+    memcpy(&v, p, <size_t>(n if n < 8 else 8))
+    return v
+
+
+cdef inline size_t text_hash(const uint8_t* p, int n) noexcept nogil:
+    cdef uint64_t h = load8(p, n) ^ (<uint64_t>n << 56)
+    if n > 8:
+        h ^= load8(p + n - 8, 8) * 0x9E3779B97F4A7C15u
+    h *= 0xFF51AFD7ED558CCDu
+    return <size_t>(h ^ (h >> 32))
+
+
+cdef class TextTable:
+    """Texts with a verdict each. Open addressing; a text once put is never taken out."""
+
+    def __cinit__(self):
+        self._mask = 15
+        self._slots = <Judged*>calloc(self._mask + 1, sizeof(Judged))
+        if self._slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef size_t i
+        if self._slots != NULL:
+            for i in range(self._mask + 1):
+                free(self._slots[i].p)
+        free(self._slots)
+
+    cdef Judged* _slot(self, const uint8_t* p, int n) noexcept nogil:
+        cdef size_t i = text_hash(p, n) & self._mask
+        while self._slots[i].p != NULL and (self._slots[i].n != n or memcmp(self._slots[i].p, p, <size_t>n) != 0):
+            i = (i + 1) & self._mask
+        return &self._slots[i]
+
+    cdef int get(self, const uint8_t* p, int n) noexcept nogil:
+        """The verdict of the n bytes at p, or UNKNOWN."""
+        cdef Judged* slot = self._slot(p, n)
+        return slot.verdict if slot.p != NULL else UNKNOWN
+
+    cdef int put(self, const uint8_t* p, int n, int verdict) except -1:
+        """Remember a verdict; the bytes are copied."""
+        cdef Judged* slot
+        cdef Judged* old = self._slots
+        cdef size_t i, room = self._mask + 1
+        if 2 * (self.count + 1) > room:
+            self._slots = <Judged*>calloc(2 * room, sizeof(Judged))
+            if self._slots == NULL:
+                self._slots = old
+                raise MemoryError
+            self._mask = 2 * room - 1
+            for i in range(room):
+                if old[i].p != NULL:
+                    self._slot(old[i].p, old[i].n)[0] = old[i]
+            free(old)
+        slot = self._slot(p, n)
+        if slot.p == NULL:
+            slot.p = <uint8_t*>malloc(<size_t>n + 1)
+            if slot.p == NULL:
+                raise MemoryError
+            memcpy(slot.p, p, <size_t>n)
+            slot.n = n
+            self.count += 1
+        slot.verdict = verdict
+        return 0

@@ -1,0 +1,23 @@
+"""The bodies of put_many, a run of them at a time as entries for append()."""
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketc.log._commit_log cimport Entry
+
+
+cdef class Bodies:
+    cdef:
+        tuple _items            # or None: an Arrow array
+        object _capsules        # which own the array
+        const uint8_t* _valid   # a bit for each value; NULL: all are there
+        const uint8_t* _values
+        const void* _offsets    # int32 or int64
+        bint _wide
+        int64_t _first          # of the array's values, ours begin here
+        Py_buffer* _views       # of the items of the last fill() that are no bytes
+        int _viewed
+        readonly Py_ssize_t count
+    cdef int _take_array(self, tuple capsules) except -1
+    cdef int fill(self, Py_ssize_t start, int n, Entry* entries) except -1
+    cdef int _fill_views(self, Py_ssize_t start, int n, Entry* entries) except -1
+    cdef void _fill_arrow(self, int64_t start, int n, Entry* entries) noexcept
+    cdef void release(self) noexcept

@@ -1,0 +1,101 @@
+# cython: language_level=3
+"""The bodies of put_many, a run of them at a time as entries for append(): a sequence, or an Arrow array."""
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+from rocketc.c.arrow cimport ArrowArray, ArrowSchema
+from rocketc.log._commit_log cimport Entry
+
+cdef enum:
+    VIEWS = 65536           # items that one fill() takes
+
+
+cdef class Bodies:
+    """bodies  a list of bytes-like, any other iterable of them, or an Arrow array of binary or string
+
+    Raises TypeError for what is neither.
+    """
+
+    def __cinit__(self, bodies):
+        if hasattr(bodies, "__arrow_c_array__"):
+            self._take_array(bodies.__arrow_c_array__())
+        else:
+            self._items = tuple(bodies)
+            self.count = len(self._items)
+
+    def __dealloc__(self):
+        self.release()
+        free(self._views)
+
+    cdef int _take_array(self, tuple capsules) except -1:
+        """Keep an array, whose capsules own it; its values stay where they are."""
+        cdef ArrowSchema* schema = <ArrowSchema*>PyCapsule_GetPointer(capsules[0], "arrow_schema")
+        cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(capsules[1], "arrow_array")
+        cdef bytes kind = schema.format
+        if kind not in (b"z", b"u", b"Z", b"U"):
+            raise TypeError(f"an Arrow array of format {kind.decode()!r} holds no bodies: cast it to binary or string")
+        self._capsules = capsules
+        self._wide = kind in (b"Z", b"U")
+        self._first = array.offset
+        self.count = array.length
+        self._valid = <const uint8_t*>array.buffers[0] if array.null_count != 0 else NULL
+        self._offsets = array.buffers[1]
+        self._values = <const uint8_t*>array.buffers[2]
+        return 0
+
+    cdef int fill(self, Py_ssize_t start, int n, Entry* entries) except -1:
+        """Set body and its length of n entries (at most VIEWS), from body number start on, until the next call."""
+        cdef int i
+        cdef object item
+        if self._items is None:
+            self._fill_arrow(start, n, entries)
+            return 0
+        for i in range(n):
+            item = self._items[start + i]
+            if not PyBytes_CheckExact(item):
+                return self._fill_views(start, n, entries)
+            entries[i].body = <const uint8_t*>PyBytes_AS_STRING(item)
+            entries[i].body_len = <int32_t>min(PyBytes_GET_SIZE(item), INT32_MAX)
+        return 0
+
+    cdef int _fill_views(self, Py_ssize_t start, int n, Entry* entries) except -1:
+        cdef Py_buffer* view
+        cdef int i
+        self.release()
+        if self._views == NULL:
+            self._views = <Py_buffer*>malloc(<size_t>min(self.count, VIEWS) * sizeof(Py_buffer))
+            if self._views == NULL:
+                raise MemoryError
+        for i in range(n):
+            view = &self._views[self._viewed]
+            PyObject_GetBuffer(self._items[start + i], view, PyBUF_SIMPLE)
+            self._viewed += 1
+            entries[i].body = <const uint8_t*>view.buf
+            entries[i].body_len = <int32_t>min(view.len, INT32_MAX)
+        return 0
+
+    cdef void _fill_arrow(self, int64_t start, int n, Entry* entries) noexcept:
+        """A null is an empty body."""
+        cdef int64_t at, begin, end
+        cdef int i
+        for i in range(n):
+            at = self._first + start + i
+            if self._wide:
+                begin = (<const int64_t*>self._offsets)[at]
+                end = (<const int64_t*>self._offsets)[at + 1]
+            else:
+                begin = (<const int32_t*>self._offsets)[at]
+                end = (<const int32_t*>self._offsets)[at + 1]
+            if self._valid != NULL and not self._valid[at >> 3] >> (at & 7) & 1:
+                end = begin
+            entries[i].body = self._values + begin
+            entries[i].body_len = <int32_t>min(end - begin, <int64_t>INT32_MAX)
+
+    cdef void release(self) noexcept:
+        """Let go of what the last fill() pointed to."""
+        while self._viewed > 0:
+            self._viewed -= 1
+            PyBuffer_Release(&self._views[self._viewed])

@@ -1,0 +1,563 @@
+# cython: language_level=3
+"""The commit log: where a record goes, and what is written into it there.
+
+A record is laid into the mapped file once, byte by byte where it will stay: no buffer in between, and nothing of it is
+computed under the put lock but what only the lock knows (both offsets, the store timestamp, the property CRC).
+Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
+"""
+import os
+
+cimport cython
+from libc.errno cimport ENOMEM
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+from posix.unistd cimport usleep
+
+from rocketc._status cimport check, check_file
+from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.crc32 cimport rc_body_crc
+from rocketc.c.histogram cimport (
+    rc_histogram, rc_histogram_add, rc_histogram_below, rc_histogram_count, rc_histogram_max, rc_histogram_percentile,
+    rc_histogram_sum,
+)
+from rocketc.c.layout cimport (
+    RC_BLANK_BYTES, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_PROPERTIES_MAX_BYTES,
+)
+from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
+from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
+from rocketc.c.status cimport (
+    RC_BODY_TOO_LONG, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE, RC_OK, RC_OUT_OF_ORDER, RC_PAGE_CACHE_BUSY,
+    RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG,
+)
+from rocketc.c.vm cimport rc_guard
+from rocketc.files._allocator cimport (
+    allocator_destroy, allocator_follow, allocator_init, allocator_pool, allocator_reserve, allocator_return,
+    allocator_start, allocator_stop, allocator_take,
+)
+from rocketc.files._append_file cimport FileState, can_flush, file_drop, file_map, file_shutdown
+from rocketc.files._file_queue cimport queue_commit, queue_last, queue_push, queue_tell
+from rocketc.files._guard cimport enter_writing, leave as guard_leave
+from rocketc.files._mapped_file_queue cimport MappedFileQueue
+from rocketc.format._record cimport MessageArgs, crc32, encode_blank, encode_record, message_args_size
+from rocketc.log._flusher cimport (
+    flusher_checkpoint, flusher_destroy, flusher_fail, flusher_init, flusher_start, flusher_stop, flusher_wake,
+)
+from rocketc.log._put_locks cimport PutMessageLock
+from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
+
+cdef enum:
+    CHUNK_RECORDS = 256             # of put_many: so many, or so many bytes, go in under one hold of the put lock
+    CHUNK_BYTES = 256 << 10
+    AHEAD_BYTES = 16 << 20          # in front of the writer, whose pages are kept ready,
+    LINES_AHEAD_BYTES = 2048        # ... and in a cache
+    SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block,
+    ASYNC_BLOCK_BYTES = 64 << 10    # and larger ones are made ready faster (bench/README.md, preparation)
+    RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
+    HELD_US = 200                   # a put looks so often whether its topic is deleted at last
+    LEAST_POWER = 10                # of histograms(): 1 us,
+    MOST_POWER = 34                 # ... and 17 s
+    BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
+
+
+cdef inline void fetch_ahead(const uint8_t* p, int64_t size) noexcept nogil:
+    """Ask for the cache lines that the next record goes to, if it is as long as this one: who puts one at a time waits
+    for memory else, each time."""
+    cdef int64_t at = 0
+    while at < size and at < LINES_AHEAD_BYTES:
+        rc_prefetch_for_writing(p + at)
+        at += LINE_BYTES
+
+
+@cython.no_gc_clear      # its end needs the queue
+cdef class CommitLog:
+    """The log of one store: its files, its put lock, the threads that make files and flush.
+
+    queue    the files, loaded and recovered
+    offsets  next queue offsets
+    lock     a PutMessageLock
+    config   a StoreConfig
+    start() begins the threads, close() ends them; append() is for native callers.
+    """
+
+    def __cinit__(
+        self, MappedFileQueue queue not None, QueueOffsets offsets not None, PutMessageLock lock not None, config,
+    ):
+        self.queue = queue
+        self.q = &queue.q
+        self.offsets = offsets
+        self.lock = lock
+        self._clock = -1
+        self._busy_ms = config.os_page_cache_busy_time_out_mills
+        self._create_ns = 5_000_000_000
+        self._max_body = config.max_message_size
+        self._property_crc = config.enabled_append_prop_crc
+        self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
+        self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
+        check(allocator_init(&self.a, self.q))
+        check(flusher_init(&self.fl, self.q))
+        self._ready = True
+        self.a.ahead = 0 if config.prepare == "allocate" else min(AHEAD_BYTES, self.q.file_size)
+        self.a.block = ASYNC_BLOCK_BYTES
+        if config.flush == "sync":
+            self.a.block = SYNC_BLOCK_BYTES
+        self.a.durable = config.flush == "sync"
+        self.a.warm = config.warm_maped_file_enable
+        self.a.lock = config.lock_files_in_memory or config.warm_maped_file_enable
+        self.a.fail_fast = config.fast_fail_if_no_buffer_in_store_pool
+        self.fl.sync = config.flush == "sync"
+        self.fl.timed = config.flush_commit_log_timed
+        self.fl.interval_ns = config.flush_interval_commit_log * 1_000_000
+        self.fl.thorough_ns = config.flush_commit_log_thorough_interval * 1_000_000
+        self.fl.least_pages = config.flush_commit_log_least_pages
+        self.fl.commit_interval_ns = config.commit_interval_commit_log * 1_000_000
+        self.fl.commit_thorough_ns = config.commit_commit_log_thorough_interval * 1_000_000
+        self.fl.commit_least_pages = config.commit_commit_log_least_pages
+        if config.transient_store_pool_enable:
+            check(allocator_pool(&self.a, config.transient_store_pool_size))
+            self.fl.allocator = &self.a
+
+    def __dealloc__(self):
+        if self._ready:
+            if self._running:
+                flusher_stop(&self.fl)
+            allocator_stop(&self.a)
+            flusher_destroy(&self.fl)
+            allocator_destroy(&self.a)
+
+    def start(
+        self, int checkpoint_fd=-1, checkpoint=(0, 0, 0, 0, 0), *, int64_t last_record_end=0, int64_t timestamp=0,
+        int64_t queued=-1,
+    ):
+        """Map the last file and start the threads.
+
+        checkpoint_fd, checkpoint   the checkpoint file, and its numbers
+        last_record_end, timestamp  of the log's last record: where it ends, and its store timestamp in ms
+        queued                      physical offset before which queues and index are durable; -1: it is not known
+        """
+        cdef FileState* last = queue_last(self.q)
+        cdef int i
+        self._last_end = last_record_end
+        self.q.store_timestamp = self.q.flushed_timestamp = timestamp
+        self.fl.checkpoint_fd = checkpoint_fd
+        self.fl.queued = queued
+        for i in range(5):
+            self.fl.checkpoint[i] = checkpoint[i]
+        if last != NULL and last.wrote < self.q.file_size:
+            check_file(file_map(last), os.fsdecode(last.path))
+            self._last = last
+        elif last != NULL:
+            self._last = last
+        with nogil:
+            flusher_checkpoint(&self.fl)    # all that there is is durable, and what was there before may have been cut
+        check(allocator_start(&self.a))
+        check(flusher_start(&self.fl))
+        self._running = True
+        allocator_follow(&self.a, last)
+
+    def stop(self):
+        """End the threads, flush what is left, write the checkpoint; a file made ahead is deleted.
+
+        Returns 0, or the errno or code of the failure.
+        """
+        cdef int rc
+        if not self._running:
+            return 0
+        with nogil:
+            rc = flusher_stop(&self.fl)
+            if rc == RC_OK:
+                rc = flusher_checkpoint(&self.fl)
+                if rc != RC_OK:
+                    flusher_fail(&self.fl, rc, NULL)
+            allocator_stop(&self.a)
+            self._let_go()
+        self._running = False
+        self._last = NULL
+        return rc
+
+    cdef void _let_go(self) noexcept nogil:
+        """Give back the pool's buffers and unmap the files that nobody views; no thread is left that uses them."""
+        cdef FileState* f
+        cdef int i
+        for i in range(self.q.count):
+            f = self.q.files[i]
+            if f.buffer != NULL:
+                allocator_return(&self.a, f.buffer)
+                f.buffer = NULL
+            file_shutdown(f)
+
+    cdef bint is_busy(self) noexcept nogil:
+        """Whether somebody has been appending for too long: the page cache can't keep up with the disk."""
+        cdef int64_t since = rc_load_i64(&self._in_lock_since), held
+        if since == 0:
+            return False
+        held = rc_clock_ms() - since
+        return self._busy_ms < held < BUSY_NEVER_MS
+
+    cdef int append(
+        self, MessageArgs* d, Entry* entries, int n, bint whole, int advance, int64_t expected, bint at_once,
+        Appended* out,
+    ) noexcept nogil:
+        """Put n records of one topic and queue into the log, with consecutive queue offsets.
+
+        d        what they share; its size, body, CRC and positions are set here
+        entries  what each has of its own
+        whole    all or none, in one file, under one hold of the put lock
+        advance  queue offsets that each record takes: 1, or the messages of an inner batch
+        expected  the queue offset that the first must get, or RC_OUT_OF_ORDER comes and nothing is stored; -1: any
+        at_once  the caller has the GIL: if anything has to be waited for, RC_MORE comes and nothing is stored
+        out      what was stored, also if it is not all
+        Returns RC_OK; RC_FAILED; RC_PAGE_CACHE_BUSY; RC_NO_FILE; RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG or
+        RC_PROPERTIES_TOO_LONG, and then nothing is stored.
+        """
+        cdef Stripe* stripe
+        cdef QueueSlot* slot
+        cdef int64_t transaction = d.sys_flag & RC_FLAG_TRANSACTION_MASK
+        cdef bint counted = transaction != RC_FLAG_PREPARED and transaction != RC_FLAG_ROLLBACK
+        cdef int rc
+        out.count = out.size = 0
+        out.phy_offset = out.queue_offset = out.store_timestamp = out.end = -1
+        out.error = RC_OK
+        if rc_load_i64(&self.fl.failed) != 0:
+            return RC_FAILED
+        if self.is_busy():
+            return RC_PAGE_CACHE_BUSY
+        rc = self._measure(d, entries, n, whole)
+        if rc != RC_OK:
+            return rc
+        slot = self.offsets.lock(d.topic, d.topic_len, d.queue_id, &stripe, at_once)
+        if slot == NULL and at_once:
+            return RC_MORE
+        if slot == NULL:
+            out.error = ENOMEM
+            return RC_NO_FILE
+        while slot.held:
+            pthread_mutex_unlock(&stripe.mutex)
+            if at_once:
+                return RC_MORE
+            usleep(HELD_US)
+            pthread_mutex_lock(&stripe.mutex)
+        if expected >= 0 and expected != slot.next_offset:
+            pthread_mutex_unlock(&stripe.mutex)
+            return RC_OUT_OF_ORDER
+        out.queue_offset = slot.next_offset if counted else 0
+        while rc == RC_OK and out.count < n:
+            d.queue_offset = out.queue_offset + (out.count * advance if counted else 0)
+            rc = self._append_some(
+                d, entries + out.count, n - <int>out.count, whole, advance if counted else 0, at_once, out,
+            )
+        if counted:
+            slot.next_offset = max(slot.next_offset, out.queue_offset + out.count * advance)
+        pthread_mutex_unlock(&stripe.mutex)
+        return rc
+
+    cdef int _measure(self, MessageArgs* d, Entry* entries, int n, bint whole) noexcept nogil:
+        """Set size and CRC of each entry, and look after limits; the put lock is not held yet."""
+        cdef int64_t total = 0, most = self.q.file_size - RC_BLANK_BYTES
+        cdef int i
+        d.property_crc = self._property_crc
+        for i in range(n):
+            d.body_len = entries[i].body_len
+            d.props_len = entries[i].props_len
+            entries[i].size = message_args_size(d)
+            total += entries[i].size
+            if d.props_len + d.more_len + (20 if d.property_crc else 0) > RC_PROPERTIES_MAX_BYTES:
+                return RC_PROPERTIES_TOO_LONG
+            if entries[i].body_len > self._max_body:
+                return RC_BODY_TOO_LONG
+            if entries[i].size > self._max_body + RECORD_EXTRA or entries[i].size > most:
+                return RC_RECORD_TOO_LONG
+            entries[i].body_crc = rc_body_crc(crc32, entries[i].body, <size_t>entries[i].body_len)
+        return RC_RECORD_TOO_LONG if whole and total > most else RC_OK
+
+    cdef int _append_some(
+        self, MessageArgs* d, Entry* entries, int n, bint whole, int64_t advance, bint at_once, Appended* out,
+    ) noexcept nogil:
+        """Put some of n records into one file under one hold of the put lock; all of them if whole."""
+        cdef rc_guard guard
+        cdef FileState* f
+        cdef uint8_t* to
+        cdef int64_t pos, first, room, size = 0, now
+        cdef int i, rc, take = 0
+        if whole:
+            for i in range(n):
+                size += entries[i].size
+        else:
+            size = entries[0].size
+        if not at_once:
+            self._take_lock()
+        elif not self._take_lock_at_once(size):
+            return RC_MORE
+        now = rc_clock_ms()
+        rc_store_i64(&self._in_lock_since, now)
+        if self._clock >= 0:
+            now = self._clock
+        rc = self._make_room(size, out)
+        f = self._last
+        if rc == RC_OK:
+            to = f.base if f.buffer == NULL else f.buffer
+            pos = first = f.wrote
+            room = <int64_t>f.size - RC_BLANK_BYTES
+            d.store_timestamp = now
+            if d.born_timestamp == INT64_MIN:    # none was given
+                d.born_timestamp = d.store_timestamp
+            while take < n and pos + entries[take].size <= room:
+                if not whole and (take == CHUNK_RECORDS or pos - first >= CHUNK_BYTES):
+                    break
+                pos += entries[take].size
+                take += 1
+            if f.buffer == NULL and pos > rc_load_i64(&f.ready):
+                allocator_reserve(&self.a, f, pos)
+            pos = first
+            enter_writing(&guard, f.base, f.size, &f.cut)
+            for i in range(take):
+                d.body = entries[i].body
+                d.body_len = entries[i].body_len
+                d.body_crc = entries[i].body_crc
+                d.flag = entries[i].flag
+                d.props = entries[i].props
+                d.props_len = entries[i].props_len
+                d.phy_offset = f.start + pos
+                rc = encode_record(to + pos, <size_t>entries[i].size, d, crc32)
+                if rc != RC_OK:
+                    take = i
+                    break
+                pos += entries[i].size
+                d.queue_offset += advance
+            guard_leave(&guard)
+            fetch_ahead(to + pos, min(size, <int64_t>f.size - pos))
+            if f.cut != 0:
+                rc = RC_FILE_CUT
+            elif take > 0:
+                self._publish(f, pos, d.store_timestamp)
+                rc_store_i64(&self.appended, self.appended + take)
+                rc_store_i64(&self._last_end, f.start + pos)
+                rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
+                if out.count == 0:
+                    out.phy_offset = f.start + first
+                out.count += take
+                out.size += pos - first
+                out.end = f.start + pos
+                out.store_timestamp = d.store_timestamp
+        rc_store_i64(&self._in_lock_since, 0)
+        self.lock.unlock()
+        if rc == RC_FILE_CUT:
+            flusher_fail(&self.fl, rc, f.path if f != NULL else NULL)
+            rc = RC_FAILED
+        elif rc == RC_OK and rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
+            rc_store_i64(&f.wake_at, INT64_MAX)
+            rc_service_wake(&self.a.service)
+        if rc == RC_OK and not self.fl.sync:
+            queue_tell(self.q)
+        if rc == RC_OK and self._wake_flush:
+            flusher_wake(&self.fl)
+        if rc == RC_OK and self._wake_commit and f.buffer != NULL:
+            if can_flush(rc_load_i64(&f.wrote), rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
+                rc_service_wake(&self.fl.committer)
+        return rc
+
+    cdef void _take_lock(self) noexcept nogil:
+        cdef int64_t begin
+        if self.lock.try_lock():
+            return
+        begin = rc_clock_ns()
+        self.lock.lock()
+        rc_store_i64(&self.waits, self.waits + 1)
+        rc_histogram_add(&self.lock_time, <unsigned long long>(rc_clock_ns() - begin))
+
+    cdef bint _take_lock_at_once(self, int64_t size) noexcept nogil:
+        """Take the put lock if it is free, and if the next `size` bytes of the log are there and ready."""
+        cdef FileState* f
+        cdef int64_t end
+        if not self.lock.try_lock():
+            return False
+        f = self._last
+        if f != NULL:
+            end = f.wrote + size
+            if end + RC_BLANK_BYTES <= <int64_t>f.size and (f.buffer != NULL or end <= rc_load_i64(&f.ready)):
+                return True
+        self.lock.unlock()
+        return False
+
+    cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil:
+        """All before `wrote` is whole: readers and the flush may see it.
+
+        The time comes last: whoever reads it, and then `wrote`, flushes all records up to that time.
+        """
+        f.store_timestamp = timestamp
+        rc_store_i64(&f.wrote, wrote)
+        rc_store_i64(&self.q.wrote, f.start + wrote)
+        rc_store_i64(&self.q.store_timestamp, timestamp)
+
+    cdef int _make_room(self, int64_t size, Appended* out) noexcept nogil:
+        """Let _last be a file with room for `size` bytes and a blank record: roll if it has not. The lock is held."""
+        cdef FileState* f = self._last
+        cdef int64_t start = 0, begin
+        cdef int rc
+        if f != NULL:
+            if f.wrote + size + RC_BLANK_BYTES <= <int64_t>f.size:
+                return RC_OK
+            if f.wrote < <int64_t>f.size:
+                rc = self._blank()
+                if rc != RC_OK:
+                    return rc
+            start = f.start + <int64_t>f.size
+        begin = rc_clock_ns()
+        rc = allocator_take(&self.a, start, rc_load_i64(&self._create_ns), &f)
+        if rc != RC_OK:
+            out.error = rc
+            return RC_NO_FILE
+        rc = self._commit_before(f)
+        if rc == RC_OK:
+            rc = queue_push(self.q, f)
+        if rc != RC_OK:
+            file_shutdown(f)
+            file_drop(f)
+            out.error = rc
+            return RC_FAILED if self.fl.failed != 0 else RC_NO_FILE
+        self._last = f
+        rc_store_i64(&self.rolls, self.rolls + 1)
+        rc_histogram_add(&self.roll_time, <unsigned long long>(rc_clock_ns() - begin))
+        return RC_OK
+
+    cdef int _commit_before(self, FileState* f) noexcept nogil:
+        """A file without a buffer is written through its map: all that stands before it must be in its files by then.
+
+        So readers, and what a crash leaves, see no gap when the pool has run out.
+        """
+        cdef int rc
+        if f.buffer != NULL or not self.a.pooled:
+            return RC_OK
+        pthread_mutex_lock(&self.fl.committing)
+        rc = queue_commit(self.q)
+        pthread_mutex_unlock(&self.fl.committing)
+        if rc != RC_OK:
+            flusher_fail(&self.fl, rc, NULL)
+        return rc
+
+    cdef int _blank(self) noexcept nogil:
+        """Fill the rest of the last file with one blank record. A pool's memory is cleared: no old bytes go to disk."""
+        cdef rc_guard guard
+        cdef FileState* f = self._last
+        cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
+        cdef size_t room = f.size - <size_t>f.wrote
+        if f.buffer == NULL and f.wrote + RC_BLANK_BYTES > rc_load_i64(&f.ready):
+            allocator_reserve(&self.a, f, f.wrote + RC_BLANK_BYTES)
+        enter_writing(&guard, f.base, f.size, &f.cut)
+        if f.buffer != NULL:
+            memset(to + f.wrote, 0, room)
+        encode_blank(to + f.wrote, room)
+        guard_leave(&guard)
+        if f.cut != 0:
+            return RC_FILE_CUT
+        self._publish(f, <int64_t>f.size, f.store_timestamp)
+        return RC_OK
+
+    @property
+    def last_record_end(self):
+        """Physical offset behind the last record, of this session or before; blank records do not count."""
+        return rc_load_i64(&self._last_end)
+
+    def stats(self):
+        """Counters and times of this log; see MessageStore.stats()."""
+        return {
+            "records": rc_load_i64(&self.appended),
+            "bytes": rc_load_i64(&self.appended_bytes),
+            "rolls": rc_load_i64(&self.rolls),
+            "lock_waits": rc_load_i64(&self.waits),
+            "flushes": rc_load_i64(&self.fl.flushes),
+            "flushed_bytes": rc_load_i64(&self.fl.flushed_bytes),
+            "slow_flushes": rc_load_i64(&self.fl.slow),
+            "commits": rc_load_i64(&self.fl.commits),
+            "put_time": summary(&self.put_time),
+            "flush_time": summary(&self.fl.latency),
+            "roll_time": summary(&self.roll_time),
+            "lock_time": summary(&self.lock_time),
+        }
+
+    def histograms(self):
+        """{name: ([(2 ** n ns, how many took less)], how many there are, their sum in ns)} of the times of stats()."""
+        return {
+            "put_time": spread(&self.put_time),
+            "flush_time": spread(&self.fl.latency),
+            "roll_time": spread(&self.roll_time),
+            "lock_time": spread(&self.lock_time),
+        }
+
+    @property
+    def appending_since(self):
+        """Since when a put has held the lock: ms since the epoch; 0 while none does."""
+        return rc_load_i64(&self._in_lock_since)
+
+    def notify(self, int fd, int64_t at):
+        """Write to fd, an eventfd, once all before `at` is durable; -1: no more."""
+        self.fl.notify_fd = fd
+        rc_store_i64(&self.fl.notify_at, at if fd >= 0 else INT64_MAX)
+        if fd >= 0:
+            rc_service_wake(&self.fl.service)
+
+    def forget(self):
+        """In a forked child: there are no threads to stop and no files to delete."""
+        self.a.service.running = self.fl.service.running = self.fl.committer.running = 0
+        self.a.ready = NULL
+        self._running = self._ready = False     # threads sleep in conditions, in the parent: their end is not ours
+
+    # test hooks
+
+    def set_clock(self, timestamp):
+        """Give what is appended next this store timestamp; None: the time of day."""
+        self._clock = -1 if timestamp is None else timestamp
+
+    def roll(self):
+        """Fill the last file with a blank record, if it has room for one, and go on in a new one."""
+        cdef Appended out
+        cdef int rc = RC_OK
+        with nogil:
+            self._take_lock()
+            if self._last != NULL and self._last.wrote < <int64_t>self._last.size:
+                rc = self._blank()
+            if rc == RC_OK:
+                rc = self._make_room(RC_BLANK_BYTES, &out)
+            self.lock.unlock()
+        if rc == RC_NO_FILE:
+            check_file(out.error, "")
+        check(rc)
+
+    def hook(self, str name, value):
+        """Disturb the store.
+
+        slow_ns    each flush takes so much longer
+        create_ns  so long is a new file waited for
+        fail       an errno: the store has failed with it
+        busy_ms    somebody has been appending for so long; 0: nobody is
+        """
+        if name == "slow_ns":
+            rc_store_i64(&self.fl.slow_ns, value)
+        elif name == "create_ns":
+            rc_store_i64(&self._create_ns, value)
+        elif name == "fail":
+            flusher_fail(&self.fl, value, NULL)
+        elif name == "busy_ms":
+            rc_store_i64(&self._in_lock_since, rc_clock_ms() - <int64_t>value if value else 0)
+        else:
+            raise ValueError(name)
+
+
+cdef dict summary(rc_histogram* h):
+    return {
+        "count": rc_histogram_count(h),
+        "p50": rc_histogram_percentile(h, 50),
+        "p99": rc_histogram_percentile(h, 99),
+        "p999": rc_histogram_percentile(h, 99.9),
+        "max": rc_histogram_max(h),
+        "sum": rc_histogram_sum(h),
+    }
+
+
+cdef tuple spread(rc_histogram* h):
+    # From the least power on: what is added meanwhile makes none of the counts greater than the next.
+    cdef uint64_t power = <uint64_t>1 << LEAST_POWER
+    cdef list below = []
+    while power <= <uint64_t>1 << MOST_POWER:
+        below.append((power, rc_histogram_below(h, power)))
+        power *= 2
+    return below, rc_histogram_count(h), rc_histogram_sum(h)

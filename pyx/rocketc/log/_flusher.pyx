@@ -1,0 +1,343 @@
+# cython: language_level=3
+"""Making the log durable: group commit, flush in the background, and who waits for it.
+
+One flush at a time covers all that was appended before it began, so however many wait, each of them waits for two
+flushes at most. Whoever needs one does it: a single caller flushes in its own thread, without a hand-over; many wait
+for the one who came first. A thread without Python flushes for those who do not wait.
+
+The first failure is kept for good: the kernel forgets a failed page after telling once, so a second flush that succeeds
+proves nothing (promise 2). Source: RocketMQ GroupCommitService, FlushRealTimeService, CommitRealTimeService.
+"""
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from posix.unistd cimport usleep
+from posix.unistd cimport write as write_file
+
+from rocketc.c.atomic cimport rc_count_i64, rc_load_i64, rc_set_once_i64, rc_store_i64
+from rocketc.c.histogram cimport rc_histogram_add
+from rocketc.c.service cimport (
+    pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_signal, pthread_mutex_destroy, pthread_mutex_init,
+    pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ns, rc_cond_init, rc_cond_wait, rc_service_destroy,
+    rc_service_init, rc_service_start, rc_service_stop, rc_service_wait, rc_service_wake,
+)
+from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
+from rocketc.files._allocator cimport allocator_return
+from rocketc.files._append_file cimport FileState, can_flush, file_release
+from rocketc.files._checkpoint cimport checkpoint_write
+from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
+
+cdef enum:
+    SYNC_PAUSE_NS = 10000000            # how long a record that nobody waits for stays unflushed in sync mode
+    LINGER_NS = 1000000                 # at most so long messages gather that nobody waits for in a call
+    IDLE_NS = 1000000000
+    CHECKPOINT_NS = 1000000000          # at most so often
+    SLOW_NS = 500000000                 # a flush that takes longer is told of, as RocketMQ does
+
+
+cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
+    """Make fl (zero bytes) ready to start; undone by flusher_destroy."""
+    cdef int rc = rc_service_init(&fl.service)
+    if rc == RC_OK:
+        rc = rc_service_init(&fl.committer)
+    if rc == RC_OK:
+        rc = pthread_mutex_init(&fl.mutex, NULL)
+    if rc == RC_OK:
+        rc = pthread_mutex_init(&fl.committing, NULL)
+    if rc == RC_OK:
+        rc = pthread_mutex_init(&fl.telling, NULL)
+    if rc == RC_OK:
+        rc = rc_cond_init(&fl.done[0])
+    if rc == RC_OK:
+        rc = rc_cond_init(&fl.done[1])
+    fl.q = q
+    fl.notify_at = INT64_MAX
+    fl.notify_fd = fl.checkpoint_fd = -1
+    fl.told = fl.told_queued = fl.queued = -1
+    return rc
+
+
+cdef int flusher_start(Flusher* fl) noexcept nogil:
+    cdef int rc = rc_service_start(&fl.service, run_sync if fl.sync else run_timed, fl)
+    if rc == RC_OK and fl.allocator != NULL:
+        rc = rc_service_start(&fl.committer, run_committer, fl)
+    return rc
+
+
+cdef int flusher_stop(Flusher* fl) noexcept nogil:
+    """Join the threads and flush what is left; RC_OK or why the store failed."""
+    rc_service_stop(&fl.committer)
+    rc_service_stop(&fl.service)
+    return flusher_flush(fl, 0)
+
+
+cdef void flusher_destroy(Flusher* fl) noexcept nogil:
+    pthread_cond_destroy(&fl.done[0])
+    pthread_cond_destroy(&fl.done[1])
+    pthread_mutex_destroy(&fl.telling)
+    pthread_mutex_destroy(&fl.committing)
+    pthread_mutex_destroy(&fl.mutex)
+    rc_service_destroy(&fl.committer)
+    rc_service_destroy(&fl.service)
+
+
+cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil:
+    """The store has failed, for good; the first reason counts. All who wait are told."""
+    pthread_mutex_lock(&fl.mutex)
+    if fl.failed == 0:
+        fl.failed_path = path
+        rc_store_i64(&fl.failed, rc)
+        rc_store_i64(&fl.news, 1)
+    pthread_cond_broadcast(&fl.done[0])
+    pthread_cond_broadcast(&fl.done[1])
+    pthread_mutex_unlock(&fl.mutex)
+    notify(fl, True)
+
+
+cdef void notify(Flusher* fl, bint always) noexcept nogil:
+    """Tell the event loop, if it waits for what is durable now."""
+    cdef int64_t one = 1
+    if fl.notify_fd >= 0 and rc_load_i64(&fl.notify_at) != INT64_MAX and (
+        always or rc_load_i64(&fl.q.flushed) >= rc_load_i64(&fl.notify_at)
+    ):
+        rc_store_i64(&fl.notify_at, INT64_MAX)
+        write_file(fl.notify_fd, &one, sizeof(one))
+
+
+cdef void flusher_wake(Flusher* fl) noexcept nogil:
+    """Let the thread flush soon; one wake-up for all who ask before it begins."""
+    if rc_set_once_i64(&fl.asked, 1) == 0:
+        rc_service_wake(&fl.service)
+
+
+cdef void take_back(Flusher* fl, int64_t since) noexcept nogil:
+    """Detach the buffers of files that became full and durable; only who flushes may."""
+    cdef FileState* f
+    cdef uint8_t* buffer
+    cdef int64_t offset = since, upto = rc_load_i64(&fl.q.flushed)
+    while offset < upto and queue_hold(fl.q, offset, &f) == RC_OK:
+        buffer = f.buffer
+        if buffer != NULL and f.flushed == <int64_t>f.size:
+            pthread_mutex_lock(&fl.committing)      # the committer may still read it
+            f.buffer = NULL
+            pthread_mutex_unlock(&fl.committing)
+            allocator_return(fl.allocator, buffer)
+        offset = f.start + fl.q.file_size
+        file_release(f)
+
+
+cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
+    """One flush of all that is written; the caller has set `flushing`."""
+    cdef const char* path = NULL
+    cdef int64_t timestamp = rc_load_i64(&fl.q.store_timestamp)     # before wrote: not a record later
+    cdef int64_t upto = rc_load_i64(&fl.q.wrote), since = rc_load_i64(&fl.q.flushed), started, slow_ns
+    cdef int rc
+    if fl.failed != 0:
+        return <int>fl.failed
+    if not can_flush(upto, since, -1, least_pages):
+        return RC_OK
+    started = rc_clock_ns()
+    slow_ns = rc_load_i64(&fl.slow_ns)
+    if slow_ns > 0:
+        usleep(<unsigned int>(slow_ns // 1000))
+    rc = queue_flush(fl.q, upto, &path)
+    if rc != RC_OK:
+        flusher_fail(fl, rc, path)
+        return rc
+    if fl.allocator != NULL:
+        take_back(fl, since)
+    if upto // fl.q.file_size != since // fl.q.file_size:
+        queue_settle(fl.q)
+    rc_store_i64(&fl.q.flushed_timestamp, timestamp)
+    if fl.sync:
+        queue_tell(fl.q)
+    started = rc_clock_ns() - started
+    rc_store_i64(&fl.took, started)
+    rc_histogram_add(&fl.latency, <unsigned long long>started)
+    if started > SLOW_NS:
+        rc_count_i64(&fl.slow, 1)
+        rc_store_i64(&fl.news, 1)
+    rc_count_i64(&fl.flushes, 1)
+    rc_count_i64(&fl.flushed_bytes, upto - since)
+    rc_store_i64(&fl.q.group, (7 * rc_load_i64(&fl.q.group) + upto - since) // 8)
+    return RC_OK
+
+
+cdef void begin(Flusher* fl) noexcept nogil:
+    """The caller flushes from here to end(), and nobody else does; the mutex is held, and let go."""
+    fl.flushing = True
+    fl.turn += 1
+    fl.upto = rc_load_i64(&fl.q.wrote)
+    pthread_mutex_unlock(&fl.mutex)
+
+
+cdef void end(Flusher* fl) noexcept nogil:
+    """Wake all whom this flush was for, and one of the others, who flushes for them; the mutex is held from here on."""
+    pthread_mutex_lock(&fl.mutex)
+    fl.flushing = False
+    pthread_cond_broadcast(&fl.done[fl.turn & 1])
+    pthread_cond_signal(&fl.done[(fl.turn + 1) & 1])
+
+
+cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
+    """Flush what is written when the call begins, if that is at least so many pages: RC_OK, or why the store failed."""
+    cdef int rc
+    pthread_mutex_lock(&fl.mutex)
+    while fl.flushing:
+        rc_cond_wait(&fl.done[(fl.turn + 1) & 1], &fl.mutex, IDLE_NS)
+    begin(fl)
+    rc = flush_now(fl, least_pages)
+    end(fl)
+    pthread_mutex_unlock(&fl.mutex)
+    notify(fl, False)
+    return rc
+
+
+cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil:
+    """Wait until all before `stop` is durable; flush in this thread if nobody does.
+
+    until_ns  of rc_clock_ns(): later is too late, also if it is durable by then
+    slice_ns  how long at most before the call returns with RC_MORE, so that the caller looks after signals
+    Returns RC_OK, RC_FLUSH_TIMEOUT, RC_MORE, or why the store failed.
+    """
+    cdef int64_t now, slice_end = 0
+    cdef int rc = RC_OK
+    cdef bint waited = False
+    pthread_mutex_lock(&fl.mutex)
+    while rc_load_i64(&fl.q.flushed) < stop:
+        if fl.failed != 0:
+            rc = <int>fl.failed
+            break
+        if not fl.flushing:
+            begin(fl)
+            flush_now(fl, 0)
+            end(fl)
+            notify(fl, False)
+            waited = True
+            continue
+        now = rc_clock_ns()
+        if slice_end == 0:
+            slice_end = now + slice_ns
+        if now >= until_ns or now >= slice_end:
+            rc = RC_FLUSH_TIMEOUT if now >= until_ns else RC_MORE
+            break
+        waited = True
+        # Those whom this flush is not for sleep on: only one of them is woken at its end.
+        rc_cond_wait(&fl.done[(fl.turn + (stop > fl.upto)) & 1], &fl.mutex, min(until_ns, slice_end) - now)
+    if rc != RC_OK and not fl.flushing:
+        pthread_cond_signal(&fl.done[(fl.turn + 1) & 1])    # it may have been this one that was woken to flush
+    pthread_mutex_unlock(&fl.mutex)
+    if rc == RC_OK and waited and rc_clock_ns() > until_ns:
+        rc = RC_FLUSH_TIMEOUT
+    return rc
+
+
+cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil:
+    """What the next checkpoint should say of queues and index; it never goes back.
+
+    timestamp, queued  ms, physical offset: what came before is durable in both
+    index_timestamp    ms: the end of the newest full file of the index; 0: there is none
+    """
+    pthread_mutex_lock(&fl.telling)
+    fl.noted[1] = max(fl.noted[1], timestamp)
+    fl.noted[2] = max(fl.noted[2], index_timestamp)
+    fl.queued = max(fl.queued, queued)
+    pthread_mutex_unlock(&fl.telling)
+
+
+cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
+    """Write how far all is durable, if that has changed; a failure here loses nothing: recovery reads more."""
+    cdef int64_t timestamp = rc_load_i64(&fl.q.flushed_timestamp)
+    cdef int64_t flushed = rc_load_i64(&fl.q.flushed)
+    cdef bint changed
+    cdef int i, rc = RC_OK
+    if fl.checkpoint_fd < 0:
+        return RC_OK
+    pthread_mutex_lock(&fl.telling)
+    # Before a clock that was set back is where it was, times stay.
+    changed = flushed != fl.told or fl.queued != fl.told_queued
+    fl.noted[0] = max(fl.noted[0], timestamp)
+    for i in range(5):
+        if fl.noted[i] > fl.checkpoint[i]:
+            fl.checkpoint[i] = fl.noted[i]
+            changed = True
+    if changed:
+        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed, fl.queued)
+        fl.told = flushed if rc == RC_OK else -1
+        fl.told_queued = fl.queued if rc == RC_OK else -1
+    pthread_mutex_unlock(&fl.telling)
+    return rc
+
+
+cdef void* run_sync(void* argument) noexcept nogil:
+    """Group commit for those who do not wait in the call; what nobody waits for is durable 10 ms later.
+
+    Whoever asks for a result flushes himself. As long as nobody does, messages gather for as long as a flush takes:
+    flushes follow each other at once else, a handful of messages each, and take the producer's time.
+    """
+    cdef Flusher* fl = <Flusher*>argument
+    cdef int64_t told = 0, now, pause = IDLE_NS
+    while not rc_service_wait(&fl.service, pause):
+        if rc_load_i64(&fl.asked) != 0 and rc_load_i64(&fl.notify_at) == INT64_MAX:
+            if rc_service_wait(&fl.service, min(rc_load_i64(&fl.took), LINGER_NS)):
+                break
+        rc_store_i64(&fl.asked, 0)
+        flusher_flush(fl, 0)
+        now = rc_clock_ns()
+        if now - told >= CHECKPOINT_NS:
+            told = now
+            flusher_checkpoint(fl)
+        pause = IDLE_NS if rc_load_i64(&fl.q.flushed) >= rc_load_i64(&fl.q.wrote) else SYNC_PAUSE_NS
+    return NULL
+
+
+cdef void* run_timed(void* argument) noexcept nogil:
+    """Flush every interval what is enough pages, and now and then all."""
+    cdef Flusher* fl = <Flusher*>argument
+    cdef int64_t thorough = rc_clock_ns(), now, until
+    while True:
+        until = rc_clock_ns() + fl.interval_ns
+        if rc_service_wait(&fl.service, fl.interval_ns):
+            return NULL
+        rc_store_i64(&fl.asked, 0)
+        now = rc_clock_ns()
+        while fl.timed and now < until:
+            if rc_service_wait(&fl.service, until - now):
+                return NULL
+            now = rc_clock_ns()
+        if now - thorough >= fl.thorough_ns:
+            thorough = now
+            flusher_flush(fl, 0)
+        else:
+            flusher_flush(fl, fl.least_pages)
+        flusher_checkpoint(fl)
+
+
+cdef void* run_committer(void* argument) noexcept nogil:
+    """Move the buffers into the files every interval, once they have enough pages, and now and then all they have."""
+    cdef Flusher* fl = <Flusher*>argument
+    cdef FileState* f
+    cdef int64_t thorough = rc_clock_ns(), now, pages, wrote
+    cdef int rc
+    cdef bint due
+    while not rc_service_wait(&fl.committer, fl.commit_interval_ns):
+        now = rc_clock_ns()
+        pages = fl.commit_least_pages
+        if now - thorough >= fl.commit_thorough_ns:
+            thorough = now
+            pages = 0
+        due = False
+        if queue_hold(fl.q, rc_load_i64(&fl.q.wrote) - 1, &f) == RC_OK:
+            wrote = rc_load_i64(&f.wrote)
+            due = f.buffer != NULL and can_flush(wrote, rc_load_i64(&f.committed), <int64_t>f.size, pages)
+            due = due or rc_load_i64(&fl.q.flushed) < f.start
+            file_release(f)
+        if not due or fl.failed != 0:
+            continue
+        pthread_mutex_lock(&fl.committing)
+        rc = queue_commit(fl.q)
+        pthread_mutex_unlock(&fl.committing)
+        if rc != RC_OK:
+            flusher_fail(fl, rc, NULL)
+        rc_count_i64(&fl.commits, 1)
+        queue_tell(fl.q)
+        flusher_wake(fl)
+    return NULL

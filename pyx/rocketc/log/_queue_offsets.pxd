@@ -1,0 +1,53 @@
+"""The next queue offset of each topic and queue id."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from rocketc.c.service cimport pthread_mutex_t
+
+ctypedef struct QueueSlot:
+    QueueSlot* next         # of the same bucket
+    uint32_t hash
+    int32_t queue_id
+    int32_t topic_len
+    int64_t next_offset     # guarded by the stripe's lock
+    bint held               # its topic is being deleted, or it may be: puts wait
+    bint met                # at an opening: the log has a record of it that tells the offset
+    uint8_t topic[1]        # topic_len bytes
+
+ctypedef struct Stripe:
+    pthread_mutex_t mutex
+    QueueSlot** buckets     # a power of two of them, or NULL
+    uint32_t mask
+    uint32_t count
+
+cdef inline uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
+    """Eight bytes at a time; the lengths of topics are bounded, so no sender gains by collisions."""
+    cdef uint64_t golden = 0x9E3779B97F4A7C15ULL    # 2^64 over the golden ratio: spreads neighbours
+    cdef uint64_t h = <uint64_t>topic_len * golden ^ <uint32_t>queue_id, word
+    cdef int32_t i = 0
+    while i + 8 <= topic_len:
+        memcpy(&word, topic + i, 8)
+        h = (h ^ word) * golden
+        h ^= h >> 29
+        i += 8
+    word = 0
+    memcpy(&word, topic + i, <size_t>(topic_len - i))
+    h = (h ^ word) * golden
+    return <uint32_t>(h >> 32)
+
+
+cdef class QueueOffsets:
+    cdef:
+        Stripe* _stripes
+        int _stripe_count
+        bint _holding       # new slots are held
+    cdef QueueSlot* lock(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe, bint at_once=*,
+    ) noexcept nogil
+    cdef int raise_to(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
+    ) noexcept nogil
+    cdef int64_t peek(self, str topic, int32_t queue_id) except -1
+    cdef QueueSlot* _add(
+        self, Stripe* s, uint32_t h, const uint8_t* topic, int32_t topic_len, int32_t queue_id,
+    ) noexcept nogil

@@ -1,0 +1,216 @@
+# cython: language_level=3
+"""The next queue offset of each topic and queue id.
+
+A put keeps the lock of its topic and queue from the moment it takes an offset until the record is in the log, so that
+offsets of one queue grow with physical offsets. Queues share a few locks, as in RocketMQ (topicQueueLockNum).
+Source: RocketMQ TopicQueueLock, QueueOffsetOperator.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from rocketc.c.service cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock,
+)
+from rocketc.c.status cimport RC_OK
+
+cdef enum:
+    FIRST_BUCKETS = 16
+
+
+cdef class QueueOffsets:
+    """Offsets under `stripes` locks (topicQueueLockNum)."""
+
+    def __cinit__(self, int stripes=32):
+        cdef int i
+        if stripes < 1:
+            raise ValueError(f"topic_queue_lock_num={stripes}: at least 1")
+        self._stripes = <Stripe*>calloc(<size_t>stripes, sizeof(Stripe))
+        if self._stripes == NULL:
+            raise MemoryError
+        for i in range(stripes):
+            pthread_mutex_init(&self._stripes[i].mutex, NULL)
+            self._stripe_count += 1
+
+    def __dealloc__(self):
+        cdef int i
+        cdef uint32_t b
+        cdef QueueSlot* slot
+        cdef QueueSlot* next
+        for i in range(self._stripe_count):
+            if self._stripes[i].buckets != NULL:
+                for b in range(self._stripes[i].mask + 1):
+                    slot = self._stripes[i].buckets[b]
+                    while slot != NULL:
+                        next = slot.next
+                        free(slot)
+                        slot = next
+            free(self._stripes[i].buckets)
+            pthread_mutex_destroy(&self._stripes[i].mutex)
+        free(self._stripes)
+
+    cdef QueueSlot* lock(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe, bint at_once=False,
+    ) noexcept nogil:
+        """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory, or
+        it is locked by another and the caller can't wait (at_once)."""
+        cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
+        cdef Stripe* s = &self._stripes[(h >> 8) % <uint32_t>self._stripe_count]
+        cdef QueueSlot* slot
+        stripe[0] = s
+        if not at_once:
+            pthread_mutex_lock(&s.mutex)
+        elif pthread_mutex_trylock(&s.mutex) != 0:
+            return NULL
+        if s.buckets != NULL:
+            slot = s.buckets[h & s.mask]
+            while slot != NULL:
+                if (
+                    slot.hash == h and slot.queue_id == queue_id and slot.topic_len == topic_len
+                    and memcmp(slot.topic, topic, <size_t>topic_len) == 0
+                ):
+                    return slot
+                slot = slot.next
+        slot = self._add(s, h, topic, topic_len, queue_id)
+        if slot == NULL:
+            pthread_mutex_unlock(&s.mutex)
+        return slot
+
+    cdef QueueSlot* _add(
+        self, Stripe* s, uint32_t h, const uint8_t* topic, int32_t topic_len, int32_t queue_id,
+    ) noexcept nogil:
+        cdef QueueSlot* slot
+        if (s.buckets == NULL or s.count > s.mask) and not grow(s):
+            return NULL
+        slot = <QueueSlot*>malloc(sizeof(QueueSlot) + <size_t>topic_len)
+        if slot == NULL:
+            return NULL
+        slot.hash = h
+        slot.queue_id = queue_id
+        slot.topic_len = topic_len
+        slot.next_offset = 0
+        slot.held = self._holding
+        slot.met = False
+        memcpy(slot.topic, topic, <size_t>topic_len)
+        slot.next = s.buckets[h & s.mask]
+        s.buckets[h & s.mask] = slot
+        s.count += 1
+        return slot
+
+    cdef int raise_to(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
+    ) noexcept nogil:
+        """Let the queue go on at next_offset at least; 0, or -1 without memory."""
+        cdef Stripe* stripe
+        cdef QueueSlot* slot = self.lock(topic, topic_len, queue_id, &stripe)
+        if slot == NULL:
+            return -1
+        slot.next_offset = max(slot.next_offset, next_offset)
+        pthread_mutex_unlock(&stripe.mutex)
+        return RC_OK
+
+    cdef int64_t peek(self, str topic, int32_t queue_id) except -1:
+        """The offset that the next message of a queue gets, unless another comes first."""
+        cdef bytes text = topic.encode("utf-8", "surrogateescape")
+        cdef Stripe* stripe
+        cdef QueueSlot* slot = self.lock(<const uint8_t*><const char*>text, <int32_t>len(text), queue_id, &stripe)
+        cdef int64_t offset
+        if slot == NULL:
+            raise MemoryError
+        offset = slot.next_offset
+        pthread_mutex_unlock(&stripe.mutex)
+        return offset
+
+    def next_offset(self, str topic, int32_t queue_id):
+        """The offset that the next message of a queue gets; 0 for a queue that has none yet."""
+        return dict(self.items()).get((topic, queue_id), 0)
+
+    def items(self):
+        """((topic, queue id), next offset) of each queue that was asked for."""
+        cdef int i
+        cdef uint32_t b
+        cdef QueueSlot* slot
+        cdef list found = []
+        for i in range(self._stripe_count):
+            pthread_mutex_lock(&self._stripes[i].mutex)
+            if self._stripes[i].buckets != NULL:
+                for b in range(self._stripes[i].mask + 1):
+                    slot = self._stripes[i].buckets[b]
+                    while slot != NULL:
+                        key = (slot.topic[:slot.topic_len].decode("utf-8", "surrogateescape"), slot.queue_id)
+                        found.append((key, slot.next_offset))
+                        slot = slot.next
+            pthread_mutex_unlock(&self._stripes[i].mutex)
+        return found
+
+    def hold(self, set topics not None):
+        """Let puts to these topics wait from now on, and those to queues that are new, until release() is called.
+
+        topics  their names, UTF-8
+        When it returns, all that was put to them before is in the log. One thread at a time.
+        """
+        self._holding = True
+        self._mark(topics)
+
+    def begin_anew(self, set queues not None):
+        """Queues, (topic in UTF-8, queue id) each, go on at offset 0."""
+        cdef Stripe* stripe
+        cdef QueueSlot* slot
+        cdef bytes topic
+        for topic, queue_id in queues:
+            slot = self.lock(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, &stripe)
+            if slot == NULL:
+                raise MemoryError
+            slot.next_offset = 0
+            pthread_mutex_unlock(&stripe.mutex)
+
+    def release(self):
+        """The end of hold()."""
+        self._holding = False
+        self._mark(set())
+
+    def _mark(self, set topics):
+        """Hold the queues of these topics, and no others but new ones."""
+        cdef int i
+        cdef uint32_t b
+        cdef QueueSlot* slot
+        for i in range(self._stripe_count):
+            pthread_mutex_lock(&self._stripes[i].mutex)     # who has it never waits for the GIL
+            if self._stripes[i].buckets != NULL:
+                for b in range(self._stripes[i].mask + 1):
+                    slot = self._stripes[i].buckets[b]
+                    while slot != NULL:
+                        slot.held = len(topics) > 0 and slot.topic[:slot.topic_len] in topics
+                        slot = slot.next
+            pthread_mutex_unlock(&self._stripes[i].mutex)
+
+    def set_at_least(self, str topic, int32_t queue_id, int64_t next_offset):
+        """Let a queue go on at next_offset, if it is not beyond."""
+        cdef bytes text = topic.encode("utf-8", "surrogateescape")
+        if self.raise_to(<const uint8_t*><const char*>text, <int32_t>len(text), queue_id, next_offset) != RC_OK:
+            raise MemoryError
+
+
+cdef bint grow(Stripe* s) noexcept nogil:
+    """Twice the buckets; False without memory, and then all is as it was."""
+    cdef uint32_t count = FIRST_BUCKETS, b
+    cdef QueueSlot* slot
+    cdef QueueSlot* next
+    cdef QueueSlot** buckets
+    if s.buckets != NULL:
+        count = 2 * (s.mask + 1)
+    buckets = <QueueSlot**>calloc(count, sizeof(QueueSlot*))
+    if buckets == NULL:
+        return s.buckets != NULL        # fuller than it should be, but it works
+    if s.buckets != NULL:
+        for b in range(s.mask + 1):
+            slot = s.buckets[b]
+            while slot != NULL:
+                next = slot.next
+                slot.next = buckets[slot.hash & (count - 1)]
+                buckets[slot.hash & (count - 1)] = slot
+                slot = next
+    free(s.buckets)
+    s.buckets = buckets
+    s.mask = count - 1
+    return True

@@ -1,0 +1,9 @@
+"""Batches and streams by the Arrow C interfaces."""
+from rocketc.read._column_buffers cimport BatchBuffers, Selection
+
+
+cdef class Batch:
+    cdef BatchBuffers* buffers
+
+cdef Batch batch_of(BatchBuffers* rows)
+cdef int select(object columns, Selection* out) except -1

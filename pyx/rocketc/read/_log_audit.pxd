@@ -1,0 +1,68 @@
+"""What verify wants to know of a file's records."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from rocketc.format._record cimport Record
+from rocketc.format._text_table cimport TextTable
+from rocketc.read._walk cimport BLOCK_RECORDS, Walker
+
+cdef enum:
+    STEP_BLOCKS = 64            # records between two looks at what the caller wants: up to 16,384
+    TOPIC_KEPT = 256            # bytes of a topic that is compared before all topics are searched
+
+# A record, copied out of the map. topic is -1 if it takes no place in a queue.
+ctypedef struct Seen:
+    int32_t topic               # its number
+    int32_t queue_id
+    int64_t queue_offset
+    int64_t count               # messages: more than one in an inner batch
+    int64_t phy_offset
+    int64_t timestamp           # ms
+
+ctypedef struct Run:
+    int32_t topic
+    int32_t queue_id
+    int64_t first
+    int64_t behind
+    int64_t phy_offset          # of the record that begins it
+
+# The latest run of a queue; run is -1 in a free slot.
+ctypedef struct Slot:
+    uint64_t queue              # topic and queue id
+    int64_t run
+
+
+cdef class Audit:
+    cdef:
+        Walker walker
+        TextTable _numbers      # topic -> its number, plus what keeps clear of UNKNOWN
+        list _topics
+        bint _topics_full
+        uint8_t _topic[TOPIC_KEPT]  # of the last record,
+        int32_t _topic_len      # ... -1: it was too long,
+        int _number             # ... and its number
+        Slot* _slots            # 2^n of them, at most half in use
+        uint64_t _mask
+        Run* _runs
+        int64_t _run_count
+        int64_t _run_room
+        Seen _seen[BLOCK_RECORDS]
+    cdef readonly:
+        int64_t records
+        int64_t messages        # an inner batch counts as many
+        int64_t first_offset    # physical, of the first and the last record; -1: there is none
+        int64_t last_offset
+        int64_t first_timestamp     # ms; 0 if there is no record
+        int64_t last_timestamp
+        int64_t backwards       # records with an earlier store time than the one before
+        int64_t backwards_at    # physical offset of the first of them, or -1
+        uint64_t backwards_ms   # the largest such step
+        bint overflowed         # there were too many topics or runs: some queue offsets were not looked at
+    cdef bint next(self) except -1
+    cdef int _copy(self, Walker w, int* done) noexcept nogil
+    cdef int _number_of(self, const Record* r) noexcept nogil
+    cdef int _add_topic(self, Walker w, const Record* r) except -1
+    cdef void _enter(self, int count) noexcept nogil
+    cdef void _enter_queue(self, const Seen* seen) noexcept nogil
+    cdef Slot* _slot(self, uint64_t queue) noexcept nogil
+    cdef int _grow_slots(self, uint64_t room) except -1
+    cdef int _grow_runs(self) except -1

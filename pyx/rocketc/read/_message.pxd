@@ -1,0 +1,53 @@
+"""Message: one record as a Python value, decoded attribute by attribute."""
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketc.c.properties cimport rc_pair
+from rocketc.format._record cimport Record
+
+# One name for each column, bit and position (design: one vocabulary): Arrow, Spark and JSON say the same.
+cdef enum:
+    COL_TOPIC = 0
+    COL_QUEUE_ID = 1
+    COL_QUEUE_OFFSET = 2
+    COL_PHYSICAL_OFFSET = 3
+    COL_STORE_TIMESTAMP = 4
+    COL_BORN_TIMESTAMP = 5
+    COL_KEYS = 6
+    COL_TAGS = 7
+    COL_BODY = 8
+    COL_PROPERTIES = 9
+    COL_MSG_ID = 10
+    COL_FLAG = 11
+    COL_SYS_FLAG = 12
+    COL_RECONSUME_TIMES = 13
+    COL_BODY_CRC = 14
+    COL_BORN_HOST = 15
+    COL_STORE_HOST = 16
+    COL_PREPARED_OFFSET = 17
+    COL_STORE_SIZE = 18
+    COL_FILE = 19
+    COLUMNS = 20
+
+
+cdef class Message:
+    cdef:
+        Record _r               # its pointers lead into the three bytes objects below
+        bytes _raw              # the whole record as stored, maybe among others
+        object _body            # None: it is in _raw; bytes: the plain body, or the inner batch that body and
+        #                         properties lie in; another buffer: the body in the map of a file
+        str _file               # path, or None
+    cdef bytes _whole(self)
+    cdef str _property(self, const char* name, int name_len)
+    cdef const uint8_t* _behind_hosts(self) noexcept
+    cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept
+    cdef size_t _write_properties(self, uint8_t* dst, rc_pair* pairs) noexcept
+
+
+cdef inline int64_t queue_offset_of(Message m) noexcept:
+    return m._r.queue_offset
+
+
+cdef str printable(str path)
+cdef bytes copy_of(const Record* whole)
+cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file)
+cdef Message message_in(const Record* r, bytes raw, object body, str file)

@@ -1,0 +1,19 @@
+"""Getting: the side of a store that hands messages out."""
+from libc.stdint cimport int64_t
+
+from rocketc.derived._reput cimport ReputService
+from rocketc.store._lookups cimport Lookups
+from rocketc.store._puts cimport Putting
+from rocketc.store._queue_reader cimport QueueReader
+
+cdef class Getting(Putting):
+    cdef:
+        ReputService dispatcher   # None if read-only
+        QueueReader reader
+        Lookups lookups
+        object _followers       # of follow(), made when it is called first
+        object _followers_class
+    cdef int _look_around(self) except -1
+    cdef bint _wait_for_more(
+        self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
+    ) except -1

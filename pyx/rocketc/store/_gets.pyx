@@ -1,0 +1,378 @@
+# cython: language_level=3
+"""Getting: the side of a store that hands messages out.
+
+What is read, and how, is in _reads (by queue) and _lookups (by key, id and time); here is who may call them, and who
+waits for messages that are not there yet.
+"""
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from posix.unistd cimport usleep
+
+from rocketc.c.atomic cimport rc_load_i64
+from rocketc.c.service cimport rc_clock_ns
+from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
+from rocketc.log._put_result cimport closed, failure
+from rocketc.store._lookups cimport KeyQuery, prepare_query
+from rocketc.store._puts cimport Putting
+from rocketc.store._queue_reader cimport GetResult
+from rocketc.store._results cimport READ_BROKER, READ_LOOSE, READ_VIEWS, checked_int, read_flags
+
+from rocketc.status import GetStatus
+
+cdef enum:
+    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
+    PAUSE_US = 500                  # between the first two looks at what another process writes
+    PAUSE_MOST_US = 50000           # and between the last ones: who waits for long uses next to no processor
+    PAUSES = 16                     # a pause is that part of what was waited so far
+
+cdef object FOUND = GetStatus.FOUND
+cdef object NO_MATCHED_MESSAGE = GetStatus.NO_MATCHED_MESSAGE
+cdef object OFFSET_OVERFLOW_ONE = GetStatus.OFFSET_OVERFLOW_ONE
+cdef object NO_MESSAGE_IN_QUEUE = GetStatus.NO_MESSAGE_IN_QUEUE
+cdef object NO_MATCHED_LOGIC_QUEUE = GetStatus.NO_MATCHED_LOGIC_QUEUE
+
+
+cdef class Getting(Putting):
+    """What a MessageStore is to those who read."""
+
+    cdef int _look_around(self) except -1:
+        """Take in the files that another process has made since."""
+        if self.dispatcher is None:
+            self.reader.log.refresh()
+            self.reader.queues.min_phy_offset = max(self.reader.log.min_offset, 0)
+            if self.lookups.index is not None:
+                self.lookups.index.refresh()
+        return 0
+
+    def get(
+        self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None, wait=None,
+        bint views=False, bint exact_tags=True, bint broker_limits=False, str crc not None="body",
+        bint decompress=True, bint unwrap=True,
+    ):
+        """Messages of a queue, from a queue offset on; return a GetResult, also if there is no such queue or offset.
+
+        max_count      messages; 1 or more
+        tags           "A || B", or several of such texts; None, "" and "*": all. As RocketMQ, units are chosen by the
+                       hash of the tag; the tag itself is looked at, too
+        max_bytes      of all records together; 128 MiB if it is None. The first one comes whatever its size
+        wait           seconds to wait for a message that passes, where none is there yet; None: not at all. With
+                       read_only=True the store is looked at now and then: every 0.5 ms at first, 50 ms at last
+        views          bodies are memoryviews into the file; release() of the result, or its end, lets the file go
+        exact_tags     False: the hash is enough, as RocketMQ's store has it
+        broker_limits  max_transfer_* of the configuration hold, as in RocketMQ: 32 messages, or 8 that are not in
+                       memory, 256 or 64 KiB; and one consume queue file is read
+        crc            what is checked of each: "none", "body" (the body's CRC), "full" (the property CRC, too)
+        decompress     False: bodies as they are stored
+        unwrap         False: an inner batch is one message; else those in it are, those before offset left out
+        A filter looks at max_filter_message_size bytes of units (800), or at max_count if that is more. In sync mode
+        only what is durable is there.
+        Raises CorruptUnitError and CorruptRecordError if the first message is damaged: what comes before is handed out
+        first. ClosedError, also while it waits; StoreIOError, TypeError, ValueError.
+        Source: RocketMQ DefaultMessageStore.getMessage.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put_many("orders", [b"one", b"two"])
+        ...     found = store.get("orders", wait=5)
+        >>> found.status.name, [m.body for m in found], found.next_offset
+        ('FOUND', [b'one', b'two'], 2)
+        """
+        cdef int how = read_flags(crc, decompress, unwrap)
+        cdef int64_t until = -1, since = 0, at
+        cdef GetResult r
+        if views:
+            how |= READ_VIEWS
+        if not exact_tags:
+            how |= READ_LOOSE
+        if broker_limits:
+            how |= READ_BROKER
+        self._enter_reading()
+        try:
+            while True:
+                self._look_around()
+                r = self.reader.read(topic, queue_id, offset, max_count, tags, max_bytes, how)
+                if wait is None or r.status is FOUND:
+                    return r
+                at = r.next_offset
+                if r.status is NO_MATCHED_MESSAGE and at < r.max_offset and at > offset:
+                    offset = at             # the filter took all that one read looks at
+                    continue
+                if r.status is NO_MATCHED_MESSAGE or r.status is OFFSET_OVERFLOW_ONE:
+                    offset = at
+                elif r.status is not NO_MESSAGE_IN_QUEUE and r.status is not NO_MATCHED_LOGIC_QUEUE:
+                    return r
+                if until < 0:
+                    since = rc_clock_ns()
+                    until = since + <int64_t>(min(max(float(wait), 0.0), 1e9) * 1e9)
+                if not self._wait_for_more(topic, queue_id, offset, since, until):
+                    return r
+        finally:
+            self._leave()
+
+    cdef bint _wait_for_more(
+        self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
+    ) except -1:
+        """Wait until a queue has a message at an offset or behind, or may have; False if it is too late.
+
+        since  when the waiting began, by rc_clock_ns()
+        """
+        cdef bytes name = topic.encode("utf-8", "surrogateescape")
+        cdef const uint8_t* p = name
+        cdef int32_t n = <int32_t>len(name)
+        cdef int rc = RC_MORE
+        cdef int64_t pause
+        if self.dispatcher is None:
+            PyErr_CheckSignals()
+            pause = (rc_clock_ns() - since) // (1000 * PAUSES)
+            with nogil:
+                usleep(<unsigned int>min(max(pause, <int64_t>PAUSE_US), <int64_t>PAUSE_MOST_US))
+            if self._closing or self.closed:
+                raise closed(f"{self.path}: the store was closed meanwhile")
+            return rc_clock_ns() < until
+        while rc == RC_MORE:
+            PyErr_CheckSignals()
+            with nogil:
+                rc = self.dispatcher.wait(p, n, queue_id, offset, until, SLICE_NS)
+            if rc != RC_OK and self._closing:
+                raise closed(f"{self.path}: the store was closed meanwhile")
+        return rc == RC_OK
+
+    def follow(self, str topic not None, queue_id=0, offset=None, *, tags=None, max_count=32, **how):
+        """Messages of a queue for asyncio, those to come too: `async for message in store.follow("orders")`.
+
+        offset  queue offset to begin at; None: the first message that is there
+        tags, max_count and others as in get()
+        No thread waits: one descriptor tells the event loop of new messages. It ends with ClosedError once the store is
+        closed; to end it before, leave the loop.
+
+        >>> import asyncio, rocketc, tempfile
+        >>> async def main():
+        ...     with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...         store.put_many("orders", [b"one", b"two"])
+        ...         async for message in store.follow("orders"):
+        ...             if message.body == b"two":
+        ...                 return message.queue_offset
+        >>> asyncio.run(main())
+        1
+        """
+        if self._followers is None:
+            self._followers = self._followers_class(self)
+        return self._followers.follow(topic, queue_id, offset, tags=tags, max_count=max_count, **how)
+
+    def query(
+        self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
+        str crc not None="body", bint decompress=True, bint unwrap=True,
+    ):
+        """The newest messages of a topic that have a key, or this UNIQ_KEY; return a QueryResult, oldest first.
+
+        max_count   messages; an inner batch counts as one
+        begin, end  ms since the epoch or aware datetimes, both included, as in RocketMQ: of the store timestamp
+        exact_keys  False: RocketMQ's own answer. Messages of keys with the same hash are among it, some of them more
+                    than once; times are those of the index, whole seconds; 64 messages at most
+        crc, decompress, unwrap  as in get()
+        Raises CorruptRecordError if the index or a record that it names is damaged.
+        Source: RocketMQ DefaultMessageStore.queryMessage.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one", keys="k1 k2")
+        ...     store.wait_dispatched()
+        ...     [m.body for m in store.query("orders", "k2")]
+        True
+        [b'one']
+        """
+        cdef KeyQuery w
+        prepare_query(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.answer(topic, key, &w)
+        finally:
+            self._leave()
+
+    def message(self, phy_offset, *, str crc not None="body", bint decompress=True):
+        """The message whose record begins at a physical offset, or None if none does; an inner batch is one.
+
+        Raises CorruptRecordError if the record is there and its body is damaged.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.message(store.put("orders", b"hello").phy_offset).body
+        b'hello'
+        """
+        cdef int how = read_flags(crc, decompress, False)
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.record(checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX), how)
+        finally:
+            self._leave()
+
+    def message_by_id(self, str msg_id not None, topic=None):
+        """The message that an id names, or None.
+
+        msg_id  offset message id (Message.msg_id), or with its topic the unique id that a client gave: UNIQ_KEY
+        topic   text; needed for a unique id
+        If several messages have a unique id, the newest is returned. Raises ValueError for a text that is no id.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.message_by_id(store.put("orders", b"hello").msg_id).body
+        b'hello'
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.message_by_id(msg_id, topic)
+        finally:
+            self._leave()
+
+    def offset_by_time(self, str topic not None, queue_id, timestamp, str boundary not None="lower"):
+        """Queue offset of a queue's message by its store timestamp; 0 for an unknown queue.
+
+        timestamp  ms since the epoch, or an aware datetime
+        boundary   "lower": the first message of that time or later, the end of the queue if there is none;
+                   "upper": the last one of that time or earlier, else the first there is;
+                   "nearest": as RocketMQ 4 has it, one of the file that the files' modification times point to
+        As in RocketMQ, the last batch of a batch queue stands for all later times. Where the clock went back, the
+        answer is one of those that fit.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one")
+        ...     store.wait_dispatched()
+        ...     store.offset_by_time("orders", 0, 0), store.offset_by_time("orders", 0, 1 << 50)
+        True
+        (0, 1)
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.offset_by_time(topic, queue_id, timestamp, boundary)
+        finally:
+            self._leave()
+
+    def min_offset(self, str topic not None, queue_id=0):
+        """Queue offset of the first message that is there; 0 for an unknown queue, -1 for an empty batch queue.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.min_offset("orders")
+        0
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.min_offset(topic, queue_id)
+        finally:
+            self._leave()
+
+    def max_offset(self, str topic not None, queue_id=0, *, bint committed=True):
+        """Queue offset behind the last message, 0 for an unknown queue.
+
+        committed  False: also messages that are put, and not in the queue yet
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one")
+        ...     store.max_offset("orders", committed=False)
+        1
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.max_offset(topic, queue_id, committed=committed)
+        finally:
+            self._leave()
+
+    def phy_offset_of(self, str topic not None, queue_id, offset):
+        """Physical offset of the record of a queue's message, as the queue says; -1 if there is none.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.phy_offset_of("orders", 0, 0)
+        -1
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.phy_offset_of(topic, queue_id, offset)
+        finally:
+            self._leave()
+
+    def store_time(self, str topic not None, queue_id, offset):
+        """Store timestamp of a queue's message: ms since the epoch; -1 if it is not there.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.store_time("orders", 0, 0)
+        -1
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.lookups.store_time(topic, queue_id, offset)
+        finally:
+            self._leave()
+
+    def queues(self):
+        """(topic, queue id) of each queue that has, or had, messages; sorted.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one", queue_id=3)
+        ...     store.wait_dispatched(), store.queues()
+        (True, [('orders', 3)])
+        """
+        self._enter_reading()
+        try:
+            return sorted(self.reader.queues.items())
+        finally:
+            self._leave()
+
+    def wait_dispatched(self, timeout=None):
+        """Wait until all that was put before is in queues and index: True, or False if it is not after timeout seconds.
+
+        In sync mode that is what is durable; a message that nobody waits for becomes so 10 ms later. Raises
+        StoreFullError or StoreIOError if queues or index can't be written.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one")
+        ...     store.wait_dispatched(timeout=5), store.max_offset("orders")
+        (True, 1)
+        """
+        cdef int64_t until = INT64_MAX, end
+        cdef int rc = RC_MORE
+        if timeout is not None:
+            until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
+        self._enter()
+        try:
+            end = self.log.last_record_end
+            while rc == RC_MORE:
+                PyErr_CheckSignals()
+                with nogil:
+                    rc = self.dispatcher.wait_position(end, until, SLICE_NS)
+                if rc != RC_OK and self._closing:
+                    raise closed(f"{self.path}: the store was closed meanwhile")
+                # What is not durable, or not out of the pool, never will be.
+                behind = self.dispatcher.follows_flush or self.log.fl.allocator != NULL
+                if rc == RC_MORE and behind and rc_load_i64(&self.log.fl.failed) != 0:
+                    raise failure(self.log, self.path)
+            if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
+                raise self.dispatcher.failure(rc)
+            return rc == RC_OK
+        finally:
+            self._leave()
+
+    @property
+    def dispatch_behind_bytes(self):
+        """Bytes of the log that may be in queues and index, and are not yet."""
+        return 0 if self.dispatcher is None else self.dispatcher.behind
+
+    def _listen(self, int fd):
+        """For Followers: write to fd, an eventfd, when there are new messages, once for each _arm(); -1: no more."""
+        self.dispatcher.notify(fd)
+
+    def _arm(self):
+        self.dispatcher.arm()

@@ -1,0 +1,571 @@
+# cython: language_level=3
+"""Records that a read picked: copied out of the log at once, checked, made to messages when they are asked for.
+
+Who picks has claims: a unit of a consume queue, or of the index, says where a record lies. They are looked at in the
+copy, where nobody changes it any more.
+"""
+import os
+from operator import index
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from libc.errno cimport ENOENT, ENOMEM
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memchr, memcmp, memcpy
+
+from rocketc.c.bytes cimport rc_get_i32
+from rocketc.c.jhash cimport rc_jhash
+from rocketc.c.layout cimport (
+    RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT, RC_FLAG_INNER_BATCH, RC_MSG_QUEUE_ID_AT,
+)
+from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch
+from rocketc.c.properties cimport rc_find_property
+from rocketc.c.status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK
+from rocketc.files._append_file cimport FileState, View, file_release, view_of
+from rocketc.files._file_queue cimport queue_hold
+from rocketc.files._guard cimport enter_writing, leave as guard_leave
+from rocketc.files._mapped_file_queue cimport MappedFileQueue
+from rocketc.format._record cimport Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record
+from rocketc.format._text_table cimport KEEP, TextTable
+from rocketc.read._message cimport message_in
+
+from rocketc.errors import CorruptRecordError
+from rocketc.format import compression
+from rocketc.rendering import html_of
+
+cdef enum:
+    PATHS_KEPT = 4096
+    FETCHED_BYTES = 512
+
+cdef object NOTHING = iter(())
+next(NOTHING, None)                                 # it is at its end, and stays there
+
+cdef int64_t LARGEST_EXT_ADDRESS = -2147483649      # tags codes up to here are addresses of ext units
+cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # of a decompressed body
+
+
+cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) except? -1:
+    """An int argument. Raises TypeError, or ValueError that says what is allowed."""
+    cdef int overflow = 0
+    cdef long long n
+    if not PyLong_CheckExact(value):
+        try:
+            value = index(value)
+        except TypeError:
+            raise TypeError(f"{what}: expected int, got {type(value).__name__}") from None
+    n = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow != 0 or n < least or n > most:
+        raise ValueError(f"{what} is {value}; allowed are {least} to {most}")
+    return n
+
+
+cdef int read_flags(str crc, bint decompress, bint unwrap) except -1:
+    """The bits of How that say what is made of a record."""
+    cdef int how = 0
+    if crc == "body":
+        how = READ_BODY_CRC
+    elif crc == "full":
+        how = READ_FULL_CRC
+    elif crc != "none":
+        raise ValueError(f"crc is {crc!r}; allowed are 'none', 'body', 'full'")
+    if not decompress:
+        how |= READ_STORED
+    if not unwrap:
+        how |= READ_WHOLE
+    return how
+
+
+@cython.final
+cdef class LogPaths:
+    """The paths of a log's files, by what they cover."""
+
+    def __cinit__(self, MappedFileQueue log not None):
+        self._log = log
+        self._known = {}
+
+    cdef str at(self, int64_t phy_offset):
+        """The path of the file that covers an offset, or what it would be."""
+        cdef FileState* f
+        cdef int64_t size = self._log.q.file_size, number
+        if self._last is not None and self._start <= phy_offset < self._start + size:
+            return self._last           # nearly always
+        number = phy_offset // size
+        path = self._known.get(number)
+        if path is None:
+            if queue_hold(&self._log.q, phy_offset, &f) != RC_OK:
+                return os.path.join(os.fsdecode(self._log.q.folders[0]), f"{number * size:020d}")
+            path = os.fsdecode(f.path)
+            file_release(f)
+            if len(self._known) >= PATHS_KEPT:
+                self._known.clear()
+            self._known[number] = path
+        self._last = path
+        self._start = number * size
+        return path
+
+
+cdef object files_of(LogPaths paths, const PickedRecords* h):
+    """The path of the file that all records are in, or a dict of them by the number of their file."""
+    cdef int64_t size = paths._log.q.file_size, start
+    cdef dict found = None
+    cdef str first = paths.at(h.rows[0].phy_offset)
+    cdef int i
+    start = h.rows[0].phy_offset // size * size if h.count > 1 else 0
+    for i in range(1, h.count):
+        if not start <= h.rows[i].phy_offset < start + size:
+            start = h.rows[i].phy_offset // size * size
+            if found is None:
+                found = {h.rows[0].phy_offset // size: first}
+            found[start // size] = paths.at(h.rows[i].phy_offset)
+    return found if found is not None else first
+
+
+@cython.final
+cdef class TagFilter:
+    """Which tags a get() wants: by the hash that a unit has, and by the text that the record has."""
+
+    def __cinit__(self, tags):
+        cdef bytes utf8
+        cdef int i
+        names = [tags] if isinstance(tags, str) else list(tags)
+        for item in names:
+            if not isinstance(item, str):
+                raise TypeError(f"tags: expected str, got {type(item).__name__}")
+        wanted = sorted({tag.strip() for item in names for tag in item.split("||")} - {""})
+        self._texts = TextTable()
+        self._codes = <int32_t*>calloc(<size_t>len(wanted) + 1, sizeof(int32_t))
+        if self._codes == NULL:
+            raise MemoryError
+        for i in range(<int>len(wanted)):
+            utf8 = wanted[i].encode()
+            self._codes[i] = rc_jhash(<const uint8_t*>PyBytes_AS_STRING(utf8), <size_t>len(utf8))
+            self._texts.put(<const uint8_t*>PyBytes_AS_STRING(utf8), <int>len(utf8), KEEP)
+        self._count = <int>len(wanted)
+
+    def __dealloc__(self):
+        free(self._codes)
+
+    cdef bint fits(self, int64_t tags_code) noexcept nogil:
+        """Whether a unit may be meant: its low 32 bits decide. An address of an ext unit can't be judged."""
+        cdef int i
+        if tags_code <= LARGEST_EXT_ADDRESS:
+            return True
+        for i in range(self._count):
+            if self._codes[i] == <int32_t>tags_code:
+                return True
+        return False
+
+    cdef bint passes(self, const Record* r) noexcept nogil:
+        """Whether a record is meant: by its TAGS, or those of a message in it. A compressed batch can't be judged."""
+        cdef Record part
+        cdef size_t pos = 0
+        cdef int at = 0, n
+        if not is_to_unwrap(r):
+            n = rc_find_property(r.props, r.props_len, "TAGS", 4, &at)
+            return n >= 0 and self._texts.get(r.props + at, n) == KEEP
+        if r.sys_flag & RC_FLAG_COMPRESSED:
+            return True
+        while pos < <size_t>r.body_len:
+            if parse_entry(r.body + pos, <size_t>r.body_len - pos, &part) != RC_OK:
+                return True             # whoever opens it says so
+            n = rc_find_property(part.props, part.props_len, "TAGS", 4, &at)
+            if n >= 0 and self._texts.get(part.props + at, n) == KEEP:
+                return True
+            pos += <size_t>part.size
+        return False
+
+
+# ------------------------------------------------------------------------------------------------- records of the log
+
+cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil:
+    """Ask for the first cache lines of a record that is looked into next: it has fields at both ends, and which of them
+    are needed says one behind the other."""
+    cdef int64_t i = 0
+    while i < size and i < FETCHED_BYTES:
+        rc_prefetch(at + i)
+        i += LINE_BYTES
+
+
+cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil:
+    """Let c.file be the file that covers phy_offset, held: RC_OK, ENOENT, or what mapping it said."""
+    cdef int rc
+    if c.file != NULL and c.file.start <= phy_offset < c.file.start + c.log.file_size:
+        return RC_OK
+    cursor_leave(c)
+    rc = queue_hold(c.log, phy_offset, &c.file)
+    if rc != RC_OK:
+        c.file = NULL
+    return rc
+
+
+cdef void cursor_enter(Cursor* c) noexcept nogil:
+    """From here on the map of c.file may be touched, until it is left or another one is sought."""
+    if not c.guarded:
+        enter_writing(&c.guard, c.file.base, c.file.size, &c.file.cut)
+        c.guarded = True
+
+
+cdef void cursor_rest(Cursor* c) noexcept nogil:
+    """The end of what cursor_enter() began; the file stays held."""
+    if c.guarded:
+        guard_leave(&c.guard)
+        c.guarded = False
+
+
+cdef void cursor_leave(Cursor* c) noexcept nogil:
+    cursor_rest(c)
+    if c.file != NULL:
+        file_release(c.file)
+        c.file = NULL
+
+
+cdef int picked_reserve(PickedRecords* h, int room) noexcept nogil:
+    """Let there be room for so many records in all: RC_OK or ENOMEM."""
+    cdef PickedRecord* rows = &h.one
+    if room <= h.room:
+        return RC_OK
+    if room > 1:
+        rows = <PickedRecord*>realloc(h.rows if h.rows != &h.one else NULL, <size_t>room * sizeof(PickedRecord))
+        if rows == NULL:
+            return ENOMEM
+        if h.rows == &h.one:
+            rows[0] = h.one
+    h.rows = rows
+    h.room = room
+    return RC_OK
+
+
+cdef int picked_add(
+    PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
+) noexcept nogil:
+    """One record more: RC_OK or ENOMEM."""
+    if h.count == h.room and picked_reserve(h, <int>(2 * h.room + 32 if h.room > 0 else 1)) != RC_OK:
+        return ENOMEM
+    picked_init(&h.rows[h.count], phy_offset, size, queue_offset, unit, count)
+    h.count += 1
+    h.messages += count
+    h.bytes += size
+    return RC_OK
+
+
+cdef void picked_init(
+    PickedRecord* t, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
+) noexcept nogil:
+    t.phy_offset = phy_offset
+    t.size = size
+    t.queue_offset = queue_offset
+    t.unit = unit
+    t.count = count
+    t.mapped = False
+
+
+cdef bint is_listed(const Record* r, const QueueIdentity* of, int64_t queue_offset) noexcept nogil:
+    """Whether a record is in a light queue at an offset: two properties list the queues and the offsets."""
+    cdef int names_at = 0, offsets_at = 0, n, m, i
+    cdef const uint8_t* name
+    cdef const uint8_t* digits
+    cdef const uint8_t* name_end
+    cdef const uint8_t* digits_end
+    cdef const uint8_t* end
+    cdef int64_t offset
+    n = rc_find_property(r.props, r.props_len, "INNER_MULTI_DISPATCH", 20, &names_at)
+    m = rc_find_property(r.props, r.props_len, "INNER_MULTI_QUEUE_OFFSET", 24, &offsets_at)
+    if n < 0 or m < 0:
+        return False
+    name = r.props + names_at
+    name_end = name + n
+    digits = r.props + offsets_at
+    digits_end = digits + m
+    while name < name_end and digits < digits_end:
+        offset = 0
+        while digits < digits_end and digits[0] != c",":
+            if not c"0" <= digits[0] <= c"9" or offset > (INT64_MAX - 9) // 10:
+                return False
+            offset = 10 * offset + digits[0] - c"0"
+            digits += 1
+        digits += 1
+        end = <const uint8_t*>memchr(name, c",", <size_t>(name_end - name))
+        if end == NULL:
+            end = name_end
+        i = <int>(end - name)
+        if i == of.topic_len and memcmp(name, of.topic, <size_t>i) == 0 and offset == queue_offset:
+            return True
+        name = end + 1
+    return False
+
+
+cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of, int how) noexcept nogil:
+    """Look whether a record is what was said of it: t.r is it then. RC_OK, or what is wrong."""
+    cdef Record* r = &t.r
+    cdef int rc = parse_record(at, <size_t>t.size, r)
+    if rc != RC_OK:
+        return rc if rc <= -10 else RC_BAD_UNIT
+    if r.size != t.size:
+        return RC_BAD_UNIT
+    rc = verify_record(r, (how & READ_CRC) // READ_BODY_CRC, crc32, t.phy_offset)
+    if rc != RC_OK or of == NULL:
+        return rc
+    if r.topic_len == of.topic_len and memcmp(r.topic, of.topic, <size_t>of.topic_len) == 0:
+        if r.queue_offset == t.queue_offset and rc_get_i32(at + RC_MSG_QUEUE_ID_AT) == of.queue_id:
+            return RC_OK
+    if of.lmq and is_listed(r, of, t.queue_offset):
+        return RC_OK
+    return RC_BAD_UNIT
+
+
+cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil:
+    """Copy the records that were picked, back to back, and check them.
+
+    dst  h.bytes of room; NULL: look at them in the map, and find out which bodies may stay there
+    of   whose they must be; NULL: nobody has said that
+    Returns RC_OK; RC_MORE if a file went meanwhile (pick again); ENOMEM or a fault of row h.count, before which all are
+    good.
+    """
+    cdef PickedRecord* t
+    cdef const uint8_t* at
+    cdef int i, rc = RC_OK, count = h.count
+    h.bytes = 0
+    h.special = False
+    h.count = 0
+    for i in range(count):
+        t = &h.rows[i]
+        rc = cursor_seek(c, t.phy_offset)
+        if rc != RC_OK:
+            rc = RC_MORE if rc == ENOENT else rc
+            break
+        cursor_enter(c)
+        at = c.file.base + (t.phy_offset - c.file.start)
+        if dst != NULL:
+            memcpy(dst + h.bytes, at, <size_t>t.size)
+            at = dst + h.bytes
+        rc = check_claim(t, at, of, how)
+        if c.file.cut != 0:
+            rc = RC_FILE_CUT
+        if rc != RC_OK:
+            break
+        if t.r.sys_flag & (RC_FLAG_COMPRESSED | RC_FLAG_INNER_BATCH):
+            h.special = True
+        t.mapped = dst == NULL and (
+            how & READ_PLAIN == READ_PLAIN
+            or not (t.r.sys_flag & RC_FLAG_COMPRESSED and not how & READ_STORED)
+            and not (is_to_unwrap(&t.r) and not how & READ_WHOLE)
+        )
+        h.bytes += t.size - (t.r.body_len if t.mapped else 0)
+        h.count = i + 1
+    cursor_rest(c)
+    return rc
+
+
+cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1:
+    """take() into a buffer of the answer's own."""
+    cdef PickedRecords* h = &answer._haul
+    cdef int64_t size = h.bytes
+    cdef uint8_t* dst
+    cdef int rc
+    answer._buffer = PyBytes_FromStringAndSize(NULL, size)
+    dst = <uint8_t*>PyBytes_AS_STRING(answer._buffer)
+    with nogil:
+        rc = copy_record(c, h, dst, of, how)
+    if h.bytes < size:
+        attach_copy(answer, dst)
+    return rc
+
+
+cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
+    """Give the answer a buffer for the records alone that take() has copied; `copy` may be in its old one."""
+    cdef PickedRecords* h = &answer._haul
+    cdef Record* r
+    cdef ptrdiff_t shift
+    cdef int i
+    answer._buffer = PyBytes_FromStringAndSize(<const char*>copy, h.bytes)
+    shift = <ptrdiff_t>(<uintptr_t>PyBytes_AS_STRING(answer._buffer) - <uintptr_t>copy)
+    for i in range(h.count):
+        r = &h.rows[i].r
+        r.at += shift
+        r.tail += shift
+        r.body += shift
+        r.topic += shift
+        r.props += shift
+    return 0
+
+
+cdef int read_views(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1:
+    """take() for bodies that stay in the map: the rest of the records is copied."""
+    cdef PickedRecords* h = &answer._haul
+    cdef PickedRecord* t
+    cdef View view
+    cdef FileState* f
+    cdef uint8_t* dst
+    cdef const uint8_t* src
+    cdef ptrdiff_t head, behind
+    cdef int i, rc, fault
+    with nogil:
+        fault = copy_record(c, h, NULL, of, how)
+    if h.count == 0 or fault == RC_MORE:
+        return fault
+    answer._views = []
+    answer._buffer = PyBytes_FromStringAndSize(NULL, h.bytes)
+    dst = <uint8_t*>PyBytes_AS_STRING(answer._buffer)
+    for i in range(h.count):
+        t = &h.rows[i]
+        head = t.r.body - t.r.at
+        behind = t.size - head - t.r.body_len
+        rc = queue_hold(c.log, t.phy_offset, &f)
+        if rc != RC_OK:
+            cursor_leave(c)     # else what is picked again is in the same file, which takes no new holds
+            return RC_MORE if rc == ENOENT else rc
+        view = view_of(f, t.phy_offset - f.start + (head if t.mapped else 0), t.r.body_len if t.mapped else t.size)
+        cursor_leave(c)
+        rc = cursor_seek(c, t.phy_offset)
+        if rc != RC_OK:
+            return RC_MORE if rc == ENOENT else rc
+        cursor_enter(c)
+        src = view.data
+        if t.mapped:
+            memcpy(dst, src - head, <size_t>head)
+            memcpy(dst + head, src + t.r.body_len, <size_t>behind)
+        else:
+            memcpy(dst, src, <size_t>t.size)
+        cursor_rest(c)
+        if f.cut != 0:
+            h.count = 0
+            return RC_FILE_CUT
+        if t.mapped:
+            answer._views.append(view)
+            t.r.tail = dst + (t.r.tail - t.r.at)
+            t.r.topic = dst + (t.r.topic - t.r.at - t.r.body_len)
+            t.r.props = dst + (t.r.props - t.r.at - t.r.body_len)
+            t.r.body = src
+            t.r.at = dst
+            dst += head + behind
+        else:
+            rc = check_claim(t, dst, of, how)
+            if rc != RC_OK:
+                h.count = 0
+                return rc
+            dst += t.size
+    return fault
+
+
+cdef int open_record(
+    list out, const Record* r, bytes raw, str file, int how, TagFilter tags, int64_t first,
+) except -1:
+    """Add the messages of a record that lies in raw: decompressed, and taken apart if it is an inner batch.
+
+    tags   None: all messages of a batch
+    first  queue offset: messages of a batch before it are left out
+    Raises CorruptRecordError, MissingCodecError.
+    """
+    cdef bint batch = is_to_unwrap(r) and not how & READ_WHOLE
+    cdef bint packed = r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (batch or not how & READ_STORED)
+    cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
+    cdef bytes plain
+    cdef Record part = r[0]
+    cdef size_t pos = 0, room
+    cdef int64_t queue_offset = r.queue_offset
+    if not batch and not packed:
+        out.append(message_in(r, raw, None, file))
+        return 0
+    plain = <bytes>r.body[:r.body_len]
+    if packed:
+        try:
+            plain = compression.decompress(kind, plain, PLAIN_BODY_BYTES)
+        except compression.BadBody as error:
+            advice = "unwrap=False" if batch else "decompress=False"
+            raise CorruptRecordError(file, r.phy_offset, error.args[0], f"{advice} hands it out as it is") from None
+    room = <size_t>len(plain)
+    if not batch:
+        part.body = <const uint8_t*>PyBytes_AS_STRING(plain)
+        part.body_len = <int32_t>room
+        out.append(message_in(&part, raw, plain, file))
+        return 0
+    while pos < room:
+        if parse_entry(<const uint8_t*>PyBytes_AS_STRING(plain) + pos, room - pos, &part) != RC_OK:
+            raise CorruptRecordError(file, r.phy_offset, "bad_inner_batch", "unwrap=False hands it out as it is")
+        pos += <size_t>part.size
+        part.size = r.size
+        part.queue_offset = queue_offset
+        part.sys_flag = r.sys_flag
+        queue_offset += 1
+        if part.queue_offset >= first and (tags is None or has_tag(&part, tags)):
+            out.append(message_in(&part, raw, plain, file))
+    return 0
+
+
+cdef bint has_tag(const Record* part, TagFilter tags) noexcept nogil:
+    cdef int at = 0
+    cdef int n = rc_find_property(part.props, part.props_len, "TAGS", 4, &at)
+    return n >= 0 and tags._texts.get(part.props + at, n) == KEEP
+
+
+@cython.freelist(16)
+@cython.no_gc
+cdef class ReadResult:
+    """Messages over one copy of their records: made when they are first asked for. A row, like a list."""
+
+    def __init__(self):
+        raise TypeError(f"a {type(self).__name__} comes from a MessageStore")
+
+    def __dealloc__(self):
+        if self._haul.rows != &self._haul.one:
+            free(self._haul.rows)
+
+    def _repr_html_(self):
+        return html_of(self)
+
+    cdef list _made(self):
+        cdef list out = self._messages
+        cdef const PickedRecord* t
+        cdef int i, views = 0
+        cdef str path = None
+        cdef TagFilter tags = None
+        if out is not None:
+            return out
+        out = []
+        if isinstance(self._paths, str):
+            path = self._paths
+        if not self._how & READ_LOOSE:
+            tags = self._tags
+        for i in range(self._haul.count):
+            t = &self._haul.rows[i]
+            if path is None or not isinstance(self._paths, str):
+                path = self._paths[t.phy_offset // self._file_size]
+            if t.mapped:
+                out.append(message_in(&t.r, self._buffer, self._views[views], path))
+                views += 1
+            elif self._haul.special:
+                open_record(out, &t.r, self._buffer, path, self._how, tags, self._offset)
+            else:
+                out.append(message_in(&t.r, self._buffer, None, path))
+        self._messages = out
+        return out
+
+    @property
+    def messages(self):
+        """The messages, in the order of the queue. Raises CorruptRecordError for a body that can't be decompressed."""
+        return self._made()
+
+    @property
+    def buffer(self):
+        """The records as stored, back to back, inner batches whole; of views=True all but the bodies in the map."""
+        return self._buffer
+
+    @property
+    def phy_offsets(self):
+        """Physical offset of each record; an inner batch is one."""
+        cdef int i
+        return [self._haul.rows[i].phy_offset for i in range(self._haul.count)]
+
+    def __iter__(self):
+        return iter(self._made()) if self._haul.count > 0 else NOTHING
+
+    def __len__(self):
+        return len(self._made()) if self._haul.special else self._haul.count
+
+    def __bool__(self):
+        return self._haul.count > 0
+
+    def __getitem__(self, item):
+        return self._made()[item]

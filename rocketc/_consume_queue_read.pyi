@@ -1,1 +1,0 @@
-"""One consume queue in memory, and how it is read, from any thread."""

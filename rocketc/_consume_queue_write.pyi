@@ -1,1 +1,0 @@
-"""Units of one consume queue as they are written, at their numbers."""

@@ -1,8 +1,0 @@
-"""The arguments of a put as append() wants them: topic, hosts, properties."""
-
-from typing_extensions import Self
-
-from rocketc.config import StoreConfig
-
-class Drafter:
-    def __new__(cls, config: StoreConfig) -> Self: ...

@@ -1,0 +1,4 @@
+from rocketc.derived._key_index import KeyIndex
+
+class DispatchWorker:
+    def __new__(cls, index: KeyIndex | None, whole: bool) -> DispatchWorker: ...

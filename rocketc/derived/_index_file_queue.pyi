@@ -1,0 +1,23 @@
+"""The row of files of an index: one thread puts, any may look up meanwhile."""
+
+import os
+
+from typing_extensions import Self
+
+from rocketc.derived._index_reader import IndexHeader
+
+class IndexFileQueue:
+    def __new__(
+        cls, folder: str | os.PathLike[str], slots: int = 5_000_000, units: int = 20_000_000, *, read_only: bool = False
+    ) -> Self: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def units(self) -> int: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def files(self) -> list[str]: ...
+    def headers(self) -> list[tuple[str, IndexHeader]]: ...

@@ -1,0 +1,222 @@
+"""The files of consume queues and of the index below a store's root: their sizes, which are out of date, and deleting
+these where nobody has the store open.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+
+from rocketc.config import StoreConfig
+from rocketc.derived._index_reader import IndexFile
+from rocketc.errors import RocketcError
+from rocketc.files.durable import errors_named, sync_folder
+
+_OFFSET = struct.Struct(">q")
+UNIT_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}  # of a queue; a unit begins with its physical offset
+_LOST = 0x7FFFFFFF  # with a physical offset of 0: the size in a unit that stands for none
+_END_AT = 24  # of an index file: the physical offset of its last key's message
+QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")  # those, and what the first has beside it
+
+
+@dataclass(frozen=True)
+class DerivedFile:
+    """A file that was made from the log. `size` is its length in bytes, of which it may take fewer."""
+
+    kind: str  # the folder below the root
+    path: str
+    size: int
+
+
+def files_before(
+    root: str | os.PathLike[str], phy_offset: int, kinds: tuple[str, ...] = (*UNIT_BYTES, "index")
+) -> Iterator[DerivedFile]:
+    """The files that tell only of what is before a physical offset, in the order in which RocketMQ deletes them.
+
+    kinds  folders below the root that are looked at
+    The last file of a queue, and of the index, is none of them. Files that can't be read are none of them either. Those
+    of `consumequeue_ext` follow units, not the log, and are not looked at.
+
+    >>> import tempfile
+    >>> list(files_before(tempfile.mkdtemp(), 1 << 30))
+    []
+    """
+    root = os.fspath(root)
+    for kind, unit in UNIT_BYTES.items():
+        for folder in _queue_folders(root, kind) if kind in kinds else ():
+            for path, size in _files(folder)[:-1]:
+                at = _last(path, size, unit)
+                if at is None or at >= phy_offset:
+                    break
+                yield DerivedFile(kind, path, size)
+    for path, size in _files(os.path.join(root, "index"))[:-1] if "index" in kinds else ():
+        at = _number(path, _END_AT)
+        if at is None or at >= phy_offset:
+            break
+        yield DerivedFile("index", path, size)
+
+
+class QueuesOnDisk:
+    """The consume queues of a store that nobody has open, for a Cleaner.
+
+    >>> import tempfile
+    >>> QueuesOnDisk(tempfile.mkdtemp()).delete_expired(1 << 30, lambda: None)
+    {}
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+
+    def delete_expired(self, min_phy: int, pause: Callable[[], object]) -> dict[str, int]:
+        """Delete, durably, the files that tell only of what is before an offset; how many, by folder. StoreIOError."""
+        found: dict[str, int] = {}
+        files = list(files_before(self._root, min_phy, tuple(UNIT_BYTES)))
+        for folder, here in groupby(files, lambda one: os.path.dirname(one.path)):
+            found[folder] = _delete(folder, [one.path for one in here])
+            if pause():
+                break
+        return found
+
+
+class IndexOnDisk:
+    """The index of a store that nobody has open, for a Cleaner.
+
+    >>> import tempfile
+    >>> IndexOnDisk(tempfile.mkdtemp()).delete_expired(1 << 30)
+    0
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+
+    def delete_expired(self, min_phy: int) -> int:
+        """Delete, durably, the files that tell only of what is before an offset; returns how many. StoreIOError."""
+        paths = [one.path for one in files_before(self._root, min_phy, ("index",))]
+        return _delete(os.path.join(self._root, "index"), paths)
+
+
+def _delete(folder: str, paths: list[str]) -> int:
+    for path in paths:
+        with errors_named(path):
+            os.unlink(path)
+    if paths:
+        sync_folder(folder)
+    return len(paths)
+
+
+def derived_bytes(root: str | os.PathLike[str]) -> int:
+    """The length of all files of consume queues and of the index.
+
+    >>> import tempfile
+    >>> derived_bytes(tempfile.mkdtemp())
+    0
+    """
+    return sum(size for _, size in files_below(root))
+
+
+def files_below(root: str | os.PathLike[str], *kinds: str) -> Iterator[tuple[str, int]]:
+    """(path, bytes) of all files of queues and of the index, or of some kinds of them.
+
+    kinds  folders below the root
+
+    >>> import tempfile
+    >>> list(files_below(tempfile.mkdtemp()))
+    []
+    """
+    root = os.fspath(root)
+    for kind in kinds or (*QUEUE_FOLDERS, "index"):
+        for folder in [os.path.join(root, kind)] if kind == "index" else _queue_folders(root, kind):
+            yield from _files(folder)
+
+
+def _queue_folders(root: str, kind: str) -> Iterator[str]:
+    """Those of the store: a link below `kind` may lead anywhere, and what is found is deleted by some."""
+    top = os.path.join(root, kind)
+    for topic in sorted(_names(top)):
+        inner = os.path.join(top, topic)
+        for queue_id in sorted(filter(str.isdecimal, [] if os.path.islink(inner) else _names(inner)), key=int):
+            if not os.path.islink(path := os.path.join(inner, queue_id)):
+                yield path
+
+
+def _files(folder: str) -> list[tuple[str, int]]:
+    """(path, bytes) of the files with numbers for names, by name."""
+    found = []
+    for name in sorted(filter(str.isdecimal, _names(folder))):
+        path = os.path.join(folder, name)
+        try:
+            found.append((path, os.path.getsize(path)))
+        except OSError:
+            continue
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _last(path: str, size: int, unit: int) -> int | None:
+    """The physical offset of a file's last unit that stands for a record; -1 if there is none, None if it is cut."""
+    for pos in range(size - unit, -1, -unit):
+        at = _number(path, pos)
+        if at != 0 or _number(path, pos + 4) != _LOST:
+            return at
+    return None if size < unit else -1
+
+
+def _number(path: str, pos: int) -> int | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return int(_OFFSET.unpack(os.pread(file.fileno(), _OFFSET.size, pos))[0])
+    except (OSError, struct.error):
+        return None
+
+
+_LEAST_EXT, _MOST = 64, (1 << 31) - 1  # bytes of a file of extensions, of any file
+
+
+def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
+    """The settings with the sizes that most files of queues and index have; where there are none, they stay.
+
+    >>> import tempfile
+    >>> detect_file_sizes(tempfile.mkdtemp(), StoreConfig()).max_index_num
+    20000000
+    """
+    found: dict[str, Counter[int]] = {kind: Counter() for kind in QUEUE_FOLDERS}
+    for kind, sizes in found.items():
+        unit = UNIT_BYTES.get(kind, 1)
+        least = UNIT_BYTES.get(kind, _LEAST_EXT)
+        sizes.update(size for _, size in files_below(root, kind) if least <= size <= _MOST and size % unit == 0)
+    queue, ext, batch = (
+        _most_common(found[kind]) for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+    )
+    if queue:
+        config = config.replace(mapped_file_size_consume_queue=queue)
+    if batch:
+        config = config.replace(mapper_file_size_batch_consume_queue=batch)
+    if ext:
+        config = config.replace(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=ext)
+    if any(name.startswith("%LMQ%") for name in _names(os.path.join(root, "consumequeue"))):
+        config = config.replace(enable_lmq=True, enable_multi_dispatch=True)
+    shapes: Counter[tuple[int, int]] = Counter()
+    for path, _ in files_below(root, "index"):
+        with suppress(RocketcError), IndexFile(path) as file:
+            if file.slots and file.capacity:
+                shapes[file.slots, file.capacity + 1] += 1  # unit 0, which is never used
+    if shapes:
+        (slots, units), _ = shapes.most_common(1)[0]
+        config = config.replace(max_hash_slot_num=slots, max_index_num=units)
+    return config
+
+
+def _most_common(sizes: Counter[int]) -> int:
+    """The size that most have; 0: there is none."""
+    return sizes.most_common(1)[0][0] if sizes else 0

@@ -1,0 +1,264 @@
+"""Where an export's bytes go: a sink for each file, and names that appear when all behind them is on the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from rocketc.errors import StoreFullError, StoreIOError
+from rocketc.files.durable import write_all
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BLOCK_BYTES = 1 << 20
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.EROFS}  # a pipe, or a folder of a file system without that
+
+
+@contextmanager
+def errors_of(path: str) -> Iterator[None]:
+    """While entered, an OSError becomes one of ours that names the path."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreIOError):
+            raise
+        kind = StoreFullError if error.errno in _NO_ROOM else StoreIOError
+        raise kind(error.errno, error.strerror or str(error), path) from error
+
+
+class Sink:
+    """Bytes in blocks to a file; what pyarrow takes for a file.
+
+    Nobody asks whether it is closed after an error: a sink that is dropped takes everything and writes nothing, since
+    pyarrow's writers end their files even when they are thrown away.
+    """
+
+    closed = False
+
+    def __init__(self, put: Callable[[memoryview], None]) -> None:
+        self._put = put
+        self._parts: list[bytes] = []
+        self._waiting = 0
+        self.bytes = 0  # taken so far
+        self._dropped = False
+
+    def write(self, data: Buffer) -> int:
+        view = memoryview(data)
+        if self._dropped:
+            return view.nbytes
+        self.bytes += view.nbytes
+        if view.nbytes >= BLOCK_BYTES:  # as it is: no copy
+            self.flush()
+            self._put(view)
+        else:
+            self._parts.append(bytes(data))
+            self._waiting += view.nbytes
+            if self._waiting >= BLOCK_BYTES:
+                self.flush()
+        return view.nbytes
+
+    def flush(self) -> None:
+        parts, self._parts, self._waiting = self._parts, [], 0
+        if parts and not self._dropped:
+            self._put(memoryview(parts[0] if len(parts) == 1 else b"".join(parts)))
+
+    def drop(self) -> None:
+        self._dropped = True
+        self._parts.clear()
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def close(self) -> None:
+        self.flush()
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def sink_to_descriptor(fd: int, path: str) -> Sink:
+    def put(data: memoryview) -> None:
+        with errors_of(path):
+            write_all(fd, data)
+
+    return Sink(put)
+
+
+def sink_to_end_of(path: str, shown: str) -> Sink:
+    """The file is open only while a block is written to its end: there may be thousands of such sinks.
+
+    shown  what errors call it
+    """
+
+    def put(data: memoryview) -> None:
+        with errors_of(shown):
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                write_all(fd, data)
+            finally:
+                os.close(fd)
+
+    return Sink(put)
+
+
+def sink_to_stream(stream: BinaryIO) -> Sink:
+    """Of an open file of the caller's; its errors are the caller's too."""
+
+    def put(data: memoryview) -> None:
+        while data:  # a raw stream may take a part
+            data = data[stream.write(data) :]
+        stream.flush()
+
+    return Sink(put)
+
+
+@contextmanager
+def whole_file(path: str, overwrite: bool) -> Iterator[Sink]:
+    """A sink for a file that gets its name when the block ends well; after an error nothing is left of it.
+
+    Devices and pipes are written as they are: they must not be replaced by a file.
+    """
+    shown, path = path, os.path.realpath(path)
+    if is_special(path):
+        with _special_file(path) as straight:
+            yield straight
+        return
+    refuse_existing(path, overwrite, shown)
+    temporary = _temporary_beside(path)
+    fd = -1
+    sink: Sink | None = None
+    try:
+        with errors_of(shown):
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            with suppress(FileNotFoundError):
+                os.fchmod(fd, stat.S_IMODE(os.stat(path).st_mode))
+        sink = sink_to_descriptor(fd, shown)
+        yield sink
+        sink.flush()
+        refuse_existing(path, overwrite, shown)
+        with errors_of(shown):
+            os.fsync(fd)
+            os.replace(temporary, path)
+            sync(os.path.dirname(path))
+    except BaseException:
+        if sink is not None:
+            sink.drop()
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+@contextmanager
+def _special_file(path: str) -> Iterator[Sink]:
+    with errors_of(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    sink = sink_to_descriptor(fd, path)
+    try:
+        yield sink
+        sink.flush()
+    finally:
+        sink.drop()
+        os.close(fd)
+
+
+@contextmanager
+def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> Iterator[str]:
+    """A folder to fill, that gets its name when the block ends well; after an error nothing is left of it.
+
+    is_ours  whether a name may stand in a folder that is replaced: nothing else than an older export is ever removed
+    """
+    import shutil
+
+    shown, path = path, os.path.realpath(path)
+    refuse_existing_folder(shown, overwrite, is_ours)
+    temporary, old = _temporary_beside(path), _temporary_beside(path)
+    try:
+        with errors_of(shown):
+            os.mkdir(temporary)
+        yield temporary
+        refuse_existing_folder(shown, overwrite, is_ours)
+        with errors_of(shown):
+            sync_tree(temporary)
+            with suppress(FileNotFoundError):
+                os.rename(path, old)
+            os.rename(temporary, path)
+            sync(os.path.dirname(path))
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not os.path.lexists(path):
+            with suppress(OSError):
+                os.rename(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def is_special(path: str) -> bool:
+    """A device, a pipe, a socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def refuse_existing(path: str, overwrite: bool, shown: str) -> None:
+    """Raise FileExistsError, about `shown`, if there is something that is not to be replaced."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+    if not overwrite and os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shown)
+
+
+def refuse_existing_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> None:
+    try:
+        names = os.listdir(path)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+    if names and not overwrite:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    foreign = sorted(name for name in names if not is_ours(name))
+    if foreign:
+        raise FileExistsError(errno.ENOTEMPTY, f"it holds {foreign[0]!r}, which no export has made", path)
+
+
+def _temporary_beside(path: str) -> str:
+    return os.path.join(os.path.dirname(path), f".rocketc-export-{os.urandom(4).hex()}.tmp")
+
+
+def sync(path: str) -> None:
+    """Make a file or a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCABLE:
+            raise
+    finally:
+        os.close(fd)
+
+
+def sync_tree(root: str) -> None:
+    """All that is in a folder, several at a time: the disk takes them together."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in [*names, "."])
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(sync, paths):
+            pass

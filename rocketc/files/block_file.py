@@ -1,0 +1,127 @@
+"""Files read in blocks, without a map: memory stays small, and a file that is cut meanwhile is an error, no signal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocketc.errors import StoreIOError
+from rocketc.files import sparse
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+BLOCK_BYTES = 1 << 20
+
+
+class BlockFile:
+    """A file to read in blocks; leave it (`with`) to close it.
+
+    path  str or os.PathLike
+    Its size is what it has now: what is appended later is not seen.
+    Raises StoreIOError with errno and file name: missing, no permission, no regular file, shorter meanwhile.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "00000000000000000000"
+    >>> _ = path.write_bytes(b"first second torn")
+    >>> with BlockFile(path) as file:
+    ...     file.size, file.read(6, 6), list(file.blocks(0, file.size, 6))
+    (17, b'second', [(0, b'first second')])
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._fd = -1
+        self.path = os.fspath(path)
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            info = os.fstat(self._fd)
+        except OSError as error:
+            raise self._error(error) from None
+        if not stat.S_ISREG(info.st_mode):
+            kind = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.EINVAL
+            text = os.strerror(kind) if kind == errno.EISDIR else "not a regular file"
+            self.close()
+            raise StoreIOError(kind, text, self.path)
+        self.size = info.st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self, pos: int, size: int) -> bytes:
+        """The bytes [pos, pos + size), fewer only at the end of the file."""
+        size = max(min(size, self.size - pos), 0)
+        parts: list[bytes] = []
+        while size > 0:
+            try:
+                part = os.pread(self._fd, size, pos)
+            except OSError as error:
+                raise self._error(error) from None
+            if not part:
+                raise StoreIOError(errno.EIO, "became shorter while it was read", self.path)
+            parts.append(part)
+            pos += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def blocks(self, start: int, stop: int, unit: int) -> Iterator[tuple[int, bytes]]:
+        """The whole units of [start, stop) with the position of each block's first; units within holes are left out.
+
+        unit  bytes of one; the first begins at `start`
+        """
+        most = max(BLOCK_BYTES // unit, 1) * unit
+        stop = min(stop, self.size)
+        while stop - start >= unit:
+            start += max(self.next_data(start) - start, 0) // unit * unit
+            data = self.read(start, min(most, max(stop - start, 0) // unit * unit))
+            if data:
+                yield start, data
+            start += max(len(data), unit)
+
+    def next_data(self, pos: int) -> int:
+        """The first byte at or behind pos that is not in a hole; the size if there is none."""
+        return sparse.next_data(self._fd, pos, self.size)
+
+    def data_stop(self) -> int:
+        """Behind the last byte that is not zero; 0 if all are."""
+        stop = self.size
+        while stop > 0:
+            stop = self._without_hole(stop)
+            start = max(stop - BLOCK_BYTES, 0)
+            data = self.read(start, stop - start)
+            for at in reversed(range(0, len(data), 4096)):
+                page = data[at : at + 4096]
+                if page != bytes(len(page)):
+                    return start + at + len(page.rstrip(b"\0"))
+            stop = start
+        return 0
+
+    def _without_hole(self, stop: int) -> int:
+        """Somewhere at or before stop, with nothing but a hole between."""
+        data = 0  # data follows from here, as far as is known
+        while stop - data > BLOCK_BYTES:
+            middle = (data + stop) // 2
+            if self.next_data(middle) < stop:
+                data = middle
+            else:
+                stop = middle
+        return stop
+
+    def _error(self, error: OSError) -> StoreIOError:
+        return StoreIOError(error.errno, error.strerror, self.path)

@@ -1,0 +1,123 @@
+"""Files and folders made durable, and their errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+
+from rocketc.errors import StoreFullError, StoreIOError
+
+
+@contextlib.contextmanager
+def errors_named(path: str) -> Iterator[None]:
+    """Make OSErrors ours, with this file's name.
+
+    >>> with errors_named("store/lock"):
+    ...     raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    rocketc.errors.StoreFullError: [Errno 28] No space left on device: 'store/lock'
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
+        raise kind(error.errno, error.strerror, path) from None
+
+
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Make durable which files are in a folder. Raises StoreIOError.
+
+    >>> import tempfile
+    >>> sync_folder(tempfile.mkdtemp())
+    """
+    path = os.fspath(path)
+    with errors_named(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_data(fd: int) -> None:
+    """Make the bytes of an open file durable, its times aside. Raises OSError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     sync_data(file.fileno())
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync() is content with the disk's own memory
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
+
+
+def sync_file(path: str | os.PathLike[str]) -> None:
+    """Make a file's bytes durable. Raises StoreIOError.
+
+    >>> import tempfile
+    >>> sync_file(tempfile.mkstemp()[1])
+    """
+    path = os.fspath(path)
+    with errors_named(path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_tree(path: str | os.PathLike[str]) -> None:
+    """Make a folder durable, with all that is in it. Raises StoreIOError.
+
+    >>> import tempfile
+    >>> sync_tree(tempfile.mkdtemp())
+    """
+    for folder, _, names in os.walk(path):
+        for name in names:
+            sync_file(os.path.join(folder, name))
+        sync_folder(folder)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview, at: int | None = None) -> None:
+    """Write bytes to a file, whatever the system takes at a time. Raises OSError.
+
+    at  their position; None: where the file stands, or its end, as for what has no positions
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     write_all(file.fileno(), b"whole", 3)
+    ...     file.read()
+    b'\\x00\\x00\\x00whole'
+    """
+    rest = memoryview(data)
+    while rest:
+        wrote = os.write(fd, rest) if at is None else os.pwrite(fd, rest, at)
+        rest, at = rest[wrote:], None if at is None else at + wrote
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder, and those above it, where they are missing; each is durable. Raises StoreIOError.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "data", "store")
+    >>> make_folder(path)
+    >>> os.path.isdir(path)
+    True
+    """
+    path = os.path.abspath(os.fspath(path))
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    if above != path:
+        make_folder(above)
+    with errors_named(path):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+    sync_folder(above)

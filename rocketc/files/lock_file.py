@@ -1,0 +1,284 @@
+"""The files that say who runs a store: `lock`, held by the process that writes, and `abort`, there while it runs; and
+what ends with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import NoReturn, Protocol
+
+from rocketc.errors import StoreLockedError
+from rocketc.files.durable import errors_named, sync_folder, write_all
+
+# Linux ties such a lock to the open file: a second one in the same process fails too, and it conflicts with the locks
+# of other programs (F_SETLK), Java's among them. Elsewhere F_SETLK it is, and _held keeps this process from its own.
+_BY_FILE = sys.platform == "linux"
+_SET_LOCK, _GET_LOCK = 37, 36  # F_OFD_SETLK, F_OFD_GETLK
+_FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, pid
+
+_opening = threading.RLock()  # nobody forks between the opening of a lock file and its entry in _open
+_open: weakref.WeakSet[StoreLock] = weakref.WeakSet()
+_held: set[tuple[int, int] | None] = set()  # device and inode
+
+
+class StoreLock:
+    """The right to write to a store: a lock on the first byte of `lock` in its root, as RocketMQ holds it.
+
+    root  the store's folder; the file is made there, and stays
+    It ends with release(), or with the process. A child that this process forks does not hold it. Where there are only
+    F_SETLK locks (macOS), it ends as soon as this process closes the file `lock` anywhere else.
+    Raises StoreLockedError if another process, or this one, holds it; StoreIOError and StoreFullError with the file's
+    name.
+
+    >>> import tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> lock = StoreLock(root)
+    >>> StoreLock(root)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    rocketc.errors.StoreLockedError: ... is open for writing already...
+    >>> lock.release()
+    >>> StoreLock(root).release()
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._fd = -1
+        self._root = os.fspath(root)
+        self._key: tuple[int, int] | None = None
+        path = os.path.join(self._root, "lock")
+        try:
+            with errors_named(path):
+                self._take(path)
+                write_all(self._fd, b"lock", 0)
+                os.fsync(self._fd)
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self, path: str) -> None:
+        with _opening:
+            if not _BY_FILE and _key_of(path) in _held:  # to open and close it here would end the lock
+                self._locked()
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            _open.add(self)
+            try:
+                if _BY_FILE:
+                    fcntl.fcntl(self._fd, _SET_LOCK, _flock(fcntl.F_WRLCK))
+                else:
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+                    self._key = _key_of(path)
+                    _held.add(self._key)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                self._locked()
+
+    def _locked(self) -> NoReturn:
+        pid = _holder(self._fd, self._root) if _BY_FILE else _left_by(self._root)
+        how = "" if not pid else ", in this process" if pid == os.getpid() else f", by process {pid}"
+        raise StoreLockedError(f"{self._root} is open for writing already{how}")
+
+    @property
+    def fd(self) -> int:
+        """The lock's file; -1 after release(), and in a forked child."""
+        return self._fd
+
+    def release(self) -> None:
+        """Give up the right; the file stays. Does nothing the second time, or in a forked child."""
+        with _opening:
+            _open.discard(self)
+            if self._fd < 0:
+                return
+            if self._key is not None:
+                _held.discard(self._key)
+            if _BY_FILE:  # a child that C code forked may have the file open as well
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(self._fd, _SET_LOCK, _flock(fcntl.F_UNLCK))
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: close the file without giving up the parent's right."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.release()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a StoreLock belongs to its process")
+
+
+def holder_of(root: str | os.PathLike[str]) -> int | None:
+    """The process that holds a store's lock; 0: it can't be named; None: nobody, or it can't be seen, as anywhere but
+    on Linux. Takes no lock.
+
+    >>> import tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> lock = StoreLock(root)
+    >>> AbortFile(root).create()
+    >>> holder_of(root) == (os.getpid() if sys.platform == "linux" else None)
+    True
+    >>> lock.release()
+    >>> holder_of(root)
+    """
+    if not _BY_FILE:  # to open and close the file here might end the lock
+        return None
+    try:
+        fd = os.open(os.path.join(root, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _holder(fd, root)
+    except OSError:  # a file system without locks
+        return None
+    finally:
+        os.close(fd)
+
+
+def _holder(fd: int, root: str | os.PathLike[str]) -> int | None:
+    """As holder_of(), by its open lock file, which is locked by others if at all."""
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, _GET_LOCK, _flock(fcntl.F_WRLCK)))
+    if kind == fcntl.F_UNLCK:
+        return None
+    if pid > 0:  # of an F_SETLK lock; -1: a lock of an open file is nobody's
+        return pid if _is_running(pid) else 0
+    return _left_by(root)
+
+
+def _left_by(root: str | os.PathLike[str]) -> int:
+    """The process that the abort file names, if it still runs; else 0."""
+    pid = AbortFile(root).pid
+    return pid if pid is not None and _is_running(pid) else 0
+
+
+def pid_in(text: bytes) -> int | None:
+    """The process that an abort file names, of which these are the first bytes (20 are enough); None: it names none.
+
+    >>> pid_in(b"4711"), pid_in(b""), pid_in(b"99999999999999999999")
+    (4711, None, None)
+    """
+    text = text.rstrip()
+    return int(text) if text.isdigit() and 0 < int(text) < 1 << 31 else None
+
+
+class AbortFile:
+    """`abort` in a store's root: there while the store runs, so that one found at the start tells of a crash.
+
+    root  the store's folder
+
+    >>> import tempfile
+    >>> abort = AbortFile(tempfile.mkdtemp())
+    >>> abort.create()
+    >>> abort.exists(), abort.pid == os.getpid()
+    (True, True)
+    >>> abort.remove()
+    >>> abort.exists()
+    False
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+        self.path = os.path.join(self._root, "abort")
+
+    def exists(self) -> bool:
+        """Whether the store runs, or did not end well. Raises StoreIOError if that can't be seen."""
+        with errors_named(self.path):
+            try:
+                os.lstat(self.path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    @property
+    def pid(self) -> int | None:
+        """The process that the file names, as RocketMQ 5 and rocketc do; None: it names none, or is not there."""
+        try:
+            with open(self.path, "rb") as file:
+                return pid_in(file.read(20))
+        except OSError:
+            return None
+
+    def create(self) -> None:
+        """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError; a
+        file that was not there is not there then."""
+        there = self.exists()
+        with errors_named(self.path):
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                os.write(fd, b"%d" % os.getpid())
+                os.fsync(fd)
+            except OSError:
+                if not there:  # nobody has written to the store: it was closed, and is
+                    with contextlib.suppress(OSError):
+                        os.unlink(self.path)
+                raise
+            finally:
+                os.close(fd)
+        sync_folder(self._root)
+
+    def remove(self) -> None:
+        """Remove the file, durably; fine if it is not there. Raises StoreIOError."""
+        with errors_named(self.path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        sync_folder(self._root)
+
+
+class _Open(Protocol):
+    def close(self) -> None: ...
+
+
+def close_all(opened: Iterable[_Open]) -> None:
+    """Close each, at the interpreter's end; one that fails does not keep the others from it. Raises the first error.
+
+    >>> close_all([])
+    """
+    errors: list[BaseException] = []
+    for one in list(opened):
+        try:
+            one.close()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _flock(kind: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0)
+
+
+def _key_of(path: str) -> tuple[int, int] | None:
+    try:
+        info = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
+
+
+def _in_child() -> None:
+    for lock in list(_open):
+        lock._leave_to_parent()
+    _open.clear()
+    _held.clear()
+    _opening.release()
+
+
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_in_child)

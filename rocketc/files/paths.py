@@ -1,0 +1,367 @@
+"""What a user calls a path (store root, commit log folder, file, glob, URL, list of them) -> the files to read."""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import functools
+import glob
+import itertools
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from urllib.parse import unquote
+
+from rocketc.errors import StoreIOError
+from rocketc.files import remote
+from rocketc.files.remote import Options, RemotePath, is_url, shown
+from rocketc.files.sparse import written_blocks
+
+StrPath = str | os.PathLike[str]
+Paths = StrPath | Iterable[StrPath]
+
+_LISTINGS = 100  # of folders from which files go meanwhile
+_OFFSET_NAME = re.compile(r"[0-9]{20}")
+_NO_LOG = "no commit log here: neither a folder `commitlog` nor files named by 20 digits"
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"PK\3\4": "zip",
+}
+_FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/)")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One commit log file of a scan.
+
+    path   of a local file, or a URL
+    base   physical offset of its first byte, from its name; None: the name is no offset
+    size   bytes it has
+    limit  bytes it has by right: more than size if its end was not copied, never less
+    last   no file with data follows in the same log
+    start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
+    exact  the log goes on at start, as the report of a scan has said: nothing is searched for
+    exact_stop  a record ends at stop: what follows is not looked at
+    """
+
+    path: str
+    base: int | None
+    size: int
+    limit: int
+    last: bool
+    start: int | None = None
+    stop: int | None = None
+    exact: bool = False
+    exact_stop: bool = False
+
+    @property
+    def origin(self) -> int:
+        """The physical offset of its first byte; of a file whose name tells none, as of a copy that somebody named, as
+        if it were the log's first."""
+        return self.base or 0
+
+    @property
+    def next_base(self) -> int:
+        """The physical offset where the next file of the log begins."""
+        return self.origin + self.limit
+
+    @property
+    def begin(self) -> int:
+        """The physical offset where reading begins."""
+        return self.origin if self.start is None else self.start
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind the last byte that is there to be read; it may be zero."""
+        end = self.origin + self.size
+        return end if self.stop is None else min(self.stop, end)
+
+    @property
+    def name(self) -> str:
+        """The path as it may be printed: a URL without its password."""
+        return shown(self.path)
+
+    def __repr__(self) -> str:
+        values = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self)[1:])
+        return f"LogFile({', '.join([repr(self.name), *values])})"
+
+
+@dataclass(frozen=True)
+class Log:
+    """The files of one commit log in order, and the ranges of physical offsets between them that have no file."""
+
+    files: tuple[LogFile, ...]
+    missing: tuple[tuple[int, int], ...]
+
+
+def base_of(path: str) -> int | None:
+    """The physical offset that a file's name says, or None.
+
+    >>> base_of("store/commitlog/00000000001073741824"), base_of("notes.txt")
+    (1073741824, None)
+    """
+    name = _split(path)[1]
+    return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) < 1 << 63 else None
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Folder and name."""
+    return remote.split(path) if is_url(path) else os.path.split(path)
+
+
+def local_of(path: str) -> str:
+    """The local path that a file: URI means; anything else as it is. Spark's URIs are not percent-encoded, other
+    people's are.
+
+    >>> local_of("file:///data/store"), local_of("data/store"), local_of("s3://data/store")
+    ('/data/store', 'data/store', 's3://data/store')
+    """
+    name = _FILE_URI.sub("", path, count=1)
+    if name != path and "%" in name and not os.path.lexists(name) and os.path.lexists(unquote(name)):
+        return unquote(name)
+    return name
+
+
+def resolve(path: Paths | LogFile | Log, storage: Options | None = None) -> list[Log]:
+    """Find the commit log files that a path names.
+
+    path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a
+          list of them; or a Log or a LogFile, one that this function gave. A URL means the same in another file system
+    storage  options of the file systems of URLs
+    Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log. Files that are named by their
+    offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
+    Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
+    be named.
+    Raises StoreIOError: nothing there, no permission, no commit log in a folder, a compressed file.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "00000000000000000000").write_bytes(b"data")
+    >>> [(file.base, file.size, file.last) for log in resolve(folder) for file in log.files]
+    [(0, 4, True)]
+    """
+    if isinstance(path, Log):
+        return [path]
+    if isinstance(path, LogFile):
+        return [Log((path,), ())]
+    items: list[StrPath] = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    if not items:
+        raise ValueError("path: an empty list")
+    given = [local_of(os.fspath(item)) for item in items]
+    for _ in range(_LISTINGS):
+        try:
+            return _find(given, storage)
+        except StoreIOError as error:
+            if error.errno != errno.ENOENT or error.filename in map(shown, given):
+                raise
+            # A file that was listed has been deleted since, as a running store does with old ones.
+    return _find(given, storage)
+
+
+def _find(given: list[str], storage: Options | None) -> list[Log]:
+    groups = [_expand(path, storage) for path in given]
+    together = [file for group in groups for file in group]
+    bases = [base_of(file) for file in together]
+    if None not in bases and len(set(bases)) == len(bases):
+        return [_log(together, storage)]
+    return [_log(part, storage) for group in groups for part in _parts(group)]
+
+
+def _parts(files: list[str]) -> list[list[str]]:
+    """Files named by offset stay together (if an offset comes twice, with those of their folder); others are alone."""
+    named = [file for file in files if base_of(file) is not None]
+    parts = [named] if named else []
+    if len({base_of(file) for file in named}) < len(named):
+        parts = [list(part) for _, part in itertools.groupby(sorted(named), key=lambda file: _split(file)[0])]
+    return parts + [[file] for file in files if base_of(file) is None]
+
+
+def _expand(path: str, storage: Options | None) -> list[str]:
+    if is_url(path):
+        return _expand_url(path, storage)
+    if os.path.isdir(path):
+        return _folder(path)
+    if os.path.lexists(path):
+        return [path]
+    if glob.has_magic(path):
+        found = sorted(glob.glob(path))
+        if found:
+            return [file for item in found for file in (_folder(item) if os.path.isdir(item) else [item])]
+        raise StoreIOError(errno.ENOENT, "no file matches", path)
+    raise StoreIOError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _folder(path: str) -> list[str]:
+    inner = os.path.join(path, "commitlog")
+    is_root = os.path.isdir(inner)
+    folder = inner if is_root else path
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, folder) from None
+    files = [os.path.join(folder, name) for name in names if base_of(name) is not None]
+    if not files and not is_root and os.path.basename(os.path.abspath(path)) != "commitlog":
+        raise StoreIOError(errno.ENOENT, _NO_LOG, path)
+    return files
+
+
+def _expand_url(url: str, storage: Options | None) -> list[str]:
+    if base_of(url) is not None:
+        return [url]
+    found = RemotePath(url, storage).matches()
+    if found is None:
+        return _folder_of_url(url, storage)
+    if not found:
+        raise StoreIOError(errno.ENOENT, "no file matches", shown(url))
+    return [file for one in found for file in ([one] if base_of(one) is not None else _folder_of_url(one, storage))]
+
+
+def _folder_of_url(url: str, storage: Options | None) -> list[str]:
+    """As _folder(); the file itself if the URL names one."""
+    names = RemotePath(url, storage).names()
+    if names is None:
+        return [url]
+    is_root = names.get("commitlog") == remote.FOLDER
+    folder = remote.join(url, "commitlog") if is_root else url
+    if is_root:
+        names = RemotePath(folder, storage).names() or {}
+    files = [remote.join(folder, name) for name in sorted(names) if base_of(name) is not None]
+    if not files and not is_root and _split(url)[1] != "commitlog":
+        raise StoreIOError(errno.ENOENT, _NO_LOG, shown(url))
+    return files
+
+
+def _log(paths: list[str], storage: Options | None) -> Log:
+    """A log of these files: named by offset all of them, or a single one that is not."""
+    if len(paths) == 1 and base_of(paths[0]) is None:
+        size = _size(paths[0], storage)
+        _refuse_packed(paths[0], size, storage)
+        return Log((LogFile(paths[0], None, size, size, True),), ())
+    files = {int(_split(path)[1]): path for path in paths}
+    there = _neighbours(files, storage)
+    there |= {base: (path, _size(path, storage)) for base, path in files.items() if base not in there}
+    order = sorted(there)
+    usual = max((size for _, size in there.values()), default=0)
+    end = next((base for base in reversed(order) if _has_data(*there[base], storage)), -1)  # the last file with data
+    named = sorted(files)
+    out: list[LogFile] = []
+    missing: list[tuple[int, int]] = []
+    for i, base in enumerate(named):
+        path, size = there[base]
+        limit = size
+        next_at = bisect.bisect_right(order, base)
+        if next_at < len(order):
+            limit = max(size, min(usual, order[next_at] - base))
+        if i + 1 < len(named) and base + limit < named[i + 1]:
+            missing.append((base + limit, named[i + 1]))
+        out.append(LogFile(path, base, size, limit, base >= end))
+        if base >= end:
+            break  # the files behind it are made ahead and empty
+    return Log(tuple(out), tuple(missing))
+
+
+def _neighbours(files: dict[int, str], storage: Options | None) -> dict[int, tuple[str, int]]:
+    """The files of the same folders that are named by other offsets, with their sizes; of URLs also those given."""
+    out: dict[int, tuple[str, int]] = {}
+    for folder in sorted({_split(path)[0] for path in files.values()}):
+        listed = _sizes_of_url(folder, storage) if is_url(folder) else _sizes_in(folder, files)
+        for base, found in listed.items():
+            if base not in files or files[base] == found[0]:
+                out.setdefault(base, found)
+    return out
+
+
+def _sizes_in(folder: str, files: dict[int, str]) -> dict[int, tuple[str, int]]:
+    """The files of a folder that are named by an offset which is not among those of `files`."""
+    out: dict[int, tuple[str, int]] = {}
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        return out  # a file can be read in a folder that can't be listed
+    for name in names:
+        base = base_of(name)
+        if base is None or base in files:
+            continue
+        path = os.path.join(folder, name)
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue  # removed this moment
+        if stat.S_ISREG(info.st_mode):
+            out[base] = (path, info.st_size)
+    return out
+
+
+def _sizes_of_url(folder: str, storage: Options | None) -> dict[int, tuple[str, int]]:
+    """All files of a folder that are named by an offset."""
+    out: dict[int, tuple[str, int]] = {}
+    try:
+        names = RemotePath(folder, storage).names() or {}
+    except StoreIOError:
+        return out
+    for name, size in names.items():
+        base = base_of(name)
+        if base is not None and size != remote.FOLDER:
+            url = remote.join(folder, name)
+            out[base] = (url, _size(url, storage) if size is None else size)
+    return out
+
+
+def _refuse_packed(path: str, size: int, storage: Options | None) -> None:
+    """Say so if a file is compressed, rather than that it holds no records."""
+    head = RemotePath(path, storage).head(size) if is_url(path) else _head(path)
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise StoreIOError(errno.EINVAL, f"compressed with {name}; unpack it first", shown(path))
+
+
+def _head(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.pread(fd, 6, 0)
+        finally:
+            os.close(fd)
+    except OSError:
+        return b""  # whoever reads it will tell
+
+
+def _size(path: str, storage: Options | None) -> int:
+    if is_url(path):
+        return RemotePath(path, storage).size()
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise StoreIOError(error.errno, error.strerror, path) from None
+
+
+def _has_data(path: str, size: int, storage: Options | None) -> bool:
+    """Whether any byte of a file is not zero; one that can't be read may well hold data."""
+    if is_url(path):
+        return RemotePath(path, storage).written_blocks(size)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or any(os.pread(fd, 8, 0)):
+                return True
+        finally:
+            os.close(fd)
+        return _has_data_behind(path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+    except OSError:
+        return True
+
+
+@functools.lru_cache(maxsize=64)
+def _has_data_behind(path: str, *_: int) -> bool:
+    """Whether a file whose first bytes are zero has others.
+
+    Kept for as long as the file's numbers are the same: whoever follows a log asks again and again.
+    """
+    with open(path, "rb", buffering=0) as file:
+        return any(True for _ in written_blocks(file.fileno()))

@@ -1,0 +1,1 @@
+"""Message records of the commit log: sizes, parsing, checks, encoding; nothing of it is for Python."""

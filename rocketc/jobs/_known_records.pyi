@@ -1,0 +1,13 @@
+"""Which records of a range of the log the consume queues know: the rest, and what is wanted, need reading."""
+
+from collections.abc import Callable
+
+from typing_extensions import Self
+
+from rocketc.derived._consume_queues import ConsumeQueues
+
+class KnownRecords:
+    def __new__(cls, queues: ConsumeQueues, start: int, stop: int, wanted: Callable[[str, int], object]) -> Self: ...
+    def spread(self, gap: int) -> int: ...
+    def take_others(self, most: int) -> bool: ...
+    def to_read(self, whole: bool, gap: int) -> list[tuple[int, int]] | None: ...

@@ -1,0 +1,281 @@
+"""What `info` finds out about a store. Reads the first record of each commit log file, and the last file whole."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import Any
+
+from rocketc.derived.queue_files import UNIT_BYTES
+from rocketc.errors import RocketcError
+from rocketc.files import _checkpoint
+from rocketc.files._mapped_file import MappedFile
+from rocketc.files.lock_file import AbortFile, holder_of
+from rocketc.files.paths import Log, LogFile, base_of, resolve
+from rocketc.files.remote import refuse_urls
+from rocketc.files.sparse import holes_of
+from rocketc.jobs.progress import Progress, no_progress
+from rocketc.read._filter import Filter
+from rocketc.read._message import Message
+from rocketc.read._reader import Reader
+from rocketc.read._walk import Walker
+from rocketc.read.scan import Damage
+
+CHECKPOINT_FIELDS = (
+    "physicMsgTimestamp",
+    "logicsMsgTimestamp",
+    "indexMsgTimestamp",
+    "masterFlushedOffset",
+    "confirmPhyOffset",
+)
+_INDEX_NAME = re.compile(r"[0-9]{17}")
+_PROGRESS_EVERY = 1 << 16  # messages between two looks at the clock
+
+
+@dataclass
+class File:
+    """A commit log file.
+
+    file            its path
+    physicalOffset  of its first byte; None if neither its name nor a record tells
+    allocated       bytes on disk
+    storeTimestamp  of its first message, None if there is none or it can't be read
+    state           "" fine; "empty": made ahead; else what is wrong with it
+    """
+
+    file: str
+    physicalOffset: int | None
+    size: int
+    allocated: int
+    storeTimestamp: int | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Bytes of the log that are not there.
+
+    kind  "missing": no file; "short": the file ends before the next one begins; "sparse": never written, data behind it
+    """
+
+    kind: str
+    start: int
+    stop: int
+    file: str | None = None
+
+
+@dataclass
+class Inventory:
+    """What was found; the names are the JSON keys. From `abort` on they are None if path is no store's root."""
+
+    path: str
+    kind: str
+    files: list[File] = field(default_factory=list)
+    begin: int | None = None
+    end: int | None = None
+    firstStoreTimestamp: int | None = None
+    lastStoreTimestamp: int | None = None
+    lastFile: str | None = None
+    lastFileMessages: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    abort: dict[str, Any] | None = None
+    lock: dict[str, Any] | None = None
+    checkpoint: dict[str, int] | None = None
+    consumeQueues: dict[str, int] | None = None
+    indexFiles: int | None = None
+    cut: dict[str, int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """No message was found, and no trace of one."""
+        return self.firstStoreTimestamp is None and not self.damage
+
+    @property
+    def had_messages_until(self) -> int | None:
+        """Store time of a message that was durable, and is not in the log: the end of the log is gone. None: it is not,
+        or nobody can tell, as while a broker runs. Source: the checkpoint."""
+        if self.checkpoint is None or self.abort is None or self.abort["present"]:
+            return None
+        durable = self.checkpoint["physicMsgTimestamp"]
+        return durable if durable > (self.lastStoreTimestamp or 0) else None
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.holes or self.damage or self.is_empty or self.had_messages_until is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what is not known is left out."""
+        whole = {name: value for name, value in asdict(self).items() if value is not None}
+        for name in ("files", "holes", "damage"):
+            whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
+        if self.had_messages_until is not None:
+            whole["hadMessagesUntil"] = self.had_messages_until
+        return whole
+
+
+def take_inventory(path: str, progress: Progress = no_progress) -> Inventory:
+    """Look at a store root, a commit log folder, a file or a glob; the last file is read whole.
+
+    Raises StoreIOError if there is nothing at all.
+
+    >>> import tempfile, rocketc
+    >>> root = tempfile.mkdtemp()
+    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 16) as store:
+    ...     _ = store.put("orders", b"hi")
+    >>> take_inventory(root).lastFileMessages
+    1
+    """
+    refuse_urls([path], "info")
+    logs = resolve(path)
+    is_root = os.path.isdir(os.path.join(path, "commitlog"))
+    out = Inventory(path, "store" if is_root else "commitlog" if os.path.isdir(path) else "file")
+    for log in logs:
+        _survey_log(log, out, progress)
+    if os.path.isdir(path):
+        _add_files_made_ahead(os.path.join(path, "commitlog") if is_root else path, out)
+    if is_root:
+        _survey_root(path, out)
+    return out
+
+
+def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
+    out.holes += [Hole("missing", *gap) for gap in log.missing]
+    for file in log.files:
+        info = os.stat(file.path)
+        facts = File(file.path, file.base, info.st_size, info.st_blocks * 512)
+        out.files.append(facts)
+        if file.base is not None and file.size < file.limit:
+            out.holes.append(Hole("short", file.base + file.size, file.base + file.limit, file.path))
+        try:
+            if file is log.files[-1]:
+                _walk(file, facts, out, progress)
+            else:
+                _look_at_start(file, facts, out)
+            if facts.allocated < facts.size:
+                base = facts.physicalOffset or 0
+                out.holes += [Hole("sparse", *hole, file.path) for hole in holes_of(file.path, base)]
+        except RocketcError as error:  # no permission; the disk fails
+            facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
+            start = file.origin
+            out.damage.append(Damage(file.path, start, start + file.size, facts.state))
+        if facts.storeTimestamp is not None and out.firstStoreTimestamp is None:
+            out.firstStoreTimestamp = facts.storeTimestamp
+        if facts.physicalOffset is not None and out.begin is None:
+            out.begin = facts.physicalOffset
+    out.holes.sort(key=lambda hole: hole.start)
+
+
+def _open(file: LogFile, stop: int | None = None, random: bool = False) -> tuple[Walker, Iterator[Message]]:
+    """The messages of one file, as scan() reads them; scan(file.path) would look for its neighbours again each time."""
+    everything = Filter()
+    walker = Walker(
+        MappedFile(file.path, random), file.base, everything, limit=file.limit, stop=stop, errors="skip",
+        last=file.last, file=file.path,
+    )  # fmt: skip
+    blocks = Reader([walker], everything, columns=[], decompress=False, unwrap=False)
+    return walker, chain.from_iterable(blocks)
+
+
+def _look_at_start(file: LogFile, facts: File, out: Inventory) -> None:
+    """Read the first record of a file that others follow."""
+    walker, messages = _open(file, stop=None if file.base is None else file.base + 1, random=True)
+    first = next(messages, None)
+    if first is not None:
+        facts.storeTimestamp = first.store_timestamp
+    _take_damage(walker, facts, out)
+
+
+def _walk(file: LogFile, facts: File, out: Inventory, progress: Progress) -> None:
+    """Read the last file of a log whole."""
+    walker, messages = _open(file)
+    count = 0
+    with progress("reading the last file", file.size) as tell:
+        for message in messages:
+            count += 1
+            if count == 1:
+                facts.storeTimestamp = message.store_timestamp
+                facts.physicalOffset = walker.base
+            if count % _PROGRESS_EVERY == 0:
+                tell(walker.walked)
+    if count > 0:
+        out.lastStoreTimestamp = message.store_timestamp
+    out.lastFile = file.path
+    out.lastFileMessages = count
+    out.end = walker.position
+    _take_damage(walker, facts, out)
+    if walker.walked == 0:
+        facts.state = "empty"
+
+
+def _take_damage(walker: Walker, facts: File, out: Inventory) -> None:
+    damage = [Damage(facts.file, *entry) for entry in walker.damage]
+    if damage:
+        facts.state = damage[0].reason
+        out.damage += damage
+
+
+def _add_files_made_ahead(folder: str, out: Inventory) -> None:
+    """Files behind the last one with data, which no scan reads."""
+    known = {file.file for file in out.files}
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        base = base_of(path)
+        if base is not None and path not in known:
+            info = os.stat(path)
+            out.files.append(File(path, base, info.st_size, info.st_blocks * 512, None, "empty"))
+
+
+def _survey_root(root: str, out: Inventory) -> None:
+    abort = AbortFile(root)
+    out.abort = {"present": abort.exists()}
+    if (pid := abort.pid) is not None:
+        out.abort["pid"] = pid
+    out.lock = {"present": os.path.exists(os.path.join(root, "lock"))}
+    if (holder := holder_of(root)) is not None:
+        out.lock["pid"] = holder or None
+    checkpoint = _read(os.path.join(root, "checkpoint"), _checkpoint.LEAST_BYTES)
+    if checkpoint is not None and len(checkpoint) == _checkpoint.LEAST_BYTES:
+        out.checkpoint = dict(zip(CHECKPOINT_FIELDS, _checkpoint.decode(checkpoint), strict=True))
+    queues = [
+        (topic.name, queue.name)
+        for kind in UNIT_BYTES
+        for topic in _folders(os.path.join(root, kind))
+        for queue in _folders(topic.path)
+        if queue.name.isdecimal()
+    ]
+    out.consumeQueues = {"topics": len({topic for topic, _ in queues}), "queues": len(queues)}
+    with suppress(OSError):
+        names = os.listdir(os.path.join(root, "index"))
+        out.indexFiles = sum(_INDEX_NAME.fullmatch(name) is not None for name in names)
+    kept = _files(os.path.join(root, "cut"))
+    out.cut = {"files": len(kept), "bytes": sum(entry.stat().st_size for entry in kept)}
+
+
+def _folders(path: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(path) if entry.is_dir()]
+
+
+def _files(path: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(path) if entry.is_file(follow_symlinks=False)]
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _read(path: str, size: int) -> bytes | None:
+    """The first bytes of a small file, or None."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError:
+        return None

@@ -1,0 +1,324 @@
+"""Make the consume queues and the index of a store anew from its log, where nobody has it open.
+
+They are built in a folder of their own, `rebuild` in the store's root, and take the place of the old ones when they are
+whole and durable: a rebuild that is killed has changed nothing, or all that opening the store needs to end it. The log
+is only read: what is damaged in it is stepped over. One thread does it: it writes each queue in the log's order, which
+is what makes the files RocketMQ's own byte for byte, and at 9 M records a second of 230 bytes, 2 GB of log, the disk is
+what it waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rocketc.config import StoreConfig
+from rocketc.derived._consume_queues import ConsumeQueues
+from rocketc.derived._dispatcher import Dispatcher
+from rocketc.derived._key_index import KeyIndex
+from rocketc.derived.queue_files import QUEUE_FOLDERS, detect_file_sizes, files_below
+from rocketc.errors import StoreIOError
+from rocketc.files import _checkpoint
+from rocketc.files._mapped_file import MappedFile
+from rocketc.files.durable import errors_named, make_folder, sync_folder, sync_tree
+from rocketc.files.lock_file import AbortFile, StoreLock
+from rocketc.files.paths import LogFile, StrPath, resolve
+from rocketc.jobs.verify_derived import load_unmodified
+from rocketc.read._filter import Filter
+from rocketc.read._walk import Walker
+from rocketc.read.scan import Damage
+from rocketc.rendering import HtmlRepr
+from rocketc.store.catch_up import clear_queue_sums
+from rocketc.store.opening import batch_topics, with_detected_file_size
+from rocketc.tables.deleted_topics import DeletedTopics
+
+QueueStarts = Mapping[tuple[str, int], tuple[int, int]]  # topic, queue id -> physical offset, queue offset
+
+FOLDER = "rebuild"  # below the root, while it is done
+
+_CRC_NONE = 0
+_TELL_EVERY = 0.1  # seconds
+
+
+@dataclass
+class RebuildReport(HtmlRepr):
+    """What rebuild() made.
+
+    start, stop  physical offsets: the first byte of the log, and the end of its last record
+    bytes        of the log that were read
+    queues       how many there are now
+    messages     that queues have; prepared and rolled back ones have no place in any
+    keys         of messages, in the index
+    files        made: path below the root -> bytes
+    unqueued     records that no queue could take: a topic that is no name of a folder, a number that can't be true
+    damage       of the log; what lies there is in no queue
+    missing      ranges of physical offsets between files for which there is no file
+    seconds      that it took
+    """
+
+    start: int = 0
+    stop: int = 0
+    bytes: int = 0
+    queues: int = 0
+    messages: int = 0
+    keys: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    unqueued: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """The log has no damage, and each of its messages has its place."""
+        return not (self.damage or self.missing or self.unqueued)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> RebuildReport(stop=4096, queues=2).to_dict()["queues"]
+        2
+        """
+        return {
+            "isWhole": self.is_whole, "start": self.start, "stop": self.stop, "bytes": self.bytes,
+            "queues": self.queues, "messages": self.messages, "keys": self.keys,
+            "files": [{"path": path, "size": size} for path, size in self.files.items()], "unqueued": self.unqueued,
+            "damage": [{"start": d.start, "stop": d.stop, "reason": d.reason} for d in self.damage],
+            "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
+            "seconds": round(self.seconds, 3),
+        }  # fmt: skip
+
+
+def rebuild(
+    path: StrPath,
+    only: Literal["cq", "index"] | None = None,
+    *,
+    config: StoreConfig | None = None,
+    tell: Callable[[int], None] | None = None,
+) -> RebuildReport:
+    """Make the consume queues and the index of a store anew from its log.
+
+    path    the store's root folder; nobody may have it open
+    only    "cq": the queues; "index": the index; None: both
+    config  the settings of the broker, as far as they shape these files; None: sizes as the files there have them, and
+            RocketMQ's defaults
+    tell    is called with the bytes of the log read so far, some times a second
+    The old files stay until the new ones are whole; so there must be room for both. Killed at any time, the store is as
+    before, or the next opening ends it. Raises StoreLockedError, StoreIOError (no log there, a disk that fails) and
+    StoreFullError; nothing is changed then.
+
+    >>> import os, rocketc, shutil, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with rocketc.open(folder, mapped_file_size_commit_log=1 << 20, max_index_num=100) as store:
+    ...     r = store.put("orders", b"hello", keys="k1")
+    >>> shutil.rmtree(os.path.join(folder, "consumequeue"))
+    >>> report = rocketc.rebuild(folder)
+    >>> report.queues, report.messages, report.keys
+    (1, 1, 1)
+    """
+    if only not in (None, "cq", "index"):
+        raise ValueError(f"only={only!r}: cq, index, or None")
+    return rebuild_files(path, only, config, tell, None)
+
+
+def rebuild_files(
+    path: StrPath,
+    only: Literal["cq", "index"] | None,
+    config: StoreConfig | None,
+    tell: Callable[[int], None] | None,
+    claims: QueueStarts | None,
+) -> RebuildReport:
+    """The same as rebuild().
+
+    claims  with which record each queue begins, as ConsumeQueues.claims() tells; None: as the files there say
+
+    >>> rebuild_files("nowhere", None, None, None, {})
+    Traceback (most recent call last):
+    rocketc.errors.StoreIOError: [Errno 2] no commit log to rebuild from: 'nowhere'
+    """
+    begun = time.monotonic()
+    root = os.path.abspath(os.fspath(path))
+    settings = with_detected_file_size(root, config if config is not None else detect_file_sizes(root, StoreConfig()))
+    folders = [path for path in (*settings.commit_log_paths(root), *settings.read_only_paths) if os.path.isdir(path)]
+    logs = resolve(folders) if folders else []
+    files = logs[0].files if len(logs) == 1 else ()
+    if not files:
+        raise StoreIOError(errno.ENOENT, "no commit log to rebuild from", os.fspath(path))
+    lock = StoreLock(root)
+    try:
+        work = os.path.join(root, FOLDER)
+        _remove(work)
+        try:
+            run = _Run(root, work, settings, only, claims)
+            run.read(files, tell)
+            _replace(root, work, run.kinds, run.index_timestamp)
+        finally:
+            _remove(work)
+    finally:
+        lock.release()
+    run.report.missing = list(logs[0].missing)
+    run.report.seconds = time.monotonic() - begun
+    return run.report
+
+
+class _Run:
+    """New queues and a new index below a folder, from a log."""
+
+    def __init__(self, root: str, work: str, config: StoreConfig, only: str | None, claims: QueueStarts | None) -> None:
+        self.kinds = {"cq": QUEUE_FOLDERS, "index": ("index",), None: (*QUEUE_FOLDERS, "index")}[only]
+        self.report = RebuildReport()
+        self.index_timestamp: int | None = None
+        self._work = work
+        self._only = only
+        make_folder(work)
+        queues = ConsumeQueues(
+            work,
+            config.mapped_file_size_consume_queue,
+            config.mapper_file_size_batch_consume_queue,
+            batch_topics=batch_topics(root),
+            ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        )
+        index = None
+        if only == "index" or (only is None and config.message_index_enable):
+            index = KeyIndex(os.path.join(work, "index"), config.max_hash_slot_num, config.max_index_num)
+            index.load()
+        self._config = config
+        old = load_unmodified(root, config)
+        self._claims = old.claims() if claims is None else claims
+        deleted = DeletedTopics(root)
+        deleted.believe(old.standing(deleted.ends))
+        old.close()
+        self._gone = deleted.gone()
+        self._dispatcher = self._new_dispatcher(queues, index)
+
+    def _new_dispatcher(self, queues: ConsumeQueues, index: KeyIndex | None) -> Dispatcher:
+        dispatcher = Dispatcher(queues, index, self._config)
+        dispatcher.leave_out(self._gone)
+        return dispatcher
+
+    def read(self, files: Sequence[LogFile], tell: Callable[[int], None] | None) -> None:
+        """Dispatch all of the log, and make durable what comes of it."""
+        report, dispatcher = self.report, self._dispatcher
+        queues, index = dispatcher.queues, dispatcher.index
+        first = files[0].origin
+        report.start = report.stop = first
+        dispatcher.start_at(first if self._only != "index" else 1 << 62, first, whole=True)
+        with _telling(tell) as read:
+            for file in files:
+                self._read_file(file, read)
+        dispatcher.finish(report.stop, first)
+        report.unqueued = dispatcher.unqueued
+        if queues.repeated():
+            self._read_again(files, first)
+        found = list(queues.items())
+        report.queues = len(found)
+        report.messages = sum(queues.messages(*queue) for queue in found)
+        if index is not None:
+            self.index_timestamp = index.flush()
+            report.keys = sum(max(header.index_count - 1, 0) for _, header in index.headers())
+            index.close()
+        queues.close()
+        report.files = {os.path.relpath(path, self._work): size for path, size in files_below(self._work)}
+        sync_tree(self._work)
+
+    def _read_again(self, files: Sequence[LogFile], first: int) -> None:
+        """Queues met a number twice: those whose topics were deleted and made again begin where their old files do."""
+        queues = self._dispatcher.queues
+        again = [queue for queue in queues.repeated() if queue in self._claims]
+        for topic, queue_id in again:
+            queues.claim(topic, queue_id, *self._claims[topic, queue_id])
+        while again:  # once more if one of the old files has lied
+            dispatcher = self._new_dispatcher(queues, None)
+            dispatcher.start_at(first, first, whole=True)
+            for file in files:
+                dispatcher.take(_walker(file))
+            dispatcher.finish(self.report.stop, first)
+            self.report.unqueued = dispatcher.unqueued
+            if not queues.in_doubt:
+                break
+
+    def _read_file(self, file: LogFile, read: list[Any]) -> None:
+        report = self.report
+        walker = _walker(file)
+        read[1:] = [walker]
+        self._dispatcher.take(walker)
+        report.bytes += walker.walked
+        report.stop = max(report.stop, walker.position)
+        report.damage += [Damage(file.path, *entry) for entry in walker.damage]
+        read[:] = [report.bytes]
+
+
+def _walker(file: LogFile) -> Walker:
+    return Walker(
+        MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last,
+        file=file.path,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
+    """While entered, a thread tells how far it is: bytes of the files that are done, and of the walker at work."""
+    read: list[Any] = [0]
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_TELL_EVERY):
+            if tell is not None:
+                tell(read[0] + sum(walker.walked for walker in read[1:]))
+
+    thread = threading.Thread(target=run, name="rocketc-rebuild", daemon=True)
+    if tell is not None:
+        thread.start()
+    try:
+        yield read
+    finally:
+        ended.set()
+        if tell is not None:
+            thread.join()
+            tell(read[0])
+
+
+def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int | None) -> None:
+    """Let the new folders take the place of the old ones.
+
+    Meanwhile the store counts as not closed, and its checkpoint says that nothing of these files is durable: whoever
+    opens it then takes all of the log.
+    """
+    abort = AbortFile(root)
+    path = os.path.join(root, "checkpoint")
+    checkpoint = _checkpoint.read(path)
+    marked = not abort.exists() and checkpoint.physic_msg_timestamp > 0
+    if checkpoint.physic_msg_timestamp > 0:
+        _checkpoint.write(path, checkpoint._replace(logics_msg_timestamp=0, index_msg_timestamp=0))
+    if marked:
+        abort.create()
+    if kinds != ("index",):
+        clear_queue_sums(path)
+    for kind in kinds:
+        old, new = os.path.join(root, kind), os.path.join(work, kind)
+        with errors_named(old):
+            if os.path.lexists(old):
+                os.rename(old, os.path.join(work, "old " + kind))
+            if os.path.lexists(new):
+                os.rename(new, old)
+    sync_folder(root)
+    if checkpoint.physic_msg_timestamp > 0:
+        if kinds != ("index",):  # all that is durable of the log is in the queues
+            checkpoint = checkpoint._replace(logics_msg_timestamp=checkpoint.physic_msg_timestamp)
+        if index_timestamp is not None:
+            checkpoint = checkpoint._replace(index_msg_timestamp=index_timestamp)
+        _checkpoint.write(path, checkpoint)
+    if marked:
+        abort.remove()
+
+
+def _remove(folder: str) -> None:
+    with errors_named(folder), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)

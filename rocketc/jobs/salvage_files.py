@@ -1,0 +1,454 @@
+"""The log files of a salvaged store: what could be read of a damaged one, at its old places or one behind the other.
+
+Positions are kept by copying what lies between two lost ranges as it is. What a broker meets in place of a lost range
+is a record that says what was lost, of a transaction that was rolled back: such ones have a place in no queue and in no
+index. Up to the end of a file it is the blank record that closes it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import errno
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketc.errors import StoreIOError
+from rocketc.files.durable import errors_named, write_all
+from rocketc.files.paths import LogFile
+from rocketc.format._encoding import encode, encode_blank_record, move_records, store_timestamp_of
+from rocketc.read._filter import Filter
+from rocketc.read._log_audit import Audit
+from rocketc.read.scan import Damage, open_walker, torn_tail
+
+TOPIC = "rocketc_lost"  # of the records that stand where something was lost
+
+_ROLLBACK = 0xC  # of sysFlag
+_BARE = 91  # bytes of a record without topic, body and properties
+_LEAST = _BARE + 1  # with a topic of one letter
+_SAYING = 192  # with all that it can say
+_CRC_BYTES = 20  # the property of its CRC: a broker may insist on one (forceVerifyPropCRC)
+_LOST_BYTES = 1 << 20  # of one record in place of a long range
+_COPY_BYTES = 1 << 20
+_BLANK_BYTES = 8
+_HEAD_BYTES = 76  # a record's, up to its store timestamp
+_CRC_FULL = 2
+_LONG_MAX = (1 << 63) - 1
+_MISSING_MAX = 10_000  # files in a row
+
+Tell = Callable[[int], None]
+Runs = list[tuple[str, int, int, int, int]]
+
+
+@dataclass
+class ReadableRanges:
+    """What one file of the log has.
+
+    ranges     physical offsets of what is whole: records, and the blank one with what stands behind it
+    damage     what lies between; `torn`: the last of it is the end of the log
+    runs       of queue offsets, as Audit.runs() has them
+    timestamp  ms: store time of the last record; 0: there is none
+    """
+
+    file: LogFile
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    torn: bool = False
+    runs: Runs = field(default_factory=list)
+    records: int = 0
+    messages: int = 0
+    timestamp: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(stop - start for start, stop in self.ranges)
+
+
+def find(file: LogFile, tell: Tell) -> ReadableRanges:
+    """Read a file, and check every record of it. Raises StoreIOError.
+
+    >>> find(LogFile("nowhere", 0, 100, 100, True), print)
+    Traceback (most recent call last):
+    rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
+    """
+    walker = open_walker(file, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip", last=file.last)
+    audit = Audit(walker)
+    while audit.step():
+        tell(walker.walked)
+    out = ReadableRanges(file, records=audit.records, messages=audit.messages, timestamp=audit.last_timestamp)
+    out.runs = audit.runs()
+    out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
+    out.torn = walker.ended and torn_tail(out.damage, walker.position) is not None
+    at = file.origin
+    for lost in out.damage:
+        if lost.start > at:
+            out.ranges.append((at, lost.start))
+        at = lost.stop
+    if walker.position > at:
+        out.ranges.append((at, walker.position))
+    return out
+
+
+class LogFolder:
+    """The folder that a log is laid down in, file by file.
+
+    folder  None: nothing is written, but all is tried
+    size    of each file
+    """
+
+    def __init__(self, folder: str | None, size: int) -> None:
+        self.size = size
+        self.made: list[str] = []  # names of files
+        self._folder = folder
+        self._fd = -1
+        self._base = -1
+
+    def begin(self, base: int, pos: int = 0) -> None:
+        """Begin the file of a physical offset, anew if it is there; or go on in it, `pos` bytes are kept."""
+        self.close()
+        if pos == 0:
+            self.made.append(f"{base:020d}")
+        self._base = base
+        if self._folder is not None:
+            with errors_named(self._path):
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                os.ftruncate(self._fd, pos)
+                os.ftruncate(self._fd, self.size)
+
+    def drop_from(self, phy_offset: int) -> None:
+        """Delete the files that begin there or behind: a salvage that was killed was not done with them."""
+        folder = self._folder or ""
+        with errors_named(folder):
+            for name in os.listdir(folder):
+                if int(name) >= phy_offset:
+                    os.unlink(os.path.join(folder, name))
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._folder or "", f"{self._base:020d}")
+
+    def write(self, phy_offset: int, data: bytes | bytearray | memoryview) -> None:
+        if self._fd < 0:
+            return
+        with errors_named(self._path):
+            write_all(self._fd, data, phy_offset - self._base)
+
+    def copy(self, source: int, path: str, start: int, stop: int) -> None:
+        """Copy [start, stop), physical offsets, of an open file that begins at the same one."""
+        if self._fd < 0:
+            return
+        pos, end = start - self._base, stop - self._base
+        with contextlib.suppress(OSError, AttributeError):  # not between these file systems; then by hand
+            while pos < end and (done := os.copy_file_range(source, self._fd, end - pos, pos, pos)):
+                pos += done
+        buffer = memoryview(bytearray(min(_COPY_BYTES, max(end - pos, 0))))
+        while pos < end:
+            data = buffer[: end - pos]
+            _read(source, path, pos, data)
+            self.write(self._base + pos, data)
+            pos += len(data)
+
+    def end(self, changed_ns: int | None = None) -> None:
+        """The file is whole: make it durable.
+
+        changed_ns  when it was changed last: RocketMQ deletes old files by that
+        """
+        if self._fd >= 0:
+            with errors_named(self._path):
+                if changed_ns is not None:
+                    os.utime(self._fd, ns=(changed_ns, changed_ns))
+                os.fsync(self._fd)
+        self.close()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _read(source: int, path: str, pos: int, view: memoryview) -> None:
+    """Fill the view with bytes of a file of the damaged store. Raises StoreIOError."""
+    got = 0
+    with errors_named(path):
+        while got < len(view):
+            part = os.preadv(source, [view[got:]], pos + got)
+            if part == 0:
+                raise OSError(errno.EIO, "became shorter while it was read; run it again")
+            got += part
+
+
+class InPlaceLog:
+    """Lays down each file at its old place, byte for byte but for what was lost.
+
+    Raises StoreIOError for a log whose files are no row, and for a lost range that nothing can stand in for.
+    """
+
+    def __init__(self, out: LogFolder) -> None:
+        self._out = out
+        self._end: int | None = None
+        self._timestamp = 1
+
+    def go_on(self, end: int, timestamp: int) -> None:
+        """The files before a physical offset have been laid down."""
+        self._end, self._timestamp = end, max(timestamp, 1)
+        self._out.drop_from(end)
+
+    def lay(self, found: ReadableRanges, source: int) -> None:
+        file, size = found.file, self._out.size
+        base = _base(file)
+        if base % size or file.limit > size or base > _LONG_MAX - size:
+            text = f"has {file.limit} bytes from offset {base} on, and is no part of a row of files of {size} bytes"
+            text += ", so positions can't be kept; records that may move are salvaged with --compact (compact=True)"
+            raise StoreIOError(errno.EINVAL, text, file.path)
+        stand_ins = list(self._stand_ins(found, source))
+        changed = os.fstat(source).st_mtime_ns
+        self._fill_up_to(file, changed)
+        self._out.begin(base)
+        for start, stop in found.ranges:
+            self._out.copy(source, file.path, start, min(stop, base + file.size))
+        for start, stop, lost, timestamp in stand_ins:
+            if stop == base + size:
+                self._out.write(start, _blank(stop - start))
+                continue
+            for at, record in filler_records(start, stop, lost, timestamp):
+                self._out.write(at, record)
+        self._out.end(changed)
+        self._end = base + size
+        self._timestamp = max(found.timestamp, 1)
+
+    def _fill_up_to(self, file: LogFile, changed: int) -> None:
+        """Files that are not there are one blank record each."""
+        base, size = _base(file), self._out.size
+        if self._end is None:
+            return
+        missing = (base - self._end) // size
+        if missing > _MISSING_MAX:
+            text = f"lacks {missing} files before it, so positions are not kept: compact=True, --compact"
+            raise StoreIOError(errno.EINVAL, text, file.path)
+        for start in range(self._end, base, size):
+            self._out.begin(start)
+            self._out.write(start, _blank(size))
+            self._out.end(changed)
+
+    def _stand_ins(self, found: ReadableRanges, source: int) -> Iterator[tuple[int, int, Damage, int]]:
+        """(start, stop, what was lost, store time of the record behind it) of each lost range."""
+        base = _base(found.file)
+        end = base + self._out.size
+        timestamp = found.timestamp or self._timestamp
+        whole = {start for start, _ in found.ranges}
+        out = []
+        for lost in reversed(found.damage[: -1 if found.torn else None]):
+            if lost.stop in whole:
+                timestamp = _store_time(source, lost.stop - base) or timestamp
+            stop = end if lost.stop >= base + found.file.limit else lost.stop
+            room = stop - lost.start
+            if room < (_BLANK_BYTES if stop == end else _LEAST):
+                text = (
+                    f"{room} bytes lost at physical offset {lost.start} have no room for a record that says so, and "
+                    "positions can't be kept: compact=True, --compact"
+                )
+                raise StoreIOError(errno.EINVAL, text, found.file.path)
+            out.append((lost.start, stop, lost, timestamp))
+        return reversed(out)
+
+
+def filler_records(start: int, stop: int, lost: Damage, timestamp: int) -> Iterator[tuple[int, bytes]]:
+    """(physical offset, bytes) of the records that stand where something was lost.
+
+    start, stop  physical offsets: at least 92 bytes
+    lost         what was lost
+    timestamp    ms: their store time
+
+    >>> [(at, len(record)) for at, record in filler_records(4096, 5096, Damage(None, 4096, 5096, "bad_magic"), 1)]
+    [(4096, 1000)]
+    """
+    room = stop - start
+    count = max(-(-room // _LOST_BYTES), 1)
+    text = json.dumps({"lost": [lost.start, lost.stop], "reason": lost.reason}).encode()
+    for i in range(count):
+        size = room // count if i + 1 < count else room - room // count * (count - 1)
+        at = start + room // count * i
+        has_crc = size >= _LEAST + _CRC_BYTES
+        free = size - _BARE - (_CRC_BYTES if has_crc else 0)
+        topic = TOPIC[:free]
+        said = text if len(text) <= free - len(topic) else b""
+        yield at, encode(
+            topic, said.ljust(free - len(topic)), phy_offset=at, sys_flag=_ROLLBACK, property_crc=has_crc,
+            born_timestamp=timestamp, store_timestamp=timestamp,
+        )  # fmt: skip
+
+
+class CompactedLog:
+    """Lays down records one behind the other.
+
+    start    physical offset of the first
+    map_path where to write, as JSON lines, which bytes of the log went where; None: nowhere
+    The first file is never the one at offset 0: a unit in a queue that stands for a lost message says offset 0, and
+    RocketMQ skips the rest of the file that it leads to.
+    A queue takes a record only as far behind the one before it as the messages between them need, at the least. So in
+    place of lost bytes stands what the queues miss there: 91 bytes for each number of the one that misses most.
+    """
+
+    def __init__(self, out: LogFolder, start: int, map_path: str | None) -> None:
+        self.at = start
+        self.runs: list[tuple[int, int, int]] = []  # start, stop, new start
+        self._out = out
+        self._open = False
+        self._buffer = bytearray(_COPY_BYTES)
+        self._map_path = map_path
+        self._ends: dict[tuple[str, int], int] = {}  # of each queue
+        self._room = 0  # bytes that were lost, and nothing stands for them yet
+        self._stop: int | None = None  # where the last range ended
+        self._begun = 0  # runs before those of the file at work
+        self._changed = 0  # ns: when that was
+
+    def lay(self, found: ReadableRanges, source: int) -> None:
+        self._begun = len(self.runs)
+        self._changed = os.fstat(source).st_mtime_ns
+        needed = self._needed(found)
+        for i, (start, stop) in enumerate(found.ranges):
+            self._room += 0 if self._stop is None else max(start - self._stop, 0)
+            self._stand_in(min(needed.get(i, 0), self._room), found, source, start)
+            self._lay(found.file, source, start, stop)
+            self._stop = stop
+        self._end_file()
+        if self._map_path is not None:
+            lines = (json.dumps({"start": a, "stop": b, "to": to}) + "\n" for a, b, to in self.runs[self._begun :])
+            with errors_named(self._map_path), open(self._map_path, "a") as out:
+                out.writelines(lines)
+                out.flush()
+                os.fsync(out.fileno())
+
+    def note(self, found: ReadableRanges) -> dict[str, Any]:
+        """What go_on() wants to know when this file is done."""
+        ends = {(topic, queue_id): behind for topic, queue_id, _, behind, _ in found.runs}
+        told = [[*queue, end] for queue, end in ends.items()]
+        return {"at": self.at, "runs": len(self.runs), "room": self._room, "stop": self._stop, "ends": told}
+
+    def go_on(self, notes: list[dict[str, Any]]) -> None:
+        """Files have been laid down of which note() has told."""
+        assert self._map_path is not None
+        runs, self.at = notes[-1]["runs"], notes[-1]["at"]
+        self._room, self._stop = notes[-1]["room"], notes[-1]["stop"]
+        self._ends = {(topic, queue_id): end for note in notes for topic, queue_id, end in note["ends"]}
+        self._out.drop_from(self.at)
+        with errors_named(self._map_path), open(self._map_path, "r+") as file:
+            for _ in range(runs):
+                run = json.loads(file.readline())
+                self.runs.append((run["start"], run["stop"], run["to"]))
+            file.truncate(file.tell())
+
+    def _needed(self, found: ReadableRanges) -> dict[int, int]:
+        """Range -> bytes that must stand in front of it, for what queues miss there."""
+        needed: dict[int, int] = {}
+        for topic, queue_id, first, behind, phy_offset in found.runs:
+            missing = first - self._ends.get((topic, queue_id), first)
+            self._ends[topic, queue_id] = behind
+            if missing > 0:
+                i = bisect.bisect_right(found.ranges, phy_offset, key=lambda range: range[0]) - 1
+                needed[i] = max(needed.get(i, 0), missing * _BARE)
+        return needed
+
+    def _stand_in(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
+        """Lay down records that stand for so many lost bytes, before the record that is at a physical offset."""
+        base = _base(found.file)
+        lost = next((one for one in found.damage if one.stop == before), Damage(None, before, before, "missing"))
+        if self._out.size < _SAYING + _BLANK_BYTES:
+            return
+        while needed > 0:
+            room = self._out.size - self.at % self._out.size
+            if room < _SAYING + _BLANK_BYTES:
+                self._roll(found.file, before, room)
+                continue
+            size = max(min(needed, room - _BLANK_BYTES, _LOST_BYTES), _SAYING)
+            self._go_to_file()
+            timestamp = _store_time(source, before - base) or found.timestamp
+            for at, record in filler_records(self.at, self.at + size, lost, timestamp):
+                self._out.write(at, record)
+            self.at += size
+            self._room -= size
+            needed -= size
+
+    def _lay(self, file: LogFile, source: int, start: int, stop: int) -> None:
+        size = self._out.size
+        stop = min(stop, _base(file) + file.size)
+        while start < stop:
+            room = size - self.at % size
+            data = memoryview(self._buffer)[: stop - start]  # old memory: what is new costs more than the copy
+            _read(source, file.path, start - _base(file), data)
+            done, why = move_records(data, self.at, room)
+            if done:
+                self._write(data, done)
+                self._note(start, done)
+                start += done
+                self.at += done
+            if why == "blank":
+                return
+            if why == "full":
+                self._roll(file, start, room - done)
+            elif why == "more" and done == 0:
+                if len(data) == stop - start:
+                    why = "damage"
+                else:  # a long record
+                    self._buffer = bytearray(min(2 * len(self._buffer), stop - start))
+            if why == "damage":
+                raise StoreIOError(errno.EIO, f"changed at physical offset {start} while it was read", file.path)
+
+    def _write(self, data: memoryview, size: int) -> None:
+        self._go_to_file()
+        self._out.write(self.at, data[:size])
+
+    def _go_to_file(self) -> None:
+        """Have the file open that the log goes on in."""
+        if not self._open:
+            pos = self.at % self._out.size
+            self._out.begin(self.at - pos, pos)
+            self._open = True
+
+    def _roll(self, file: LogFile, start: int, room: int) -> None:
+        if room == self._out.size:
+            text = f"the record at physical offset {start} is too long for files of {room} bytes: give a config, --conf"
+            raise StoreIOError(errno.EINVAL, text, file.path)
+        self._go_to_file()
+        self._out.write(self.at, _blank(room))
+        self._end_file()
+        self.at += room
+
+    def _end_file(self) -> None:
+        if self._open:
+            self._out.end(self._changed)
+            self._open = False
+
+    def _note(self, start: int, size: int) -> None:
+        before, stop, to = self.runs[-1] if len(self.runs) > self._begun else (0, -1, 0)
+        if stop == start and to + stop - before == self.at:
+            self.runs[-1] = before, start + size, to
+        else:
+            self.runs.append((start, start + size, self.at))
+
+    def new_offset(self, phy_offset: int) -> int:
+        """Where a record has gone, or the one that comes next if it was lost."""
+        i = bisect.bisect_right(self.runs, phy_offset, key=lambda run: run[0])
+        if i and phy_offset < self.runs[i - 1][1]:
+            return phy_offset - self.runs[i - 1][0] + self.runs[i - 1][2]
+        return self.runs[i][2] if i < len(self.runs) else self.at
+
+
+def _blank(room: int) -> bytes:
+    """What a blank record begins with, as RocketMQ writes it: the rest is a hole."""
+    return struct.pack(">i", room) + encode_blank_record(_BLANK_BYTES)[4:]
+
+
+def _base(file: LogFile) -> int:
+    if file.base is None:
+        raise StoreIOError(errno.EINVAL, "has no physical offset for its name, so its place is not known", file.path)
+    return file.base
+
+
+def _store_time(source: int, pos: int) -> int:
+    """Of the record at a byte of a file; 0: it is a blank one."""
+    return store_timestamp_of(os.pread(source, _HEAD_BYTES, pos))

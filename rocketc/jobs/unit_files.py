@@ -1,0 +1,223 @@
+"""Units of consume queues and index files, read front to back; what is damaged is told and stepped over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketc.derived._index_reader import IndexFile
+from rocketc.files.block_file import BLOCK_BYTES, BlockFile
+from rocketc.files.paths import base_of
+from rocketc.format import _queue_units as cq
+from rocketc.jobs.file_kinds import Files
+
+Unit = tuple[Any, ...]  # as the decoders make them
+OnFault = Callable[["Fault"], None]
+
+FAULTS = {
+    "bad_size": "no record, and no unit, has such a size",
+    "bad_phy_offset": "no physical offset is negative",
+    "bad_batch_size": "no batch has so few messages",
+    "bad_base_offset": "no queue offset is negative",
+    "bad_bit_map_size": "the bit map does not fill its unit",
+    "bad_key_hash": "no hash of a key is negative",
+    "bad_time_diff": "no unit is older than its file",
+    "bad_previous": "the chain leads to a unit that is not older",
+    "bad_chain": "the unit is not in the chain that its key's hash names",
+    "bad_slot": "the slot names a unit that does not exist",
+    "bad_count": "the header counts other units than the file has room for",
+    "bad_name": "a queue's file is named by the logical offset of its first unit",
+    "short_header": "the file ends within its header",
+    "unknown_slots": "how many hash slots it has can't be told from it: say it with --index-slots",
+    "zeroed": "zero bytes where units should be",
+    "torn": "the file ends within a unit",
+    "missing": "no file holds them",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something amiss.
+
+    what         what first and last count: "queue offset", "unit", "byte", "slot"; "": it is about the whole file
+    first, last  both included
+    reason       a name of FAULTS
+    """
+
+    file: str
+    reason: str
+    what: str = ""
+    first: int = 0
+    last: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.what}s {self.first} to {self.last}: " if self.what else ""
+        if self.what and self.first == self.last:
+            where = f"{self.what} {self.first}: "
+        return f"{self.file}: {where}{self.reason} ({FAULTS[self.reason]})"
+
+
+class Faults:
+    """Makes one of faults that follow one another, and hands it on; the first 100 of a file, all of them count."""
+
+    MOST = 100
+
+    def __init__(self, tell: OnFault) -> None:
+        self._tell = tell
+        self._last: Fault | None = None
+        self._told: dict[str, int] = {}
+        self.count = 0
+
+    def add(self, fault: Fault) -> None:
+        last = self._last
+        if last is not None:
+            same = (last.file, last.reason, last.what) == (fault.file, fault.reason, fault.what)
+            if same and fault.first == last.last + 1:
+                self._last = Fault(last.file, last.reason, last.what, last.first, fault.last)
+                return
+            self.flush()
+        self._last = fault
+
+    def flush(self) -> None:
+        """Hand on what was added, whatever follows."""
+        if self._last is None:
+            return
+        fault, self._last = self._last, None
+        self.count += 1
+        told = self._told[fault.file] = self._told.get(fault.file, 0) + 1
+        if told <= self.MOST:
+            self._tell(fault)
+
+
+def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[str, list[Unit]]]:
+    """The units of a queue as its decoder gives them, in lists, each with its file; faulty ones go to `faults`.
+
+    start  number of the first unit that is wanted
+
+    >>> import tempfile, rocketc
+    >>> root = tempfile.mkdtemp()
+    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 16) as store:
+    ...     _ = store.put("orders", b"hi")
+    >>> files = Files("consumequeue", (f"{root}/consumequeue/orders/0/{0:020}",))
+    >>> [len(units) for _, units in read_queue(files, Faults(print))]
+    [1]
+    """
+    size, decode = (
+        (cq.UNIT_BYTES, cq.decode_units)
+        if files.kind == "consumequeue"
+        else (cq.BATCH_UNIT_BYTES, cq.decode_batch_units)
+    )
+    what = "queue offset" if files.kind == "consumequeue" else "unit"
+    gaps = _Gaps(faults, what)
+    for path in files.paths:
+        with BlockFile(path) as file:
+            base = base_of(path) or 0
+            first, stop = base // size, base // size + file.size // size
+            if base % size:
+                faults.add(Fault(path, "bad_name"))
+            gaps.enter(path, first, start)
+            for pos, data in file.blocks(min(max(start - first, 0) * size, file.size), file.size, size):
+                yield path, gaps.check(decode(data, first + pos // size))
+            gaps.leave(stop)
+            if file.size % size:
+                faults.add(Fault(path, "torn", what, stop, stop))
+    faults.flush()
+
+
+def read_ext(files: Files, faults: Faults) -> Iterator[tuple[str, list[Unit]]]:
+    """The units of ext files as their decoder gives them, in lists; positions are those that ext addresses mean.
+
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/{0:020}"
+    >>> open(path, "wb").close()
+    >>> [units for _, units in read_ext(Files("consumequeue_ext", (path,)), Faults(print))]
+    []
+    """
+    for path in files.paths:
+        with BlockFile(path) as file:
+            base, pos, why = base_of(path) or 0, 0, cq.EXT_MORE
+            while why == cq.EXT_MORE and pos < file.size:
+                data = file.read(pos, BLOCK_BYTES)
+                units, taken, why = cq.decode_ext_units(data, base + pos)
+                yield path, list(units)
+                if why == cq.EXT_MORE and pos + len(data) == file.size:
+                    if any(data[taken:]):
+                        faults.add(Fault(path, "torn", "byte", pos + taken, file.size - 1))
+                    break
+                pos += taken
+            if why == cq.EXT_UNUSED and (stop := file.data_stop()) > pos:
+                faults.add(Fault(path, "zeroed", "byte", pos, stop - 1))
+            elif why in FAULTS:
+                faults.add(Fault(path, why, "byte", pos, file.size - 1))
+    faults.flush()
+
+
+def read_index(file: IndexFile, faults: Faults) -> Iterator[list[Unit]]:
+    """The units of an index file as it gives them; faulty ones, and what is wrong with the file, go to `faults`.
+
+    >>> import os, tempfile, rocketc
+    >>> root = tempfile.mkdtemp()
+    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 16) as store:
+    ...     _ = store.put("orders", b"hi", keys="k1")
+    >>> with IndexFile(os.path.join(root, "index", os.listdir(f"{root}/index")[0])) as file:
+    ...     sum(len(units) for units in read_index(file, Faults(print)))
+    1
+    """
+    if file.fault is not None:
+        faults.add(Fault(file.path, file.fault))
+    if file.slots is not None:
+        gaps = _Gaps(faults, "unit")
+        gaps.enter(file.path, 1)
+        for units in file.units():
+            yield gaps.check(units)
+        gaps.leave(file.count + 1)
+        gaps.close()
+    faults.flush()
+
+
+class _Gaps:
+    """Follows the numbers of units: one that is missing before others is damage; at the end, it was not written."""
+
+    def __init__(self, faults: Faults, what: str) -> None:
+        self._faults = faults
+        self._what = what
+        self._file = ""
+        self._next = 0  # number of the unit that should come
+        self._stop: int | None = None  # behind the last unit that the files so far have room for
+        self._unwritten: list[Fault] = []  # at the ends of the last files: damage if another unit comes
+
+    def enter(self, file: str, first: int, start: int = 0) -> None:
+        """A file begins with this number; what is before `start` is not wanted."""
+        if self._stop is not None and first > max(self._stop, start):
+            self._faults.add(Fault(file, "missing", self._what, max(self._stop, start), first - 1))
+        self._file = file
+        self._next = max(first, start)
+
+    def check(self, units: Sequence[Unit]) -> list[Unit]:
+        """Those without a fault (the last field of each); what is amiss goes to the faults."""
+        good: list[Unit] = []
+        if units:
+            self.close()
+        for unit in units:
+            number, fault = unit[0], unit[-1]
+            if number > self._next:
+                self._faults.add(Fault(self._file, "zeroed", self._what, self._next, number - 1))
+            self._next = number + 1
+            if fault is None or fault == cq.PRE_BLANK:
+                good.append(unit)
+            else:
+                self._faults.add(Fault(self._file, fault, self._what, number, number))
+        return good
+
+    def leave(self, stop: int) -> None:
+        """The file ends, with room for units before this number."""
+        if self._next < stop:
+            self._unwritten.append(Fault(self._file, "zeroed", self._what, self._next, stop - 1))
+        self._stop = stop
+
+    def close(self) -> None:
+        """Units follow, or ought to: what was not written so far is damage."""
+        for fault in self._unwritten:
+            self._faults.add(fault)
+        self._unwritten.clear()

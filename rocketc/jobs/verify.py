@@ -1,0 +1,483 @@
+"""Check a store: every record of its commit log, and what the records say together. The store is only read."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from rocketc.errors import RocketcError
+from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve
+from rocketc.files.sparse import holes_of
+from rocketc.jobs.verify_derived import Comparison, DerivedReport, times_of_checkpoint
+from rocketc.read._filter import Filter
+from rocketc.read._log_audit import Audit
+from rocketc.read._walk import Walker
+from rocketc.read.parallel import processors
+from rocketc.read.scan import Damage, open_walker, torn_tail
+from rocketc.rendering import HtmlRepr
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rocketc.derived._derived_audit import DerivedAudit
+
+_CRC_FULL = 2
+_SPANS_MAX = 1 << 20  # of all queues together: a sound store has one for each queue
+_TELL_EVERY = 0.1  # seconds
+
+End = Literal["closed", "open", "torn", "ahead", "unreadable"]
+
+
+@dataclass
+class FileReport:
+    """What was found in one file of a commit log.
+
+    phy_offset          of its first byte
+    bytes               walked over: all that it holds but the room behind the last record
+    messages            more than records if there are inner batches, which are one record each
+    first_offset, last_offset   physical offsets of the first and the last record; None: there is none
+    first_store_timestamp, last_store_timestamp     of the same records; ms
+    backwards           records that have an earlier store time than the one before: a clock was set back
+    backwards_at        physical offset of the first of these, backwards_ms the largest such step
+    holes               physical offsets of what was never written, or cut out, with data behind; it reads as zeros,
+                        which is damage only where damage says so
+    end                 "closed": no room is left; "open": room for more records; "torn": damage up to the end of the
+                        log, as a writer leaves it that was killed, or lost its power; "ahead": made in advance, empty;
+                        "unreadable": see error
+    """
+
+    file: str
+    phy_offset: int
+    size: int
+    bytes: int = 0
+    records: int = 0
+    messages: int = 0
+    blanks: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_store_timestamp: int | None = None
+    last_store_timestamp: int | None = None
+    backwards: int = 0
+    backwards_at: int | None = None
+    backwards_ms: int = 0
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    end: End = "closed"
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what there is not is left out.
+
+        >>> FileReport("00000000000000000000", 0, 4096, end="ahead").to_dict()["physicalOffset"]
+        0
+        """
+        out: dict[str, Any] = {
+            "file": self.file, "physicalOffset": self.phy_offset, "size": self.size, "bytes": self.bytes,
+            "records": self.records, "messages": self.messages, "blanks": self.blanks,
+            "firstPhysicalOffset": self.first_offset, "lastPhysicalOffset": self.last_offset,
+            "firstStoreTimestamp": self.first_store_timestamp, "lastStoreTimestamp": self.last_store_timestamp,
+            "end": self.end, "error": self.error,
+        }  # fmt: skip
+        if self.backwards:
+            out["backwards"] = {
+                "records": self.backwards, "physicalOffset": self.backwards_at, "largestMs": self.backwards_ms
+            }  # fmt: skip
+        if self.holes:
+            out["holes"] = [{"start": start, "stop": stop} for start, stop in self.holes]
+        if self.damage:
+            out["damage"] = [{"start": d.start, "stop": d.stop, "reason": d.reason} for d in self.damage]
+        return {name: value for name, value in out.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Queue offsets of one queue that no record has, or that several have.
+
+    start, stop  queue offsets, half open
+    phy_offset   of the record that is the first one behind the gap, or begins the repetition; it lies in `file`
+    """
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    file: str
+    phy_offset: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> QueueRange("orders", 0, 17, 19, "00000000000000000000", 4096).to_dict()["queueId"]
+        0
+        """
+        return {
+            "topic": self.topic, "queueId": self.queue_id, "start": self.start, "stop": self.stop, "file": self.file,
+            "physicalOffset": self.phy_offset,
+        }  # fmt: skip
+
+
+@dataclass
+class VerifyReport(HtmlRepr):
+    """What verify() found.
+
+    files               every file, in the order of the log
+    missing             ranges of physical offsets between files for which there is no file
+    queues              how many queues have messages
+    missing_offsets     queue offsets between others that no record has: their messages are lost
+    duplicate_offsets   queue offsets that more than one record has: a broker counted wrong, or a topic was deleted and
+                        made again
+    incomplete          there was so much wrong that not all queue offsets were looked at
+    derived             what was found in the consume queues, the index and the checkpoint; None: no store's root was
+                        named, or its log has no records
+    """
+
+    files: list[FileReport] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    queues: int = 0
+    missing_offsets: list[QueueRange] = field(default_factory=list)
+    duplicate_offsets: list[QueueRange] = field(default_factory=list)
+    incomplete: bool = False
+    derived: DerivedReport | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def messages(self) -> int:
+        return sum(file.messages for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def damage(self) -> list[Damage]:
+        """Of all files, in the order of the log."""
+        return [damage for file in self.files for damage in file.damage]
+
+    @property
+    def is_empty(self) -> bool:
+        """No record was found, and no trace of one."""
+        return self.bytes == 0 and all(file.error is None for file in self.files)
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is lost and nothing is damaged. A clock that was set back and holes without damage are no loss."""
+        return self.is_log_whole and (self.derived is None or self.derived.is_whole)
+
+    @property
+    def is_log_whole(self) -> bool:
+        """The same, of the log alone: what is wrong with queues and index costs no message."""
+        lost = self.missing or self.missing_offsets or self.duplicate_offsets or self.incomplete
+        return not (lost or any(file.damage or file.error is not None for file in self.files))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready.
+
+        >>> VerifyReport(queues=2).to_dict()["isWhole"]
+        True
+        """
+        return {
+            "isWhole": self.is_whole,
+            "records": self.records,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "queues": self.queues,
+            "files": [file.to_dict() for file in self.files],
+            "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
+            "missingQueueOffsets": [each.to_dict() for each in self.missing_offsets],
+            "duplicateQueueOffsets": [each.to_dict() for each in self.duplicate_offsets],
+            "incomplete": self.incomplete,
+            "derived": self.derived.to_dict() if self.derived is not None else None,
+        }
+
+
+def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] | None = None) -> VerifyReport:
+    """Check every record of a commit log: lengths, CRC of body and properties, place, queue offset, order in time.
+
+    Of a store it compares every unit of the consume queues and of the index with the records, too, and the checkpoint.
+
+    path  store root, commit log folder, file, glob, or a list of them; of a store by URL the log alone is checked
+    jobs  files that are read at the same time; None: as many as there are processors. One reads a store's log once, for
+          its records and for what is compared with them; of more, one compares meanwhile, with a walk of its own
+    tell  is called with the bytes read so far, some times a second; those of a store's log count twice
+    Bodies are not decompressed: their CRC says whether they are what was stored.
+    Raises StoreIOError if there is nothing at all. What can't be read is in the report.
+
+    >>> import pathlib, tempfile, rocketc
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> log = b"".join(rocketc.encode("t", b"body", queue_offset=i, phy_offset=96 * n) for n, i in enumerate((0, 1, 4)))
+    >>> _ = (folder / "00000000000000000000").write_bytes(log)
+    >>> report = rocketc.verify(folder)
+    >>> report.records, report.damage, [(each.start, each.stop) for each in report.missing_offsets]
+    (3, [], [(2, 4)])
+    """
+    from concurrent.futures import ThreadPoolExecutor  # late: it takes longer to import than all of rocketc
+
+    jobs = jobs if jobs is not None else processors()
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs}: at least 1")
+    path = path if isinstance(path, (str, os.PathLike)) else list(path)
+    root = root_of(path)
+    times = times_of_checkpoint(root) if root is not None else {}  # before the log: it may grow meanwhile
+    logs = resolve(path)
+    report = VerifyReport()
+    folders, known = _folders(path), {file.path for log in logs for file in log.files}
+    work = [[_Check(file) for file in log.files] for log in logs]
+    every: list[_Check | Comparison] = [check for checks in work for check in checks]
+    comparison = None
+    if root is not None and len(logs) == 1:
+        # One thread reads the log once, for both; two are done sooner if each reads it for itself.
+        comparison = Comparison(root, logs[0].files, [check.beside for check in work[0]] if jobs == 1 else ())
+        every.append(comparison)
+    with ThreadPoolExecutor(jobs) as pool:
+        derived = pool.submit(comparison) if comparison is not None else None
+        running = [deque(pool.submit(check) for check in checks) for checks in work]
+        try:
+            for log, futures in zip(logs, running, strict=True):
+                found = _collect(log, futures, report, lambda: _tell(tell, every))
+                report.files += _made_ahead(log, folders, known)
+            if derived is not None and report.records:
+                _wait(derived, lambda: _tell(tell, every))
+        finally:
+            for one in every:
+                one.stop = True
+    _tell(tell, every)
+    if derived is not None and root is not None and report.records:
+        report.derived = derived.result()
+        last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
+        report.derived.amiss[:0] = [
+            f"{what} is {at}, and the last record's store time {last}" for what, at in times.items() if at > last
+        ]
+        if report.derived.made_again or report.derived.deleted:
+            queues = _Queues(report.derived.made_again, report.derived.deleted)
+            for file, runs in found:
+                queues.enter(file, runs)
+            report.missing_offsets, report.duplicate_offsets = list(queues.missing()), queues.duplicates
+    return report
+
+
+def root_of(path: Paths) -> str | None:
+    """The store's root that a path is, or None if it is something else.
+
+    >>> root_of("store/commitlog/00000000000000000000") is None
+    True
+    """
+    items = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    root = os.fspath(items[0]) if len(items) == 1 else ""
+    return root if root and os.path.isdir(os.path.join(root, "commitlog")) else None
+
+
+def _tell(tell: Callable[[int], None] | None, every: Sequence[_Check | Comparison]) -> None:
+    if tell is not None:
+        tell(sum(one.walked for one in every))
+
+
+def _wait(future: Future[Any], tell: Callable[[], None]) -> None:
+    from concurrent.futures import wait
+
+    while not wait([future], timeout=_TELL_EVERY).done:
+        tell()
+
+
+def _collect(
+    log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
+) -> list[tuple[str, Runs]]:
+    """Enter what was found in the files of one log, in their order; returns the runs of each."""
+    queues = _Queues()
+    found: list[tuple[str, Runs]] = []
+    before: FileReport | None = None
+    while futures:
+        _wait(futures[0], tell)
+        file, runs, overflowed = futures.popleft().result()
+        found.append((file.file, runs))
+        queues.enter(file.file, runs)
+        queues.incomplete |= overflowed
+        if before is not None and file.first_store_timestamp is not None:
+            _compare_times(before, file)
+        if file.first_store_timestamp is not None:
+            before = file
+        report.files.append(file)
+    report.missing += log.missing
+    report.queues += len(queues)
+    report.missing_offsets += queues.missing()
+    report.duplicate_offsets += queues.duplicates
+    report.incomplete |= queues.incomplete
+    return found
+
+
+def _compare_times(before: FileReport, file: FileReport) -> None:
+    step = (before.last_store_timestamp or 0) - (file.first_store_timestamp or 0)
+    if step > 0:
+        file.backwards += 1
+        file.backwards_at = file.first_offset
+        file.backwards_ms = max(file.backwards_ms, step)
+
+
+Runs = list[tuple[str, int, int, int, int]]  # as Audit.runs() has them
+
+
+class _Check:
+    """Reads one file, in a thread; once, however often it is called."""
+
+    def __init__(self, file: LogFile) -> None:
+        self._file = file
+        self._found: tuple[FileReport, Runs, bool] | None = None
+        self.walked = 0
+        self.stop = False
+
+    def __call__(self) -> tuple[FileReport, Runs, bool]:
+        if self._found is None:
+            self._found = self._read()
+        return self._found
+
+    def beside(self, derived: DerivedAudit, note: Callable[[int], None]) -> int | None:
+        """Read the file, and have its records compared on the way; see Comparison."""
+        upto: int | None = None
+
+        def compare(audit: Audit, walker: Walker) -> None:
+            nonlocal upto
+            while not self.stop and derived.step_beside(audit):
+                self.walked = walker.walked
+                note(walker.walked)
+            note(derived.upto - walker.base)
+            upto = derived.upto if walker.damage else walker.base + self._file.limit
+
+        self._found = self._read(compare)
+        return upto
+
+    def _read(self, first: Callable[[Audit, Walker], None] | None = None) -> tuple[FileReport, Runs, bool]:
+        file = self._file
+        out = FileReport(file.name, file.origin, file.size)
+        if self.stop:
+            return out, [], False
+        try:
+            walker = open_walker(file, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip", last=file.last)
+        except RocketcError as error:  # no permission, gone
+            out.end = "unreadable"
+            out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
+            return out, [], False
+        audit = Audit(walker)  # for each record in C; Python has to do with runs of them only
+        if first is not None:
+            first(audit, walker)
+        while not self.stop and audit.step():
+            self.walked = walker.walked
+        self.walked = walker.walked
+        _take(audit, walker, out)
+        out.holes = holes_of(file.path, out.phy_offset)
+        return out, audit.runs(), audit.overflowed
+
+
+def _take(audit: Audit, walker: Walker, out: FileReport) -> None:
+    out.phy_offset = walker.base
+    out.bytes = walker.walked
+    out.records, out.messages, out.blanks = audit.records, audit.messages, walker.blanks
+    out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
+    if audit.records:
+        out.first_offset, out.last_offset = audit.first_offset, audit.last_offset
+        out.first_store_timestamp, out.last_store_timestamp = audit.first_timestamp, audit.last_timestamp
+    if audit.backwards:
+        out.backwards, out.backwards_at, out.backwards_ms = audit.backwards, audit.backwards_at, audit.backwards_ms
+    if walker.ended:
+        out.end = "torn" if torn_tail(out.damage, walker.position) else "open"
+
+
+def _folders(path: Paths) -> set[str]:
+    """The commit log folders that were named as a whole."""
+    items = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    out = set()
+    for item in items:
+        item = os.fspath(item)
+        inner = os.path.join(item, "commitlog")
+        folder = inner if os.path.isdir(inner) else item
+        out.add(os.path.dirname(os.path.join(folder, "a file")))
+    return out
+
+
+def _made_ahead(log: Log, folders: set[str], known: set[str]) -> Iterator[FileReport]:
+    """The files behind the last one with data, which no scan reads; the others are known."""
+    for folder in sorted({os.path.dirname(file.path) for file in log.files} & folders):
+        with suppress(OSError):
+            for name in sorted(os.listdir(folder)):
+                path, base = os.path.join(folder, name), base_of(name)
+                if base is not None and path not in known:
+                    known.add(path)
+                    yield FileReport(path, base, os.stat(path).st_size, end="ahead")
+
+
+class _Queues:
+    """Which queue offsets a log has: for each queue the spans of them, in order; one if nothing is missing.
+
+    made_again, deleted  as in DerivedReport: what comes before is forgotten
+    """
+
+    def __init__(
+        self, made_again: Mapping[tuple[str, int], int] | None = None, deleted: Mapping[str, int] | None = None
+    ) -> None:
+        self._begins = made_again or {}
+        self._deleted = deleted or {}
+        self._spans: dict[tuple[str, int], list[_Span]] = {}
+        self._room = _SPANS_MAX
+        self.duplicates: list[QueueRange] = []
+        self.incomplete = False
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def enter(self, file: str, runs: Runs) -> None:
+        """Add the runs of the next file."""
+        for topic, queue_id, first, behind, phy_offset in runs:
+            begin = self._begins.get((topic, queue_id), self._deleted.get(topic, 0))
+            if phy_offset < begin:
+                continue
+            spans = self._spans.get((topic, queue_id))
+            if spans is not None and spans[-1].behind == first:
+                spans[-1].behind = behind
+            elif self._room == 0:
+                self.incomplete = True
+                return
+            else:
+                self._room -= 1
+                if spans is None:
+                    spans = self._spans[topic, queue_id] = []
+                for start, stop in _add(spans, _Span(first, behind, file, phy_offset)):
+                    self.duplicates.append(QueueRange(topic, queue_id, start, stop, file, phy_offset))
+
+    def missing(self) -> Iterator[QueueRange]:
+        for (topic, queue_id), spans in sorted(self._spans.items()):
+            for i in range(1, len(spans)):
+                behind = spans[i]
+                yield QueueRange(topic, queue_id, spans[i - 1].behind, behind.first, behind.file, behind.phy_offset)
+
+
+@dataclass
+class _Span:
+    """Queue offsets [first, behind); the record with the first one."""
+
+    first: int
+    behind: int
+    file: str
+    phy_offset: int
+
+
+def _add(spans: list[_Span], new: _Span) -> list[tuple[int, int]]:
+    """Add a span to those there are, which do not touch one another; returns what of it was there already."""
+    if spans and new.first > spans[-1].behind:
+        spans.append(new)
+        return []
+    begin = bisect.bisect_left(spans, new.first, key=lambda span: span.behind)
+    end = bisect.bisect_right(spans, new.behind, key=lambda span: span.first)
+    touched = spans[begin:end]
+    both = [(max(new.first, span.first), min(new.behind, span.behind)) for span in touched]
+    if touched:
+        lowest = min(touched[0], new, key=lambda span: span.first)
+        behind = max(touched[-1].behind, new.behind)
+        new = _Span(lowest.first, behind, lowest.file, lowest.phy_offset)
+    spans[begin:end] = [new]
+    return [(start, stop) for start, stop in both if start < stop]

@@ -1,0 +1,334 @@
+"""Recovery: where the log ends after a clean end or a crash, what is damaged in it, and what has to be cut off.
+
+Policy "keep" cuts the log only behind what is known to be durable: damage before that costs the damaged records and no
+others. Policy "java" cuts where RocketMQ does, at the first record that its recovery takes for none. Either way what is
+cut is kept beside the log, and the cut is durable before anything is appended (promise 5); rocketc.cut does that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rocketc.files._checkpoint import Checkpoint
+from rocketc.files._mapped_file import MappedFile
+from rocketc.files._mapped_file_queue import MappedFileQueue
+from rocketc.files.durable import errors_named, sync_file, sync_folder
+from rocketc.files.paths import LogFile, base_of, resolve
+from rocketc.format._encoding import store_timestamp_of
+from rocketc.log._queue_offsets import QueueOffsets
+from rocketc.log._recovery_pass import RecoveryPass
+from rocketc.log.truncation import truncate_and_backup
+from rocketc.read._filter import Filter
+from rocketc.read._java_walk import JavaWalk
+from rocketc.read._walk import Walker
+from rocketc.tables._deleted_topics import DeletedTopicOffsets
+
+_log = logging.getLogger("rocketc.recovery")
+
+_HEAD_BYTES = 76  # of a record, up to its store timestamp
+_MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
+SMALL_BYTES = 128 << 20  # of a log that is looked at as a whole whenever it is opened
+APART = 16 << 20  # bytes between the boundaries that are kept
+_CLEAN_FILES = 3  # after a clean end the last files only are checked
+_ALWAYS = 1 << 62  # ms; later than any time
+_CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
+
+
+class QueueEnds(Protocol):
+    """What recovery asks of the consume queues, which lie above the log."""
+
+    def end_before(self, phy_offset: int, offsets: QueueOffsets | None = None) -> int:
+        """Physical offset behind the last record before phy_offset that a queue has; offsets are raised by it."""
+        ...
+
+
+@dataclass
+class Recovery:
+    """What recovery found.
+
+    clean      the store had been closed, or is new
+    start      physical offset from which records were checked
+    end        physical offset at which the log goes on
+    last_record_end  physical offset behind the last record
+    records    how many were looked at
+    timestamp  ms: store timestamp of the last one; 0: there is none
+    damage     (start, stop, reason) of what was stepped over or cut
+    missing    (start, stop) of files that are not there
+    cut        physical offset from which something was cut off, or None
+    saved      the files that keep what was cut
+    boundaries  physical offsets in the files that were looked at: a record ends there, and what follows begins
+    """
+
+    clean: bool
+    start: int = 0
+    end: int = 0
+    last_record_end: int = 0
+    records: int = 0
+    timestamp: int = 0
+    damage: list[tuple[int, int, str]] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    cut: int | None = None
+    saved: list[str] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=list)
+
+
+def recover(
+    root: str,
+    queue: MappedFileQueue,
+    queues: QueueEnds,
+    *,
+    clean: bool,
+    checkpoint: Checkpoint,
+    flushed: int = -1,
+    queued: int = -1,
+    crc: bool = True,
+    property_crc: bool = False,
+    stripes: int = 32,
+    on_file: Callable[[str, int], None] | None = None,
+    gone: DeletedTopicOffsets | None = None,
+    policy: str = "keep",
+    index_safe: bool = False,
+) -> tuple[Recovery, QueueOffsets]:
+    """Find the end of a loaded log, cut off what is behind it, and learn the next offset of each queue.
+
+    root        the store's root: what is cut goes to its folder `cut`
+    queues      loaded; what they say of records before those that are looked at is believed
+    clean       there was no abort file: all that is there was made durable
+    checkpoint  what it says of the log; zeros if it is lost
+    flushed     physical offset before which the log is durable; -1: the checkpoint's time tells
+    queued      the same of the consume queues
+    crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
+    stripes     topicQueueLockNum
+    on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash; not
+                with "java": it must begin again where it began
+    gone        topics that were deleted
+    policy      "keep" or "java"
+    index_safe  with "java": begin where the index was durable, too (messageIndexSafe)
+    A recovery that is killed starts again and comes to the same end. Raises StoreIOError.
+
+    >>> import tempfile
+    >>> from rocketc.derived._consume_queues import ConsumeQueues
+    >>> root = tempfile.mkdtemp()
+    >>> queue = MappedFileQueue([root + "/commitlog"], 1 << 20)
+    >>> queue.load()
+    >>> recover(root, queue, ConsumeQueues(root), clean=True, checkpoint=Checkpoint(0, 0, 0, 0, 0))[0].end
+    0
+    """
+    found = Recovery(clean=clean, missing=list(queue.missing))
+    files = list(resolve(queue.files)[0].files) if queue.files else []
+    for gap in found.missing:
+        _log.warning("%s: no file holds physical offsets %d to %d", root, *gap)
+    java = policy == "java"
+    if java:
+        limit = checkpoint.min_timestamp_index if index_safe else checkpoint.min_timestamp
+        first = _java_first(files, queues, clean, limit)
+        on_file = None
+    else:
+        first = _first_to_check(files, clean, checkpoint, flushed)
+    found.start = files[first].origin if files else 0
+    believed = found.start
+    if sum(file.size for file in files) <= SMALL_BYTES:
+        believed = files[0].origin if files else 0
+    kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
+    damage: list[tuple[int, int, str]] = []
+    stop: int | None = None
+    if java and files:
+        stop, damage = _java_end(files[first:], queue.files[len(files) :], kind)
+        kind = _CRC_NONE  # all up to there was checked
+    unsynced = not clean
+    while True:
+        offsets = QueueOffsets(stripes)
+        reached = queues.end_before(believed, offsets)
+        noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint, queued) else 0
+        run = RecoveryPass(
+            offsets,
+            _ALWAYS if clean else checkpoint.physic_msg_timestamp,
+            believed,
+            flushed=-1 if clean else flushed,
+            gone=gone,
+            apart=APART,
+        )
+        found.damage = []
+        end = files[0].origin if files else 0
+        for i, file in enumerate(files):
+            if i < noted:
+                continue
+            if stop is not None and file.origin >= stop:
+                break
+            end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
+            if unsynced and i >= first:
+                sync_file(file.path)  # a crash of the machine must not take what we go on from
+                if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
+                    on_file(file.path, run.timestamp)
+            _tell(file, i, len(files), run)
+        unsynced = False
+        if stop is not None:
+            before = [(start, min(past, stop), reason) for start, past, reason in found.damage]
+            found.damage = before + [one for one in damage if one[0] >= stop]
+            break
+        cut = _cut_at(found, run, clean, end)
+        if cut >= end:
+            break
+        damage, stop = found.damage, cut  # records behind it do not count: once more without them
+    found.end = end if stop is None else stop
+    found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
+    found.boundaries = run.boundaries
+    _count_damaged(files, found, offsets, gone)
+    found.saved = truncate_and_backup(root, queue, files, found.end, as_java=java)
+    found.cut = found.end if found.saved else None
+    if not clean:
+        for folder in sorted({os.path.dirname(path) for path in queue.files}):
+            sync_folder(folder)  # a file may have been made, and its name not be durable yet
+    for start, stop_at, reason in found.damage:
+        kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
+        _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
+    if found.saved:
+        _log.warning("%s: the log was cut at physical offset %d; %s", root, found.end, _told_of(found.saved))
+    return found, offsets
+
+
+def _count_damaged(
+    files: list[LogFile], found: Recovery, offsets: QueueOffsets, gone: DeletedTopicOffsets | None
+) -> None:
+    """A record whose body is damaged has its queue offset still: nobody else gets it."""
+    for start, stop, reason in found.damage:
+        if reason == "bad_body_crc" and start < found.end:
+            file = next(file for file in files if file.origin <= start < file.next_base)
+            with errors_named(file.path), open(file.path, "rb", buffering=0) as log:
+                data = os.pread(log.fileno(), stop - start, start - file.origin)
+            RecoveryPass(offsets, 0, gone=gone).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
+
+
+def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, flushed: int) -> int:
+    """Index of the file from which on records are checked. Source: RocketMQ CommitLog."""
+    if clean:
+        return max(len(files) - _CLEAN_FILES, 0)
+    limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
+    for i in range(len(files) - 1, -1, -1):
+        if 0 < first_timestamp(files[i].path) <= limit and (flushed < 0 or files[i].origin <= flushed):
+            return i
+    return 0
+
+
+def _java_first(files: list[LogFile], queues: QueueEnds, clean: bool, limit: int) -> int:
+    """Index of the file in which RocketMQ begins. Source: RocketMQ CommitLog of 5.3.2 and 5.3.3.
+
+    limit  ms; after a crash, the newest file whose first record is not younger
+    """
+    if clean:
+        reached = queues.end_before(_ALWAYS)
+        return max((i for i, file in enumerate(files) if file.origin <= reached), default=0)
+    for i in range(len(files) - 1, 0, -1):
+        stamp = first_timestamp(files[i].path)
+        if stamp != 0 and stamp <= limit:
+            return i
+    return 0
+
+
+def _java_end(files: list[LogFile], prepared: list[str], crc: int) -> tuple[int, list[tuple[int, int, str]]]:
+    """Where RocketMQ's recovery ends the log, and the damage that it meets there.
+
+    files     to walk over, with data in the last one
+    prepared  the files behind them, in which nothing was written yet
+    """
+    for i, file in enumerate(files):
+        mapped = MappedFile(file.path)
+        try:
+            walk = JavaWalk(mapped, file.origin, crc=crc)
+            end, stop, blank, reason = walk.end, walk.stop, walk.blank, walk.reason
+            del walk
+        finally:
+            mapped.close()
+        if not blank:
+            if reason is None and i + 1 < len(files):  # zeros, but the log had gone on
+                stop, reason = file.next_base, "zeroed"
+            return end, [(end, stop, reason)] if reason is not None and stop > end else []
+    return (base_of(prepared[0]) or 0) if prepared else end, []
+
+
+def first_timestamp(path: str) -> int:
+    """Store timestamp (ms) of the record that a file begins with; 0 if it begins with none.
+
+    >>> first_timestamp("no such file")
+    0
+    """
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return store_timestamp_of(file.read(_HEAD_BYTES))
+    return 0
+
+
+def _walk(file: LogFile, run: RecoveryPass, found: Recovery, crc: int, stop: int | None, end: int) -> int:
+    """Take one file's records into the pass; where the log goes on behind it, `end` if it holds nothing."""
+    mapped = MappedFile(file.path)
+    try:
+        walker = Walker(
+            mapped,
+            file.base,
+            Filter(),
+            limit=file.limit,
+            stop=stop,
+            crc=crc,
+            errors="report",
+            last=file.last,
+            file=file.path,
+        )
+        blank = run.take(walker)
+        found.damage += walker.damage
+        del walker
+    finally:
+        mapped.close()
+    base = file.origin
+    if blank and stop is None:
+        return file.next_base
+    return run.end if run.end > base else max(end, base) if not found.damage else end
+
+
+def _cut_at(found: Recovery, run: RecoveryPass, clean: bool, end: int) -> int:
+    """The end of the log: the first damage that is not known to have been durable, or the end of what is valid."""
+    limit = max(run.durable_end, 0)
+    if clean:
+        limit = run.torn if run.torn >= 0 and run.end == end else end
+    cut = end
+    if run.torn >= limit:  # nothing durable stands behind it, whatever the disk has promised
+        found.damage = sorted([*found.damage, (run.torn, run.torn_end, "zeroed")])
+        cut = min(run.torn, end)
+    limit = max(limit, run.flushed)
+    return min([cut, *(start for start, _, _ in found.damage if limit <= start < end)])
+
+
+def _told_of(saved: list[str]) -> str:
+    more = f" and {len(saved) - 1} files more" if len(saved) > 1 else ""
+    return f"what stood behind it is kept in {saved[0]}{more}"
+
+
+_told = 0.0
+
+
+def _tell(file: LogFile, i: int, count: int, run: RecoveryPass) -> None:
+    """Progress, about once a second."""
+    global _told
+    now = time.monotonic()
+    if now - _told >= 1:
+        _told = now
+        _log.info("%s: file %d of %d, %d records", file.path, i + 1, count, run.records)
+
+
+def _can_trust(
+    reached: int, files: list[LogFile], first: int, clean: bool, checkpoint: Checkpoint, queued: int
+) -> bool:
+    """Whether the consume queues tell all of the records before the last file that is not checked.
+
+    They do if one of them knows a record in that file: they are written in the log's order. After a crash of the
+    machine some may lack what others have, unless the checkpoint says that all of it was durable.
+    """
+    if first == 0 or reached <= files[first - 1].origin:
+        return False
+    if queued >= 0:
+        return clean or files[first].origin <= queued
+    return clean or 0 < first_timestamp(files[first].path) <= checkpoint.logics_msg_timestamp - _MARGIN_MS

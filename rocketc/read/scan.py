@@ -1,0 +1,628 @@
+"""Scan and ScanReport: filters, columns, errors; iterates, or hands out Arrow."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from rocketc.errors import DamageWarning
+from rocketc.files._mapped_file import MappedFile
+from rocketc.files.paths import Log, LogFile, Paths, resolve
+from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
+from rocketc.read import arrow_interop
+from rocketc.read._arrow import Batch, Schema, stream_capsule
+from rocketc.read._filter import Filter
+from rocketc.read._message import Message
+from rocketc.read._reader import Reader
+from rocketc.read._walk import Walker
+from rocketc.rendering import HtmlRepr
+
+if TYPE_CHECKING:
+    import pyarrow
+    from typing_extensions import Buffer
+
+Topics = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
+Texts = str | Iterable[str]
+When = int | datetime.datetime
+Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
+Errors = Literal["raise", "skip", "report"]
+Crc = Literal["none", "body", "full"]
+
+_CRC = {"none": 0, "body": 1, "full": 2}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes that could not be read as records.
+
+    start, stop  physical offsets, half open
+    reason       what the first of them is: a name of docs/damage.md
+    """
+
+    file: str | None
+    start: int
+    stop: int
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        return f"{where}{self.stop - self.start} bytes lost at physical offset {self.start}: {self.reason}"
+
+
+def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
+    """The damage that reaches to where reading ended: what a killed writer left, or a running one just writes.
+
+    damage  all that was met, in the order of the log
+
+    >>> torn_tail([Damage(None, 0, 10, "zeroed"), Damage(None, 100, 120, "truncated")], end=120)
+    Damage(file=None, start=100, stop=120, reason='truncated')
+    >>> torn_tail([Damage(None, 0, 10, "zeroed")], end=120)
+    """
+    return damage[-1] if damage and damage[-1].stop == end else None
+
+
+@dataclass
+class ScanReport(HtmlRepr):
+    """What the last pass over a scan met, up to where it got.
+
+    records  messages handed out
+    bytes    bytes walked over
+    blanks   blank records (each closes a file)
+    files    files opened
+    damage   what was stepped over (errors="skip" or "report")
+    missing  ranges of physical offsets for which there is no file between others; no error: part of a log can be read
+    end      physical offset behind the last byte read, None if nothing was
+    """
+
+    records: int = 0
+    bytes: int = 0
+    blanks: int = 0
+    files: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    end: int | None = None
+
+    @classmethod
+    def total(cls, reports: Iterable[ScanReport]) -> ScanReport:
+        """The books of several passes as one, those of a log's files in their order.
+
+        >>> ScanReport.total([ScanReport(records=2, end=200), ScanReport(records=1, end=300)])
+        ScanReport(records=3, bytes=0, blanks=0, files=0, damage=[], missing=[], end=300)
+        """
+        out = cls()
+        for one in reports:
+            out.records += one.records
+            out.bytes += one.bytes
+            out.blanks += one.blanks
+            out.files += one.files
+            out.damage += one.damage
+            out.missing += one.missing
+            out.end = out.end if one.end is None else one.end
+        return out
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What scan() was asked for, but for the filter."""
+
+    start: int | None = None
+    stop: int | None = None
+    columns: Sequence[str] | None = None
+    where: Callable[[Message], bool] | None = None
+    errors: Errors = "raise"
+    crc: Crc = "body"
+    decompress: bool = True
+    unwrap: bool = True
+    batch_bytes: int = 16 << 20
+    max_decompressed: int = 64 << 20
+    storage: Options | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.errors not in ("raise", "skip", "report"):
+            raise ValueError(f"errors={self.errors!r}: 'raise', 'skip' or 'report'")
+        if self.crc not in _CRC:
+            raise ValueError(f"crc={self.crc!r}: 'none', 'body' or 'full'")
+        if self.batch_bytes < 1:
+            raise ValueError(f"batch_bytes={self.batch_bytes}: at least 1")
+        if self.max_decompressed < 0:
+            raise ValueError(f"max_decompressed={self.max_decompressed}: at least 0")
+
+
+class ScanRun:
+    """One pass over the sources of a scan: opens one after the other and keeps the books."""
+
+    def __init__(
+        self,
+        scan: Scan,
+        columns: Sequence[str] | None,
+        follow: float | None = None,
+        idle: Callable[[], None] | None = None,
+    ) -> None:
+        self._scan = scan
+        self._follow = follow
+        self._idle = idle
+        self._walker: Walker | None = None
+        self._noted = 0
+        self._report = ScanReport(missing=[gap for log in scan.logs for gap in log.missing])
+        reading = scan._reading
+        self.reader = Reader(
+            self._walkers(),
+            scan._filter,
+            columns=columns,
+            where=reading.where,
+            decompress=reading.decompress,
+            unwrap=reading.unwrap,
+            max_decompressed=reading.max_decompressed,
+            batch_bytes=reading.batch_bytes,
+        )
+
+    def _walkers(self) -> Iterator[Walker]:
+        scan = self._scan
+        if scan._buffer is not None:
+            yield self._open(scan._buffer, scan._base, 0, True, scan.path)
+        for log in scan.logs:
+            if self._follow is not None:
+                yield from self._following(log)
+                continue
+            for file in log.files:
+                if scan._is_outside(file):
+                    continue
+                yield self._open(None, file.base, file.limit, file.last, part=file)
+        self._close()
+
+    def _following(self, log: Log) -> Iterator[Walker]:
+        """The files of a growing log, for ever or up to where the scan stops."""
+        position: int | None = None
+        stop = self._scan._reading.stop
+        while stop is None or position is None or position < stop:
+            waiting = True
+            for file in log.files:
+                if self._scan._is_outside(file) or (
+                    position is not None and file.base is not None and file.base + file.size <= position
+                ):
+                    continue
+                source = MappedFile(file.path)
+                walker = self._open(source, file.base, file.limit, file.last, file.path, position)
+                yield walker
+                while not walker.done and source.size_now() <= source.size:
+                    self._wait()
+                    yield walker
+                waiting = walker.position == position
+                position = walker.position
+            if waiting:
+                self._wait()
+            [log] = resolve(self._scan.path)
+
+    def _wait(self) -> None:
+        self.note()
+        if self._idle is not None:
+            self._idle()
+        time.sleep(self._follow or 0)
+
+    def _open(
+        self,
+        source: Any,
+        base: int | None,
+        limit: int,
+        last: bool,
+        path: str | None = None,
+        position: int | None = None,
+        part: LogFile | None = None,
+    ) -> Walker:
+        self._close()
+        reading = self._scan._reading
+        starts = [reading.start if position is None else position, None if part is None else part.start]
+        stops = [reading.stop, None if part is None else part.stop]
+        start = max((start for start in starts if start is not None), default=None)
+        stop = min((stop for stop in stops if stop is not None), default=None)
+        how: dict[str, Any] = {
+            "limit": limit,
+            "start": start,
+            "stop": stop,
+            "search": part is not None and (part.start, part.stop) != (None, None),
+            "exact": part is not None and part.exact and start == part.start,
+            "exact_stop": part is not None and part.exact_stop and stop == part.stop,
+            "crc": _CRC[reading.crc],
+            "errors": reading.errors,
+            "last": last,
+            "follow": self._follow is not None,
+        }
+        if part is None:
+            self._walker = Walker(source, base, self._scan._filter, file=path, **how)
+        else:
+            self._walker = open_walker(part, self._scan._filter, reading.storage, **how)
+        self._report.files += 1
+        return self._walker
+
+    def _close(self) -> None:
+        """Enter the walker at work into the books."""
+        self.note()
+        if self._walker is not None:
+            self._report = self.report()
+            self._walker = None
+            self._noted = 0
+
+    def note(self) -> None:
+        """Warn of new damage, if that was asked for."""
+        if self._walker is None or self._scan._reading.errors != "report":
+            return
+        for start, stop, reason in self._walker.damage[self._noted :]:
+            warnings.warn(str(Damage(self._walker.file, start, stop, reason)), DamageWarning, stacklevel=4)
+        self._noted = len(self._walker.damage)
+
+    def report(self) -> ScanReport:
+        """The books as they stand."""
+        done, walker = self._report, self._walker
+        out = ScanReport(
+            self.reader.records, done.bytes, done.blanks, done.files, list(done.damage), list(done.missing), done.end
+        )
+        if walker is not None:
+            out.bytes += walker.walked
+            out.blanks += walker.blanks
+            out.damage += [Damage(walker.file, *entry) for entry in walker.damage]
+            out.end = walker.position
+        return out
+
+    def blocks(self) -> Iterator[list[Message]]:
+        for block in self.reader:
+            self.note()
+            yield block
+        self.note()
+
+    def batches(self) -> Iterator[Batch]:
+        while (batch := self.reader.next_batch()) is not None:
+            self.note()
+            yield batch
+        self.note()
+
+
+class Scan(HtmlRepr):
+    """Messages of commit log files, read when asked for. Made by rocketc.scan() and rocketc.decode().
+
+    Iterating gives Message; batches(), to_arrow() and every consumer of the Arrow PyCapsule protocol (DuckDB, Polars,
+    pandas, pyarrow, nanoarrow) get columns. Each pass starts afresh, and `report` tells of the latest one. A pass
+    belongs to one thread; several passes, also of one Scan, may run in several threads, and columns are decoded without
+    the GIL.
+
+    >>> import rocketc
+    >>> scan = rocketc.decode(rocketc.encode("orders", b"hi") + b"no record", errors="skip")
+    >>> [m.body for m in scan]
+    [b'hi']
+    >>> scan.report.damage
+    [Damage(file=None, start=99, stop=108, reason='bad_magic')]
+
+    path          what scan() was given; of decode() the name of the buffer, or None
+    logs          the logs that are read; none of a buffer
+    column_names  the columns of batches, in their order
+    """
+
+    def __init__(
+        self,
+        logs: list[Log],
+        path: Paths | LogFile | Log | None,
+        buffer: Any,
+        base: int | None,
+        filter: Filter,
+        reading: _Reading,
+        asked: Mapping[str, object],
+    ) -> None:
+        self.logs = logs
+        self.path: Any = path
+        self._buffer = buffer
+        self._base = base
+        self._filter = filter
+        self._reading = reading
+        self._asked = {name: value for name, value in asked.items() if value is not None}
+        self.column_names = Schema(reading.columns).names
+        self._pass: ScanRun | None = None
+
+    def __repr__(self) -> str:
+        texts = [*self._source(), *(f"{name}={text}" for name, text in self._options())]
+        return f"<rocketc.Scan of {', '.join(texts)}>"
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Names and values as text: `log` and `size`, then the options that differ from their defaults.
+
+        >>> import rocketc
+        >>> rocketc.decode(b"", topics="orders").describe()
+        [('log', 'a buffer'), ('size', '0 bytes'), ('topics', "'orders'")]
+        """
+        log, size = self._source()
+        return [("log", log), ("size", size), *self._options()]
+
+    def _source(self) -> tuple[str, str]:
+        if self._buffer is not None:
+            return "a buffer" if self.path is None else str(self.path), f"{self.bytes} bytes"
+        names = [file.name for log in self.logs for file in log.files]
+        one = isinstance(self.path, (str, os.PathLike))
+        log = shown(os.fspath(self.path)) if one else names[0] if len(names) == 1 else f"{len(names)} files"
+        return log, f"{self.bytes} bytes in {len(names)} file{'s' * (len(names) != 1)}"
+
+    def _options(self) -> Iterator[tuple[str, str]]:
+        """Those of scan() that are not as they are by default, with their values as text, cut where they are long."""
+        usual = _Reading()
+        asked = {name: value for name, value in vars(self._reading).items() if value != getattr(usual, name)}
+        for name, value in {**self._asked, **asked}.items():
+            if name != "storage":
+                text = repr(value)
+                yield name, text if len(text) <= 80 else f"{text[:76]} ..."
+
+    def _is_outside(self, file: LogFile) -> bool:
+        """Whether no record of the file can begin in [start, stop)."""
+        if file.base is None:
+            return False
+        start, stop = self._reading.start, self._reading.stop
+        before = start is not None and file.next_base <= start
+        return before or (stop is not None and file.base >= stop)
+
+    def run(self, columns: Sequence[str] | None) -> ScanRun:
+        """Start a pass: blocks() of it gives messages (columns: []), batches() gives batches of these columns.
+
+        >>> import rocketc
+        >>> [len(block) for block in rocketc.decode(rocketc.encode("t", b"a")).run([]).blocks()]
+        [1]
+        """
+        self._pass = ScanRun(self, columns)
+        return self._pass
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages, in log order.
+
+        >>> import rocketc
+        >>> two = rocketc.encode("t", b"a") + rocketc.encode("t", b"b", phy_offset=93)
+        >>> [m.body for m in rocketc.decode(two)]
+        [b'a', b'b']
+        """
+        return itertools.chain.from_iterable(self.run([]).blocks())
+
+    def follow(self, poll: float = 0.1, idle: Callable[[], None] | None = None) -> Iterator[Message]:
+        """The messages there are and all that come later, for ever, or up to the `stop` of the scan.
+
+        poll  seconds between two looks
+        idle  called before each wait; what it raises ends the iteration
+        For one log of files named by their offset. Raises ValueError for a buffer or several logs.
+
+        >>> import pathlib, tempfile, rocketc
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "00000000000000000000").write_bytes(rocketc.encode("t", b"first") + bytes(100))
+        >>> next(rocketc.scan(folder).follow()).body
+        b'first'
+        """
+        if len(self.logs) != 1:
+            raise ValueError("follow() needs one commit log")
+        if any(is_url(file.path) for file in self.logs[0].files):
+            raise ValueError("follow() reads local files only, no URLs")
+        self._pass = ScanRun(self, [], follow=poll, idle=idle)
+        return itertools.chain.from_iterable(self._pass.blocks())
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """Batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).
+
+        >>> import rocketc
+        >>> [batch.num_rows for batch in rocketc.decode(rocketc.encode("t", b"a")).batches()]
+        [1]
+        """
+        return arrow_interop.record_batches(self.run(self.column_names).batches())
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All of it as one pyarrow.Table (extra `arrow`).
+
+        >>> import rocketc
+        >>> rocketc.decode(rocketc.encode("t", b"a"), columns=["topic", "body"]).to_arrow().to_pylist()
+        [{'topic': 't', 'body': b'a'}]
+        """
+        return arrow_interop.table(self.run(self.column_names).batches(), self.column_names)
+
+    def count(self) -> int:
+        """How many messages there are; checked as by iterating, but for compressed bodies, which are not opened.
+
+        >>> import rocketc
+        >>> rocketc.decode(rocketc.encode("t", b"a")).count()
+        1
+        """
+        run = self.run([])
+        for _ in run.batches():
+            pass
+        return run.report().records
+
+    def by_file(self) -> list[Scan]:
+        """A scan for each file, in log order: several can be read at once, and together they are this scan.
+
+        Each has its own report; ScanReport.total() adds them up.
+
+        >>> import pathlib, tempfile, rocketc
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for base in (0, 100):
+        ...     record = rocketc.encode("t", b"1234567", phy_offset=base)  # 98 bytes; two are left, and not copied
+        ...     _ = (folder / f"{base:020d}").write_bytes(record)
+        >>> [[m.phy_offset for m in part] for part in rocketc.scan(folder).by_file()]
+        [[0], [100]]
+        """
+        if self._buffer is not None:
+            return [self]
+        out = []
+        for log in self.logs:
+            for file in log.files:
+                if not self._is_outside(file):
+                    behind = tuple(gap for gap in log.missing if gap[0] == file.next_base)
+                    part = Log((file,), behind)
+                    out.append(Scan([part], file.path, None, None, self._filter, self._reading, self._asked))
+        return out
+
+    @property
+    def bytes(self) -> int:
+        """Size of what a pass walks over: of the buffer, or of the files together.
+
+        >>> import rocketc
+        >>> rocketc.decode(bytes(100)).bytes
+        100
+        """
+        if self._buffer is not None:
+            return len(self._buffer)
+        return sum(file.size for log in self.logs for file in log.files if not self._is_outside(file))
+
+    @property
+    def report(self) -> ScanReport:
+        """What the latest pass has met so far."""
+        return self._pass.report() if self._pass is not None else ScanReport()
+
+    def __arrow_c_schema__(self) -> object:
+        return Schema(self.column_names).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A new pass as an Arrow stream. ValueError for a requested schema of other columns; its types are ignored."""
+        return stream_capsule(self.run(self.column_names).batches(), self.column_names, requested_schema)
+
+
+def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, **how: Any) -> Walker:
+    """The walker over a file that resolve() found, local or not.
+
+    storage  options of the file systems of URLs
+    how      arguments of Walker but for source, base and file
+    Raises StoreIOError.
+
+    >>> open_walker(LogFile("nowhere", 0, 100, 100, True), Filter())
+    Traceback (most recent call last):
+        ...
+    rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
+    """
+    if not is_url(file.path):
+        return Walker(MappedFile(file.path), file.base, filter, file=file.path, **how)
+    stop = how.get("stop")
+    behind = None if stop is None or file.base is None else stop - file.base
+    source = RemoteFile(RemotePath(file.path, storage), file.size, behind)
+    return Walker(source.view, file.base, filter, file=shown(file.path), fetch=source.fetch, **how)
+
+
+def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: _Reading, **asked: Any) -> Scan:
+    """asked  the filter, by the names that scan() has for its parts"""
+    return Scan(logs, path, buffer, base, Filter(**asked, unwrap=reading.unwrap), reading, asked)
+
+
+def scan(
+    path: Paths | LogFile | Log,
+    *,
+    topics: Topics | None = None,
+    queues: int | Iterable[int] | None = None,
+    tags: Texts | None = None,
+    keys: Texts | None = None,
+    begin: When | None = None,
+    end: When | None = None,
+    offsets: Offsets | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Callable[[Message], bool] | None = None,
+    errors: Errors = "raise",
+    crc: Crc = "body",
+    decompress: bool = True,
+    unwrap: bool = True,
+    batch_bytes: int = 16 << 20,
+    max_decompressed: int = 64 << 20,
+    storage_options: Options | None = None,
+) -> Scan:
+    """Read the messages of a RocketMQ commit log: read-only, without a broker; it may be live, copied, or damaged.
+
+    path        store root, commit log folder, file, glob, or a list of them; local, or as URLs: s3://, hdfs://, gs://,
+                http://, whatever fsspec can read here (extra `remote`)
+    topics      names, and compiled patterns that match the whole topic
+    queues      queue ids
+    tags        TAGS is one of them; "A||B" is both, "*" is all
+    keys        one of them is among the blank-separated KEYS, or is UNIQ_KEY
+    begin, end  store timestamps, [begin, end): ms since the epoch, or aware datetimes
+    offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound; of a topic that is
+                named here no queue passes that is not, but None as queue id stands for all others
+    start, stop physical offsets, [start, stop): records whose first byte lies there
+    columns     names and order of the Arrow columns; None: all
+    where       a predicate of Message, asked last
+    errors      "raise": CorruptRecordError at the first damage; "skip": go on at the next record; "report": and warn
+                (DamageWarning). What was lost is in `report.damage` with both.
+    crc         "none"; "body": BODYCRC of each record handed out; "full": the property CRC too, where a record has one
+    decompress  zlib, LZ4 and zstd bodies (extra `compression` for the latter two), each up to max_decompressed bytes
+    unwrap      hand out an inner batch as its messages
+    batch_bytes stored bytes of the records in an Arrow batch, about
+    storage_options  what fsspec wants to know of the file systems of URLs: {"key": ..., "secret": ...}; never shown
+    Raises StoreIOError at once for a path that can't be read, ValueError and TypeError for options.
+
+    >>> import pathlib, tempfile, rocketc
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> record = rocketc.encode("orders", b"hi", properties={"TAGS": "A"})
+    >>> _ = (folder / "00000000000000000000").write_bytes(record)
+    >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
+    [b'hi']
+    """
+    if not isinstance(path, (str, os.PathLike, LogFile, Log)):
+        path = list(path)
+    return _asked_for(
+        resolve(path, storage_options),
+        path,
+        None,
+        None,
+        _Reading(
+            start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
+        ),
+        topics=topics,
+        queues=queues,
+        tags=tags,
+        keys=keys,
+        begin=begin,
+        end=end,
+        offsets=offsets,
+    )
+
+
+def decode(
+    buffer: Buffer,
+    base_offset: int | None = 0,
+    *,
+    topics: Topics | None = None,
+    queues: int | Iterable[int] | None = None,
+    tags: Texts | None = None,
+    keys: Texts | None = None,
+    begin: When | None = None,
+    end: When | None = None,
+    offsets: Offsets | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Callable[[Message], bool] | None = None,
+    errors: Errors = "raise",
+    crc: Crc = "body",
+    decompress: bool = True,
+    unwrap: bool = True,
+    batch_bytes: int = 16 << 20,
+    max_decompressed: int = 64 << 20,
+    file: str | None = None,
+) -> Scan:
+    """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All else as scan().
+
+    buffer       contiguous; kept and not copied; zero space ends it
+    base_offset  physical offset of its first byte; None: learn it from the first record
+    file         what to call it in `file`, in errors and in the report
+
+    >>> import rocketc
+    >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()
+    1
+    """
+    view = memoryview(buffer).cast("B")
+    return _asked_for(
+        [],
+        file,
+        view,
+        base_offset,
+        _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
+        topics=topics,
+        queues=queues,
+        tags=tags,
+        keys=keys,
+        begin=begin,
+        end=end,
+        offsets=offsets,
+    )

@@ -1,0 +1,136 @@
+"""How `cat` prints a message: a readable line, JSON, or a format of the user's. Each printer gives bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+from rocketc.read._message import Message
+from rocketc.report.text import show_time, visible, visible_json
+
+Printer = Callable[[Message], bytes]
+
+# What a body is shown as: the bytes for -f, the key for JSON. "text" is each printer's own business.
+BODY_FORMS: dict[str, tuple[Callable[[bytes], bytes], str | None]] = {
+    "hex": (lambda body: body.hex().encode(), "bodyHex"),
+    "base64": (b64encode, "bodyBase64"),
+    "none": (lambda body: b"", None),
+}
+
+# Each token of -f: what it is, and its value, None for nothing.
+TOKENS: dict[str, tuple[str, Callable[[Message], Any]]] = {
+    "t": ("topic", lambda m: m.topic),
+    "p": ("queue id", lambda m: m.queue_id),
+    "q": ("queue id", lambda m: m.queue_id),
+    "o": ("queue offset", lambda m: m.queue_offset),
+    "O": ("physical offset", lambda m: m.phy_offset),
+    "s": ("body", lambda m: m.body),
+    "S": ("body length in bytes", lambda m: len(m.body)),
+    "k": ("keys", lambda m: m.keys),
+    "g": ("tags", lambda m: m.tags),
+    "T": ("store time, ms", lambda m: m.store_timestamp),
+    "h": ("properties a=b,c=d", lambda m: ",".join(f"{name}={value}" for name, value in m.properties.items())),
+    "i": ("message id", lambda m: m.msg_id),
+}
+LITERALS = {"%n": b"\n", "%%": b"%", "\\n": b"\n", "\\t": b"\t", "\\r": b"\r", "\\0": b"\0", "\\\\": b"\\"}
+_PIECE = re.compile(r"(%.?|\\x[0-9a-fA-F]{2}|\\.?)", re.DOTALL)
+
+
+def compile_format(spec: str, body: str, terminal: bool) -> Printer:
+    """A printer for -f.
+
+    spec      as kcat's: see TOKENS and LITERALS
+    body      "text" (as it is), "hex", "base64", "none"
+    terminal  values are made harmless, since a body may hold escape sequences
+    Raises ValueError that names the wrong token.
+
+    >>> import rocketc
+    >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", queue_offset=7))
+    >>> compile_format(r"%t@%o: %s\\n", "text", False)(m)
+    b'orders@7: hi\\n'
+    """
+    makers: list[Printer] = []
+    for piece in _PIECE.split(spec):
+        if piece:
+            makers.append(_maker(piece, body, terminal))
+    return lambda m: b"".join([make(m) for make in makers])
+
+
+def _maker(piece: str, body: str, terminal: bool) -> Printer:
+    if piece in LITERALS:
+        literal = LITERALS[piece]
+    elif piece.startswith("\\x") and len(piece) == 4:
+        literal = bytes.fromhex(piece[2:])
+    elif piece[0] not in "%\\":
+        literal = piece.encode("utf-8", "surrogateescape")
+    elif piece[0] == "%" and piece[1:] in TOKENS and len(piece) == 2:
+        value = TOKENS[piece[1]][1]
+        if piece == "%s" and body in BODY_FORMS:
+            form = BODY_FORMS[body][0]
+            return lambda m: form(m.body)
+        return (lambda m: visible(_text(value(m))).encode()) if terminal else (lambda m: _raw(value(m)))
+    else:
+        known = " ".join([f"%{char}" for char in TOKENS] + list(LITERALS) + ["\\xHH"])
+        raise ValueError(f"unknown token {piece}; there are {known}")
+    return lambda m: literal
+
+
+def _raw(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return b"" if value is None else str(value).encode("utf-8", "surrogateescape")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return "" if value is None else str(value)
+
+
+def json_printer(body: str, terminal: bool) -> Printer:
+    """One JSON object a line: Message.to_json(), with `bodyHex` or `bodyBase64` or no body if asked."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+
+    def with_body(m: Message) -> str:
+        form, name = BODY_FORMS[body]
+        out: dict[str, Any] = {}
+        for key, value in m.to_dict().items():
+            if key not in ("body", "bodyBase64"):
+                out[key] = value
+            elif name is not None:
+                out[name] = form(m.body).decode("ascii")
+        return encode(out)
+
+    text = Message.to_json if body == "text" else with_body
+    if terminal:
+        return lambda m: (visible_json(text(m)) + "\n").encode("utf-8", "backslashreplace")
+    # A file name that is no UTF-8 has lone surrogates; "backslashreplace" makes JSON's own escapes of them.
+    return lambda m: (text(m) + "\n").encode("utf-8", "backslashreplace")
+
+
+def line_printer(body: str, colour: bool) -> Printer:
+    """One readable line: time, topic/queue@offset, tags, keys, body; `-` for what is not there."""
+    form = "{} {}/{}@{} {} {}"
+    if colour:
+        form = "\x1b[2m{}\x1b[0m \x1b[36m{}/{}@{}\x1b[0m \x1b[33m{}\x1b[0m \x1b[32m{}\x1b[0m"
+    show = form.format
+
+    def line(m: Message) -> bytes:
+        head = show(
+            show_time(m.store_timestamp),
+            visible(m.topic),
+            m.queue_id,
+            m.queue_offset,
+            visible((m.tags or "-").replace(" ", "\\x20")),
+            visible(",".join((m.keys or "").split(" ")) or "-"),
+        )
+        if body == "none":
+            return f"{head}\n".encode()
+        if body == "text":
+            return f"{head} {visible(m.body.decode('utf-8', 'backslashreplace'))}\n".encode()
+        return f"{head} ".encode() + BODY_FORMS[body][0](m.body) + b"\n"
+
+    return line

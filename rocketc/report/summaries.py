@@ -1,0 +1,357 @@
+"""What verify, salvage, rebuild and clean found, as lines and tables for people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocketc.report.tables import columns, facts, render, some
+from rocketc.report.text import many, show_size, show_time, visible
+from rocketc.store.cleaning import CleanReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rocketc.files.remote import shown
+from rocketc.jobs.rebuild import RebuildReport
+from rocketc.jobs.salvage import SalvageReport
+from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport
+from rocketc.jobs.verify_derived import DerivedReport, Finding
+from rocketc.read.scan import Damage
+from rocketc.report.tables import section
+from rocketc.report.text import in_words, show_span
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+_ENDS = {
+    "closed": ("whole", "green"),
+    "open": ("whole; the log ends in it", "green"),
+    "torn": ("torn tail", "red"),
+    "ahead": ("made ahead, empty", "dim"),
+    "unreadable": ("unreadable", "red"),
+}
+
+
+def draw_verify(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
+    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    parts: list[RenderableType] = [facts(verify_lines(path, report, every))]
+    if report.files:
+        parts += ["", verify_table(report.files, every)]
+    return render(parts, colour)
+
+
+def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line above the files; path: () if it is not known."""
+    if path:
+        yield "log", " ".join(map(shown, path)), ""
+    batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
+    files = many(sum(file.end != "ahead" for file in report.files), "file")
+    yield "checked", f"{many(report.records, 'record')}{batches} of {many(report.queues, 'queue')}, in {files}", ""
+    times = [file for file in report.files if file.first_store_timestamp is not None]
+    if times:
+        first, last = times[0].first_store_timestamp or 0, times[-1].last_store_timestamp or 0
+        yield "times", f"{show_time(first)} to {show_time(last)}", ""
+    torn = {id(file.damage[-1]) for file in report.files if file.end == "torn"}
+    damage = (_damage_text(entry, torn) for entry in some(report.damage, every))
+    yield from section("damage", damage, "none")
+    unreadable = [file for file in report.files if file.error is not None]
+    if report.missing or unreadable:
+        gaps = (_gap_text(gap) for gap in some(report.missing, every))
+        files_lost = (
+            each if isinstance(each, str) else f"{_base_name(each.file)}: {each.error}" for each in unreadable
+        )
+        yield from section("files", [*gaps, *files_lost], "")
+    missing = (_range_text(each, "missing") for each in some(report.missing_offsets, every))
+    twice = (_range_text(each, "more than once") for each in some(report.duplicate_offsets, every))
+    cut = ["too much is wrong: not all queue offsets were looked at"] if report.incomplete else []
+    yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
+    if report.derived is not None:
+        yield from _derived_lines(report.derived, every)
+    for i, text in enumerate(_verify_advice(path[0] if path else "PATH", report)):
+        yield "advice" if i == 0 else "", text, "yellow"
+    backwards = [file for file in report.files if file.backwards]
+    for i, each in enumerate(some(backwards, every)):
+        yield "clock" if i == 0 else "", each if isinstance(each, str) else _clock_text(each), "yellow"
+    holes = [(file, hole) for file in report.files for hole in file.holes]
+    for i, one in enumerate(some(holes, every)):
+        yield "holes" if i == 0 else "", one if isinstance(one, str) else _hole_text(*one), "yellow"
+
+
+def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
+    """What to do next, where something is wrong that something mends."""
+    torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
+    lost = [(file.damage[0].start, file.damage[0].stop) for file in torn]
+    findings, amiss = ([], []) if report.derived is None else (report.derived.findings, report.derived.amiss)
+    findings = [one for one in findings if not any(start <= one.phy_offset < stop for start, stop in lost)]
+    last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
+    gone, mended = 0, False
+    twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # no queue can hold these
+    for one in findings:
+        if one.what in ("no_record", "key_no_record") and one.phy_offset > last:
+            gone += one.count if one.what == "no_record" else 0
+        else:
+            mended |= (one.topic, one.queue_id) not in twice
+    if gone:
+        count = many(gone, "message")
+        yield f"queues lead to {count} behind the log's end: is a file missing? an opening, or a rebuild, forgets them"
+    if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
+        yield f"`rocketc salvage {path} NEW` saves all that can be read"
+        return
+    checkpoint = os.path.join(path, "checkpoint")
+    if mended or any(not text.startswith(checkpoint) for text in amiss):
+        yield f"`rocketc rebuild {path}` makes queues and index anew from the log"
+
+
+def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, str, str]]:
+    """What is said of the files that are derived from the log."""
+    for is_index, name in ((False, "units"), (True, "index")):
+        there = report.keys if is_index else report.queues
+        findings = [one for one in report.findings if one.what.startswith("key_") == is_index]
+        told = (one if isinstance(one, str) else _finding_text(one) for one in some(findings, every))
+        if there is None:
+            yield name, f"the store has no {'index' if is_index else 'consume queues'}", "dim"
+        elif is_index:
+            yield from section(name, told, f"{many(there, 'key')} as the log says")
+        else:
+            yield from section(name, told, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
+    if report.amiss:
+        yield from section("derived", some(report.amiss, every), "")
+    if report.behind:
+        text = f"{many(report.behind, 'record')} at the end not there yet: the store runs, or was not closed"
+        yield "", text, "yellow"
+
+
+_FINDINGS = {
+    "lacks": "missing, from byte {} of the log on",
+    "elsewhere": "lead elsewhere than to byte {} of the log",
+    "bad_size": "say another size than the record at byte {} of the log",
+    "bad_tags_code": "say other tags than the record at byte {} of the log",
+    "no_record": "lead to byte {} of the log, where no record of them is",
+    "key_no_record": "lead to byte {} of the log, where no record has that key",
+    "key_bad_time": "have another time than the record at byte {} of the log",
+    "key_bad_header": "begins or ends the file, whose header says else than the record at byte {} of the log",
+}
+
+
+def _finding_text(one: Finding) -> str:
+    if one.what == "no_queue":
+        return f"{many(one.count, 'record')} of queues that are not there, bytes {one.first} to {one.last} of the log"
+    if one.what == "key_lacks":
+        return f"{many(one.count, 'key')} missing, of records at bytes {one.first} to {one.last} of the log"
+    numbers = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+    where = (
+        f"{one.topic}/{one.queue_id}: " if one.file is None else f"{_base_name(one.file)}: unit{'s' * (one.count > 1)} "
+    )
+    return where + numbers + " " + _FINDINGS[one.what].format(one.phy_offset)
+
+
+def _damage_text(damage: Damage | str, torn: set[int]) -> str:
+    if isinstance(damage, str):
+        return damage
+    where = f"{damage.start} to {damage.stop} in {_base_name(damage.file or '')}: "
+    if id(damage) in torn:
+        return where + f"torn tail, {damage.reason}{in_words(damage.reason)}"
+    return where + damage.reason + in_words(damage.reason)
+
+
+def _gap_text(gap: tuple[int, int] | str) -> str:
+    if isinstance(gap, str):
+        return gap
+    return f"{gap[0]} to {gap[1]} ({show_size(gap[1] - gap[0])}): no file"
+
+
+def _range_text(each: QueueRange | str, what: str) -> str:
+    if isinstance(each, str):
+        return each
+    place = "before" if what == "missing" else "again from"
+    numbers = str(each.start) if each.stop == each.start + 1 else f"{each.start} to {each.stop - 1}"
+    return f"{each.topic}/{each.queue_id}: {numbers} {what}, {place} byte {each.phy_offset} of the log"
+
+
+def _clock_text(file: FileReport) -> str:
+    steps = many(file.backwards, "step")
+    span = show_span(file.backwards_ms)
+    return f"{steps} back in {_base_name(file.file)}, by up to {span}, first at byte {file.backwards_at} of the log"
+
+
+def _hole_text(file: FileReport, hole: tuple[int, int]) -> str:
+    start, stop = hole
+    return f"{start} to {stop} ({show_size(stop - start)}) in {_base_name(file.file)}: never written, or cut out"
+
+
+def verify_table(files: Sequence[FileReport], every: bool) -> Table:
+    from rich.text import Text
+
+    table = columns("file", ">size", ">records", "state")
+    for file in some(files, every):
+        if isinstance(file, str):
+            table.add_row("", "", "", Text(file, "dim"))
+            continue
+        table.add_row(
+            Text(visible(_base_name(file.file))), show_size(file.size), str(file.records), Text(*_file_state(file))
+        )
+    return table
+
+
+def _file_state(file: FileReport) -> tuple[str, str]:
+    """What is to be said of a file, and in which style."""
+    if file.error is not None:
+        return f"unreadable: {visible(file.error)}", "red"
+    if not file.damage:
+        return ("empty", "dim") if file.bytes == 0 and file.end == "open" else _ENDS[file.end]
+    lost = sum(damage.stop - damage.start for damage in file.damage)
+    if file.end == "torn" and len(file.damage) == 1:
+        return f"torn tail, {show_size(lost)} lost", "red"
+    text = f"{many(len(file.damage), 'damaged range')}, {show_size(lost)} lost"
+    return text + ("; torn tail" if file.end == "torn" else ""), "red"
+
+
+def _base_name(path: str) -> str:
+    return os.path.basename(path)
+
+
+def salvage_lines(
+    src: str | None, dst: str | None, report: SalvageReport, every: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line; src, dst: None if they are not known."""
+    if src is not None:
+        yield "from", src, ""
+    if dst is not None or not report.records:
+        yield "would make" if report.dry else "made", dst if dst is not None and report.records else "nothing", ""
+    batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
+    log = [size for path, size in report.files.items() if path.split(os.sep)[0] == "commitlog"]
+    text = f"{many(report.records, 'record')}{batches}, {show_size(report.bytes)}, in {many(len(log), 'file')}"
+    yield "whole", text + ("" if report.dry else f"; {many(report.queues, 'queue')}"), "green"
+    lost = (
+        each if isinstance(each, str) else
+        f"{each.start} to {each.stop} in {os.path.basename(each.file or '')}: {each.reason}{in_words(each.reason)}"
+        for each in some(report.lost, every)
+    )  # fmt: skip
+    gaps = (
+        each if isinstance(each, str) else f"{each[0]} to {each[1]} ({show_size(each[1] - each[0])}): no file"
+        for each in some(report.missing, every)
+    )
+    end = [] if not report.behind else [
+        f"{many(report.behind, 'record')} behind the log's end, up to {report.behind_to}: consume queues lead there"
+    ]  # fmt: skip
+    yield from section("lost", [*lost, *gaps, *end], "nothing")
+    if report.unqueued:
+        text = f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true: in the log alone"
+        yield "no queue", text, "red"
+    if report.map is not None and report.records:
+        yield "map", report.map if dst is None else os.path.join(dst, os.path.basename(report.map)), ""
+    elif report.hides:
+        text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
+        yield "advice", text, "yellow"
+
+
+def rebuild_lines(
+    store: str | None, only: str | None, report: RebuildReport, every: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line; store: None if it is not known."""
+    name = "" if store is None else f"{store}: "
+    yield "log", f"{name}{show_size(report.bytes)} read, offsets {report.start} to {report.stop}", ""
+    sizes: dict[bool, list[int]] = {True: [], False: []}
+    for path, size in report.files.items():
+        sizes[path.split(os.sep)[0] == "index"].append(size)
+    if only != "index":
+        text = f"{many(report.messages, 'message')} in {many(report.queues, 'queue')}"
+        yield "queues", f"{text}: {many(len(sizes[False]), 'file')}, {show_size(sum(sizes[False]))}", "green"
+    if only != "cq":
+        files = f"{many(len(sizes[True]), 'file')}, {show_size(sum(sizes[True]))}"
+        yield "index", f"{many(report.keys, 'key')}: {files}", "green"
+    if report.unqueued:
+        yield "left out", f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true", "red"
+    damage = (
+        each if isinstance(each, str) else f"{each.start} to {each.stop}: {each.reason}{in_words(each.reason)}"
+        for each in some(report.damage, every)
+    )  # fmt: skip
+    gaps = [f"{start} to {stop}: no file" for start, stop in report.missing]
+    if report.damage or gaps:
+        yield from section("damage", [*damage, *gaps], "")
+
+
+def draw_clean(
+    store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool
+) -> str:
+    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    parts: list[RenderableType] = [facts(clean_lines(store, report, files, start, as_broker))]
+    if report.deleted:
+        parts += ["", clean_table(store, report, every)]
+    return render(parts, colour)
+
+
+def clean_lines(
+    store: str | None, report: CleanReport, files: int, start: int, as_broker: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Name, text and style of each line above the files.
+
+    store         None if it is not known; else
+    files, start  the log had so many, from this physical offset on
+    as_broker     it was not asked for: tell why it was done
+    """
+    if store is not None:
+        yield "log", f"{store}: {many(files, 'file')}, from offset {start} on", ""
+    disks = ", ".join(f"{_relative_path(store, path)} {_share_text(share)}" for path, share in report.disks.items())
+    yield "disk", disks, "red" if report.disk_full else ""
+    if as_broker:
+        because = "; ".join(report.because)
+        if store is not None:
+            because = because.replace(os.path.join(os.path.abspath(store), ""), "")
+        yield "why now", because or "there is no reason", ""
+    verb = "would go" if report.dry else "deleted"
+    others = len(report.deleted) - report.log_files
+    if report.deleted:
+        tail = f", and {others} of queues and index" if others else ""
+        text = f"{many(report.log_files, 'file')} of the log{tail}: {show_size(report.size)}"
+        yield verb, text, "yellow" if report.dry else "green"
+    else:
+        yield verb, "nothing", ""
+    if report.kept is not None:
+        name, changed = os.path.basename(report.kept.path), _minute(report, report.kept.age)
+        rest = f", from {name} on" if report.kept.files > 1 else f", {name}"
+        yield "stays", f"{many(report.kept.files, 'file')}{rest}, changed {changed}: {report.kept.why}", ""
+
+
+def _share_text(share: float) -> str:
+    return "is not there" if share < 0 else f"{100 * share:.0f} %"
+
+
+def clean_table(store: str | None, report: CleanReport, every: bool) -> Table:
+    """The files of the log, and a line for each queue that lost files, and one for the index."""
+    from rich.text import Text
+
+    rows = [(one.size, _minute(report, one.age), one.why, one.path, "") for one in report.deleted if one.age >= 0]
+    others: dict[str, list[int]] = {}
+    for one in report.deleted:
+        if one.age < 0:
+            others.setdefault(os.path.dirname(one.path), []).append(one.size)
+    found = columns(">size", "changed", "why", "file")
+    for folder, sizes in others.items():
+        files = f" ({len(sizes)} files)" if len(sizes) > 1 else ""
+        rows.append((sum(sizes), "", "follows", folder, files))
+    for row in some(rows, every):
+        if isinstance(row, str):
+            found.add_row("", "", "", Text(row, "dim"))
+        else:
+            size, changed, why, path, files = row
+            found.add_row(show_size(size), changed, why, Text(visible(_relative_path(store, path)) + files))
+    return found
+
+
+def _minute(report: CleanReport, age: int) -> str:
+    return show_time(report.now - age)[:16] + "Z"
+
+
+def _relative_path(store: str | None, path: str) -> str:
+    if store is None:
+        return path
+    below = os.path.relpath(path, store)
+    return store if below == "." else path if below.startswith("..") else below

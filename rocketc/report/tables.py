@@ -1,0 +1,82 @@
+"""Tables for people: rich lays them out, for the terminal's width, or for 80 columns where there is none."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from rocketc.report.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+T = TypeVar("T")
+
+FEW = 24  # rows of a table that are shown without --all
+
+
+def width() -> int:
+    """Columns that there are, at least 60."""
+    return max(shutil.get_terminal_size((80, 24)).columns, 60)
+
+
+def render(parts: Iterable[RenderableType], colour: bool) -> str:
+    """The text of these tables and lines, one below the other; no line ends with blanks."""
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(), width=width(), force_terminal=colour, color_system="standard" if colour else None,
+        no_color=not colour, markup=False, highlight=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+
+
+def facts(lines: Iterable[tuple[str, str, str]]) -> Table:
+    """Names and what is to be said about each: name, text, style."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text, style in lines:
+        grid.add_row(name, Text(visible(text), style))
+    return grid
+
+
+def section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
+    """Lines for facts(): one for each text, in red; or one that says that there is nothing, in green."""
+    first = name
+    for text in texts:
+        yield first, text, "red"
+        first = ""
+    if first:
+        yield first, none, "green"
+
+
+def columns(*names: str) -> Table:
+    """An empty table; a name that begins with ">" is a column of numbers, the last column is folded."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names[:-1]:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
+    last = names[-1]
+    table.add_column(last.removeprefix(">"), justify="right" if last.startswith(">") else "left", overflow="fold")
+    return table
+
+
+def some(items: Sequence[T], every: bool) -> Iterator[T | str]:
+    """All items; of many the first and the last, and between them how many are not shown."""
+    if every or len(items) <= FEW:
+        yield from items
+        return
+    yield from items[: FEW // 2]
+    yield f"... {len(items) - FEW} more, --all shows them"
+    yield from items[-FEW // 2 :]

@@ -1,0 +1,122 @@
+"""What people read: text that is safe for a terminal, times, spans, sizes and counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+import datetime
+import re
+
+UTC = datetime.timezone.utc
+
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def show_time(ms: int) -> str:
+    """ISO-8601 in UTC with milliseconds; outside of the years 1 to 9999 the bare number.
+
+    >>> show_time(1700000000123), show_time(-(1 << 63))
+    ('2023-11-14T22:13:20.123Z', '-9223372036854775808ms')
+    """
+    try:
+        when = EPOCH + datetime.timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"{ms}ms"
+    return when.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def show_span(ms: int) -> str:
+    """A length of time in its two largest units.
+
+    >>> show_span(18_154), show_span(3 * 86_400_000 + 7_500_000), show_span(40)
+    ('18 s', '3 d 2 h', '40 ms')
+    """
+    if ms < 1000:
+        return f"{ms} ms"
+    seconds = ms // 1000
+    units = [("d", seconds // 86400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
+    first = next(i for i, (_, n) in enumerate(units) if n)
+    return " ".join(f"{n} {unit}" for unit, n in units[first : first + 2] if n)
+
+
+# What a terminal may obey, or show in a misleading order: C0, DEL and C1 controls, marks that turn the direction of
+# writing, line separators, and surrogates (bytes of a file name that are no UTF-8).
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+REASONS = {
+    "bad_size": "no record's size stands here",
+    "truncated": "the record is longer than what is left of the file",
+    "bad_magic": "no record begins here",
+    "bad_body_length": "the body's length does not fit the record",
+    "bad_topic_length": "the topic's length does not fit the record",
+    "bad_properties_length": "the properties' length does not fit the record",
+    "bad_length": "the record's size is not the sum of its parts",
+    "bad_body_crc": "the body is not what its CRC says",
+    "missing_property_crc": "the record has no CRC of its properties",
+    "bad_property_crc": "the properties are not what their CRC says",
+    "bad_property": "a property that RocketMQ reads as a number is none",
+    "bad_physical_offset": "the record says that it belongs elsewhere",
+    "bad_compression": "the body can't be decompressed",
+    "too_large": "the body is too large to be decompressed",
+    "bad_inner_batch": "the batch in the body is broken",
+    "zeroed": "zero bytes where records should be",
+    "bad_blank": "the record that closes the file has a wrong size",
+    "file_cut": "the file became shorter, or its disk failed, while it was read",
+    "bad_chain": "a chain of the index leads nowhere",
+    "bad_unit": "a unit of a consume queue leads to no record",
+}
+
+
+def visible(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would obey.
+
+    >>> visible("a\\tb\\x1b[31m")
+    'a\\\\tb\\\\x1b[31m'
+    """
+    return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    return _SHORT.get(char) or (f"\\x{ord(char):02x}" if char < "\u0100" else f"\\u{ord(char):04x}")
+
+
+def visible_json(text: str) -> str:
+    """The same JSON text, with nothing in it that a terminal would obey."""
+    return text if text.isprintable() else _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def in_words(reason: str) -> str:
+    """What a reason means, in brackets behind a blank."""
+    return f" ({REASONS[reason]})" if reason in REASONS else ""
+
+
+def plain(error: Exception) -> str:
+    """An error's text; of an OSError without its number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+
+
+def many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def show_size(size: int) -> str:
+    """Bytes in the unit that fits.
+
+    >>> show_size(512), show_size(4 << 20), show_size(1536)
+    ('512 B', '4.0 MiB', '1.5 KiB')
+    """
+    if size < 1024:
+        return f"{size} B"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = next((i for i in range(1, 4) if size < 1023.95 * 1024**i), 4)
+    return f"{size / 1024**power:.1f} {units[power - 1]}"

@@ -1,0 +1,51 @@
+"""Counting what mode=DROPMALFORMED drops, in an accumulator of the driver."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pyspark.accumulators import Accumulator, AccumulatorParam, _deserialize_accumulator
+
+from rocketc.read.scan import Damage
+
+_log = logging.getLogger("rocketc.spark")
+
+
+class Dropped(NamedTuple):
+    """How many ranges of logs were dropped, and their bytes.
+
+    >>> Dropped(1, 300) | Dropped(2, 50)
+    Dropped(ranges=3, bytes=350)
+    """
+
+    ranges: int = 0
+    bytes: int = 0
+
+    def __or__(self, other: Dropped) -> Dropped:
+        return Dropped(self.ranges + other.ranges, self.bytes + other.bytes)
+
+
+class DroppedSum(AccumulatorParam[Dropped]):
+    """Sums; in the driver each sum is logged, when a task brings something."""
+
+    def __init__(self) -> None:
+        self._driver = os.getpid()
+
+    def zero(self, value: Dropped) -> Dropped:
+        return Dropped()
+
+    def addInPlace(self, value1: Dropped, value2: Dropped) -> Dropped:
+        both = value1 | value2
+        if value2.ranges and os.getpid() == self._driver:
+            _log.warning("dropped %d damaged ranges, %d bytes, so far %d, %d", *value2, *both)
+        return both
+
+
+def add_dropped(aid: int, damage: Iterable[Damage]) -> None:
+    """In a worker: add what a task dropped to the accumulator of this number."""
+    sizes = [one.stop - one.start for one in damage]
+    accumulator: Accumulator[Dropped] = _deserialize_accumulator(aid, Dropped(), DroppedSum())
+    accumulator.add(Dropped(len(sizes), sum(sizes)))

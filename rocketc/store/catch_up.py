@@ -1,0 +1,302 @@
+"""Bringing consume queues and index up to the log when a store is opened.
+
+They are derived from the log, so nothing in them is believed that the log can tell: it is dispatched again from some
+point on, what is there already is compared, and what differs is written anew. A small log is dispatched from its first
+record on, so whatever happened to the derived files is mended. Of a large one the end is dispatched, after a crash from
+the checkpoint on; if what is met there does not follow from what the files say of the records before, all of it is.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import logging
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rocketc.derived._consume_queues import ConsumeQueues
+from rocketc.derived._dispatcher import Dispatcher
+from rocketc.derived._key_index import KeyIndex
+from rocketc.files._checkpoint import FILE_BYTES, Checkpoint
+from rocketc.files._mapped_file import MappedFile
+from rocketc.files.durable import errors_named, sync_data, write_all
+from rocketc.files.paths import LogFile
+from rocketc.log.recovery import SMALL_BYTES, first_timestamp
+from rocketc.read._filter import Filter
+from rocketc.read._walk import Walker
+
+_log = logging.getLogger("rocketc.recovery")
+
+_CRC_NONE = 0
+# At the end of the checkpoint file, where RocketMQ has nothing: mark, begin and end of the log, ConsumeQueues.summed(),
+# KeyIndex.end_phy_offset and last_file.
+_SUMS = struct.Struct(">8sqqqqqqq")
+_SUMS_AT = FILE_BYTES - _SUMS.size
+_MARK = b"rcqueues"
+_NO_INDEX = -2
+
+
+@dataclass
+class CatchUpReport:
+    """What was done.
+
+    start     physical offset from which the log was dispatched again
+    whole     that was its first record
+    durable   physical offset before which queues and index were on the disk already
+    mended    what was not as the log says: text
+    unqueued  records that no queue could take
+    """
+
+    start: int
+    whole: bool
+    durable: int = 0
+    mended: list[str] = field(default_factory=list)
+    unqueued: int = 0
+
+
+def catch_up(
+    dispatcher: Dispatcher,
+    files: list[LogFile],
+    end: int,
+    *,
+    clean: bool,
+    checkpoint: Checkpoint,
+    amiss: list[str],
+    damage: Sequence[tuple[int, int]] = (),
+    queued: int = -1,
+    boundaries: Sequence[int] = (),
+    indexed: int = -1,
+) -> CatchUpReport:
+    """Dispatch the log up to its end again, as far as it is needed.
+
+    dispatcher  not started yet; its queues are loaded, and its index is
+    files       of the log, in their order
+    end         physical offset at which the log ends
+    clean       the store had been closed
+    amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
+    damage      (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
+    queued      physical offset before which queues and index are on the disk; -1: the checkpoint's times tell
+    boundaries  physical offsets where a record ends and the next one begins, ascending
+    indexed     physical offset before which the index has every key; -1: its last one tells
+    Raises StoreIOError, StoreFullError.
+
+    >>> import os, rocketc, shutil, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with rocketc.open(folder, mapped_file_size_commit_log=1 << 20) as store:
+    ...     r = store.put("orders", b"hello")
+    >>> shutil.rmtree(os.path.join(folder, "consumequeue"))
+    >>> with rocketc.open(folder) as store:  # catches up
+    ...     store.max_offset("orders")
+    1
+    """
+    first = files[0].origin if files else 0
+    whole = bool(amiss) or (not clean and queued < 0 and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
+    whole = whole or (not clean and bool(dispatcher.queues.broken_off()))
+    begins = sorted({file.origin for file in files} | set(boundaries))
+    start = first
+    if not whole:
+        start = _start(files, begins, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
+    index = dispatcher.index
+    if whole and index is not None:
+        amiss = [*amiss, *index.check()]  # slots and chains, too: comparing its units with the log does not touch them
+    found = CatchUpReport(start, whole, mended=list(amiss))
+    ends = dispatcher.queues.ends()
+    index_end = index.end_phy_offset if index is not None else -1
+    index_from = first
+    if index is not None and amiss:
+        index.repair()
+    elif index is not None and not whole:
+        index_from = max(index.end_phy_offset, min(indexed, end), first)
+    while True:
+        dispatcher.start_at(start, index_from, whole=start <= first)
+        needed = start if index is None else min(start, index_from)
+        _take(dispatcher, files, _last_up_to(begins, needed, first), end)
+        if dispatcher.in_doubt and start > first:
+            found.mended.append("the consume queues do not follow from the log: all of it is dispatched again")
+            start = first
+            continue
+        mended = dispatcher.finish(end, first, damage)
+        if mended is not None and dispatcher.queues.in_doubt:
+            found.mended += mended
+            continue
+        if mended is not None or index is None:
+            break
+        found.mended.append(f"index: {index.doubt}")
+        index_from = max(index.repair(), first)
+    found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
+    found.mended += mended or []
+    if clean and end > first:
+        for topic, queue_id in _grown(dispatcher.queues, ends):
+            found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
+        if index is not None and index.end_phy_offset > index_end:
+            which = f"the keys of records behind physical offset {index_end}" if index_end >= 0 else "all keys"
+            found.mended.append(f"index: {which} were missing")
+    found.durable = end if clean else min(queued if queued >= 0 else start, end)
+    if found.mended or (found.whole and not clean):
+        found.durable = min(found.durable, start)
+    if index is not None and index.end_phy_offset > index_end:
+        found.durable = min(found.durable, index_from)
+    for text in found.mended:
+        _log.warning("%s", text)
+    return found
+
+
+def save_queue_sums(fd: int, queues: ConsumeQueues, index: KeyIndex | None, begin: int, end: int) -> None:
+    """Note in the checkpoint file how many queues there are, where they are, and how far the index goes: when a store
+    was opened, when it was cleaned, and when it is being closed. Queues and index have all of the log.
+
+    fd          of the checkpoint file
+    begin, end  of the log; the end counts for who finds the store closed
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> save_queue_sums(file.fileno(), queues, None, 0, 100)
+    >>> missing_queues(file.name, queues, 0, 100, clean=True)
+    []
+    """
+    last = (_NO_INDEX, -1) if index is None else (index.end_phy_offset, index.last_file)
+    write_all(fd, _SUMS.pack(_MARK, begin, end, *queues.summed(), *last), _SUMS_AT)
+    sync_data(fd)
+
+
+def clear_queue_sums(checkpoint: str) -> None:
+    """Take the note of save_queue_sums() out of the checkpoint file, if there is one: other files come.
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> save_queue_sums(file.fileno(), queues, None, 0, 100)
+    >>> clear_queue_sums(file.name)
+    >>> any(file.read())
+    False
+    """
+    if not os.path.exists(checkpoint):
+        return
+    with errors_named(checkpoint), open(checkpoint, "r+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size == FILE_BYTES:
+            write_all(file.fileno(), bytes(_SUMS.size), _SUMS_AT)
+            sync_data(file.fileno())
+
+
+def missing_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *, clean: bool) -> list[str]:
+    """Whether queues are gone since that was noted, or files of them: text, or nothing. They may have no record in what
+    is dispatched again. After a crash there may be more than was noted.
+
+    checkpoint  the file's path
+    queues      loaded
+    begin, end  of the log
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> save_queue_sums(file.fileno(), queues, None, 0, 100)
+    >>> missing_queues(file.name, queues, 0, 100, clean=True)
+    []
+    """
+    note = _note_in(checkpoint)
+    if note is None:
+        return []
+    noted_begin, noted_end, *noted = note
+    count, starts, ends = queues.summed()
+    same = starts == noted[1] or begin != noted_begin
+    if clean and end == noted_end:
+        same = same and (count, ends) == (noted[0], noted[2])
+    else:
+        same = same and count >= noted[0]
+    return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
+
+
+def indexed_up_to(checkpoint: str, index: KeyIndex, end: int) -> int:
+    """Physical offset before which the index of a closed store has every key, as the note says; -1 if it does not tell:
+    the log ends elsewhere, or the index does, or in another file. Then one of them has got more since, or lost some.
+
+    checkpoint  the file's path
+    index       loaded
+    end         of the log
+
+    >>> import tempfile
+    >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
+    >>> index = KeyIndex(tempfile.mkdtemp())
+    >>> save_queue_sums(file.fileno(), queues, index, 0, 100)
+    >>> indexed_up_to(file.name, index, 100)
+    100
+    """
+    note = _note_in(checkpoint)
+    same = note is not None and (note[1], *note[-2:]) == (end, index.end_phy_offset, index.last_file)
+    return end if same else -1
+
+
+def _note_in(checkpoint: str) -> tuple[int, ...] | None:
+    """The numbers of save_queue_sums(), or None if there is no note."""
+    data = b""
+    with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), _SUMS.size, _SUMS_AT)
+    return _SUMS.unpack(data)[1:] if len(data) == _SUMS.size and data.startswith(_MARK) else None
+
+
+def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
+    """The queues that have more messages than they had; new ones come behind those that there were.
+
+    ends  ConsumeQueues.ends() before
+    """
+    now = queues.ends()
+    if now == ends:
+        return []
+    before = [*ends, *[0] * (len(now) - len(ends))]
+    return [queue for queue, last, was in zip(queues.items(), now, before, strict=True) if last > was]
+
+
+def _start(
+    files: list[LogFile],
+    begins: list[int],
+    dispatcher: Dispatcher,
+    end: int,
+    *,
+    clean: bool,
+    checkpoint: Checkpoint,
+    queued: int,
+) -> int:
+    """From where on the log is dispatched again: one of `begins`, where records do."""
+    first = begins[0]
+    known = min(dispatcher.queues.end_before(1 << 62), end - SMALL_BYTES)
+    if clean or queued >= 0:
+        return _last_up_to(begins, known if clean else min(known, queued), first)
+    for file in reversed(files):
+        if file.origin <= known and 0 < first_timestamp(file.path) <= checkpoint.min_timestamp:
+            return file.origin
+    return first
+
+
+def _last_up_to(offsets: list[int], most: int, first: int) -> int:
+    """The last of these ascending offsets that is no more than `most`; `first` if there is none."""
+    at = bisect.bisect_right(offsets, most)
+    return offsets[at - 1] if at > 0 else first
+
+
+def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) -> None:
+    """Dispatch the records from start, where one begins, to end."""
+    for file in files:
+        if file.next_base <= start or file.origin >= end:
+            continue
+        mapped = MappedFile(file.path)
+        walker: Walker | None = None
+        try:
+            walker = Walker(
+                mapped,
+                file.origin,
+                Filter(),
+                limit=file.limit,
+                start=start,
+                stop=end,
+                exact=start > file.origin,
+                crc=_CRC_NONE,
+                errors="report",
+                last=file.last,
+                file=file.path,
+            )
+            taken = dispatcher.take(walker)
+        finally:
+            walker = None  # it uses the map
+            mapped.close()
+        if not taken:
+            return

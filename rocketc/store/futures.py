@@ -1,0 +1,270 @@
+"""Who waits for a put without a thread of its own: PutFuture for put_async, LoopWaiters for aput."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rocketc.config import StoreConfig
+from rocketc.errors import ClosedError, StoreFailedError
+from rocketc.store._pending_put import PendingPut, mark_timed_out
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rocketc.log._put_result import PutResult
+
+_LAZY = frozenset({"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"})
+_making = threading.RLock()
+
+
+class FlushedStore(Protocol):
+    """What a future asks of its store, which makes futures and so lies above them."""
+
+    _finisher: Any
+
+    @property
+    def config(self) -> StoreConfig: ...
+    @property
+    def failed(self) -> StoreFailedError | None: ...
+    @property
+    def flushed_phy_offset(self) -> int: ...
+    def wait_flushed(self, phy_offset: int, timeout: float | None = None, /) -> bool: ...
+    def _wait_closed(self, timeout: float, /) -> bool: ...
+    def _notify(self, fd: int, at: int, /) -> None: ...
+
+
+class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg]
+    """A Future of a PutResult. It is done when the message is durable, or when waiting for that took too long.
+
+    Nothing is made for those who only ask for the result: done() compares two numbers, result() waits in the store
+    itself. Only who wants to be called back (add_done_callback, wait, as_completed, asyncio.wrap_future) has the whole
+    of concurrent.futures made, and a thread of the store that finishes it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(name)
+        with _making:
+            if "_condition" not in self.__dict__:
+                concurrent.futures.Future.__init__(self)
+                _finisher_of(self._store).add(self)
+        return self.__dict__[name]
+
+    def __repr__(self) -> str:
+        """Of Future it would make a thread, and tell of what nobody has asked for."""
+        durable = not self._until or self._store.flushed_phy_offset >= self._put.end
+        state = "done" if durable else "failed" if self._store.failed is not None else "waiting"
+        return f"<rocketc.PutFuture {state}, {self._put!r}>"
+
+    def _is_over(self) -> bool:
+        store = self._store
+        if not self._until or store.flushed_phy_offset >= self._put.end or store.failed is not None:
+            return True
+        return time.monotonic_ns() > self._until
+
+    def done(self) -> bool:
+        return self._is_over()
+
+    def running(self) -> bool:
+        return not self._is_over()
+
+    def cancelled(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        return False  # the message is in the log
+
+    def _waited(self, timeout: float | None) -> PutResult:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._put
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The StoreFailedError of a flush that failed, or None. Raises TimeoutError after timeout seconds."""
+        put = self._put
+        store: FlushedStore = self._store
+        if not self._until or store.flushed_phy_offset >= put.end:
+            return None
+        if not self._is_over():
+            left = max(self._until - time.monotonic_ns(), 0) / 1e9
+            left = left if timeout is None else min(timeout, left)
+            try:
+                store.wait_flushed(put.end, left)
+            except ClosedError:
+                store._wait_closed(left)  # close() flushes
+            except StoreFailedError:
+                pass  # told below
+        if store.flushed_phy_offset >= put.end:
+            return None
+        if store.failed is not None:
+            return store.failed
+        if time.monotonic_ns() <= self._until:
+            raise concurrent.futures.TimeoutError(f"not durable after {timeout} s")
+        mark_timed_out(put)
+        return None
+
+
+class _Finisher:
+    """A thread that finishes the futures of a store that somebody wants to be called back for, in their order."""
+
+    def __init__(self, store: FlushedStore) -> None:
+        self._futures: deque[PutFuture] = deque()
+        self._more = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._store = store
+
+    def add(self, future: PutFuture) -> None:
+        with self._more:
+            self._futures.append(future)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rocketc-futures", daemon=True)
+                self._thread.start()
+            self._more.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._more:
+                if not self._futures and not self._more.wait_for(lambda: self._futures, 1.0):
+                    self._thread = None
+                    return
+                future = self._futures.popleft()
+            error = future.exception()
+            if error is None:
+                future.set_result(future._put)
+            else:
+                future.set_exception(error)
+
+
+def _finisher_of(store: FlushedStore) -> _Finisher:
+    finisher: _Finisher | None = store._finisher
+    if finisher is None:
+        finisher = store._finisher = _Finisher(store)
+    return finisher
+
+
+class LoopWaiters:
+    """The aput() calls of one event loop that wait for a flush; one descriptor tells of them all."""
+
+    def __init__(self, store: FlushedStore) -> None:
+        self._store = store
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[tuple[int, int, asyncio.Future[PutResult], PutResult]] = deque()
+        self._read = self._write = -1
+        self._read, self._write = descriptors()
+
+    def attach(self) -> None:
+        """Serve the running loop. Raises RuntimeError if another one waits for messages."""
+        import asyncio  # here: who never awaits need not wait for it to be loaded
+
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            if self._waiting:
+                raise RuntimeError(f"{self._store!r} serves another event loop; open a store for each")
+            self._loop.remove_reader(self._read)
+        self._waiting.clear()
+        self._loop = loop
+        loop.add_reader(self._read, self._on_flush)
+
+    def detach(self) -> None:
+        """The store is closed: answer who still waits, and give the descriptor up. In any thread."""
+        import asyncio
+
+        loop = self._loop
+        self._store._notify(-1, 0)
+        if loop is not None and not loop.is_closed() and asyncio._get_running_loop() is not loop:
+            with contextlib.suppress(RuntimeError):  # it is closed by now
+                loop.call_soon_threadsafe(self._end)
+                return
+        self._end()
+
+    def _end(self) -> None:
+        if self._loop is not None and not self._loop.is_closed() and self._read >= 0:
+            self._loop.remove_reader(self._read)
+            self._answer()
+            self._store._notify(-1, 0)
+        self._loop = None
+        self._close()
+
+    def _close(self) -> None:
+        fds, self._read, self._write = {self._read, self._write} - {-1}, -1, -1
+        for fd in fds:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self._close()  # of a loop that has never run again, and not run _end() either
+
+    def wait(self, put: PutResult, must_wait: bool) -> asyncio.Future[PutResult]:
+        assert self._loop is not None
+        future: asyncio.Future[PutResult] = self._loop.create_future()
+        if not must_wait or self._store.flushed_phy_offset >= put.end:
+            future.set_result(put)
+            return future
+        until = time.monotonic_ns() + self._store.config.sync_flush_timeout * 1_000_000
+        self._waiting.append((put.end, until, future, put))
+        if len(self._waiting) == 1:
+            self._store._notify(self._write, put.end)
+            self._loop.call_later(self._store.config.sync_flush_timeout / 1000 + 0.001, self._on_time)
+            if self._store.flushed_phy_offset >= put.end:
+                self._loop.call_soon(self._answer)  # between the two lines above
+        return future
+
+    def _on_flush(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 8)
+        self._answer()
+
+    def _on_time(self) -> None:
+        self._answer()
+        if self._waiting and self._loop is not None:
+            left = (self._waiting[0][1] - time.monotonic_ns()) / 1e9
+            self._loop.call_later(max(left, 0) + 0.001, self._on_time)
+
+    def _answer(self) -> None:
+        """Finish what is durable, what has failed, and what took too long; ask to be told of the rest."""
+        flushed, failed = self._store.flushed_phy_offset, self._store.failed
+        while self._waiting:
+            end, until, future, put = self._waiting[0]
+            if end > flushed and failed is None and time.monotonic_ns() <= until:
+                self._store._notify(self._write, end)
+                if self._store.flushed_phy_offset < end:
+                    return
+                flushed = self._store.flushed_phy_offset
+                continue
+            self._waiting.popleft()
+            if future.done():
+                continue  # cancelled by its owner
+            if end <= flushed:
+                future.set_result(put)
+            elif failed is not None:
+                future.set_exception(failed)
+            else:
+                mark_timed_out(put)
+                future.set_result(put)
+
+
+def descriptors() -> tuple[int, int]:
+    """(to read, to write): an eventfd where there is one, else a pipe. The caller closes them.
+
+    >>> read, write = descriptors()
+    >>> _ = os.write(write, (1).to_bytes(8, "little"))
+    >>> len(os.read(read, 8))
+    8
+    >>> for fd in {read, write}:
+    ...     os.close(fd)
+    """
+    if hasattr(os, "eventfd"):
+        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return fd, fd
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write

@@ -1,0 +1,392 @@
+"""rocketc.open(): a store's files, its lock and its recovery, put together to a MessageStore."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from rocketc.config import StoreConfig
+from rocketc.derived._consume_queues import ConsumeQueues
+from rocketc.derived._index_reader import IndexFile
+from rocketc.derived._key_index import KeyIndex
+from rocketc.derived._reput import ReputService
+from rocketc.errors import RocketcError, StoreIOError
+from rocketc.files import _checkpoint
+from rocketc.files._mapped_file_queue import MappedFileQueue
+from rocketc.files.durable import errors_named, make_folder, sync_folder
+from rocketc.files.lock_file import AbortFile, StoreLock
+from rocketc.files.paths import LogFile, StrPath, resolve
+from rocketc.files.remote import refuse_urls
+from rocketc.log._commit_log import CommitLog
+from rocketc.log._put_locks import LOCKS, AdaptiveLock
+from rocketc.log.recovery import Recovery, recover
+from rocketc.store._lookups import Lookups
+from rocketc.store._queue_reader import QueueReader
+from rocketc.store._store import MessageStore
+from rocketc.store.alarms import Alarms
+from rocketc.store.catch_up import CatchUpReport, catch_up, indexed_up_to, missing_queues, save_queue_sums
+from rocketc.store.futures import LoopWaiters, PutFuture
+from rocketc.store.maintenance import Maintenance
+from rocketc.store.subscriptions import Subscriptions
+from rocketc.tables.deleted_topics import DeletedTopics, end_deletions
+from rocketc.tables.table_file import read_table
+from rocketc.tables.topics import Topics
+
+_log = logging.getLogger("rocketc.store")
+
+
+def open(
+    path: StrPath,
+    *,
+    flush: str | None = None,
+    lock: str | None = None,
+    read_only: bool = False,
+    config: StoreConfig | None = None,
+    **fields: Any,
+) -> MessageStore:
+    """Open a store for writing, made if it is not there; it is recovered first if it was not closed.
+
+    path       its root folder; the log is in `commitlog` below it unless the settings say otherwise
+    flush      "async" (default): a put is durable some hundred ms later; "sync": before it returns
+    lock       what guards the end of the log: "reentrant" (default), "spin" or "adaptive"
+    read_only  take no lock and write nothing; puts are refused
+    config     a StoreConfig; the other keywords are its fields and win over it
+    Damage costs the damaged records and no more, but for the end of the log after a crash, which is cut off and kept;
+    recovery="java" cuts where RocketMQ would.
+    A log whose files have another size than the default keeps its size, unless the settings name one.
+    Raises StoreLockedError if another process, or this one, has it open; StoreIOError; StoreFullError.
+
+    >>> import rocketc, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with rocketc.open(folder, mapped_file_size_commit_log=1 << 20) as store:
+    ...     store.put("orders", b"hello").status.name
+    'PUT_OK'
+    >>> [m.body for m in rocketc.scan(folder)]
+    [b'hello']
+    """
+    refuse_urls([os.fspath(path)], "open()")
+    root = os.path.abspath(os.fspath(path))
+    settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
+    if config is None and "mapped_file_size_commit_log" not in fields:
+        settings = with_detected_file_size(root, settings)
+    if config is None and not fields.keys() & {"max_hash_slot_num", "max_index_num"}:
+        settings = _with_index_found(root, settings)
+    if settings.duplication_enable:
+        raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
+    waiters = (PutFuture, LoopWaiters, Subscriptions)
+    if read_only:
+        there = ReadOnlyRoot(root, settings)
+        return MessageStore._make(root, settings, there, *_readers(root, settings), None, waiters)
+    make_folder(root)
+    dispatcher, owner = StoreRoot.open(root, settings)
+    try:
+        reader = QueueReader(dispatcher.log.queue, dispatcher.queues, settings)
+        lookups = Lookups(reader, dispatcher.index, dispatcher.log.offsets)
+        maintenance = partial(
+            Maintenance,
+            root,
+            settings,
+            dispatcher.log.queue,
+            dispatcher.queues,
+            dispatcher.index,
+            on_cleaned=owner.note_cleaned,
+            settle=dispatcher.settle,
+            deleted=owner.deleted,
+        )
+        alarms = Alarms(root, dispatcher)
+        return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, maintenance, alarms)
+    except BaseException:
+        dispatcher.stop()
+        dispatcher.log.stop()
+        owner.end(False)
+        owner.release()
+        raise
+
+
+def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
+    """What reads the files that another process may be writing."""
+    log = MappedFileQueue(
+        config.commit_log_paths(root), config.mapped_file_size_commit_log, config.read_only_paths, only_read=True
+    )
+    log.load()
+    queues = ConsumeQueues(
+        root, config.mapped_file_size_consume_queue, config.mapper_file_size_batch_consume_queue, read_only=True
+    )
+    queues.load()
+    reader = QueueReader(log, queues, config)
+    index = None
+    if config.message_index_enable:
+        folder = os.path.join(root, "index")
+        index = KeyIndex(folder, config.max_hash_slot_num, config.max_index_num, read_only=True)
+        index.load()
+    return reader, Lookups(reader, index)
+
+
+class StoreRoot:
+    """What belongs to a store beside its log: the lock file, the abort file, the checkpoint."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._lock = StoreLock(root)
+        self._abort = AbortFile(root)
+        self._checkpoint_fd = -1
+        self._log: CommitLog | None = None
+        self._queues: ConsumeQueues | None = None
+        self._index: KeyIndex | None = None
+        self.deleted: DeletedTopics | None = None
+        self.recovery: Recovery | None = None
+        self.caught_up: CatchUpReport | None = None
+
+    @classmethod
+    def open(cls, root: str, config: StoreConfig) -> tuple[ReputService, StoreRoot]:
+        """Take the lock, recover the log, bring the queues and the index up to it, start the threads."""
+        self = cls(root)
+        try:
+            return self._start(config), self
+        except BaseException:
+            self.release()
+            raise
+
+    def _start(self, config: StoreConfig) -> ReputService:
+        queue = MappedFileQueue(
+            config.commit_log_paths(self._root), config.mapped_file_size_commit_log, config.read_only_paths
+        )
+        clean = not self._abort.exists()
+        queue.load(crashed=not clean)
+        checkpoint_path = os.path.join(self._root, "checkpoint")
+        checkpoint = _checkpoint.read(checkpoint_path)
+
+        queued = _checkpoint.queued_offset(checkpoint_path, checkpoint)
+
+        def on_file(path: str, timestamp: int) -> None:
+            nonlocal checkpoint
+            if timestamp > checkpoint.physic_msg_timestamp:
+                checkpoint = checkpoint._replace(physic_msg_timestamp=timestamp)
+                end = int(os.path.basename(path)) + config.mapped_file_size_commit_log
+                _checkpoint.write(checkpoint_path, checkpoint, flushed=end)
+
+        queues = ConsumeQueues(
+            self._root,
+            config.mapped_file_size_consume_queue,
+            config.mapper_file_size_batch_consume_queue,
+            batch_topics=batch_topics(self._root),
+            ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        )
+        queues.load(crashed=not clean)
+        if not queue.files and checkpoint.physic_msg_timestamp > 0:
+            _refuse_a_log_that_is_gone(config.commit_log_paths(self._root), queues)
+        queue.make_folders()
+        flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
+        deleted = self.deleted = DeletedTopics(self._root)
+        if deleted.ends and not clean:
+            sync_folder(os.path.dirname(deleted.path))  # what follows from what a kill left will be
+        empty = queues.without_units(deleted.behind(queue.min_offset))
+        ended = end_deletions(deleted, queues.standing(deleted.ends), empty, queues.delete)
+        self.recovery, offsets = recover(
+            self._root,
+            queue,
+            queues,
+            clean=clean,
+            checkpoint=checkpoint,
+            flushed=flushed,
+            queued=queued,
+            crc=config.check_crc_on_recover,
+            property_crc=config.force_verify_prop_crc,
+            stripes=config.topic_queue_lock_num,
+            on_file=on_file,
+            gone=deleted.gone(),
+            policy=config.recovery,
+            index_safe=config.message_index_enable and config.message_index_safe,
+        )
+        deleted.end_with(self.recovery.end)
+        if not self.recovery.clean:
+            _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
+        index = _index(self._root, config)
+        amiss = [*ended, *queues.errors]
+        amiss += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
+        amiss += missing_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
+        lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
+        log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
+        dispatcher = ReputService(queues, index, config, log)
+        dispatcher.leave_out(deleted.gone())
+        files = list(resolve(queue.files)[0].files) if queue.files else []
+        durable = (1 << 62) if clean else max(flushed, self.recovery.end)
+        if config.recovery == "java":  # RocketMQ gives the numbers of what it cuts again
+            durable = self.recovery.end
+        lost = [(start, stop) for start, stop, _ in self.recovery.damage if start < durable]
+        self.caught_up = catch_up(
+            dispatcher,
+            files,
+            self.recovery.end,
+            clean=clean,
+            checkpoint=checkpoint,
+            queued=queued,
+            amiss=amiss,
+            damage=lost,
+            boundaries=self.recovery.boundaries,
+            indexed=indexed_up_to(checkpoint_path, index, self.recovery.end) if clean and index is not None else -1,
+        )
+        queues.raise_offsets(offsets, self.recovery.end)
+        self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
+        self._abort.create()
+        found = self.recovery
+        with errors_named(checkpoint_path):
+            save_queue_sums(self._checkpoint_fd, queues, index, queue.min_offset, found.end)
+        log.start(
+            self._checkpoint_fd,
+            tuple(checkpoint),
+            last_record_end=found.last_record_end,
+            timestamp=found.timestamp,
+            queued=self.caught_up.durable,
+        )
+        dispatcher.start()
+        self._log, self._queues, self._index = log, queues, index
+        return dispatcher
+
+    def note_cleaned(self) -> None:
+        """Files were deleted: the next opening shall not miss them."""
+        if self._log is not None and self._queues is not None and self._checkpoint_fd >= 0:
+            with contextlib.suppress(OSError):
+                save_queue_sums(self._checkpoint_fd, self._queues, self._index, self._log.queue.min_offset, -1)
+
+    def end(self, whole: bool) -> None:
+        """The end of a store whose threads have stopped, before release(). Raises StoreIOError.
+
+        whole  all of the log is durable, and in queues and index; else the abort file stays, which tells
+        """
+        if whole:
+            if self._log is not None and self._queues is not None:
+                log = self._log.queue
+                with errors_named(os.path.join(self._root, "checkpoint")):
+                    save_queue_sums(self._checkpoint_fd, self._queues, self._index, log.min_offset, log.wrote)
+            self._abort.remove()
+        else:
+            _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)
+
+    def release(self) -> None:
+        """Let others open the store; does nothing the second time."""
+        fd, self._checkpoint_fd = self._checkpoint_fd, -1
+        if fd >= 0:
+            os.close(fd)
+        self._lock.release()
+
+
+class ReadOnlyRoot:
+    """A store that somebody else may be writing: what can be told of it from its files."""
+
+    def __init__(self, root: str, config: StoreConfig) -> None:
+        self._root = root
+        self._config = config
+        self.log_files()  # there is a log
+
+    def log_files(self) -> tuple[LogFile, ...]:
+        """The files of the log, wherever the settings put them. Raises StoreIOError if there is no log."""
+        if self._config.log_paths("") == StoreConfig().log_paths(""):
+            logs = resolve(self._root)
+        else:
+            folders = self._config.log_paths(self._root)
+            logs = resolve([path for path in folders if os.path.isdir(path)] or folders)
+        return tuple(file for log in logs for file in log.files)
+
+    def topics(self) -> Topics:
+        return Topics(self._root)
+
+    @property
+    def min_phy_offset(self) -> int:
+        return min((file.origin for file in self.log_files()), default=0)
+
+    @property
+    def max_phy_offset(self) -> int:
+        from rocketc.read.scan import scan
+
+        files = self.log_files()
+        if not files:
+            return 0
+        found = scan(files[-1], errors="report", crc="none")
+        last = files[-1].origin
+        for message in found:
+            last = message.phy_offset + message.store_size
+        return last
+
+
+def _index(root: str, config: StoreConfig) -> KeyIndex | None:
+    if not config.message_index_enable:
+        return None
+    return KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num)
+
+
+def batch_topics(root: str) -> list[str]:
+    """The topics whose queues are batch queues, as the broker's table of topics says.
+
+    >>> batch_topics("/nowhere")
+    []
+    """
+    try:
+        table = read_table(os.path.join(root, "config", "topics.json")).data.get("topicConfigTable", {})
+        return [topic for topic, row in table.items() if row.get("attributes", {}).get("queue.type") == "BatchCQ"]
+    except (RocketcError, AttributeError):
+        return []
+
+
+def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
+    """The settings with the slots and units that the files of an existing index have."""
+    folder = os.path.join(root, "index")
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isdecimal() and name.isascii())
+        for name in names:
+            with IndexFile(os.path.join(folder, name)) as file:
+                if file.fault is None and file.slots and file.capacity and file.count:
+                    return config.replace(max_hash_slot_num=file.slots, max_index_num=file.capacity + 1)
+    except (OSError, ValueError):
+        pass  # whoever loads the index tells what is wrong with it
+    return config
+
+
+def _refuse_a_log_that_is_gone(folders: list[str], queues: ConsumeQueues) -> None:
+    """Raise StoreIOError if queues lead to messages, of which some were durable, and the log has no file: a disk that
+    is not mounted, a wrong path. A new log would begin at 0, and give away numbers that messages have already."""
+    count, _ = queues.behind(0)
+    if count:
+        text = f"there is no file of the log, and the consume queues lead to {count} messages of it: is a disk missing?"
+        raise StoreIOError(errno.ENOENT, f"{text} To begin anew, remove the folder consumequeue", ",".join(folders))
+
+
+def with_detected_file_size(root: str, config: StoreConfig) -> StoreConfig:
+    """The settings with the size that the files of an existing log have: if they differ, the one that most have.
+
+    >>> import tempfile, rocketc
+    >>> root = tempfile.mkdtemp()
+    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 16) as store:
+    ...     _ = store.put("orders", b"hi")
+    >>> with_detected_file_size(root, rocketc.StoreConfig()).mapped_file_size_commit_log
+    65536
+    """
+    files: list[tuple[int, int, str]] = []
+    for folder in config.log_paths(root):
+        if not os.path.isdir(folder):
+            continue
+        try:
+            with os.scandir(folder) as entries:
+                numbers = [entry for entry in entries if entry.name.isdecimal() and entry.is_file()]
+                files += [(int(entry.name), entry.stat().st_size, entry.path) for entry in numbers]
+        except OSError as error:
+            raise StoreIOError(error.errno, error.strerror, folder) from None
+    files.sort()
+    if len(files) > 1 and files[-1][1] < files[0][1]:
+        files.pop()  # it was not given its length
+    sizes = Counter(size for _, size, _ in files if size)
+    most = [size for size, count in sizes.items() if count == max(sizes.values())]
+    if len(most) != 1:
+        return config
+    size = most[0]
+    path = next(path for _, each, path in files if each == size)
+    try:
+        return config.replace(mapped_file_size_commit_log=size)
+    except ValueError:
+        text = f"it has {size} bytes; a log that is written has files of 128 to 2147483647, all of one size"
+        raise StoreIOError(errno.EINVAL, text, path) from None

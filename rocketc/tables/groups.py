@@ -1,0 +1,102 @@
+"""Groups of consumers, config/subscriptionGroup.json: what a broker lets each of them do."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
+
+
+def _customized() -> dict[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+@dataclass(frozen=True)
+class SubscriptionGroupConfig(ConfigEntry):
+    """A group of consumers. The fields are RocketMQ's, with its defaults.
+
+    group_name
+    consume_enable, consume_from_min_enable, consume_broadcast_enable  what it may do
+    consume_message_orderly            it consumes each queue in order
+    retry_queue_nums, retry_max_times  queues of its %RETRY% topic, and how often a message goes there
+    group_retry_policy                 when; an object of RocketMQ's
+    broker_id, which_broker_when_consume_slowly  where it reads, and where when it is slow
+    notify_consumer_ids_changed_enable its consumers are told when one comes or goes
+    group_sys_flag                     bits
+    consume_timeout_minute             how long a message may take
+    subscription_data_set              what it has subscribed to; None: not known
+    attributes                         texts by name
+    Raises ValueError for a value of another type.
+
+    >>> SubscriptionGroupConfig("audit").retry_max_times
+    16
+    """
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: dict[str, Any] = field(default_factory=_customized, hash=False)
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscription_data_set: list[Any] | None = field(default=None, hash=False)
+    attributes: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            kind = {"str": str, "bool": bool, "int": int}.get(str(one.type))
+            if kind is None:
+                kind = list if one.name == "subscription_data_set" else dict
+            if type(value) is not kind and not (kind is list and value is None):
+                raise ValueError(f"{one.name} is {value!r}, not {kind.__name__}")
+
+
+class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
+    """The groups of a store: a Mapping of SubscriptionGroupConfig by name, and what changes them.
+
+    root  the store's root; the file is config/subscriptionGroup.json below it
+
+    >>> import tempfile
+    >>> groups = SubscriptionGroups(tempfile.mkdtemp())
+    >>> groups.create(SubscriptionGroupConfig("audit", retry_max_times=3))
+    True
+    >>> groups["audit"].retry_max_times
+    3
+    """
+
+    NAME = "subscriptionGroup.json"
+    _KEY = "subscriptionGroupTable"
+    _NAME = "groupName"
+    _OF_5 = (
+        "attributes",
+        "consumeMessageOrderly",
+        "consumeTimeoutMinute",
+        "groupRetryPolicy",
+        "groupSysFlag",
+        "subscriptionDataSet",
+    )
+    _type = SubscriptionGroupConfig
+
+    def __init__(self, root: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
+        super().__init__(path_of(root, self.NAME), clock=clock)
+
+    def create(self, config: SubscriptionGroupConfig) -> bool:
+        """Create a group, or change one that is there, in memory and on the disk; False if it is that already.
+
+        Raises StoreIOError or StoreFullError; then it is there in memory only.
+        """
+        done = self._put(config.group_name, config)
+        self.persist()
+        return done
+
+    def _to_write(self) -> dict[str, Any]:
+        return super()._to_write() if self.is_v4_format else {"forbiddenTable": {}, **super()._to_write()}

@@ -1,0 +1,197 @@
+"""How far queues are read: by groups of consumers (consumerOffset.json), and for delay levels (delayOffset.json)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator
+from typing import Any
+
+from rocketc.tables.config_manager import Clock, ConfigManager, now_ms, path_of
+from rocketc.tables.fastjson import in_java_order
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_VERSION_STEP = 500  # consumerOffsetUpdateVersionStep: so many commits have one version
+
+
+def _offsets(found: object) -> dict[int, int] | None:
+    """A map of whole numbers, as files have it with or without quotes; None if it is none."""
+    if not isinstance(found, dict):
+        return None
+    out = {}
+    for key, value in found.items():
+        if isinstance(key, str) and key.isdecimal() and len(key) < 19:
+            key = int(key)
+        if type(key) is not int or type(value) is not int:
+            return None
+        out[key] = value
+    return out
+
+
+class ConsumerOffsets(ConfigManager):
+    """The next offset of each topic, group and queue. A commit is in memory until persist() writes it.
+
+    root  the store's root; the file is config/consumerOffset.json below it
+    Nothing is checked or made monotonous, as in RocketMQ: an offset is what was committed last.
+
+    >>> import tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> offsets = ConsumerOffsets(root)
+    >>> offsets.commit("orders", "audit", 0, 12)
+    >>> offsets.get("orders", "audit", 0), offsets.get("orders", "audit", 1)
+    (12, -1)
+    >>> offsets.persist(), ConsumerOffsets(root).get("orders", "audit", 0)
+    (True, 12)
+    """
+
+    NAME = "consumerOffset.json"
+
+    def __init__(self, root: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
+        super().__init__(path_of(root, self.NAME), clock=clock)
+        self._table: dict[str, dict[int, int]] = {}
+        self._commits = 0
+        for name, found in self._part("offsetTable").items():
+            queues = _offsets(found)
+            if queues is None or not isinstance(name, str):
+                self._warn(f"{self.path}: {name}: no offsets; it is left out")
+            else:
+                self._table[name] = queues
+
+    def get(self, topic: str, group: str, queue_id: int) -> int:
+        """The next offset that a group consumes of a queue; -1: none was ever committed."""
+        return self._table.get(f"{topic}@{group}", {}).get(queue_id, -1)
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Remember the next offset; persist() writes it. Raises ValueError for an offset of more than 64 bits."""
+        offset = offset.__index__()
+        if not _LEAST <= offset <= _MOST:
+            raise ValueError(f"the offset {offset} has more than 64 bits")
+        with self._lock:
+            self._table.setdefault(f"{topic}@{group}", {})[queue_id.__index__()] = offset
+            if self._commits % _VERSION_STEP == 0 and not self.is_v4_format:
+                self._next_version()
+            self._commits += 1
+            self._changed = True
+
+    def queues(self, topic: str, group: str) -> dict[int, int]:
+        """The next offsets of a group by queue id; a copy."""
+        with self._lock:
+            return dict(self._table.get(f"{topic}@{group}", {}))
+
+    def items(self) -> Iterator[tuple[str, str, int, int]]:
+        """(topic, group, queue id, next offset) of all that was committed, as of now."""
+        with self._lock:
+            found = [(name, dict(queues)) for name, queues in self._table.items()]
+        for name, queues in found:
+            topic, _, group = name.partition("@")
+            for queue_id, offset in queues.items():
+                yield topic, group, queue_id, offset
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> int:
+        """Drop what is remembered of a topic, of a group, or of the group's use of the topic; persist() writes it.
+
+        Returns how many pairs of topic and group there were. Raises TypeError if neither is given.
+        """
+        if topic is None and group is None:
+            raise TypeError("forget() takes a topic, a group, or both")
+        with self._lock:
+            gone = []
+            for name in self._table:
+                of_topic, _, of_group = name.partition("@")
+                if topic in (None, of_topic) and group in (None, of_group):
+                    gone.append(name)
+            for name in gone:
+                del self._table[name]
+                self._changed = True
+            return len(gone)
+
+    def drop(self, gone: Container[Any]) -> None:
+        """Forget topics, and queues: (topic, queue id), that are about to be deleted; on the disk when it returns.
+
+        Raises StoreIOError or StoreFullError; then nothing is forgotten.
+
+        >>> import tempfile
+        >>> offsets = ConsumerOffsets(tempfile.mkdtemp())
+        >>> for queue_id in (0, 1):
+        ...     offsets.commit("orders", "audit", queue_id, 12)
+        >>> offsets.drop({("orders", 1)})
+        >>> list(offsets.items())
+        [('orders', 'audit', 0, 12)]
+        """
+        dropped = [
+            (name, queue_id, offset)
+            for topic, group, queue_id, offset in self.items()
+            if topic in gone or (topic, queue_id) in gone
+            for name in [f"{topic}@{group}"]
+        ]
+        with self._lock:
+            for name, queue_id, _ in dropped:
+                self._table[name].pop(queue_id, None)
+                if not self._table[name]:
+                    del self._table[name]
+                self._changed = True
+        try:
+            self.persist()
+        except BaseException:
+            with self._lock:
+                for name, queue_id, offset in dropped:
+                    self._table.setdefault(name, {}).setdefault(queue_id, offset)
+            raise
+
+    def _to_write(self) -> dict[str, Any]:
+        table = in_java_order(self._table, 1024)
+        data = {**self._data, "offsetTable": {name: in_java_order(queues, 64) for name, queues in table.items()}}
+        if not self.is_v4_format:
+            data["groupTopicMap"] = _topics_by_group(table)
+        return data
+
+
+def _topics_by_group(names: dict[str, Any]) -> dict[str, list[str]]:
+    groups: dict[str, dict[str, None]] = {}
+    for name in names:
+        topic, _, group = name.partition("@")
+        groups.setdefault(group, {})[topic] = None
+    return {group: list(in_java_order(topics, 8)) for group, topics in in_java_order(groups, 128).items()}
+
+
+class DelayOffsets(ConfigManager):
+    """The next offset to deliver of each delay level, from 1 on: queue `level - 1` of SCHEDULE_TOPIC_XXXX.
+
+    root  the store's root; the file is config/delayOffset.json below it
+
+    >>> import tempfile
+    >>> offsets = DelayOffsets(tempfile.mkdtemp())
+    >>> offsets.commit(3, 51)
+    >>> offsets.get(3), offsets.get(4), offsets.persist()
+    (51, 0, True)
+    """
+
+    NAME = "delayOffset.json"
+
+    def __init__(self, root: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
+        super().__init__(path_of(root, self.NAME), clock=clock)
+        table = _offsets(self._part("offsetTable"))
+        if table is None:
+            self._warn(f"{self.path}: no offsets; it is taken as empty")
+        self._table = table or {}
+
+    def get(self, level: int) -> int:
+        """The next offset of a level; 0 where nothing was delivered."""
+        return self._table.get(level, 0)
+
+    def commit(self, level: int, offset: int) -> None:
+        """Remember the next offset; persist() writes it. Raises ValueError for what is no level or offset."""
+        if level < 1 or not 0 <= offset <= _MOST:
+            raise ValueError(f"level {level}, offset {offset}: levels begin at 1, offsets at 0")
+        with self._lock:
+            self._table[level] = offset
+            self._changed = True
+
+    def items(self) -> list[tuple[int, int]]:
+        """(level, next offset), as of now."""
+        with self._lock:
+            return list(self._table.items())
+
+    def _to_write(self) -> dict[str, Any]:
+        if not self.is_v4_format:
+            self._next_version()
+        return {**self._data, "offsetTable": in_java_order(self._table, 64)}

@@ -1,0 +1,305 @@
+"""Topics, config/topics.json: how many queues each has, who may do what with it, and its attributes."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+
+from rocketc.errors import IllegalMessageError
+from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
+from rocketc.tables.fastjson import in_java_order
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+
+DEFAULT_TOPIC = "TBW102"  # what a topic that comes into being by a put takes after
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # delayed messages, until they are due
+RETRY, DEAD_LETTERS, LIGHT = "%RETRY%", "%DLQ%", "%LMQ%"  # topics that begin so
+
+_SYSTEM_TOPICS = frozenset(
+    {
+        DEFAULT_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_SYSTEM_PREFIX = "rmq_sys_"
+
+_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LONGEST = 127
+_LONGEST_OF_A_GROUP = 255  # %RETRY% and %DLQ%, with a group's name behind them
+
+_NUMBERS = (("read_queue_nums", (1 << 31) - 1), ("write_queue_nums", (1 << 31) - 1), ("perm", 15))
+
+QUEUE_TYPE, MESSAGE_TYPE, CLEANUP_POLICY = "queue.type", "message.type", "cleanup.policy"
+_ALLOWED = {
+    QUEUE_TYPE: ("SimpleCQ", "BatchCQ"),
+    CLEANUP_POLICY: ("DELETE", "COMPACTION"),
+    MESSAGE_TYPE: ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+}
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is RocketMQ's own, so that it is not deleted with those that nobody wants.
+
+    >>> is_system_topic(SCHEDULE_TOPIC), is_system_topic("rmq_sys_wheel_timer"), is_system_topic("orders")
+    (True, True, False)
+    """
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def what_is_wrong_with(name: str) -> str | None:
+    """Why a broker takes no such topic, in words; None: it does.
+
+    >>> what_is_wrong_with("orders"), what_is_wrong_with("new orders")
+    (None, 'a topic has letters, digits and any of %|_- alone')
+    """
+    if not name.strip():
+        return "a topic has a name"
+    if not _CHARACTERS.fullmatch(name):
+        return "a topic has letters, digits and any of %|_- alone"
+    longest = _LONGEST_OF_A_GROUP if name.startswith((RETRY, DEAD_LETTERS)) else _LONGEST
+    return f"a topic like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
+
+
+def refuse_no_folder(what: str, name: str, before: str = "") -> None:
+    """Raise IllegalMessageError for a name that a put of today or of tomorrow would refuse as a topic.
+
+    what    what it is, for the message
+    before  what a topic made of it begins with
+
+    >>> refuse_no_folder("topic", "orders")
+    >>> refuse_no_folder("group", "../audit", before="%DLQ%")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    rocketc.errors.IllegalMessageError: group '../audit': it is part of a folder's name, so it ... has no '/' and ...
+    """
+    topic = before + name
+    if not name or "/" in name or topic in (".", "..") or any(c < " " or c == "\x7f" for c in name):
+        text = "it is part of a folder's name, so it is not empty and has no '/' and no control characters"
+        raise IllegalMessageError(f"{what} {name!r}: {text}")
+    if len(topic.encode("utf-8", "replace")) > _LONGEST:
+        raise IllegalMessageError(f"{what} {name[:40]!r}...: {_LONGEST - len(before)} bytes of UTF-8 are allowed")
+
+
+@dataclass(frozen=True)
+class TopicConfig(ConfigEntry):
+    """A topic. The fields are RocketMQ's, with its defaults.
+
+    topic_name
+    read_queue_nums, write_queue_nums  queues that consumers read and that producers write to; queue ids are 0 and up
+    perm                               bits: 4 read, 2 write, 1 inherit (new topics may take after this one)
+    order                              its messages are ordered
+    topic_filter_type                  "SINGLE_TAG" or "MULTI_TAG"
+    topic_sys_flag                     bits
+    attributes                         texts by name; RocketMQ knows `queue.type` (SimpleCQ, BatchCQ), `message.type`,
+                                       `cleanup.policy` (DELETE, COMPACTION), `reserve.time`
+    Raises ValueError for values that RocketMQ has not.
+
+    >>> TopicConfig("orders", attributes={"queue.type": "BatchCQ"}).queue_type
+    'BatchCQ'
+    """
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    order: bool = False
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    attributes: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name, most in _NUMBERS:
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= most:
+                raise ValueError(f"{name} is {value!r}; allowed are 0 to {most}")
+        if type(self.topic_sys_flag) is not int:
+            raise ValueError(f"topic_sys_flag is {self.topic_sys_flag!r}, which is no whole number")
+        if not isinstance(self.order, bool):
+            raise ValueError(f"order is {self.order!r}; allowed are True and False")
+        if self.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+            raise ValueError(f"topic_filter_type is {self.topic_filter_type!r}; allowed are SINGLE_TAG and MULTI_TAG")
+        if not isinstance(self.topic_name, str):
+            raise ValueError(f"topic_name is {self.topic_name!r}, which is no text")
+        if not isinstance(self.attributes, dict):
+            raise ValueError(f"attributes are {self.attributes!r}, which is no object")
+        for key, text in self.attributes.items():
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise ValueError(f"attribute {key!r} is {text!r}, which is no text")
+
+    @property
+    def queue_type(self) -> str:
+        """How its queues are stored: "SimpleCQ", a unit a message, or "BatchCQ", a unit a batch."""
+        return self.attributes.get(QUEUE_TYPE, "SimpleCQ")
+
+    @property
+    def message_type(self) -> str:
+        """What its messages are for: "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION" or "MIXED"."""
+        return self.attributes.get(MESSAGE_TYPE, "UNSPECIFIED")
+
+    @property
+    def cleanup_policy(self) -> str:
+        """What becomes of its old messages: "DELETE", or "COMPACTION", which keeps the last of each key."""
+        return self.attributes.get(CLEANUP_POLICY, "DELETE")
+
+
+class Topics(ConfigMap[TopicConfig]):
+    """The topics of a store: a Mapping of TopicConfig by name, and what changes them.
+
+    root                      the store's root; the file is config/topics.json below it
+    auto_create_topic_enable  a put to a topic that is unknown creates it
+    default_topic_queue_nums  queues of TBW102 where the file does not say: no topic that a put creates has more
+
+    >>> import tempfile
+    >>> topics = Topics(tempfile.mkdtemp())
+    >>> topics.create("orders", queues=8).perm
+    6
+    >>> topics.auto_create("audit").write_queue_nums
+    4
+    >>> topics.persist(), list(topics)
+    (True, ['orders', 'audit'])
+    """
+
+    NAME = "topics.json"
+    _KEY = "topicConfigTable"
+    _NAME = "topicName"
+    _OF_5 = ("attributes",)
+    _type = TopicConfig
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        auto_create_topic_enable: bool = True,
+        default_topic_queue_nums: int = 8,
+        clock: Clock = now_ms,
+    ) -> None:
+        super().__init__(path_of(root, self.NAME), clock=clock)
+        self.auto_create_topic_enable = auto_create_topic_enable
+        self.default_topic_queue_nums = default_topic_queue_nums
+
+    def create(
+        self,
+        name: str,
+        *,
+        queues: int = 4,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        perm: int = PERM_READ | PERM_WRITE,
+        order: bool = False,
+        queue_type: str | None = None,
+        message_type: str | None = None,
+        attributes: dict[str, str] | None = None,
+        persist: bool = True,
+    ) -> TopicConfig:
+        """Create a topic, or change one that is there, in memory and on the disk.
+
+        queues                             of both kinds, where the next two do not say
+        read_queue_nums, write_queue_nums  queues that consumers read, and that producers write to
+        perm                               bits: 4 read, 2 write, 1 inherit
+        order                              its messages are ordered
+        queue_type                         "SimpleCQ" or "BatchCQ"; it never changes
+        message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
+        attributes                         others; `+name` says the same as `name`, `-name` takes it away
+        persist                            False: in memory only; of many topics the last call of persist() writes all
+        Attributes that are not named stay. Raises IllegalMessageError for a name that no topic can have, ValueError for
+        other values that RocketMQ has not; StoreIOError or StoreFullError, and then it is there in memory only.
+
+        >>> import tempfile
+        >>> topics = Topics(tempfile.mkdtemp())
+        >>> topics.create("orders", queues=2, attributes={"+message.type": "FIFO"}).attributes
+        {'message.type': 'FIFO'}
+        >>> topics.create("new orders")
+        Traceback (most recent call last):
+        rocketc.errors.IllegalMessageError: 'new orders': a topic has letters, digits and any of %|_- alone
+        """
+        if wrong := what_is_wrong_with(name):
+            raise IllegalMessageError(f"{name!r}: {wrong}")
+        said = dict(attributes or {})
+        for key, value in ((QUEUE_TYPE, queue_type), (MESSAGE_TYPE, message_type)):
+            if value is not None:
+                said[key] = value
+        with self._lock:
+            there = self.get(name)
+            try:
+                made = TopicConfig(
+                    name,
+                    queues if read_queue_nums is None else read_queue_nums,
+                    queues if write_queue_nums is None else write_queue_nums,
+                    perm,
+                    order,
+                    attributes=_merged(there.attributes if there else {}, said),
+                )
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if there:
+                if there.queue_type != made.queue_type:
+                    raise ValueError(f"{name}: {QUEUE_TYPE} is {there.queue_type}; that never changes")
+                made = replace(made, topic_filter_type=there.topic_filter_type, topic_sys_flag=there.topic_sys_flag)
+            self._put(name, made)
+        if persist:
+            self.persist()
+        return made
+
+    def auto_create(self, name: str, queues: int = 4) -> TopicConfig | None:
+        """The topic of a put: the one that is there, or a new one, in memory only; persist() writes it.
+
+        queues  how many a new one has at most: RocketMQ's producers ask for 4. The topic TBW102, which brokers make
+                with 8, sets the bound, and passes on its permissions
+        None if it can't be: no topic has such a name; or auto_create_topic_enable is off, or TBW102 lets no topic take
+        after it, and it is no `%RETRY%` topic, which then has one queue.
+
+        >>> import tempfile
+        >>> Topics(tempfile.mkdtemp()).auto_create("orders").write_queue_nums
+        4
+        >>> topics = Topics(tempfile.mkdtemp(), auto_create_topic_enable=False)
+        >>> topics.auto_create("orders"), topics.auto_create("%RETRY%audit").write_queue_nums
+        (None, 1)
+        """
+        found = self._entries.get(name)
+        if found is not None:
+            return found
+        if what_is_wrong_with(name):
+            return None
+        made = None
+        with self._lock:
+            if (found := self._entries.get(name)) is not None:
+                return found
+            if self.auto_create_topic_enable:
+                after = self._entries.get(DEFAULT_TOPIC) or TopicConfig(
+                    DEFAULT_TOPIC, self.default_topic_queue_nums, self.default_topic_queue_nums, perm=7
+                )
+                if after.perm & PERM_INHERIT:
+                    made = _taking_after(after, name, queues)
+            if made is None and name.startswith(RETRY):
+                made = TopicConfig(name, 1, 1)
+            if made is not None:
+                self._put(name, made)
+        return made
+
+
+def _taking_after(after: TopicConfig, name: str, queues: int) -> TopicConfig:
+    count = max(0, min(queues, after.write_queue_nums))
+    return TopicConfig(name, count, count, after.perm & ~PERM_INHERIT, topic_filter_type=after.topic_filter_type)
+
+
+def _merged(there: dict[str, str], said: dict[str, str]) -> dict[str, str]:
+    """Attributes with changes as RocketMQ's tools spell them."""
+    merged = dict(there)
+    for key, value in said.items():
+        plain = key[1:] if key.startswith(("+", "-")) else key
+        if key.startswith("-"):
+            if plain == QUEUE_TYPE and plain in merged:
+                raise ValueError(f"{QUEUE_TYPE} is {merged[plain]}; that never changes")
+            merged.pop(plain, None)
+            continue
+        if plain in _ALLOWED and value not in _ALLOWED[plain]:
+            raise ValueError(f"{plain} is {value!r}; allowed are {', '.join(_ALLOWED[plain])}")
+        merged[plain] = value
+    return in_java_order(merged, 16)

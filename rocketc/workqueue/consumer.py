@@ -1,0 +1,511 @@
+"""Consumers of a durable queue: get, ack, nack; what is not acked comes again."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty
+from typing import NoReturn
+
+from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError, IllegalMessageError
+from rocketc.read._message import Message
+from rocketc.status import GetStatus
+from rocketc.store._queue_reader import GetResult
+from rocketc.store._store import MessageStore
+from rocketc.tables.topics import DEAD_LETTERS, refuse_no_folder
+from rocketc.workqueue._in_flight import Item
+from rocketc.workqueue.offsets import GroupOffsets
+
+_log = logging.getLogger("rocketc.queue")
+
+FETCH = 256  # messages that are read at a time
+FETCH_BYTES = 4 << 20
+LOOK_AGAIN = 0.1  # seconds that a wait for messages lasts before what comes again and close() are looked after
+DISPATCHED = 1.0  # seconds that get_nowait() waits for a message that was put and can't be read yet
+_NEVER = float("inf")
+
+
+def ends_at(block: bool, timeout: float | None) -> float:
+    """When a wait ends, on the monotonic clock.
+
+    >>> ends_at(True, None), ends_at(False, 5)
+    (inf, -inf)
+    """
+    if not block:
+        return float("-inf")
+    if timeout is None:
+        return _NEVER
+    if timeout < 0:
+        raise ValueError(f"timeout is {timeout}; it can't be negative")
+    return time.monotonic() + timeout
+
+
+def refuse_names(topic: str, group: str) -> None:
+    """Raise IllegalMessageError for names that can't be those of a Consumer.
+
+    >>> refuse_names("jobs", "default")
+    >>> refuse_names("jobs@eu", "default")
+    Traceback (most recent call last):
+    rocketc.errors.IllegalMessageError: topic 'jobs@eu': '@' stands between topic and group in the table of positions
+    """
+    refuse_no_folder("topic", topic)
+    refuse_no_folder("group", group, before=DEAD_LETTERS)
+    for what, name in (("topic", topic), ("group", group)):  # a group's dead letters are a topic, too
+        if "@" in name:
+            raise IllegalMessageError(f"{what} {name!r}: '@' stands between topic and group in the table of positions")
+
+
+class Consumer:
+    """Takes messages for a group: each message goes to one taker of the group, and comes again until it is acked.
+
+    A Queue makes it. Any number of threads may use it. Messages come in the order in which they were put; what comes
+    again comes first. What one thread acks before another does is remembered, but the position that is kept on the disk
+    is the first message that is not acked: behind a crash, messages after it may come twice.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        positions: GroupOffsets,
+        topic: str,
+        group: str,
+        visibility_timeout: float | None,
+        max_attempts: int | None,
+    ) -> None:
+        refuse_names(topic, group)
+        self.topic = topic
+        self.group = group
+        self._store = store
+        self._positions = positions
+        self._visible_after = _NEVER if visibility_timeout is None else visibility_timeout
+        self._max_attempts = max_attempts
+        self._lock = threading.RLock()  # guards all below
+        self._changed = threading.Condition(self._lock)
+        self._fewer = threading.Condition(self._lock)  # a message was taken, or all are finished
+        self._fewer_waits = 0  # how many wait for that: join(), and put() for room
+        self._in_flight = positions.in_flight(topic, group, 0, self._lock)
+        self._life = 0  # of the ledger, as _due knows it
+        self._due: list[tuple[float, int]] = []  # a heap: when what offset comes again; some are acked meanwhile
+        self._asking = False  # a thread asks the store
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Item:
+        """Take a message: the next one, or one that comes again. It is the taker's until acked, or for the visibility
+        timeout.
+
+        block, timeout  as queue.Queue.get has them: wait for ever, for so many seconds, or not at all
+        Raises queue.Empty, ClosedError.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     _ = queue.put(b"one")
+        ...     item = queue.get()
+        ...     queue.ack(item)
+        >>> item, item.attempts, item.message.queue_offset
+        (b'one', 1, 0)
+        """
+        if self._store.closed or self._positions.closed:
+            self._refuse()
+        with self._lock:
+            now = time.monotonic()
+            if now < self._in_flight.look_at:
+                item = self._in_flight.take(self, now, self._visible_after)
+                if item is not None:
+                    if self._fewer_waits:
+                        self._fewer.notify_all()
+                    return item
+            until = ends_at(block, timeout)
+            while True:
+                item = self._take(self._wait(until))
+                if item is not None:
+                    return item
+
+    def get_nowait(self) -> Item:
+        """get() that does not wait.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     queue.get_nowait()
+        Traceback (most recent call last):
+        _queue.Empty
+        """
+        return self.get(False)
+
+    def get_many(self, max_count: int = 100, block: bool = True, timeout: float | None = None) -> list[Item]:
+        """Take at least one message, and up to max_count if there are more: cheaper than one by one. Raises as get().
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     _ = queue.put_many([b"one", b"two", b"three"])
+        ...     items = queue.get_many()
+        ...     queue.ack(*items)
+        >>> items
+        [b'one', b'two', b'three']
+        """
+        self._check_open()
+        until = ends_at(block, timeout)
+        items: list[Item] = []
+        with self._lock:
+            try:
+                return self._take_many(items, max_count, until)
+            except BaseException:  # nobody has them
+                for item in items:
+                    offset = self._in_flight.offset_of(self, item)
+                    if self._in_flight.give_back(offset, item.attempts):
+                        self._come_again(offset, time.monotonic())
+                raise
+
+    def ack(self, *items: Item) -> None:
+        """The messages are done with; they do not come again. Does nothing for those that are acked already, or whose
+        topic was deleted.
+
+        The positions are written to the disk now and then: behind a crash, what was acked just before comes again.
+        Raises ValueError for what another consumer took, ClosedError.
+
+        >>> import rocketc, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with rocketc.Queue(folder) as queue:
+        ...     _ = queue.put_many([b"one", b"two"])
+        ...     queue.ack(queue.get())
+        >>> with rocketc.Queue(folder) as queue:
+        ...     queue.get()
+        b'two'
+        """
+        if self._store.closed or self._positions.closed:
+            self._refuse()
+        with self._lock:
+            if self._in_flight.ack(self, items):
+                self._moved()
+
+    def nack(self, *items: Item, delay: float = 0.0) -> None:
+        """The messages were not done with: they come again after so many seconds, before all others, or become dead
+        letters if they were taken max_attempts times. Does nothing for those that are acked, or come again already.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     _ = queue.put(b"one")
+        ...     queue.nack(queue.get())
+        ...     queue.get().attempts
+        2
+        """
+        self._check_open()
+        with self._lock:
+            now = time.monotonic()
+            for item in items:
+                offset = self._in_flight.offset_of(self, item)
+                attempts = self._in_flight.give_back(offset, item.attempts)
+                if attempts:
+                    self._return(offset, attempts, now, delay)
+
+    def task_done(self) -> None:
+        """Ack the oldest message that this thread took and has not acked: what queue.Queue's users call.
+
+        Raises ValueError if there is none.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     _ = queue.put(b"one")
+        ...     _ = queue.get()
+        ...     queue.task_done()
+        ...     queue.join()
+        """
+        self._check_open()
+        thread = threading.get_ident()
+        with self._lock:
+            offset = self._in_flight.oldest_of(thread)
+            if offset is None:
+                raise ValueError("task_done() without a message that this thread took")
+            self._finish(offset)
+
+    def join(self) -> None:
+        """Wait until all that was put is acked.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     queue.join()
+        """
+        self._check_open()
+        with self._lock:
+            while self._in_flight.base < self._end():
+                self._wait_for_fewer(LOOK_AGAIN)
+
+    def qsize(self) -> int:
+        """Messages that wait to be taken; those that were taken and are not acked are not among them.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     _ = queue.put_many([b"one", b"two"])
+        ...     _ = queue.get()
+        ...     queue.qsize()
+        1
+        """
+        self._check_open()
+        with self._lock:
+            return self._waiting()
+
+    def empty(self) -> bool:
+        """Whether qsize() is 0.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     queue.empty()
+        True
+        """
+        return self.qsize() == 0
+
+    def items(self, timeout: float | None = None) -> Iterator[Item]:
+        """Take message by message, each acked when the next one is asked for; ends when none came for timeout seconds.
+
+        A message whose turn ends with an exception or `break` is not acked: it is given back.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...     _ = queue.put_many([b"one", b"two"])
+        ...     for item in queue.items(timeout=0):
+        ...         print(item.decode())
+        one
+        two
+        """
+        while True:
+            try:
+                item = self.get(timeout=timeout)
+            except Empty:
+                return
+            try:
+                yield item
+            except BaseException:
+                with contextlib.suppress(ClosedError):
+                    self.nack(item)
+                raise
+            self.ack(item)
+
+    def __repr__(self) -> str:
+        return f"<rocketc.{type(self).__name__} {self._store.path!r}, topic {self.topic!r}, group {self.group!r}>"
+
+    def __iter__(self) -> Iterator[Item]:
+        return self.items()
+
+    @property
+    def position(self) -> int:
+        """The offset of the first message that is not acked: what is kept over restarts."""
+        return self._in_flight.base
+
+    def _check_open(self) -> None:
+        """Raises ClosedError; also in a forked child, where nobody would ever let go of our lock."""
+        if self._store.closed or self._positions.closed:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        self._store.wait_flushed(0)  # raises ClosedError, and says why
+        raise ClosedError(f"{self._store.path}: the queue is closed")
+
+    def _end(self) -> int:
+        """The offset of the next message that is put."""
+        return self._store.max_offset(self.topic, 0, committed=False)
+
+    def _tell_all(self) -> None:
+        """Whoever waits is to look whether the queue is closed."""
+        with self._lock:
+            self._changed.notify_all()
+            self._fewer.notify_all()
+
+    # Below here the caller has the lock.
+
+    def _wait_for_fewer(self, timeout: float) -> None:
+        self._fewer_waits += 1
+        try:
+            self._fewer.wait(timeout)
+        finally:
+            self._fewer_waits -= 1
+        self._check_open()
+
+    def _waiting(self) -> int:
+        return max(self._end() - self._in_flight.base - self._in_flight.finished - self._in_flight.taken, 0)
+
+    def _finish(self, offset: int) -> None:
+        before = self._in_flight.base
+        self._in_flight.finish(offset)
+        if self._in_flight.base != before:
+            self._moved()
+
+    def _moved(self) -> None:
+        self._positions.mark_changed()
+        if self._fewer_waits:
+            self._fewer.notify_all()
+
+    def _return(self, offset: int, attempts: int, now: float, delay: float) -> None:
+        """Let a message come again, or bury it."""
+        if self._max_attempts is not None and attempts >= self._max_attempts:
+            try:
+                self._bury(offset, attempts)
+            except BaseException:
+                self._come_again(offset, now + 1)
+                raise
+            self._finish(offset)
+        else:
+            self._come_again(offset, now + delay)
+
+    def _come_again(self, offset: int, due: float) -> None:
+        heapq.heappush(self._due, (due, offset))
+        self._in_flight.look_at = min(self._in_flight.look_at, due)
+        self._changed.notify()
+
+    def _bury(self, offset: int, attempts: int) -> None:
+        """Put a message to the dead letters, with the properties that RocketMQ gives them."""
+        message = self._read(offset)
+        if message is None:
+            return
+        origin = message.properties
+        properties = {
+            "RETRY_TOPIC": message.topic,
+            "ORIGIN_MESSAGE_ID": message.msg_id,
+            **origin,
+            "DLQ_ORIGIN_TOPIC": message.topic,
+            "DLQ_ORIGIN_MESSAGE_ID": message.msg_id,
+        }
+        self._store.put(
+            DEAD_LETTERS + self.group,
+            message.stored_body,
+            properties=properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            reconsume_times=attempts,
+        )
+
+    def _read(self, offset: int) -> Message | None:
+        """A message that was taken before; None if it is gone: cleaned away."""
+        for message in self._store.get(self.topic, 0, offset, 1):
+            if message.queue_offset == offset:
+                return message
+        return None
+
+    def _is_there(self, now: float) -> bool:
+        """Whether a message can be taken; what was not acked in time comes again."""
+        ledger, due = self._in_flight, self._due
+        if now >= ledger.look_at:
+            if self._life != ledger.life:
+                self._life = ledger.life
+                due.clear()
+            for offset in ledger.overdue(now):
+                self._return(offset, ledger.give_back(offset), now, 0)
+            while due and not ledger.comes_again(due[0][1]):
+                heapq.heappop(due)  # acked meanwhile
+            if due:
+                ledger.look_at = min(ledger.look_at, due[0][0])
+        return ledger.has_ready or bool(due and due[0][0] <= now)
+
+    def _wait(self, until: float) -> float:
+        """Wait until there is a message; returns the time. Raises Empty, ClosedError."""
+        now = time.monotonic()
+        grace = now + DISPATCHED
+        while not self._is_there(now):
+            left = until - now
+            if left <= 0 and self._in_flight.next < self._end():
+                left = grace - now
+            if left <= 0 and self._asking:
+                raise Empty
+            most = min(max(left, 0), LOOK_AGAIN)
+            if self._due:
+                most = min(most, max(self._due[0][0] - now, 0))
+            if self._asking:
+                self._changed.wait(most)
+            else:
+                self._ask(most)
+            self._check_open()
+            now = time.monotonic()
+            if left <= 0 and not self._is_there(now):
+                raise Empty
+        return now
+
+    def _ask(self, wait: float) -> None:
+        """Read what follows from the store; lets go of the lock meanwhile.
+
+        Raises CorruptRecordError for a message that is damaged, once: then the next ones are read.
+        """
+        damage = None
+        life = self._in_flight.life
+        self._asking = True
+        self._lock.release()
+        try:
+            found, messages = self._read_from(self._in_flight.next, wait)
+        except CorruptRecordError as error:
+            damage = error
+        finally:
+            self._lock.acquire()
+            self._asking = False
+            self._changed.notify()
+        if self._in_flight.life != life:
+            return  # what was read is of a queue that was deleted meanwhile
+        if damage is not None:
+            offset = self._in_flight.next
+            self._in_flight.skip()
+            self._leave_out(offset, damage)
+        before = self._in_flight.base
+        self._in_flight.add(messages, min(found.next_offset, found.max_offset))
+        if self._in_flight.base != before:
+            self._moved()
+        self._changed.notify(len(messages))
+
+    def _read_from(self, offset: int, wait: float) -> tuple[GetResult, list[Message]]:
+        """What the store has from an offset on; alone, if one of many is damaged. Without the lock."""
+        for count in (FETCH, 1):
+            try:
+                found = self._store.get(self.topic, 0, offset, count, max_bytes=FETCH_BYTES, wait=wait or None)
+                if found.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+                    time.sleep(wait)  # the queue's last messages are damaged: the store waits only at its end
+                return found, found.messages  # decompressed here
+            except CorruptRecordError:
+                if count == 1:
+                    raise
+        raise AssertionError
+
+    def _leave_out(self, offset: int, damage: CorruptRecordError) -> NoReturn:
+        """Go on behind a damaged message. Damage of the queue's own files is mended when the store is opened again, so
+        the position stays before it then."""
+        _log.warning("%s: offset %d of topic %s is left out: %s", self._store.path, offset, self.topic, damage)
+        if not isinstance(damage, CorruptUnitError):
+            self._finish(offset)
+        raise damage
+
+    def _take(self, now: float) -> Item | None:
+        """Hand out a message that is there; None if it has been cleaned away since it was taken before."""
+        if self._fewer_waits:
+            self._fewer.notify_all()
+        if not self._due or self._due[0][0] > now:
+            return self._in_flight.take(self, now, self._visible_after)
+        offset = self._due[0][1]  # it stays there until it is handed out: reading may fail for now
+        try:
+            message = self._read(offset)
+        except CorruptRecordError as damage:
+            heapq.heappop(self._due)
+            self._leave_out(offset, damage)
+        if message is None:
+            self._finish(offset)
+            item = None
+        else:
+            item = self._in_flight.hand_out(self, message, now, self._visible_after)
+        heapq.heappop(self._due)
+        return item
+
+    def _take_many(self, items: list[Item], most: int, until: float) -> list[Item]:
+        """Take at least one; also what was put and can't be read yet, for that is a matter of a moment."""
+        now = self._wait(until)
+        grace = now + DISPATCHED
+        while True:
+            while len(items) < most and self._is_there(now):
+                item = self._take(now)
+                if item is not None:
+                    items.append(item)
+                if now < self._in_flight.look_at:
+                    items += self._in_flight.take_many(self, now, self._visible_after, most - len(items))
+            if not items:  # what was there has been cleaned away
+                now = self._wait(until)
+                continue
+            if len(items) >= most or self._asking or now > grace or self._in_flight.next >= self._end():
+                return items
+            self._ask(LOOK_AGAIN)
+            now = time.monotonic()

@@ -1,0 +1,256 @@
+"""Runs what stands in the pages of docs/ and in README.md, so that no page shows what is not so.
+
+How to write a page:
+
+- Each page has a folder of its own for a current directory, with the golden store flights-2013-01 in it as `store`.
+  `<!-- store: v533-broker -->` in the page puts another one there; `<!-- store: damaged=v533-bitrot -->` adds one
+  of that name. The page may write to them: they are copies.
+- Every ```console block in which a command calls rocketc is run, from the top of the page to its end. A command begins
+  with `$ `; behind a `\\` or `|` at the end of a line it goes on in the next, which may begin with `> `. Each command
+  runs in a bash of its own; stdout and stderr go to one pipe, as wide as 100 columns. What it prints must be what the
+  page shows. A line `...` stands for any number of lines, `...` within a line for any text; blanks at the end of a line
+  do not count.
+- Every ```python block is run too; the blocks of a page share their names. A block with `>>>` is a doctest (with
+  ELLIPSIS), where a warning is printed as `Category: text`.
+- `<!-- not run: why -->` right above a block leaves it out.
+- `<!-- spark -->` right above a block says that it needs `spark`, a SparkSession; anywhere else, that the whole page
+  does. These run under the marker `spark`, together with the blocks around them.
+"""
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from support.command import environment
+from support.stores import GoldenStore
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+
+COMMENT = re.compile(r"<!--\s*(not run|store|spark)\b:?\s*(.*?)\s*-->")
+CALLS_ROCKETC = re.compile(r"(^|[|;&(]|\bdo|\bthen|\btime|\btimeout \S+)\s*rocketc\b")
+NOT_FOUND = 127  # the shell's exit code
+PROLOGUE = 'dd() { LD_PRELOAD= command dd "$@"; }; '  # the address sanitizer would end it for how it aligns its buffer
+
+
+class Wrong(Exception):
+    """A page is not so: where, and what differs."""
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int  # of its first line in the page, from 1
+    language: str
+    lines: list[str]
+    spark: bool
+    not_run: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @cached_property
+    def commands(self) -> list[tuple[int, str, list[str]]]:
+        """Line in the page, command, and the output shown, of each command of a console block."""
+        found: list[tuple[int, str, list[str]]] = []
+        goes_on = False
+        for number, line in enumerate(self.lines, self.line):
+            if goes_on:
+                at, text, shown = found.pop()
+                found.append((at, text + "\n" + line.removeprefix("> "), shown))
+            elif line.startswith("$ "):
+                found.append((number, line[2:], []))
+            elif found:
+                found[-1][2].append(line)
+            else:
+                raise Wrong(f"{self.place}: a console block begins with `$ `")
+            goes_on = (goes_on or line.startswith("$ ")) and line.endswith(("\\", "|"))
+        return found
+
+    @property
+    def runs(self) -> bool:
+        if self.not_run is not None:
+            return False
+        if self.language == "console":
+            return any(CALLS_ROCKETC.search(command) for _, command, _ in self.commands)
+        return self.language == "python"
+
+
+class Page:
+    def __init__(self, path: Path) -> None:
+        self.name = str(path.relative_to(ROOT)) if ROOT in path.parents else path.name
+        self.stores = {"store": "flights-2013-01"}  # name in the page's folder -> golden store
+        self.blocks: list[Block] = []
+        self.spark = False
+        self._read(path.read_text(encoding="utf-8").splitlines())
+
+    def _read(self, lines: list[str]) -> None:
+        above: dict[str, str] = {}  # the comments right above
+        fence: tuple[str, int, str] | None = None  # its characters, the line behind it, the language
+        inside: list[str] = []
+        for number, line in enumerate(lines, 1):
+            if fence:
+                if line.strip() == fence[0]:
+                    self.blocks.append(
+                        Block(self.name, fence[1], fence[2], inside, "spark" in above, above.get("not run"))
+                    )
+                    fence, above, inside = None, {}, []
+                else:
+                    inside.append(line)
+            elif opening := re.match(r"(```+)\s*(\w*)", line):
+                fence = opening[1], number + 1, opening[2]
+            elif comments := COMMENT.findall(line):
+                for kind, text in comments:
+                    above[kind] = text
+                    if kind == "store":
+                        pairs = [word.rpartition("=") for word in text.split()]
+                        self.stores |= {name or "store": golden for name, _, golden in pairs}
+            elif line.strip():
+                self._left_alone(above, number)
+                above = {}
+        if fence:
+            raise Wrong(f"{self.name}:{fence[1] - 1}: this block has no end")
+        self._left_alone(above, len(lines))
+        for block in self.blocks:
+            if block.not_run == "":
+                raise Wrong(f"{block.place}: <!-- not run: --> says no reason")
+
+    def _left_alone(self, comments: dict[str, str], number: int) -> None:
+        """No block follows these comments."""
+        self.spark |= "spark" in comments
+        if "not run" in comments:
+            raise Wrong(f"{self.name}:{number}: no block follows <!-- not run -->")
+
+    @property
+    def needs_spark(self) -> bool:
+        return self.spark or any(block.spark for block in self.blocks)
+
+    def run(self, folder: Path, golden: Callable[[str], GoldenStore], **names: Any) -> list[str]:
+        """Run its blocks in this empty folder; without `spark` among the names, those that need none. Returns the
+        commands that could not be tried, as a program that they call is not installed."""
+        for name, store in self.stores.items():
+            subprocess.run(["cp", "-Rp", golden(store).path, folder / name], check=True)  # keeps holes
+        bin_folder = folder.with_name(folder.name + ".bin")
+        bin_folder.mkdir()
+        script = bin_folder / "rocketc"
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketc "$@"\n')
+        script.chmod(0o755)
+        not_tried: list[str] = []
+        wrong: list[str] = []
+        space: dict[str, Any] = {"__name__": "__main__", **names}
+        for block in self.blocks:
+            if block.runs and ("spark" in names or not block.spark):
+                try:
+                    if block.language == "python":
+                        run_python(block, space)
+                    else:
+                        not_tried += run_console(block, folder, bin_folder)
+                except Wrong as e:
+                    wrong.append(str(e))
+        if wrong:
+            raise Wrong("\n\n".join(wrong))
+        return not_tried
+
+
+def matches(shown: list[str], printed: list[str]) -> bool:
+    """Is this what the page shows? A line `...` is any number of lines, `...` within a line any text."""
+    chunks: list[list[str]] = [[]]  # what stands between the lines `...`
+    for line in shown:
+        if line.strip() == "...":
+            chunks.append([])
+        else:
+            chunks[-1].append(line)
+
+    def stands_at(at: int, chunk: list[str]) -> bool:
+        lines = printed[at : at + len(chunk)]
+        return len(lines) == len(chunk) and all(map(line_matches, chunk, lines))
+
+    first, *others = chunks
+    if not stands_at(0, first):
+        return False
+    if not others:
+        return len(printed) == len(first)
+    at = len(first)
+    for chunk in others[:-1]:
+        while not stands_at(at, chunk):
+            at += 1
+            if at > len(printed):
+                return False
+        at += len(chunk)
+    end = len(printed) - len(others[-1])
+    return end >= at and stands_at(end, others[-1])
+
+
+def line_matches(shown: str, printed: str) -> bool:
+    pattern = ".*".join(map(re.escape, shown.rstrip().split("...")))
+    return re.fullmatch(pattern, printed.rstrip()) is not None
+
+
+def run_console(block: Block, folder: Path, bin_folder: Path) -> list[str]:
+    """Run the commands of a block; returns those that call a program that is not installed."""
+    env = environment(COLUMNS="100", PATH=f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+    not_tried = []
+    for number, command, shown in block.commands:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", PROLOGUE + command],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+        )
+        printed = done.stdout.decode("utf-8", "replace").splitlines()
+        if done.returncode == NOT_FOUND:
+            said = [line for line in printed if "not found" in line]
+            not_tried.append(f"{block.page}:{number}: {said[0] if said else command}")
+        elif not matches(shown, printed):
+            some = [*printed[:60], f"({len(printed)} lines)"] if len(printed) > 60 else printed
+            text = "\n    ".join([*shown, "but it prints:", *some, f"and ends with {done.returncode}"])
+            raise Wrong(f"{block.page}:{number}: `{command}` shows:\n    {text}")
+    return not_tried
+
+
+@contextlib.contextmanager
+def warnings_printed() -> Iterator[None]:
+    """Warnings go to stdout, as `Category: text`."""
+
+    def show(message: Warning | str, category: type[Warning], *_: object) -> None:
+        print(f"{category.__name__}: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # open(...).read() is short, and does no harm here
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the libraries
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def run_python(block: Block, space: dict[str, Any]) -> None:
+    source = "\n".join(block.lines) + "\n"
+    told = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), warnings_printed():
+        if ">>>" in source:
+            test = doctest.DocTestParser().get_doctest(source, space, block.page, block.page, block.line - 1)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+            runner.run(test, out=told.write, clear_globs=False)
+            space.update(test.globs)
+        else:
+            try:
+                exec(compile("\n" * (block.line - 1) + source, str(ROOT / block.page), "exec"), space)
+            except Exception:
+                told.write(traceback.format_exc())
+    if told.getvalue():
+        raise Wrong(f"{block.place}:\n{told.getvalue()}")

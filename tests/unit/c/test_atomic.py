@@ -1,0 +1,62 @@
+"""atomic.h: what each operation returns and leaves; that threads see it in order, tests/stress shows."""
+
+import ctypes
+
+from support.native import native
+
+
+def number(value):
+    return ctypes.c_int64(value)
+
+
+def test_load_and_store():
+    n = number(5)
+    assert native.rc_load_i64(ctypes.byref(n)) == 5
+    native.rc_store_i64(ctypes.byref(n), -7)
+    assert n.value == -7
+
+
+def test_big_endian_numbers():
+    four = (ctypes.c_uint8 * 4)(0x81, 2, 3, 4)
+    assert native.rc_load_be32(four) == 0x81020304 - (1 << 32)
+    native.rc_store_be32(four, -2)
+    assert bytes(four) == b"\xff\xff\xff\xfe"
+
+
+def test_add_returns_the_new_value_and_count_adds():
+    n = number(5)
+    assert native.rc_add_i64(ctypes.byref(n), -2) == 3
+    native.rc_count_i64(ctypes.byref(n), 10)
+    assert n.value == 13
+
+
+def test_raise_never_lowers():
+    n = number(5)
+    native.rc_raise_i64(ctypes.byref(n), 4)
+    assert n.value == 5
+    native.rc_raise_i64(ctypes.byref(n), 6)
+    assert n.value == 6
+
+
+def test_set_once_keeps_the_first():
+    n = number(0)
+    assert native.rc_set_once_i64(ctypes.byref(n), 3) == 0
+    assert native.rc_set_once_i64(ctypes.byref(n), 4) == 3
+    assert n.value == 3
+
+
+def test_hold_takes_one_more_of_what_is_not_gone():
+    n = number(1)
+    assert native.rc_hold_i64(ctypes.byref(n)) == 1
+    assert n.value == 2
+    n.value = 0
+    assert native.rc_hold_i64(ctypes.byref(n)) == 0
+    assert n.value == 0
+
+
+def test_fence_and_touch_change_nothing():
+    byte = ctypes.create_string_buffer(b"x", 1)
+    native.rc_fence_release()
+    native.rc_fence_full()
+    native.rc_touch_for_writing(byte)
+    assert byte.raw == b"x"

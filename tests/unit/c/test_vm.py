@@ -1,0 +1,226 @@
+"""vm.h: maps give an errno and no crash, and let go of what they are told."""
+
+import ctypes
+import errno
+import os
+import re
+import sys
+
+import pytest
+from support.native import native
+
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+@pytest.fixture
+def base():
+    return ctypes.c_void_p()
+
+
+def test_a_file_is_mapped(tmp_path, base):
+    path = tmp_path / "file"
+    path.write_bytes(b"content" + bytes(PAGE))
+    fd = os.open(path, os.O_RDONLY)
+    assert native.rc_map_read(fd, PAGE + 7, ctypes.byref(base)) == 0
+    os.close(fd)
+    assert ctypes.string_at(base.value, 7) == b"content"
+    native.rc_map_sequential(base, PAGE + 7)
+    native.rc_map_random(base, PAGE + 7)
+    native.rc_map_let_go(base, 0, PAGE + 7)
+    native.rc_map_let_go(base, 1, 2)  # no whole page
+    assert ctypes.string_at(base.value, 7) == b"content", "it is read again from the page cache"
+    assert native.rc_unmap(base, PAGE + 7) == 0
+
+
+def test_what_cannot_be_mapped(tmp_path, base):
+    base.value = 4711
+    assert native.rc_map_read(-1, 10, ctypes.byref(base)) == errno.EBADF
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert native.rc_map_read(fd, 10, ctypes.byref(base)) == errno.ENODEV
+    os.close(fd)
+    assert native.rc_map_own(1 << 62, ctypes.byref(base)) == errno.ENOMEM
+    assert base.value == 4711, "a failure leaves it alone"
+    assert native.rc_unmap(1, 10) == errno.EINVAL
+
+
+def test_own_memory_grows_and_keeps_what_it_held(base):
+    assert native.rc_map_own(PAGE, ctypes.byref(base)) == 0
+    assert ctypes.string_at(base.value, PAGE) == bytes(PAGE)
+    ctypes.memmove(base.value, b"kept", 4)
+    assert native.rc_map_grow(ctypes.byref(base), PAGE, 100 * PAGE) == 0
+    assert ctypes.string_at(base.value, 8) == b"kept\0\0\0\0"
+    assert ctypes.string_at(base.value + 99 * PAGE, PAGE) == bytes(PAGE)
+    before = base.value
+    assert native.rc_map_grow(ctypes.byref(base), 100 * PAGE, 1 << 46) == errno.ENOMEM
+    assert base.value == before
+    assert ctypes.string_at(base.value, 4) == b"kept"
+    assert native.rc_unmap(base, 100 * PAGE) == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="this system has no smaps")
+def test_pages_let_go_are_no_longer_resident(tmp_path, base):
+    size = 64 * PAGE
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * size)
+    fd = os.open(path, os.O_RDONLY)
+    assert native.rc_map_read(fd, size, ctypes.byref(base)) == 0
+    os.close(fd)
+
+    def resident():
+        with open("/proc/self/smaps") as maps:
+            [entry] = re.findall(rf"^{base.value:x}-.*?^Rss:\s+(\d+) kB", maps.read(), re.S | re.M)
+        return int(entry) * 1024
+
+    assert ctypes.string_at(base.value, size) == b"x" * size
+    assert resident() == size
+    native.rc_map_let_go(base, 0, 48 * PAGE + 17)
+    assert resident() == 16 * PAGE
+    assert native.rc_unmap(base, size) == 0
+
+
+def test_room_is_made_and_what_the_file_holds_stays(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"held")
+    fd = os.open(path, os.O_RDWR)
+    assert native.rc_allocate(fd, 10 * PAGE) == 0
+    assert path.read_bytes() == b"held" + bytes(10 * PAGE - 4)
+    assert path.stat().st_blocks * 512 >= 10 * PAGE
+    assert native.rc_allocate(fd, PAGE) == 0  # never shorter
+    assert path.stat().st_size == 10 * PAGE
+    os.close(fd)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="zeros are written there")
+def test_room_for_a_file_at_its_full_length_is_no_change_of_it(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 10 * PAGE)
+    os.utime(path, (1000, 2000))
+    assert native.rc_allocate(fd, 10 * PAGE) == 0
+    assert path.stat().st_blocks * 512 >= 10 * PAGE
+    assert path.stat().st_mtime == 2000
+    os.close(fd)
+
+
+def test_no_room_is_an_errno():
+    assert native.rc_allocate(-1, PAGE) == errno.EBADF
+    read, write = os.pipe()
+    assert native.rc_allocate(write, PAGE) == errno.ESPIPE
+    os.close(read)
+    os.close(write)
+
+
+def test_a_map_for_writing_reaches_the_file(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert native.rc_allocate(fd, 4 * PAGE) == 0
+    base = ctypes.c_void_p()
+    assert native.rc_map_write(fd, 4 * PAGE, ctypes.byref(base)) == 0
+    ctypes.memmove(base.value + PAGE, b"first", 5)
+    assert native.rc_populate(base, PAGE, 3 * PAGE) == 0
+    assert native.rc_populate(base, PAGE, PAGE) == 0
+    assert ctypes.string_at(base.value + PAGE, 5) == b"first"
+    assert native.rc_sync_map(base, PAGE + 3, PAGE + 5) == 0
+    assert native.rc_sync_map(base, PAGE, PAGE) == 0
+    native.rc_map_lock(base, 4 * PAGE)
+    assert native.rc_sync_file(fd) == 0
+    assert path.read_bytes()[PAGE : PAGE + 5] == b"first"
+    assert native.rc_unmap(base, 4 * PAGE) == 0
+    assert native.rc_sync_map(base, 0, PAGE) == errno.ENOMEM
+    os.close(fd)
+    assert native.rc_map_write(-1, PAGE, ctypes.byref(base)) == errno.EBADF
+    assert native.rc_sync_file(-1) == errno.EBADF
+
+
+def test_write_at_writes_all_or_tells(tmp_path):
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    assert native.rc_write_at(fd, b"abc", 3, 5) == 0
+    assert os.pread(fd, 8, 0) == b"\0\0\0\0\0abc"
+    os.close(fd)
+    assert native.rc_write_at(-1, b"abc", 3, 0) == errno.EBADF
+
+
+def test_zeros_are_written_over_a_part(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 10000)
+    fd = os.open(path, os.O_RDWR)
+    assert native.rc_write_zeros(fd, 3, 9000, 4096) == 0
+    native.rc_forget_cache(fd, 0)
+    assert path.read_bytes() == b"xxx" + bytes(8997) + b"x" * 1000
+    os.close(fd)
+    assert native.rc_write_zeros(-1, 0, 1, native.RC_ZERO_BLOCK_MAX) == errno.EBADF
+
+
+def test_a_new_file_has_its_name_when_it_is_ready(tmp_path):
+    path = tmp_path / "file"
+    fd = ctypes.c_int()
+    names = os.fsencode(tmp_path), os.fsencode(path)
+    assert native.rc_new_file(*names, ctypes.byref(fd)) == 0
+    os.pwrite(fd.value, b"held", 0)
+    assert native.rc_name_file(fd.value, names[1]) == 0
+    assert path.read_bytes() == b"held"
+    os.close(fd.value)
+    assert native.rc_new_file(*names, ctypes.byref(fd)) == errno.EEXIST
+    assert native.rc_new_file(names[0] + b"/none", names[0] + b"/none/file", ctypes.byref(fd)) == errno.ENOENT
+
+
+def test_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path):
+    path = tmp_path / "file"
+    fd = ctypes.c_int()
+    assert native.rc_new_file(os.fsencode(tmp_path), os.fsencode(path), ctypes.byref(fd)) == 0
+    path.unlink(missing_ok=True)
+    path.write_bytes(b"another")
+    assert native.rc_name_file(fd.value, os.fsencode(path)) in (0, errno.EEXIST)  # 0: no unnamed files here
+    assert path.read_bytes() == b"another"
+    os.close(fd.value)
+
+
+def test_sync_of_a_folder(tmp_path):
+    assert native.rc_sync_folder(os.fsencode(tmp_path)) == 0
+    assert native.rc_sync_folder(os.fsencode(tmp_path / "none")) == errno.ENOENT
+
+
+def test_sync_of_all(tmp_path):
+    assert native.rc_sync_all(os.fsencode(tmp_path)) in (0, errno.ENOSYS)
+    assert native.rc_sync_all(os.fsencode(tmp_path / "none")) in (errno.ENOENT, errno.ENOSYS)
+
+
+def test_room_for_a_part_of_a_sparse_file(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 100 * PAGE)
+    os.pwrite(fd, b"x", 20 * PAGE)
+    before = os.fstat(fd).st_blocks
+    assert native.rc_allocate_range(fd, 10 * PAGE, 30 * PAGE) == 0
+    assert os.fstat(fd).st_blocks >= before + 19 * PAGE // 512
+    assert os.pread(fd, 1, 20 * PAGE) == b"x", "what it holds stays"
+    assert os.fstat(fd).st_size == 100 * PAGE
+    assert native.rc_allocate_range(-1, 0, PAGE) == errno.EBADF
+    os.close(fd)
+
+
+def test_where_the_data_of_a_file_end(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert native.rc_data_end(fd) == 0
+    os.ftruncate(fd, 100 * PAGE)
+    assert native.rc_data_end(fd) == 0, "one hole"
+    os.pwrite(fd, b"x", 7 * PAGE + 5)
+    assert 7 * PAGE + 6 <= native.rc_data_end(fd) <= 100 * PAGE
+    os.pwrite(fd, b"x", 50 * PAGE)
+    assert native.rc_data_end(fd) > 50 * PAGE
+    assert native.rc_data_end(-1) == -errno.EBADF
+    os.close(fd)
+
+
+@pytest.mark.parametrize("pos", [0, 5, PAGE, 7 * PAGE + 100, 30 * PAGE, 100 * PAGE - 1])
+def test_the_end_of_a_file_is_cleared(tmp_path, pos):
+    path = tmp_path / "file"
+    path.write_bytes(b"\xff" * (60 * PAGE))
+    fd = os.open(path, os.O_RDWR)
+    os.ftruncate(fd, 100 * PAGE)
+    assert native.rc_clear_from(fd, pos, 100 * PAGE) == 0
+    os.close(fd)
+    kept = min(pos, 60 * PAGE)
+    assert path.read_bytes() == b"\xff" * kept + bytes(100 * PAGE - kept)
+    assert native.rc_clear_from(-1, 0, PAGE) == errno.EBADF

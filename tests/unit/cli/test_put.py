@@ -1,0 +1,614 @@
+"""rocketc put as users run it: what becomes of lines, files and JSON lines, and how it ends."""
+
+import contextlib
+import errno
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.command import on_terminal, rocketc, start
+
+import rocketc as library
+from rocketc.cli.put_input import BLOCK_BYTES, lines, message_of, whole
+from rocketc.errors import IllegalMessageError
+from rocketc.files.lock_file import AbortFile, StoreLock
+
+SMALL = ("--file-size", "64KiB")  # of each log file
+
+
+@pytest.fixture
+def call(run, monkeypatch, tmp_path):
+    """call(*args, stdin=b""): in this process, in a folder of its own; exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(*args, stdin=b""):
+        (tmp_path / "stdin").write_bytes(stdin)
+        with open(tmp_path / "stdin", "rb") as file:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+            return run("put", *args)
+
+    return put
+
+
+def messages(path):
+    return list(library.scan(path))
+
+
+def bodies(path):
+    return [message.body for message in messages(path)]
+
+
+# ---------------------------------------------------------------- lines
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        (b"a\nb\nc\n", [b"a", b"b", b"c"]),
+        (b"a\nb", [b"a", b"b"]),
+        (b"a\n\n\nb\n", [b"a", b"", b"", b"b"]),
+        (b"a\r\nb\n", [b"a\r", b"b"]),
+        (b"\n", [b""]),
+        (b"\xff\0\n\x80", [b"\xff\0", b"\x80"]),
+    ],
+)
+def test_lines_of_stdin(call, text, meant):
+    code, out, err = call("s", "-t", "orders", *SMALL, stdin=text)
+    count = f"{len(meant)} message{'s' if len(meant) > 1 else ''}"
+    told = rf"rocketc: {count} put into s: {sum(map(len, meant))} B in \d+\.\d s, [\d,]+/s; offsets 0 to (\d+)\n"
+    assert (code, out) == (0, "") and (match := re.fullmatch(told, err)), err
+    found = messages("s")
+    assert [m.body for m in found] == meant
+    assert {(m.topic, m.queue_id, m.tags, m.keys) for m in found} == {("orders", 0, None, None)}
+    assert [m.queue_offset for m in found] == list(range(len(meant)))
+    assert found[-1].phy_offset + found[-1].store_size == int(match[1])
+
+
+@pytest.mark.parametrize("option", ["--topic=%s", "--tag=%s", "--key=%s", "--property=%s=1", "--property=a=%s"])
+def test_an_argument_that_is_no_utf8(call, option):
+    code, out, err = call("store", "--topic=orders", option % "\udcff", *SMALL, stdin=b"x")
+    assert (code, out) == (2, "")
+    assert r"'\udcff' is no UTF-8" in err
+    assert not os.path.exists("store")
+
+
+def test_lines_of_a_named_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"1\n2\n"), daemon=True)
+    writer.start()
+    done = rocketc("put", tmp_path / "s", pipe, "-t", "t", *SMALL, timeout=20)
+    assert (done.returncode, bodies(tmp_path / "s")) == (0, [b"1", b"2"]), done.stderr
+
+
+def test_lines_of_files_and_stdin_in_order(call, tmp_path):
+    (tmp_path / "a").write_bytes(b"1\n2")
+    (tmp_path / "b").write_bytes(b"4\n")
+    code, _, _ = call("s", "a", "-", "b", "-t", "t", *SMALL, stdin=b"3\n")
+    assert (code, bodies("s")) == (0, [b"1", b"2", b"3", b"4"])
+
+
+def test_what_every_message_gets(call):
+    options = ["--tag", "A", "--key", "k1", "--key", "k2", "--property", "name=a=b", "--property", "empty-less=1"]
+    code, _, _ = call("s", "-t", "t", "-q", "3", *options, *SMALL, stdin=b"x\ny\n")
+    assert code == 0
+    for message in messages("s"):
+        assert (message.tags, message.keys, message.queue_id) == ("A", "k1 k2", 3)
+        assert message.properties == {"TAGS": "A", "KEYS": "k1 k2", "name": "a=b", "empty-less": "1"}
+
+
+def test_queues_by_turns(call):
+    code, _, _ = call("s", "-t", "t", "--queues", "3", "--tag", "A", *SMALL, stdin=b"0\n1\n2\n3\n4\n")
+    assert code == 0
+    assert [(m.queue_id, m.queue_offset, m.body) for m in messages("s")] == [
+        (0, 0, b"0"), (1, 0, b"1"), (2, 0, b"2"), (0, 1, b"3"), (1, 1, b"4")
+    ]  # fmt: skip
+
+
+def test_again_and_again(call):
+    for i in range(3):
+        code, _, err = call("s", "-t", "t", *(SMALL if i == 0 else ()), stdin=b"%d\n" % i)
+        assert code == 0, err
+    assert bodies("s") == [b"0", b"1", b"2"]
+    assert [m.queue_offset for m in messages("s")] == [0, 1, 2]
+    assert {os.path.getsize(f"s/commitlog/{name}") for name in os.listdir("s/commitlog")} == {64 << 10}
+
+
+def test_many_lines_over_many_files(call):
+    made = [b"%06d " % i + b"x" * (i % 97) for i in range(20_000)]
+    code, _, _ = call("s", "-t", "t", *SMALL, stdin=b"\n".join(made))
+    assert code == 0
+    assert bodies("s") == made
+    assert library.verify("s").is_whole
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_flush(call, flush):
+    code, _, _ = call("s", "-t", "t", "--flush", flush, *SMALL, stdin=b"a\nb\n")
+    assert (code, bodies("s")) == (0, [b"a", b"b"])
+
+
+def test_nothing_to_read(call):
+    assert call("s", "-t", "t", *SMALL) == (1, "", "rocketc: nothing to read: stdin\n")
+
+
+def test_summary_as_json(call):
+    code, out, err = call("s", "-t", "t", "--json", *SMALL, stdin=b"abc\nd\n")
+    told = json.loads(out)
+    assert told.pop("seconds") > 0
+    last = messages("s")[-1]
+    stop = last.phy_offset + last.store_size
+    assert (code, err) == (0, "")
+    assert told == {"path": "s", "messages": 2, "bytes": 4, "start": 0, "stop": stop}
+
+
+# ---------------------------------------------------------------- whole files
+def test_whole_files(call, tmp_path):
+    (tmp_path / "a").write_bytes(b"1\n2\n")
+    (tmp_path / "b").write_bytes(b"")
+    (tmp_path / "c").write_bytes(bytes(range(256)) * 8192)
+    code, _, err = call("s", "-t", "t", "--whole", "a", "b", "c", "-", stdin=b"\n")
+    assert code == 0 and "4 messages" in err
+    assert bodies("s") == [b"1\n2\n", b"", bytes(range(256)) * 8192, b"\n"]
+
+
+# ---------------------------------------------------------------- JSON lines
+COPIED = ("topic", "queueId", "bornTimestamp", "keys", "tags", "body", "bodyBase64", "properties", "flag",
+          "reconsumeTimes", "bornHost", "preparedTransactionOffset")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["v533-broker", "v497-broker", "v533-store"])
+def test_a_store_is_copied(call, golden, name):
+    """cat | put --jsonl: what the messages are stays; where they are is new."""
+    source = list(library.scan(golden(name).path))
+    printed = rocketc("cat", "--json", golden(name).path).stdout
+    code, _, err = call("s", "--jsonl", "--file-size", "1MiB", stdin=printed)
+    assert code == 0, err
+    copied = messages("s")
+    assert len(copied) == len(source)
+    queues: dict[tuple[str, int], int] = {}
+    for theirs, mine in zip(source, copied, strict=True):
+        one, other = theirs.to_dict(), mine.to_dict()
+        assert {key: one.get(key) for key in COPIED} == {key: other.get(key) for key in COPIED}
+        assert mine.body == theirs.body and mine.sys_flag & 0x7C1 == 0
+        if mine.sys_flag & 0xC in (0, 8):
+            assert mine.queue_offset == queues.get((mine.topic, mine.queue_id), 0)
+            queues[mine.topic, mine.queue_id] = mine.queue_offset + 1
+
+
+def test_bodies_stay_compressed_if_they_were_printed_so(call, golden):
+    path = golden("v533-broker").path
+    compressed = [m for m in library.scan(path, decompress=False) if m.sys_flag & 1]
+    printed = "".join(m.to_json() + "\n" for m in compressed)
+    assert call("s", "--jsonl", "--file-size", "8MiB", stdin=printed.encode())[0] == 0
+    assert len(compressed) > 10
+    assert [(m.sys_flag, m.body) for m in messages("s")] == [
+        (m.sys_flag, n.body) for m, n in zip(compressed, (m for m in library.scan(path) if m.sys_flag & 1), strict=True)
+    ]
+
+
+def test_options_go_before_what_a_line_says(call):
+    line = b'{"topic":"a","queueId":7,"tags":"A","keys":"k","body":"x","properties":{"p":"1","q":"2"}}\n'
+    options = ["-t", "b", "-q", "1", "--tag", "B", "--key", "l", "--property", "p=3"]
+    assert call("s", "--jsonl", *options, *SMALL, stdin=line)[0] == 0
+    [message] = messages("s")
+    assert (message.topic, message.queue_id, message.tags, message.keys) == ("b", 1, "B", "l")
+    assert message.properties == {"p": "3", "q": "2", "TAGS": "B", "KEYS": "l"}
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ('{"topic":"a","body":""}', {"topic": "a", "body": b""}),
+        ('{"body":"\u00e9\\n"}', {"body": "\u00e9\n".encode()}),
+        ('{"bodyBase64":"/w=="}', {"body": b"\xff"}),
+        ('{"bodyHex":"ff 00"}', {"body": b"\xff\0"}),
+        ('{"body":"x","keys":null,"tags":null,"properties":{}}', {"body": b"x"}),
+        ('{"body":"x","tags":"A","properties":{"TAGS":"B","p":""}}',
+         {"body": b"x", "properties": {"TAGS": "A", "p": ""}}),
+        ('{"body":"x","bornHost":"10.0.0.1:123"}', {"body": b"x", "born_host": ("10.0.0.1", 123)}),
+        ('{"body":"x","bornHost":"[::1]:123"}', {"body": b"x", "born_host": ("::1", 123)}),
+        ('{"body":"x","properties":{"a":"b","__CRC32#":"12"}}', {"body": b"x", "properties": {"a": "b"}}),
+        ('{"body":"x","sysFlag":63}', {"body": b"x", "sys_flag": 15}),
+        ('{"body":"x","sysFlag":2047,"bodyCRC":1}', {"body": b"x", "sys_flag": 14}),
+        ('{"body":"x","sysFlag":193,"bodyCRC":215750275}', {"body": b"x", "sys_flag": 193}),
+        ('{"body":"x","msgId":"1","file":"f","storeHost":"h","queueOffset":-1,"physicalOffset":5,"storeSize":9,'
+         '"storeTimestamp":1}', {"body": b"x"}),
+        ('{"body":"x","flag":-1,"reconsumeTimes":2,"preparedTransactionOffset":3,"bornTimestamp":4,"queueId":5}',
+         {"body": b"x", "flag": -1, "reconsume_times": 2, "prepared_transaction_offset": 3, "born_timestamp": 4,
+          "queue_id": 5}),
+    ],
+)  # fmt: skip
+def test_message_of(line, meant):
+    assert message_of(line.encode()) == meant
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "no JSON: Expecting value"),
+        ("{", "no JSON: "),
+        ("[" * 100_000, "no JSON: "),
+        ('{"body":' + "9" * 5000 + "}", "no JSON: "),
+        ("\xff", "no JSON: "),
+        ("[]", "no JSON object"),
+        ('{"tag":"A"}', "a message has no 'tag'; there are body, bodyBase64, "),
+        ("{}", "one of body, bodyBase64, bodyHex says the body; there is none"),
+        ('{"body":null}', "there is none"),
+        ('{"body":"","bodyHex":""}', "there is body and bodyHex"),
+        ('{"body":1}', "body is 1, which is no text"),
+        ('{"body":"\\ud800"}', "body: "),
+        ('{"bodyBase64":"?"}', "bodyBase64: "),
+        ('{"bodyHex":"f"}', "bodyHex: "),
+        ('{"body":"","topic":5}', "topic is 5, which is no text"),
+        ('{"body":"","queueId":"1"}', "queueId is '1', which is no whole number"),
+        ('{"body":"","queueId":1.0}', "queueId is 1.0, which is no whole number"),
+        ('{"body":"","flag":true}', "flag is True, which is no whole number"),
+        ('{"body":"","keys":["a"]}', "keys is ['a'], which is no text"),
+        ('{"body":"","properties":[]}', "properties is no object with texts in it"),
+        ('{"body":"","properties":{"a":1}}', "properties is no object with texts in it"),
+        ('{"body":"","bornHost":"::1"}', "bornHost is '::1', not as in 127.0.0.1:10911"),
+        ('{"body":"","bornHost":"localhost"}', "bornHost is 'localhost'"),
+    ],
+)
+def test_a_line_that_says_something_else(line, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        message_of(line.encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{", b'{"body":"x"}',
+        b'{"topic":"a","body":"x","queueId":2147483648}', b'{"topic":"","body":"x"}',
+        b'{"topic":"\\ud800","body":"x"}', b'{"topic":"a","body":"x","bornHost":"h:1"}',
+        b'{"topic":"a","body":"x","bornHost":"1.1.1.1:99999999999"}', b'{"topic":"a","body":"x","flag":4294967296}',
+        b'{"topic":"a","body":"x","bornTimestamp":9223372036854775808}', b'{"topic":"a","body":"x","keys":"\\ud800"}',
+    ],
+)  # fmt: skip
+def test_a_wrong_line_ends_it(call, line):
+    good = b'{"topic":"a","body":"x"}\n'
+    code, out, err = call("s", "--jsonl", *SMALL, stdin=good * 2 + line + b"\n" + good)
+    assert (code, out) == (1, "")
+    assert err.startswith("rocketc: stdin, line 3: ") and "2 messages put into s" in err.splitlines()[1]
+    assert err.count("\n") == 2 and bodies("s") == [b"x", b"x"]
+
+
+# ---------------------------------------------------------------- the readers
+def nothing():
+    return contextlib.nullcontext()
+
+
+@given(st.lists(st.binary(max_size=30), max_size=30), st.integers(1, 40))
+def test_lines_come_out_as_split_says(parts, cut):
+    text = b"\n".join(parts)
+    reader, writer = os.pipe()
+    for at in range(0, len(text), cut):  # a pipe hands out what is there
+        os.write(writer, text[at : at + cut])
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", pipe)
+        patch.setattr("rocketc.cli.put_input.BLOCK_BYTES", cut)
+        blocks = list(lines(["-"], 1 << 20, nothing))
+    meant = text.split(b"\n")
+    assert [line for block in blocks for line in block.lines] == meant[: -1 if meant[-1] == b"" else None]
+    first = 1
+    for block in blocks:
+        assert block.first == first and block.place(1) == f"stdin, line {first + 1}"
+        first += len(block.lines)
+    assert not blocks or blocks[-1].read == len(text)
+
+
+@pytest.mark.parametrize("form", [lines, whole])
+def test_endless_input_does_not_fill_the_memory(form):
+    seen = 0
+
+    @contextlib.contextmanager
+    def waiting():
+        nonlocal seen
+        seen += 1
+        yield
+
+    with pytest.raises(IllegalMessageError, match=r"^/dev/zero(, line 1)?: longer than 4194304 bytes$"):
+        list(form(["/dev/zero"], 4 << 20, waiting))
+    assert seen <= (4 << 20) // BLOCK_BYTES + 2
+
+
+def test_a_line_that_is_too_long(call):
+    code, _, err = call("s", "-t", "t", stdin=b"a\nb\n" + b"x" * (4 << 20) + b"\n" + b"y" * ((4 << 20) + 1) + b"\nz\n")
+    assert code == 1
+    assert err.splitlines()[0] == "rocketc: stdin, line 4: longer than 4194304 bytes"
+    assert [len(body) for body in bodies("s")] == [1, 1, 4 << 20]
+
+
+# ---------------------------------------------------------------- wrong usage
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "Missing argument 'STORE'"),
+        (["s"], "say the topic: -t TOPIC"),
+        (["s", "-t", "t", "-q", "1", "--queues", "2"], "--queue and --queues exclude each other"),
+        (["s", "-t", "t", "-q", "-1"], "-1 is less than 0"),
+        (["s", "-t", "t", "--queues", "0"], "0 is less than 1"),
+        (["s", "-t", "t", "--property", "a"], "'a' is not NAME=VALUE"),
+        (["s", "-t", "t", "--property", "=a"], "'=a' is not NAME=VALUE"),
+        (["s", "-t", "t", "--property", "a=\x02"], "is not NAME=VALUE"),
+        (["s", "-t", "t", "--property", "a="], "'a=' is not NAME=VALUE"),
+        (["s", "-t", "t", "--flush", "now"], "now"),
+        (["s", "-t", "t", "--recovery", "mine"], "mine"),
+        (["s", "-t", "t", "--file-size", "1"], "mapped_file_size_commit_log is 1; allowed are 128 to 2147483647"),
+        (["s", "-t", "t", "--file-size", "many"], "'many' is no size"),
+        (["s", "-t", "t", "--conf", "wrong.conf"], "wrong.conf: maxMessageSize is 'x', which is no whole number"),
+        (["notes", "-t", "t"], "notes is no store, and not empty"),
+        (["notes/a.txt", "-t", "t"], "notes/a.txt is no folder; the store comes first, then files"),
+        (["log", "-t", "t"], "log is a commit log; say the folder above it"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage(call, tmp_path, args, says):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").touch()
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / f"{0:020d}").touch()
+    (tmp_path / "wrong.conf").write_text("maxMessageSize=x")
+    code, out, err = call(*args, stdin=b"x\n")
+    assert (code, out) == (2, "")
+    assert says in err and err.startswith("rocketc put: ") and err.count("\n") == 1
+    assert not (tmp_path / "s").exists() and os.listdir(tmp_path / "notes") == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["s", "nope", "-t", "t"], "nope: No such file or directory"),
+        (["s", "notes", "-t", "t"], "notes: Is a directory"),
+        (["s", "-t", "t", "--conf", "nope.conf"], "nope.conf: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_read(call, tmp_path, args, told):
+    (tmp_path / "notes").mkdir()
+    code, out, err = call(*args, *SMALL)
+    assert (code, out, err.splitlines()[0]) == (1, "", f"rocketc: {told}")
+
+
+def test_a_topic_that_is_too_long(call):
+    code, _, err = call("s", "-t", "x" * 300, *SMALL, stdin=b"x\n")
+    assert code == 1 and "topic" in err and "Traceback" not in err
+
+
+# ---------------------------------------------------------------- broker.conf, places
+def test_broker_conf(call, tmp_path):
+    conf = (
+        "flushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=65536\nbrokerIP1=10.1.2.3\nlistenPort=99\nhaListenPort=9\n"
+    )
+    (tmp_path / "broker.conf").write_text(conf + "enabledAppendPropCRC=true\n")
+    code, _, err = call("s", "-t", "t", "--conf", "broker.conf", stdin=b"x\n")
+    assert code == 0
+    assert err.splitlines()[0] == "rocketc: broker.conf: not used here: haListenPort"
+    [message] = messages("s")
+    assert message.store_host == "10.1.2.3:99" and "__CRC32#" in message.properties
+    assert os.path.getsize(f"s/commitlog/{0:020d}") == 65536
+
+
+@pytest.mark.parametrize("recovery", ["keep", "java"])
+def test_recovery(call, golden, tmp_path, recovery):
+    """Damage far behind the last flush: the one policy loses a message, the other all that follow it."""
+    store = shutil.copytree(golden("v533-bitrot").path, tmp_path / "s")
+    last_file = sorted((store / "commitlog").iterdir())[-1]
+    damaged = list(library.scan(last_file))[5]
+    with open(last_file, "r+b") as file:
+        file.seek(damaged.phy_offset - int(last_file.name))
+        file.write(b"lost")
+    code, out, err = call(store, "-t", "new", "--recovery", recovery, "--json", stdin=b"x\n")
+    assert code == 0, err
+    assert "stepped over" in err if recovery == "keep" else "cut off and kept" in err
+    assert (library.scan(store, topics=["new"], errors="skip").count(), json.loads(out)["messages"]) == (1, 1)
+    [new] = library.scan(store, topics=["new"], errors="skip")
+    assert (new.phy_offset == damaged.phy_offset) == (recovery == "java")
+
+
+def test_an_empty_disk_is_a_place_for_a_store(call, tmp_path):
+    (tmp_path / "s" / "lost+found").mkdir(parents=True)
+    assert call("s", "-t", "t", *SMALL, stdin=b"x\n")[0] == 0
+
+
+def test_a_store_that_rocketmq_wrote(call, golden, tmp_path):
+    """It goes on behind the last message, with the files' own size."""
+    from support.stores import unpack
+
+    store = unpack("v533-store", tmp_path)
+    before = list(library.scan(store.path))
+    code, _, err = call(store.path, "-t", "new", stdin=b"x\n")
+    assert code == 0, err
+    assert [m.body for m in library.scan(store.path)][: len(before)] == [m.body for m in before]
+    last = list(library.scan(store.path))[-1]
+    assert (last.topic, last.body, last.queue_offset) == ("new", b"x", 0)
+
+
+# ---------------------------------------------------------------- how it ends
+def test_locked_by_another_process(call, tmp_path):
+    (tmp_path / "s").mkdir()
+    lock = StoreLock(tmp_path / "s")
+    AbortFile(tmp_path / "s").create()
+    code, out, err = call("s", "-t", "t", *SMALL, stdin=b"x\n")
+    assert (code, out) == (1, "")
+    assert err == f"rocketc: {tmp_path}/s is open for writing already, in this process\n"
+    done = rocketc("put", tmp_path / "s", "-t", "t", *SMALL)
+    assert done.returncode == 1
+    assert done.stderr.decode() == f"rocketc: {tmp_path}/s is open for writing already, by process {os.getpid()}\n"
+    lock.release()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_a_signal_while_it_waits(tmp_path, number, flush):
+    """What came in before is stored at once, and is told."""
+    store = tmp_path / "s"
+    with start("put", store, "-t", "t", "--flush", flush, *SMALL, stdin=subprocess.PIPE) as process:
+        process.stdin.write(b"a\nb\nrest of a li")
+        process.stdin.flush()
+        wait_for(lambda: store.exists() and (store / "commitlog").exists() and bodies(store) == [b"a", b"b"])
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err.startswith(b"rocketc: 2 messages put into ") and err.count(b"\n") == 1
+    assert bodies(store) == [b"a", b"b"] and not AbortFile(store).exists()
+
+
+def wait_for(what):
+    until = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(library.RocketcError):
+            if what():
+                return
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("options", [[], ["--queues", "4"], ["--flush", "sync"]], ids=" ".join)
+def test_a_signal_while_it_works(tmp_path, after, options):
+    """What is told is what is there, to the message."""
+    store = tmp_path / "s"
+    command = ["put", store, "-t", "t", "--file-size", "16MiB", *options]
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as yes, start(*command, stdin=yes.stdout) as process:
+        yes.stdout.close()
+        wait_for(lambda: store.exists() and (store / "commitlog").exists() and bool(os.listdir(store / "commitlog")))
+        time.sleep(after)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        yes.kill()
+    assert process.returncode == 130
+    told = re.search(rb"(\d+) messages? put into .* offsets 0 to (\d+)\n", err)
+    report = library.scan(store).report if not told else None
+    assert told, (err, report)
+    scan = library.scan(store)
+    assert scan.count() == int(told[1])
+    assert scan.report.end == int(told[2]) and not scan.report.damage
+
+
+class Failing:
+    """A store whose disk fails: at each flush, or at its end."""
+
+    def __init__(self, store, at):
+        self._store, self._at, self.failed = store, at, None
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def __enter__(self):
+        return self
+
+    def flush(self):
+        if self._at == "flush":
+            self.failed = library.StoreIOError(errno.EIO, "Input/output error", "the log")
+            raise self.failed
+        return self._store.flush()
+
+    def __exit__(self, *error):
+        self._store.close()
+        if self._at == "close":
+            raise library.StoreIOError(errno.EIO, "Input/output error", "the log")
+
+
+@pytest.mark.parametrize("at", ["flush", "close"])
+def test_a_disk_that_fails(call, monkeypatch, at):
+    from rocketc.store import opening as module
+
+    usual = module.open
+    monkeypatch.setattr(module, "open", lambda *args, **options: Failing(usual(*args, **options), at))
+    code, out, err = call("s", "-t", "t", "--flush", "sync", *SMALL, stdin=b"a\nb\n")
+    error, doubt, told = err.splitlines()
+    assert (code, out, error) == (1, "", "rocketc: the log: Input/output error")
+    assert doubt == "rocketc: the last messages may not be on the disk"
+    assert told.startswith("rocketc: 2 messages put into s: ")
+
+
+def test_a_kill_keeps_what_was_put(tmp_path):
+    store = tmp_path / "s"
+    with start("put", store, "-t", "t", *SMALL, stdin=subprocess.PIPE) as process:
+        process.stdin.write(b"a\nb\n")
+        process.stdin.flush()
+        wait_for(lambda: (store / "commitlog").exists() and bodies(store) == [b"a", b"b"])
+        process.kill()
+        process.wait()
+    assert AbortFile(store).exists()
+    done = rocketc("put", store, "-t", "t", stdin=subprocess.DEVNULL)
+    assert done.returncode == 1 and b"nothing to read" in done.stderr
+    assert not AbortFile(store).exists() and bodies(store) == [b"a", b"b"]
+
+
+def test_a_reader_that_is_gone(tmp_path):
+    store = tmp_path / "s"
+    with start("put", store, "-t", "t", "--json", *SMALL, stdin=subprocess.PIPE) as process:
+        process.stdout.close()
+        process.stdin.write(b"a\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0
+    assert bodies(store) == [b"a"]
+
+
+def test_stdin_is_closed(tmp_path):
+    command = f'exec "$0" -m rocketc put "$1" -t t {" ".join(SMALL)} <&-'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, tmp_path / "s"], capture_output=True, timeout=60, cwd="/"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"rocketc: stdin: stdin is closed\n")
+
+
+@contextlib.contextmanager
+def small_disk(folder):
+    """A file system of 2 MiB, where this process may mount one."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_told(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        text = b"".join(b"%06d %s\n" % (i, b"x" * 93) for i in range(40_000))
+        with start("put", disk / "s", "-t", "t", "--file-size", "256KiB", stdin=subprocess.PIPE) as process:
+            _, err = process.communicate(text, timeout=60)
+        assert process.returncode == 1
+        lines = err.decode().splitlines()  # the queues may have met it before the log
+        error, *doubt, told = [line for line in lines if "messages do not come into the queues: " not in line]
+        assert error.startswith("rocketc: the disk is full: ") and str(disk) in error
+        # the log's last file, or the queue's first, may have taken all the room
+        untold = f"rocketc: {disk / 's'}: not all is on the disk, so `abort` stays; the next opening recovers it"
+        assert doubt in ([], [untold])
+        count = int(re.match(r"rocketc: (\d+) messages put into", told)[1])
+        assert 0 < count < 40_000
+        found = bodies(disk / "s")
+        assert len(found) == count and found == text.split(b"\n")[:count]
+
+
+def test_progress_on_a_terminal(tmp_path):
+    big = tmp_path / "big"
+    big.write_bytes(b"x" * 99 + b"\n")
+    code, text = on_terminal("put", tmp_path / "s", big, "-t", "t", *SMALL)
+    assert code == 0 and "1 message put into" in text and "Traceback" not in text
+
+
+def test_lines_typed_at_a_terminal(tmp_path):
+    ours, its = pty.openpty()
+    process = start("put", tmp_path / "s", "-t", "t", *SMALL, stdin=its)
+    os.close(its)
+    os.write(ours, b"typed\n\x04")
+    _, err = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0 and b"1 message put into" in err
+    assert bodies(tmp_path / "s") == [b"typed"]

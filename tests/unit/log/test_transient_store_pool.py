@@ -1,0 +1,194 @@
+"""The transient store pool: RocketMQ's TransientStorePool."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from support import oracle
+
+import rocketc
+from rocketc.status import PutStatus
+
+NEVER = 600_000  # ms
+SIZE = 1 << 14
+PAGE = 4096
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def pooled(open_store):
+    """A store with a pool whose commits and flushes come when a test asks for them."""
+
+    def make(**fields):
+        settings = {
+            "transient_store_pool_enable": True,
+            "transient_store_pool_size": 3,
+            "mapped_file_size_commit_log": SIZE,
+            "flush_interval_commit_log": NEVER,
+            "commit_interval_commit_log": NEVER,
+            "wake_commit_when_put_message": False,
+        }
+        return open_store(**{**settings, **fields})
+
+    return make
+
+
+def log(store):
+    return oracle.walk_log(oracle.read_log(f"{store.path}/commitlog"), crc="full")
+
+
+def test_messages_go_to_memory_first(pooled):
+    """The file gets them with a commit; only then are they readable."""
+    store = pooled()
+    r = store.put("t", b"hello")
+    assert r.status is PutStatus.PUT_OK
+    assert store.max_phy_offset == r.end
+    assert log(store) == []
+    assert store.message(0) is None
+    assert store.flush() == r.end
+    assert [m["storedBody"] for m in oracle.records(log(store))] == [b"hello"]
+    assert store.message(0).body == b"hello"
+
+
+def test_bytes_are_those_without_a_pool(pooled, open_store, tmp_path):
+    """Also behind the blank records: a buffer is used again, its old bytes do not come to the disk."""
+    for name, enabled in (("with", True), ("without", False)):
+        store = pooled(path=tmp_path / name, transient_store_pool_enable=enabled, flush_interval_commit_log=5)
+        store._set_clock(1_700_000_000_000)
+        for n in range(400):
+            store.put("t", bytes([1 + n % 255]) * (n * 37 % 1000), tags="A")
+        store.close()
+    ours, plain = (oracle.read_log(tmp_path / name / "commitlog") for name in ("with", "without"))
+    assert [entry[:2] for entry in ours] == [entry[:2] for entry in plain]
+    assert len(ours) > 6
+
+
+def test_commit_least_pages(pooled):
+    """Fewer pages than commitCommitLogLeastPages stay in memory; a put wakes the commit once there are enough."""
+    store = pooled(
+        wake_commit_when_put_message=True, commit_commit_log_least_pages=2, commit_commit_log_thorough_interval=NEVER
+    )
+    store.put("t", bytes(PAGE))
+    time.sleep(0.2)
+    assert log(store) == []
+    store.put("t", bytes(PAGE))
+    wait_for(lambda: len(log(store)) == 2)
+    assert store.stats()["commits"] >= 1
+
+
+def test_commit_thorough_interval(pooled):
+    store = pooled(
+        commit_interval_commit_log=5, commit_commit_log_least_pages=1000, commit_commit_log_thorough_interval=20
+    )
+    for n in range(3):
+        store.put("t", b"x")
+        wait_for(lambda n=n: len(log(store)) == n + 1)
+
+
+def test_a_commit_wakes_the_flush(pooled):
+    store = pooled(
+        commit_interval_commit_log=5,
+        commit_commit_log_least_pages=0,
+        flush_commit_log_timed=False,
+        flush_commit_log_least_pages=0,
+    )
+    end = store.put("t", b"x").end
+    wait_for(lambda: store.flushed_phy_offset == end)
+
+
+def test_without_the_pool_nothing_is_committed(pooled):
+    store = pooled(transient_store_pool_enable=False)
+    store.put("t", b"x")
+    assert len(log(store)) == 1
+    store.flush()
+    assert store.stats()["commits"] == 0
+
+
+def test_sync_mode(pooled):
+    store = pooled(flush="sync", transient_store_pool_size=2)
+    for n in range(200):
+        r = store.put("t", b"%03d" % n + bytes(500))
+        assert store.flushed_phy_offset == r.end
+    assert [m["storedBody"][:3] for m in oracle.records(log(store))] == [b"%03d" % n for n in range(200)]
+
+
+def test_buffers_come_back(pooled):
+    """A file that is full and durable gives its buffer back: a small pool is enough for many files."""
+    store = pooled(transient_store_pool_size=2, fast_fail_if_no_buffer_in_store_pool=True)
+    for n in range(40):
+        store.put("t", b"%02d" % n + bytes(3000))
+        store.flush()
+        assert store.stats()["rolls"] <= n // 5 + 2
+    assert len(oracle.records(log(store))) == 40
+    assert len(os.listdir(f"{store.path}/commitlog")) >= 8
+
+
+def fill_file(store):
+    """One more record than fits."""
+    for _ in range(6):
+        store.put("t", bytes(3000))
+
+
+def test_no_buffer_left_is_a_failure_if_asked_for(pooled):
+    """fastFailIfNoBufferInStorePool: CREATE_MAPPED_FILE_FAILED, until a flush gives one back."""
+    store = pooled(transient_store_pool_size=1, fast_fail_if_no_buffer_in_store_pool=True)
+    with pytest.raises(rocketc.StoreIOError) as caught:
+        fill_file(store)
+    assert caught.value.status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    assert store.failed is None
+    store.flush()
+    r = store.put("t", b"again")
+    assert (r.queue_offset, r.phy_offset) == (5, SIZE)
+
+
+def test_no_buffer_left_is_no_failure_else(pooled):
+    """The file is written through its map then."""
+    store = pooled(transient_store_pool_size=1)
+    fill_file(store)
+    store.put("t", b"last")
+    found = oracle.records(oracle.walk(oracle.read_log(f"{store.path}/commitlog")[1][1], SIZE))
+    assert [m["storedBodyLen"] for m in found] == [3000, 4]
+    store.close()
+    assert len(oracle.records(log(store))) == 7
+
+
+def test_close_writes_what_is_left(pooled):
+    store = pooled()
+    store.put_many("t", [b"x"] * 10)
+    store.close()
+    assert len(log(store)) == 10
+
+
+def test_rounds(pooled):
+    """A file that was begun before goes on through its map: its buffer would not hold what it has."""
+    for n in range(4):
+        store = pooled()
+        assert store.put("t", b"%d" % n).queue_offset == n
+        store.close()
+    assert [m["storedBody"] for m in oracle.records(log(store))] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_process_that_ends_at_once(tmp_path):
+    """What was not committed is lost; what is there is whole, and the queue goes on behind it."""
+    script = """
+import os, rocketc, sys
+pool = dict(transient_store_pool_enable=True, transient_store_pool_size=2)
+never = dict(flush_interval_commit_log=600_000, commit_interval_commit_log=600_000, wake_commit_when_put_message=False)
+store = rocketc.open(sys.argv[1], mapped_file_size_commit_log=1 << 14, **pool, **never)
+store.put_many("t", [b"kept"] * 10)
+store.flush()
+store.put_many("t", [b"lost"] * 10)
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
+    with rocketc.open(tmp_path) as store:
+        assert store.put("t", b"next").queue_offset == 10
+    assert [m.body for m in rocketc.scan(tmp_path)] == [b"kept"] * 10 + [b"next"]

@@ -1,0 +1,255 @@
+"""Scan: filters, ranges, consumers of Arrow, threads, lifetimes."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import compare, oracle, stores
+
+import rocketc
+from rocketc.read.scan import ScanReport
+
+Golden = Callable[[str], stores.GoldenStore]
+TOPICS = ["orders", "ordinary", "", "t" * 200]
+TAGS = [None, "A", "B", "A||B"]
+
+
+def a_log() -> tuple[bytes, list[oracle.Record]]:
+    """200 records of every mix of topic, queue, tags, keys and time, and what they are."""
+    data = b""
+    for n in range(200):
+        properties = {"TAGS": TAGS[n // 4 % 4], "UNIQ_KEY": f"U{n}", "KEYS": f"k{n % 7} k{n % 11}" if n % 3 else None}
+        where = {"queue_id": n % 3, "queue_offset": n, "phy_offset": len(data), "store_timestamp": 1000 + n // 2}
+        data += oracle.encode(TOPICS[n % 4], b"body" * (n % 5), properties=properties, **where)
+    return data, oracle.records(oracle.read(oracle.walk(data)))
+
+
+DATA, RECORDS = a_log()
+
+
+def has_key(record: oracle.Record, keys: list[str]) -> bool:
+    own = (record["keys"] or "").split(" ") + [record["properties"].get("UNIQ_KEY")]
+    return any(key in own for key in keys)
+
+
+@given(
+    topics=st.none() | st.lists(st.sampled_from([*TOPICS, re.compile("ord.*"), re.compile("")]), max_size=2),
+    queues=st.none() | st.lists(st.integers(0, 3), max_size=2),
+    tags=st.none() | st.lists(st.sampled_from(["A", "B", "C"]), max_size=2),
+    keys=st.none() | st.lists(st.sampled_from(["k1", "k6", "k10", "U17", "U198", "U1"]), min_size=1, max_size=2),
+    begin=st.none() | st.integers(990, 1110),
+    end=st.none() | st.integers(990, 1110),
+    start=st.none() | st.integers(0, len(DATA) + 10),
+    stop=st.none() | st.integers(0, len(DATA) + 10),
+    odd=st.booleans(),
+)
+def test_filters_keep_what_a_plain_python_filter_keeps(topics, queues, tags, keys, begin, end, start, stop, odd):
+    def wanted(r):
+        named = [t for t in topics or [] if isinstance(t, str)]
+        patterns = [t for t in topics or [] if not isinstance(t, str)]
+        return (
+            (topics is None or r["topic"] in named or any(p.fullmatch(r["topic"]) for p in patterns))
+            and (queues is None or r["queueId"] in queues)
+            and (tags is None or r["tags"] in tags)
+            and (keys is None or has_key(r, keys))
+            and (begin is None or r["storeTimestamp"] >= begin)
+            and (end is None or r["storeTimestamp"] < end)
+            and (start is None or r["physicalOffset"] >= start)
+            and (stop is None or r["physicalOffset"] < stop)
+            and not (odd and r["queueOffset"] % 2 == 0)
+        )
+
+    scan = rocketc.decode(
+        DATA, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
+        where=(lambda message: message.queue_offset % 2 == 1) if odd else None,
+    )  # fmt: skip
+    meant = [compare.of_record(r) for r in RECORDS if wanted(r)]
+    assert [compare.of_message(m) for m in scan] == meant
+    assert scan.count() == len(meant)
+    assert [row["queueOffset"] for row in scan.to_arrow().to_pylist()] == [r["queueOffset"] for r in meant]
+
+
+BOUND = st.none() | st.integers(-1, 201)
+
+
+@given(
+    offsets=st.dictionaries(
+        st.sampled_from([*TOPICS, "other"]),
+        st.dictionaries(st.none() | st.integers(0, 3), st.tuples(BOUND, BOUND), max_size=3),
+        max_size=3,
+    ),
+    topics=st.none() | st.just(TOPICS[:2]),
+)
+def test_queue_offsets_keep_what_a_plain_python_filter_keeps(offsets, topics):
+    def wanted(r):
+        if topics is not None and r["topic"] not in topics:
+            return False
+        if r["topic"] not in offsets:
+            return True
+        queues = offsets[r["topic"]]
+        begin, end = queues.get(r["queueId"], queues.get(None, (0, 0)))
+        return (begin is None or begin <= r["queueOffset"]) and (end is None or r["queueOffset"] < end)
+
+    scan = rocketc.decode(DATA, topics=topics, offsets=offsets)
+    assert [m.queue_offset for m in scan] == [r["queueOffset"] for r in RECORDS if wanted(r)]
+
+
+@pytest.mark.parametrize("body", [b"", b"body", oracle.encode_batch([(0, b"a", None), (0, b"b", None)])])
+@pytest.mark.parametrize("flag", [oracle.INNER_BATCH, oracle.NEED_UNWRAP])
+def test_a_batch_that_nobody_is_to_unwrap(flag, body):
+    """RocketMQ's clients take a body apart where both bits of sysFlag say so."""
+    scan = rocketc.decode(oracle.encode("t", body, sys_flag=flag))
+    assert [message.body for message in scan] == [body]
+    assert scan.to_arrow().column("body").to_pylist() == [body] and scan.count() == 1
+
+
+def test_queue_offsets_of_an_inner_batch_are_those_of_its_messages():
+    entries = [(0, b"%d" % n, {"TAGS": "A"}) for n in range(5)]
+    data = oracle.encode_inner_batch("orders", entries, queue_offset=10)
+    some = rocketc.decode(data, offsets={"orders": {0: (12, 14)}})
+    assert [(m.queue_offset, m.body) for m in some] == [(12, b"2"), (13, b"3")]
+    assert rocketc.decode(data, offsets={"orders": {None: (15, None)}}).count() == 0
+    whole = rocketc.decode(data, offsets={"orders": {0: (10, 11)}}, unwrap=False)
+    assert [m.queue_offset for m in whole] == [10]
+
+
+def test_queue_offsets_that_make_no_sense():
+    with pytest.raises(TypeError):
+        rocketc.decode(DATA, offsets={"orders": 7})
+    with pytest.raises(ValueError, match="unpack"):
+        rocketc.decode(DATA, offsets={"orders": {0: (1, 2, 3)}})
+    with pytest.raises(OverflowError):
+        rocketc.decode(DATA, offsets={"orders": {0: (1 << 64, None)}})
+
+
+def test_every_split_gives_each_record_once():
+    small = DATA[: RECORDS[8]["physicalOffset"]]
+    whole = [m.phy_offset for m in rocketc.decode(small)]
+    for cut in range(len(small) + 1):
+        parts = [rocketc.decode(small, stop=cut), rocketc.decode(small, start=cut)]
+        assert [m.phy_offset for part in parts for m in part] == whole
+
+
+def test_columns_come_as_they_are_asked_for():
+    table = rocketc.decode(DATA, columns=["body", "topic", "properties"]).to_arrow()
+    assert table.schema.names == ["body", "topic", "properties"]
+    assert table.column("body").to_pylist() == [r["body"] for r in RECORDS]
+    with pytest.raises(ValueError, match="'colour' is none of topic"):
+        rocketc.decode(DATA, columns=["colour"])
+    with pytest.raises(ValueError, match="'body' comes twice"):
+        rocketc.decode(DATA, columns=["body", "body"])
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 300, 5000, 1 << 20])
+def test_batches_are_bounded_by_bytes_and_add_up(batch_bytes):
+    data = DATA[: RECORDS[100]["physicalOffset"]]
+    batches = list(rocketc.decode(data, batch_bytes=batch_bytes).batches())
+    assert pa.Table.from_batches(batches).column("queueOffset").to_pylist() == list(range(100))
+
+
+def test_threads_scan_side_by_side(golden: Golden):
+    names = ["v497-broker", "v533-broker", "v533-store", "v533-store-crc"]
+    alone = {name: rocketc.scan(golden(name).path).to_arrow() for name in names}
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda name: rocketc.scan(golden(name).path).to_arrow(), names * 10))
+    assert all(table.equals(alone[name]) for name, table in zip(names * 10, together, strict=True))
+
+
+def test_other_threads_run_while_a_batch_is_decoded():
+    size = len(oracle.encode("t", b"x" * 3900))
+    data = b"".join(oracle.encode("t", b"x" * 3900, phy_offset=n * size) for n in range(4000))
+    seen: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.is_set():
+            seen.append(time.perf_counter())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        for _ in range(50):
+            reader = pa.RecordBatchReader.from_stream(rocketc.decode(data, batch_bytes=1 << 30))
+            start = time.perf_counter()
+            assert reader.read_next_batch().num_rows == 4000  # one call of ours
+            quarter = (time.perf_counter() - start) / 4
+            if any(start + quarter < at < start + 3 * quarter for at in seen[-100_000:]):
+                return
+            seen.clear()
+        pytest.fail("no other thread ever ran in the middle of a batch")
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["v533-broker", "v533-store", "v497-torn", "v533-bitrot"])
+def test_the_files_of_a_scan_are_that_scan(golden: Golden, name):
+    scan = rocketc.scan(golden(name).path, errors="skip", topics=re.compile("[A-Z].*"))
+    whole = [m.record for m in scan]
+    parts = scan.by_file()
+    assert [m.record for part in parts for m in part] == whole
+    assert ScanReport.total(part.report for part in parts) == scan.report
+    assert sum(part.bytes for part in parts) == scan.bytes
+    assert len(parts) > 1
+
+
+def test_the_files_of_a_part_of_a_log(tmp_path):
+    """Files that are not there, and files outside of the asked range."""
+    record = oracle.encode("t", b"x" * 6)
+    for base in (0, 100, 300, 400):
+        (tmp_path / f"{base:020d}").write_bytes(oracle.encode("t", b"x" * 6, phy_offset=base) + bytes(2))
+    assert len(record) == 98
+    scan = rocketc.scan(tmp_path, start=100, stop=400, errors="skip")
+    parts = scan.by_file()
+    assert [[m.phy_offset for m in part] for part in parts] == [[100], [300]]
+    assert [m.phy_offset for m in scan] == [100, 300]
+    assert [part.report.missing for part in parts] == [[(200, 300)], []]
+    assert scan.bytes == 200
+    [itself] = rocketc.decode(record).by_file()
+    assert itself.count() == 1
+
+
+@pytest.mark.parametrize("way", ["a file is gone", "the predicate fails"])
+def test_what_came_before_an_error_is_handed_out(tmp_path, way):
+    for base in (0, 100):
+        (tmp_path / f"{base:020d}").write_bytes(oracle.encode("t", b"x" * 7, phy_offset=base) + b"\0")
+    options = {"where": lambda m: 1 / (100 - m.phy_offset) > 0} if way == "the predicate fails" else {}
+    scan = rocketc.scan(tmp_path, errors="skip", **options)
+    if not options:
+        (tmp_path / f"{100:020d}").unlink()
+    got: list[int] = []
+    with pytest.raises(ZeroDivisionError if options else rocketc.StoreIOError):
+        for batch in scan.batches():
+            got += batch.column("physicalOffset").to_pylist()
+    assert got == [0]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+def test_a_body_that_comes_behind_its_header(tmp_path, follow, errors):
+    """All of a record but its body is there for a moment; behind it is room, as in a broker's files."""
+    first = oracle.encode("t", b"first")
+    second = oracle.encode("t", b"x" * 3000, phy_offset=len(first))
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(first + second.replace(b"x", b"\0") + bytes(1 << 16))
+
+    def finish():
+        time.sleep(0.004)
+        with path.open("r+b") as file:
+            file.seek(len(first))
+            file.write(second)
+
+    scan = rocketc.scan(path, errors=errors)
+    messages = scan.follow(poll=0.001) if follow else iter(scan)
+    assert next(messages).body == b"first"
+    writer = threading.Thread(target=finish)
+    writer.start()
+    assert len(next(messages).body) == 3000
+    writer.join()
+    assert scan.report.damage == []

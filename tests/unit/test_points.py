@@ -1,7 +1,0 @@
-"""points.h: without the switch of its build a point is nothing. With it: tests/crash/test_points.py."""
-
-from native import native
-
-
-def test_a_point_does_nothing():
-    assert native.rc_point(b"record: body") is None
