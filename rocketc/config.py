@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, TextIO
 
 _LARGEST = (1 << 31) - 1  # RocketMQ keeps each number in a Java int
@@ -492,7 +491,7 @@ def _checked(name: str, value: Any, said: str) -> Any:
 
 
 def _checked_path(said: str, value: Any) -> str | None:
-    if isinstance(value, PurePath):
+    if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if value is None:
         return None

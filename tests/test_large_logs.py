@@ -135,7 +135,7 @@ def quiet() -> dict[str, remains.Files]:
             for n in range(150):
                 store.put("often", b"%d" % n)
             if name == "cleaned":
-                store._delete_before(FIELDS["mapped_file_size_commit_log"])
+                store.delete_before(FIELDS["mapped_file_size_commit_log"])
                 assert 10 <= store.min_offset("once") < 20, "one of its files is gone"
                 for n in range(100):
                     store.put("often", b"%d" % n)

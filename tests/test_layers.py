@@ -117,6 +117,12 @@ def package_cycles(root: Path) -> list[list[str]]:
     return cycles(graph)
 
 
+@pytest.mark.parametrize("module", sorted(read(ROOT).files))
+def test_no_import_goes_upward(module):
+    files = {str(path.relative_to(ROOT)) for path in read(ROOT).files[module]}
+    assert [text for text in upward(ROOT) if text.partition(":")[0] in files] == []
+
+
 @pytest.mark.parametrize("check", [upward, unknown, by_name, module_cycles, package_cycles])
 def test_imports(check):
     wrong = check(ROOT)

@@ -361,7 +361,7 @@ static inline void rc_map_lock(uint8_t *base, size_t len)
     (void)madvise(base, len, MADV_WILLNEED);
 }
 
-/* A file map that its owner guards against missing pages (pyx/rocketc/_guard.pyx); one on the stack of each reader. */
+/* A file map that its owner guards against missing pages: files/_guard.pyx. One on the stack of each reader. */
 typedef struct rc_guard {
     const uint8_t *base;    /* the map, page-aligned */
     size_t len;             /* bytes of it */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from rocketc.derived.queue_files import IndexOnDisk, QueuesOnDisk
 from rocketc.files.lock_file import StoreLock
 from rocketc.report.summaries import draw_clean
 from rocketc.store.cleaning import Cleaner, LogOnDisk, sync_system
-
-if TYPE_CHECKING:
-    pass
 
 _MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NO_LIMIT = (1 << 31) - 1

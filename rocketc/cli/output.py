@@ -21,6 +21,8 @@ from rocketc.errors import CorruptRecordError, DamageWarning, RocketcError
 from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
+SHOWN_AFTER = 0.5  # seconds: what takes less needs no bar
+_AGAIN = 0.1
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -150,12 +152,6 @@ def _let_go_of_output() -> None:
         except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-SHOWN_AFTER = 0.5  # seconds: what takes less needs no bar
-
-
-_AGAIN = 0.1
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from rocketc.cli.arguments import Number
@@ -13,9 +11,6 @@ from rocketc.files.remote import shown
 from rocketc.jobs.verify import root_of
 from rocketc.jobs.verify import verify as check
 from rocketc.report.summaries import draw_verify
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command(

@@ -12,7 +12,6 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from urllib.parse import unquote
 
 from rocketc.errors import StoreIOError
 from rocketc.files import remote
@@ -122,8 +121,10 @@ def local_of(path: str) -> str:
     ('/data/store', 'data/store', 's3://data/store')
     """
     name = _FILE_URI.sub("", path, count=1)
-    if name != path and "%" in name and not os.path.lexists(name) and os.path.lexists(unquote(name)):
-        return unquote(name)
+    if name != path and "%" in name and not os.path.lexists(name):
+        from urllib.parse import unquote  # late: `import rocketc` is quicker without it
+
+        return unquote(name) if os.path.lexists(unquote(name)) else name
     return name
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote
 
 from rocketc.errors import StoreIOError
 
@@ -238,6 +237,8 @@ class RemotePath:
             raise StoreIOError(number, self._without_secrets(text), shown(self.url)) from None
 
     def _without_secrets(self, text: str) -> str:
+        from urllib.parse import unquote  # late: `import rocketc` is quicker without it
+
         secrets = {secret for found in _PASSWORD.finditer(self.url) for secret in (found[2], unquote(found[2]))}
         for secret in sorted(secrets | set(_texts(self._options)), key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:

@@ -41,34 +41,34 @@ class Group(NamedTuple):
 class Count:
     """What count() found: iterates over the groups, in no order. `report` is the books of the passes together."""
 
-    def __init__(self, tally: GroupCounter, report: ScanReport) -> None:
-        self._tally = tally
-        self.by = tally.by
+    def __init__(self, counter: GroupCounter, report: ScanReport) -> None:
+        self._counter = counter
+        self.by = counter.by
         self.report = report
 
     def __len__(self) -> int:
-        return len(self._tally)
+        return len(self._counter)
 
     def __iter__(self) -> Iterator[Group]:
-        return map(Group._make, self._tally)
+        return map(Group._make, self._counter)
 
     def largest(self, number: int, by_messages: bool = False) -> tuple[list[Group], Group]:
         """So many groups with the most bytes (or messages), largest first, and all other messages as one."""
-        groups, others = self._tally.largest(number, by_messages)
+        groups, others = self._counter.largest(number, by_messages)
         return [Group._make(group) for group in groups], Group._make(others)
 
     @property
     def total(self) -> Group:
-        return Group._make(self._tally.total)
+        return Group._make(self._counter.total)
 
     @property
     def more(self) -> Group:
         """Messages of groups that came when there were max_groups already."""
-        return Group._make(self._tally.more)
+        return Group._make(self._counter.more)
 
     def percentile(self, part: float) -> int | None:
         """Stored bytes that `part` (0 to 1) of the records do not exceed; at most 1/32 too large."""
-        return self._tally.percentile(part)
+        return self._counter.percentile(part)
 
 
 def count(
@@ -94,11 +94,11 @@ def count(
     if threads is None:
         threads = min(processors(), _THREADS_MAX)
     work = _Work(parts, [GroupCounter(by, max_groups) for _ in range(max(1, min(threads, len(parts))))])
-    if len(work.tallies) == 1:
-        work.run(work.tallies[0], tell)
+    if len(work.counters) == 1:
+        work.run(work.counters[0], tell)
     else:
         work.run_threads(tell)
-    first, *others = work.tallies
+    first, *others = work.counters
     for other in others:
         first.merge(other)
     return Count(first, ScanReport.total(part.report for part in parts))
@@ -107,14 +107,14 @@ def count(
 class _Work:
     """Files to be read, and who counts what."""
 
-    def __init__(self, parts: list[Scan], tallies: list[GroupCounter]) -> None:
+    def __init__(self, parts: list[Scan], counters: list[GroupCounter]) -> None:
         self._parts = parts
         self._waiting = deque(parts)
         self._stopped = False
         self._error: BaseException | None = None
-        self.tallies = tallies
+        self.counters = counters
 
-    def run(self, tally: GroupCounter, tell: Callable[[int], None]) -> None:
+    def run(self, counter: GroupCounter, tell: Callable[[int], None]) -> None:
         """Count file after file, until none is waiting."""
         done = 0
         while self._waiting:
@@ -122,18 +122,18 @@ class _Work:
                 part = self._waiting.popleft()
             except IndexError:  # another thread was faster
                 return
-            run = part.run(tally.columns)
+            run = part.run(counter.columns)
             for batch in run.batches():
                 if self._stopped:
                     return
-                tally.add(batch)
+                counter.add(batch)
                 tell(done + run.report().bytes)
             done += run.report().bytes
-            tally.end_file()
+            counter.end_file()
 
     def run_threads(self, tell: Callable[[int], None]) -> None:
-        """A thread for each tally. They are not waited for if this one is interrupted: each ends with its batch."""
-        threads = [threading.Thread(target=self._run_one, args=(tally,), daemon=True) for tally in self.tallies]
+        """A thread for each counter. They are not waited for if this one is interrupted: each ends with its batch."""
+        threads = [threading.Thread(target=self._run_one, args=(counter,), daemon=True) for counter in self.counters]
         try:
             for thread in threads:
                 thread.start()
@@ -147,9 +147,9 @@ class _Work:
         if self._error is not None:
             raise self._error
 
-    def _run_one(self, tally: GroupCounter) -> None:
+    def _run_one(self, counter: GroupCounter) -> None:
         try:
-            self.run(tally, lambda done: None)
+            self.run(counter, lambda done: None)
         except BaseException as error:
             self._error = self._error or error
             self._stopped = True

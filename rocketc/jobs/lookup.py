@@ -1,4 +1,4 @@
-"""The message at a physical offset, read without what lies around it; or what stands there instead."""
+"""One message by its physical offset, its queue offset, or its key: read without a scan where files allow it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -320,5 +319,7 @@ def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int 
 
 
 def _remove(folder: str) -> None:
+    import shutil  # late: `import rocketc` is quicker without it
+
     with errors_named(folder), contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder)

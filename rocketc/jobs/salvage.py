@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import stat
 import time
 from collections import Counter
@@ -273,6 +272,8 @@ class _Work:
             make_folder(self.log)
 
     def _clear(self) -> None:
+        import shutil  # late: `import rocketc` is quicker without it
+
         with errors_named(self.store), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.store)
 
@@ -430,6 +431,8 @@ class _Run:
 
     def make_store(self) -> None:
         """All else that a store has: tables, checkpoint, queues, index."""
+        import shutil  # late: `import rocketc` is quicker without it
+
         assert self._work is not None
         store, root = self._work.store, self._source.root
         compact = isinstance(self._layer, CompactedLog)
@@ -500,6 +503,8 @@ def _refuse_there(place: str) -> None:
 
 def _copy(source: str, target: str) -> None:
     """A file, or a folder with all regular files below it, to where nothing, or an older copy, is; no links."""
+    import shutil  # late: `import rocketc` is quicker without it
+
     try:
         mode = os.lstat(source).st_mode
     except OSError:

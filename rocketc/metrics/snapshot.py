@@ -202,7 +202,9 @@ class SnapshotReader:
             engine=found,
         )
 
-    look = read  # its name up to 0.1
+    def look(self) -> StoreSnapshot:
+        """read() under its old name."""
+        return self.read()
 
     def _read_offsets(self) -> list[tuple[str, str, int, int]]:
         return list(ConsumerOffsets(self.store.path).items())

@@ -1,14 +1,17 @@
-"""What the machine has for this process."""
+"""Work done by several threads: how many processors there are, and results in the order of what they are made of."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
-import os
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def processors() -> int:
@@ -18,12 +21,6 @@ def processors() -> int:
     True
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-T = TypeVar("T")
-
-
-R = TypeVar("R")
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], pool: Executor | None, room: int) -> Iterator[R]:

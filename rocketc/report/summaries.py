@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from rocketc.report.tables import columns, facts, render, some
-from rocketc.report.text import many, show_size, show_time, visible
-from rocketc.store.cleaning import CleanReport
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rocketc.files.remote import shown
@@ -22,8 +12,9 @@ from rocketc.jobs.salvage import SalvageReport
 from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport
 from rocketc.jobs.verify_derived import DerivedReport, Finding
 from rocketc.read.scan import Damage
-from rocketc.report.tables import section
-from rocketc.report.text import in_words, show_span
+from rocketc.report.tables import columns, facts, render, section, some
+from rocketc.report.text import in_words, many, show_size, show_span, show_time, visible
+from rocketc.store.cleaning import CleanReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

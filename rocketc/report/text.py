@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 import datetime
 import re
 
 UTC = datetime.timezone.utc
-
-
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,10 +39,7 @@ def show_span(ms: int) -> str:
 # What a terminal may obey, or show in a misleading order: C0, DEL and C1 controls, marks that turn the direction of
 # writing, line separators, and surrogates (bytes of a file name that are no UTF-8).
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
 
 REASONS = {
     "bad_size": "no record's size stands here",

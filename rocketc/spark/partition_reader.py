@@ -155,14 +155,8 @@ def _tell(report: ScanReport) -> None:
 
 
 LEAST_BYTES = 16 << 20  # a smaller part is read sooner than its queues are looked at
-
-
 _MOST_QUEUES = 2000
-
-
 _RECORD_BYTES = 4 << 10  # of a record on average: smaller ones are passed over sooner than their units are read
-
-
 _GAP_BYTES = 1 << 20  # less between two records is read with them: sooner done than to begin anew
 
 

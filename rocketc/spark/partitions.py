@@ -161,17 +161,9 @@ def data_bytes(file: LogFile) -> int:
 
 
 _WHOLE_BYTES = 16 << 20  # a file of no more is asked for the times of all its records
-
-
 _LOOK_BYTES = 1 << 20  # of a larger one, so much is looked at
-
-
 _LOOKS = 16  # ... in so many places, the first and the last bytes among them
-
-
 _AT_ONCE = 16  # files by URL: it is the way there that takes the time
-
-
 Times = tuple[int, int]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import json.encoder
 import math
@@ -11,47 +10,18 @@ import struct
 from typing import Any, TypeVar
 
 _quoted = json.encoder.encode_basestring  # as json.dumps(text, ensure_ascii=False)
-
-
 K = TypeVar("K", str, int)
-
-
 V = TypeVar("V")
-
-
 DEEPEST = 100  # objects and lists within each other
-
-
 LARGEST = 64 << 20  # bytes of a file
-
-
-_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # nothing is wrong with the file
-
-
 _BLANK = re.compile(r"[ \t\r\n]*")
-
-
 _END_OR_ESCAPE = re.compile(r'["\\]')
-
-
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,399})(?!\d)(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
-
-
 _INTEGER_NAME = re.compile(r"-?\d{1,19}(?!\d)", re.ASCII)
-
-
 _MARK = "\\u0001"  # in front of a name that had no quotes
-
-
 _UNQUOTED = re.compile(r"([{,][ \t\r\n]*)(-?\d{1,19})(?=[ \t\r\n]*:)", re.ASCII)
-
-
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')  # of JSON that was found to be sound
-
-
 _OTHERS = re.compile(r"[^][}{]+")
-
-
 _WORDS = {"true": True, "false": False, "null": None}
 
 

@@ -15,7 +15,9 @@ from typing import Any
 from rocketc.errors import ConfigTableError, StoreIOError
 from rocketc.files.block_file import BlockFile
 from rocketc.files.durable import errors_named, sync_folder, write_all
-from rocketc.tables.fastjson import _PASSING, LARGEST, parse, to_bytes
+from rocketc.tables.fastjson import LARGEST, parse, to_bytes
+
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # nothing is wrong with the file
 
 
 @dataclass(frozen=True)

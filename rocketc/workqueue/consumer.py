@@ -88,7 +88,7 @@ class Consumer:
         self._fewer = threading.Condition(self._lock)  # a message was taken, or all are finished
         self._fewer_waits = 0  # how many wait for that: join(), and put() for room
         self._in_flight = positions.in_flight(topic, group, 0, self._lock)
-        self._life = 0  # of the ledger, as _due knows it
+        self._life = 0  # of the messages in flight, as _due knows it
         self._due: list[tuple[float, int]] = []  # a heap: when what offset comes again; some are acked meanwhile
         self._asking = False  # a thread asks the store
 
@@ -385,18 +385,18 @@ class Consumer:
 
     def _is_there(self, now: float) -> bool:
         """Whether a message can be taken; what was not acked in time comes again."""
-        ledger, due = self._in_flight, self._due
-        if now >= ledger.look_at:
-            if self._life != ledger.life:
-                self._life = ledger.life
+        in_flight, due = self._in_flight, self._due
+        if now >= in_flight.look_at:
+            if self._life != in_flight.life:
+                self._life = in_flight.life
                 due.clear()
-            for offset in ledger.overdue(now):
-                self._return(offset, ledger.give_back(offset), now, 0)
-            while due and not ledger.comes_again(due[0][1]):
+            for offset in in_flight.overdue(now):
+                self._return(offset, in_flight.give_back(offset), now, 0)
+            while due and not in_flight.comes_again(due[0][1]):
                 heapq.heappop(due)  # acked meanwhile
             if due:
-                ledger.look_at = min(ledger.look_at, due[0][0])
-        return ledger.has_ready or bool(due and due[0][0] <= now)
+                in_flight.look_at = min(in_flight.look_at, due[0][0])
+        return in_flight.has_ready or bool(due and due[0][0] <= now)
 
     def _wait(self, until: float) -> float:
         """Wait until there is a message; returns the time. Raises Empty, ClosedError."""

@@ -45,8 +45,8 @@ class GroupOffsets:
         self._every = every
         self._delete_acked = delete_acked
         self._offsets = ConsumerOffsets(store.path)
-        self._ledgers: dict[tuple[str, str, int], tuple[InFlight, threading.RLock]] = {}
-        self.writing = threading.RLock()  # taken before a ledger's, and both before any of the store's
+        self._groups: dict[tuple[str, str, int], tuple[InFlight, threading.RLock]] = {}
+        self.writing = threading.RLock()  # taken before a in_flight's, and both before any of the store's
         self._moved = False
         self._left = self._over = False  # the thread is to close the store; it is ending
         self._asked: SimpleQueue[bool] = SimpleQueue()  # to write, or (True) to end: a destructor may do so anywhere
@@ -55,9 +55,9 @@ class GroupOffsets:
         store.attach_offsets(self)
 
     def in_flight(self, topic: str, group: str, queue_id: int, lock: threading.RLock) -> InFlight:
-        """The ledger of a group, which begins where the table says, or with the first message that is left.
+        """The messages in flight of a group, from the offset in the table or the first message that is left on.
 
-        lock  whoever uses the ledger has it
+        lock  held by every user of the result
         A position behind the queue's end is of a queue that was deleted, or of messages that a power cut took from
         RocketMQ. If the queue's first message is still there, it may have begun anew, so all is taken; else what comes
         next.
@@ -70,27 +70,27 @@ class GroupOffsets:
             if at > high:
                 _log.warning("%s: %s@%s is at %d, but the queue ends at %d", self._offsets.path, topic, group, at, high)
                 at = low if low == 0 else high
-            ledger = InFlight(max(low, at))
-            self._ledgers[topic, group, queue_id] = (ledger, lock)
-            return ledger
+            in_flight = InFlight(max(low, at))
+            self._groups[topic, group, queue_id] = (in_flight, lock)
+            return in_flight
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[GroupOffsets]:
         """For the store, which deletes queues meanwhile: nobody takes or acks, and no position is written."""
         with self.writing, contextlib.ExitStack() as locks:
-            for _, lock in self._ledgers.values():
+            for _, lock in self._groups.values():
                 locks.enter_context(lock)
             yield self
 
     def drop(self, gone: Container[Any]) -> None:
         """ConsumerOffsets.drop() for all groups, while they stand still: they start over."""
         self._offsets.drop(gone)
-        for (topic, _, queue_id), (ledger, _) in self._ledgers.items():
+        for (topic, _, queue_id), (in_flight, _) in self._groups.items():
             if topic in gone or (topic, queue_id) in gone:
-                ledger.start_over()
+                in_flight.start_over()
 
     def mark_changed(self) -> None:
-        """The base of a ledger has moved: write it before long."""
+        """A group's first offset that is not acked has moved: the thread writes it soon."""
         if not self._moved:
             self._moved = True
             self._asked.put(False)
@@ -99,7 +99,7 @@ class GroupOffsets:
         """Make durable what was put, and then the positions as of now. Raises what the store's flush() raises."""
         with self.writing:
             self._moved = False
-            now = [(name, ledger.base) for name, (ledger, _) in self._ledgers.items()]
+            now = [(name, in_flight.base) for name, (in_flight, _) in self._groups.items()]
             self._store.flush()
             for name, base in now:
                 if base != self._offsets.get(*name):

@@ -64,7 +64,7 @@ class QueuesModel(StoreModel):
         self.flush()
         assert self.store.wait_dispatched(30)
         at = self.store.min_phy_offset + part * (self.store.max_phy_offset - self.store.min_phy_offset) // 100
-        self.store._delete_before(at)
+        self.store.delete_before(at)
         self.gone = len(self.puts) - len(records_of(self.root))
         self.flushed()
         self.answers()

@@ -135,7 +135,7 @@ def hold(store: Any, queue: int, done: threading.Event) -> None:
 def clean(store: Any, kept: int, done: threading.Event) -> None:
     """Delete what is more than so many bytes old, again and again."""
     while not done.is_set():
-        store._delete_before(store.max_phy_offset - kept)
+        store.delete_before(store.max_phy_offset - kept)
         time.sleep(0.002)
 
 

@@ -92,7 +92,7 @@ def test_threads_while_it_is_cleaned(tmp_path, crowd, together, flush):
         crowd.join()
         until = time.monotonic() + WAITING
         while store.max_phy_offset - store.min_phy_offset > KEPT + CONFIG["mapped_file_size_commit_log"]:
-            store._delete_before(store.max_phy_offset - KEPT)  # a file that is just being flushed stays
+            store.delete_before(store.max_phy_offset - KEPT)  # a file that is just being flushed stays
             assert time.monotonic() < until
         assert 0 < store.max_phy_offset - store.min_phy_offset <= KEPT + CONFIG["mapped_file_size_commit_log"]
     assert [reader.seen + reader.passed for reader in readers] == [count] * len(readers)

@@ -155,7 +155,7 @@ with rocketc.open(root, **SMALL) as store:
             pass
         del held
         gets(store)
-    store._delete_before(1000 * GIB)
+    store.delete_before(1000 * GIB)
     assert store.min_phy_offset >= 100 * GIB
 with rocketc.open(root, **SMALL) as store:
     look()

@@ -310,7 +310,7 @@ def test_no_link_is_followed_to_what_is_deleted(tmp_path, at, then):
             if then == "delete_topics":
                 assert store.delete_topics(["t"]) == 1
             if then == "clean":
-                store._delete_before(store.max_phy_offset)
+                store.delete_before(store.max_phy_offset)
                 store.clean()
     assert remains.take(outside) == kept
 
@@ -340,7 +340,7 @@ def test_a_log_file_that_is_a_link_goes_alone(tmp_path):
     first.rename(tmp_path / "kept")
     first.symlink_to(tmp_path / "kept")
     with rocketc.open(root, **SMALL) as store:
-        store._delete_before(store.max_phy_offset)
+        store.delete_before(store.max_phy_offset)
         assert store.min_phy_offset > 0
     assert not first.is_symlink() and (tmp_path / "kept").stat().st_size == 1 << 16
 

@@ -78,12 +78,25 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
             *["decode_unique_id", "UniqueId"],
         ],
     ),
+    "tables": (
+        "The broker's tables",
+        "The JSON files in a store's folder `config`: topics, consumer groups, offsets.",
+        [
+            *["tables.read_table", "tables.write_table", "tables.Topics", "tables.SubscriptionGroups"],
+            *[
+                "tables.SubscriptionGroupConfig",
+                "tables.ConsumerOffsets",
+                "tables.DelayOffsets",
+                "tables.DeletedTopics",
+            ],
+        ],
+    ),
     "metrics": (
         "Metrics",
         "Numbers of a store for monitoring; what each metric means: [howto/observe.md](../howto/observe.md).",
         [
-            *["metrics.measures", "metrics.Measure", "metrics.Sample", "metrics.Histogram", "metrics.Watch"],
-            *["metrics.Look", "metrics.TopicLook", "metrics.Lag"],
+            *["metrics.measures", "metrics.Measure", "metrics.Sample", "metrics.Histogram", "metrics.SnapshotReader"],
+            *["metrics.StoreSnapshot", "metrics.TopicSnapshot", "metrics.Lag"],
             *["metrics.prometheus.StoreCollector", "metrics.opentelemetry.observe"],
         ],
     ),

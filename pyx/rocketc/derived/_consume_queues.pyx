@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""All consume queues of a store: brought up to the log, flushed, deleted. How they are found: _loaded_queues.
+"""All consume queues of a store: brought up to the log, flushed, deleted. How they are found: _queue_loader.
 
 They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
 that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log

@@ -194,11 +194,11 @@ cdef class GroupCounter:
     messages. Texts are those of the columns of these names; `tag` and `key` are the whole properties TAGS and KEYS.
 
     >>> import rocketc
-    >>> tally = GroupCounter(["topic"])
-    >>> scan = rocketc.decode(rocketc.encode("orders", b"hi"), columns=tally.columns)
-    >>> for batch in scan.run(tally.columns).batches():
-    ...     tally.add(batch)
-    >>> list(tally)
+    >>> counter = GroupCounter(["topic"])
+    >>> scan = rocketc.decode(rocketc.encode("orders", b"hi"), columns=counter.columns)
+    >>> for batch in scan.run(counter.columns).batches():
+    ...     counter.add(batch)
+    >>> list(counter)
     [(('orders',), 1, 99, 0, 0, 99, 99)]
     """
 

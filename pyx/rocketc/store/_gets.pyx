@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Getting: the side of a store that hands messages out.
 
-What is read, and how, is in _reads (by queue) and _lookups (by key, id and time); here is who may call them, and who
+What is read, and how, is in _queue_reader (by queue) and _lookups (by key, id and time); here is who may call them, and who
 waits for messages that are not there yet.
 """
 from cpython.exc cimport PyErr_CheckSignals
@@ -371,7 +371,7 @@ cdef class Getting(Putting):
         return 0 if self.dispatcher is None else self.dispatcher.behind
 
     def _listen(self, int fd):
-        """For Followers: write to fd, an eventfd, when there are new messages, once for each _arm(); -1: no more."""
+        """For Subscriptions: write to fd, an eventfd, when there are new messages, once for each _arm(); -1: no more."""
         self.dispatcher.notify(fd)
 
     def _arm(self):

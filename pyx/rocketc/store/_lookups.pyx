@@ -59,7 +59,7 @@ cdef class QueryResult(ReadResult):
     """
 
     def __repr__(self):
-        return f"<QueryResult, {self._haul.count} records>"
+        return f"<QueryResult, {self._picked.count} records>"
 
 
 cdef int by_phy_offset(const void* one, const void* other) noexcept nogil:
@@ -140,7 +140,7 @@ cdef class Lookups:
 
     cdef object record(self, int64_t phy_offset, int how):
         cdef ReadResult answer = ReadResult.__new__(ReadResult)
-        cdef PickedRecords* h = &answer._haul
+        cdef PickedRecords* h = &answer._picked
         cdef Cursor c
         cdef list out = []
         cdef int rc
@@ -212,7 +212,7 @@ cdef class Lookups:
     cdef QueryResult answer(self, str topic, str key, KeyQuery* w):
         """query(), asked for by ask()."""
         cdef QueryResult answer = QueryResult.__new__(QueryResult)
-        cdef PickedRecords* h = &answer._haul
+        cdef PickedRecords* h = &answer._picked
         cdef Cursor c
         cdef uint8_t some[SOME_BYTES]
         cdef Py_ssize_t n = 0

@@ -89,7 +89,7 @@ cdef class GetResult(ReadResult):
     def queue_offsets(self):
         """Queue offset of each record, in the queue that was asked: in a light queue the messages say another one."""
         cdef int i
-        return [self._haul.rows[i].queue_offset for i in range(self._haul.count)]
+        return [self._picked.rows[i].queue_offset for i in range(self._picked.count)]
 
     def release(self):
         """Let the files go that views are in. Raises BufferError while a memoryview of them is in use.
@@ -110,7 +110,7 @@ cdef class GetResult(ReadResult):
         self.release()
 
     def __repr__(self):
-        return f"<GetResult {self.status.name}, {self._haul.count} records, next_offset={self.next_offset}>"
+        return f"<GetResult {self.status.name}, {self._picked.count} records, next_offset={self.next_offset}>"
 
 
 @cython.final
@@ -170,7 +170,7 @@ cdef class QueueReader:
         cdef Cursor c
         cdef ConsumeQueue* q
         cdef GetResult result = GetResult.__new__(GetResult)
-        cdef PickedRecords* h = &result._haul
+        cdef PickedRecords* h = &result._picked
         cdef TagFilter filter = self._filter_of(tags)
         cdef Py_ssize_t n = 0
         cdef bytes name

@@ -64,7 +64,7 @@ cdef class TagFilter:
 
 cdef class ReadResult:
     cdef:
-        PickedRecords _haul
+        PickedRecords _picked
         list _views             # of the bodies in the map
         list _messages          # None: not made yet
         object _paths           # str: the file of all records; dict: by number of the file

@@ -359,8 +359,8 @@ cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdent
 
 
 cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1:
-    """take() into a buffer of the answer's own."""
-    cdef PickedRecords* h = &answer._haul
+    """copy_record() into a buffer of the answer's own."""
+    cdef PickedRecords* h = &answer._picked
     cdef int64_t size = h.bytes
     cdef uint8_t* dst
     cdef int rc
@@ -374,8 +374,8 @@ cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int 
 
 
 cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
-    """Give the answer a buffer for the records alone that take() has copied; `copy` may be in its old one."""
-    cdef PickedRecords* h = &answer._haul
+    """Give the answer a buffer for the records alone that copy_record() has copied; `copy` may be in its old one."""
+    cdef PickedRecords* h = &answer._picked
     cdef Record* r
     cdef ptrdiff_t shift
     cdef int i
@@ -392,8 +392,8 @@ cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
 
 
 cdef int read_views(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1:
-    """take() for bodies that stay in the map: the rest of the records is copied."""
-    cdef PickedRecords* h = &answer._haul
+    """copy_record() for bodies that stay in the map: the rest of the records is copied."""
+    cdef PickedRecords* h = &answer._picked
     cdef PickedRecord* t
     cdef View view
     cdef FileState* f
@@ -509,8 +509,8 @@ cdef class ReadResult:
         raise TypeError(f"a {type(self).__name__} comes from a MessageStore")
 
     def __dealloc__(self):
-        if self._haul.rows != &self._haul.one:
-            free(self._haul.rows)
+        if self._picked.rows != &self._picked.one:
+            free(self._picked.rows)
 
     def _repr_html_(self):
         return html_of(self)
@@ -528,14 +528,14 @@ cdef class ReadResult:
             path = self._paths
         if not self._how & READ_LOOSE:
             tags = self._tags
-        for i in range(self._haul.count):
-            t = &self._haul.rows[i]
+        for i in range(self._picked.count):
+            t = &self._picked.rows[i]
             if path is None or not isinstance(self._paths, str):
                 path = self._paths[t.phy_offset // self._file_size]
             if t.mapped:
                 out.append(message_in(&t.r, self._buffer, self._views[views], path))
                 views += 1
-            elif self._haul.special:
+            elif self._picked.special:
                 open_record(out, &t.r, self._buffer, path, self._how, tags, self._offset)
             else:
                 out.append(message_in(&t.r, self._buffer, None, path))
@@ -556,16 +556,16 @@ cdef class ReadResult:
     def phy_offsets(self):
         """Physical offset of each record; an inner batch is one."""
         cdef int i
-        return [self._haul.rows[i].phy_offset for i in range(self._haul.count)]
+        return [self._picked.rows[i].phy_offset for i in range(self._picked.count)]
 
     def __iter__(self):
-        return iter(self._made()) if self._haul.count > 0 else NOTHING
+        return iter(self._made()) if self._picked.count > 0 else NOTHING
 
     def __len__(self):
-        return len(self._made()) if self._haul.special else self._haul.count
+        return len(self._made()) if self._picked.special else self._picked.count
 
     def __bool__(self):
-        return self._haul.count > 0
+        return self._picked.count > 0
 
     def __getitem__(self, item):
         return self._made()[item]

@@ -92,7 +92,7 @@ cdef class MessageStore(Getting):
     ):
         """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits.
 
-        maintenance  makes a Caretaker of what is called when a disk is full
+        maintenance  makes a Maintenance of what is called when a disk is full
         tell       called with `failed` when there is something for the log of the library
         """
         cdef MessageStore store = MessageStore.__new__(MessageStore)

@@ -486,6 +486,6 @@ def test_a_large_last_file_shows_how_far_it_is(log, monkeypatch, terminal):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "SHOWN_AFTER", 0)
     monkeypatch.setattr(inventory, "_PROGRESS_EVERY", 1)
-    assert inventory.take_inventory(str(log.folder)).is_whole
+    assert inventory.take_inventory(str(log.folder), output.progress).is_whole
     assert ("reading the last file" in stderr.getvalue()) == terminal
     assert terminal or stderr.getvalue() == ""

@@ -1,4 +1,4 @@
-"""_index_file against the oracle, against what RocketMQ wrote and told, and with damaged and hostile files."""
+"""_index_reader against the oracle, against what RocketMQ wrote and told, and with damaged and hostile files."""
 
 import json
 import os

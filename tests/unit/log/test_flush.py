@@ -364,10 +364,10 @@ def test_a_file_that_is_to_be_deleted_need_not_be_durable(open_store):
         store.put("t", b"%d" % n * 100)
     assert store.wait_dispatched(10)
     found = store.get("t", max_count=1, views=True)
-    assert store._delete_before(3 * 4096).log_files == 0
+    assert store.delete_before(3 * 4096).log_files == 0
     assert store.flush() == store.flushed_phy_offset == store.max_phy_offset
     assert bytes(found.messages[0].body) == b"0" * 100
     del found
-    assert store._delete_before(3 * 4096).log_files == 3
+    assert store.delete_before(3 * 4096).log_files == 3
     store.put("t", b"next")
     assert store.flush() == store.max_phy_offset

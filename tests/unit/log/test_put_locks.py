@@ -1,4 +1,4 @@
-"""_locks: the three put locks, by the same rules where they share them."""
+"""_put_locks: the three put locks, by the same rules where they share them."""
 
 import pickle
 import threading

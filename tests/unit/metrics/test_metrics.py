@@ -450,8 +450,8 @@ def test_opentelemetry(store, reader, meter):
 
 def test_one_look_for_each_collection(store, reader, meter, monkeypatch):
     looks = []
-    real = Watch.look
-    monkeypatch.setattr(Watch, "look", lambda self: looks.append(1) or real(self))
+    real = Watch.read
+    monkeypatch.setattr(Watch, "read", lambda self: looks.append(1) or real(self))
     observe(store, meter=meter)
     assert len(looks) == 1
     for count in (2, 3):

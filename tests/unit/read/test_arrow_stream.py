@@ -479,7 +479,7 @@ def alive(folder: Path) -> tuple[int, int, int]:
         except FileNotFoundError:  # the listing's own
             pass
     mapped = sum(str(folder) in line for line in Path("/proc/self/maps").read_text().splitlines())
-    return opened, mapped, sum(type(thing).__name__ == "_Pass" for thing in gc.get_objects())
+    return opened, mapped, sum(type(thing).__name__ == "ScanRun" for thing in gc.get_objects())
 
 
 def never_taken(scan: rocketc.Scan) -> object:

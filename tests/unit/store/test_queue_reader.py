@@ -1,4 +1,4 @@
-"""_reads: get() over logs and queues that the oracle laid out."""
+"""_queue_reader: get() over logs and queues that the oracle laid out."""
 
 import gc
 import os

@@ -30,7 +30,7 @@ def test_a_reader_whose_files_were_all_deleted_goes_on_with_those_that_are_left(
             for n in range(300):
                 store.put("t", b"%03d" % n * 100, keys=f"k{n}")
             assert store.wait_dispatched(10)
-            assert store._delete_before(store.max_phy_offset - 4096).log_files > 10
+            assert store.delete_before(store.max_phy_offset - 4096).log_files > 10
             low, high = store.min_offset("t"), store.max_offset("t")
             assert 10 < low < high
             assert (reader.min_offset("t"), reader.max_offset("t")) == (low, high)

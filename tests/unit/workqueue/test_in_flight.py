@@ -1,4 +1,4 @@
-"""_ledger: the state of each message between the first that is not acked and the last that was read."""
+"""_in_flight: the state of each message between the first that is not acked and the last that was read."""
 
 import threading
 
