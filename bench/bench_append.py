@@ -5,7 +5,6 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -22,9 +21,10 @@ from writing import (
     JavaSide,
     OurStore,
     Side,
-    details,
+    beside_peer,
     figures,
     less_is_better,
+    measured,
     peer,
     percentiles,
     recycle_pages,
@@ -76,13 +76,6 @@ class Ours(OurStore):
         self.put_so_far += times
         return {**percentiles(took), "roll_us": roll / 1e3}
 
-    def side(self, work: Callable[[], object], count: int) -> Side:
-        return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
-
-    def check(self):
-        self.store.flush()
-        self.check_bodies()
-
 
 def check_java(java, folder: Path, body: bytes):
     """What Java has put in one round is as many messages, with the same body, key and tag as ours."""
@@ -111,19 +104,8 @@ def puts_against_java(name: str, body: int):
                     mine.check()
                     check_java(java, folder / "java", text(body))
 
-                ours = mine.side(partial(mine.put, PUTS[body]), PUTS[body])
-                theirs = JavaSide(java, folder)
-                rounds = bench.row(
-                    case,
-                    against=against,
-                    goal=2,
-                    work=PUTS[body] / 1e6,
-                    unit="M/s",
-                    check=check,
-                    ours=ours,
-                    theirs=theirs,
-                )
-                details(bench, rounds, case, against, ours, theirs)
+                ours, theirs = mine.side(partial(mine.put, PUTS[body]), PUTS[body]), JavaSide(java, folder)
+                rounds = measured(bench, case, against, 2, PUTS[body], "M/s", ours, theirs, check=check)
                 until_dispatched(case, release, rounds, body, ours, theirs)
 
 
@@ -137,12 +119,8 @@ def until_dispatched(case: str, release: str, rounds: int, body: int, ours: Side
 
 
 def puts_against_peers(name: str, body: int):
-    for kind, sync, goal in (
-        ("rocksdict", False, 4),
-        ("lmdb", False, None),
-        ("sqlite", False, None),
-        ("sqlite", True, None),
-    ):
+    peers = (("rocksdict", False, 4), ("lmdb", False, None), ("sqlite", False, None), ("sqlite", True, None))
+    for kind, sync, goal in peers:
         one_against_peer(f"put, {name}, tags and keys", kind, sync, goal, body, many=False)
 
 
@@ -165,33 +143,10 @@ def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body:
         other = peer(bench, kind, folder, text(body), sync)
         if other is None:
             return
-        each = BATCH if many else 1
-        calls = PUTS[body] // each
+        calls = PUTS[body] // (BATCH if many else 1)
         their_calls = calls if many else PEER_PUTS[kind] // (10 if sync else 1)
         with Ours(folder, body) as mine:
-
-            def check():
-                (mine.put_many if many else mine.put)(20)
-                mine.check()
-                (other.put_many if many else other.put)(20)
-                other.check(20 * each)
-
-            ours = mine.side(partial(mine.put_many if many else mine.put, calls), calls * each)
-            work = partial(other.put_many if many else other.put, their_calls)
-            theirs = Side(work, their_calls * each, folder, other.flush)
-            rounds = bench.row(
-                case,
-                against=against,
-                goal=goal,
-                work=calls * each / 1e6,
-                their_work=their_calls * each / 1e6,
-                unit="M/s",
-                check=check,
-                ours=ours,
-                theirs=theirs,
-            )
-            details(bench, rounds, case, against, ours, theirs)
-        other.close()
+            beside_peer(bench, case, against, goal, "M/s", mine, other, many, calls, their_calls, other.flush)
 
 
 def against_memcpy():
@@ -284,8 +239,7 @@ def evenness(name: str, body: int):
         with java:
             ours = mine.side(partial(mine.put_clocked, count), count)
             theirs = JavaSide(java, folder)
-            rounds = bench.row(case, against=against, goal=None, work=count / 1e6, unit="M/s", ours=ours, theirs=theirs)
-            details(bench, rounds, case, against, ours, theirs, *QUANTILES, "max_us")
+            measured(bench, case, against, None, count, "M/s", ours, theirs, *QUANTILES, "max_us")
 
 
 def rolls(file_size: int):

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 import java_peer
 from common import same
-from reading import Pair, copy_store, remove_derived, stores, unique_key
+from reading import Pair, copy_store, opening_seconds, remove_derived, stores, unique_key
 from writing import (
     BATCH,
     QUANTILES,
@@ -27,6 +27,7 @@ from writing import (
     details,
     figures,
     less_is_better,
+    measured,
     peer,
     percentiles,
     recycle_pages,
@@ -50,23 +51,6 @@ WAKES = 200 if bench.quick else 1000  # a round
 WAKE_GOAL = 1000.0  # us
 
 
-def measured(case: str, against: str, goal: float, count: int, check, ours, theirs, *costs: str, their_count: int = 0):
-    """A row in millions of messages a second, and the rows beside it of what a message costs; how many rounds."""
-    rounds = bench.row(
-        case,
-        against=against,
-        goal=goal,
-        work=count / 1e6,
-        their_work=(their_count or count) / 1e6,
-        unit="M/s",
-        check=check,
-        ours=ours,
-        theirs=theirs,
-    )
-    details(bench, rounds, case, against, ours, theirs, *costs)
-    return rounds
-
-
 # ---------------------------------------------------------------- while putting
 def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, queues: int = 4):
     """Until all that was put is in queues and index; then the puts alone, as a second row."""
@@ -76,16 +60,8 @@ def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, que
         if not bench.wanted(case, against):
             continue
         with scratch(bench) as folder:
-            java = java_peer.start(
-                bench,
-                "put",
-                dir=folder / "java",
-                body=body,
-                count=PUTS[body],
-                topics=topics,
-                queues=queues,
-                release=release,
-            )
+            options = {"body": body, "count": PUTS[body], "topics": topics, "queues": queues}
+            java = java_peer.start(bench, "put", dir=folder / "java", release=release, **options)
             if not java:
                 return
             with java, QueuesStore(folder, body, topics, queues) as mine:
@@ -98,7 +74,7 @@ def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, que
 
                 ours = Dispatched(mine.side(partial(mine.put, PUTS[body]), PUTS[body]))
                 theirs = JavaSide(java, folder, "dispatched_s")
-                rounds = measured(case, against, GOALS[release], PUTS[body], check, ours, theirs)
+                rounds = measured(bench, case, against, GOALS[release], PUTS[body], "M/s", ours, theirs, check=check)
                 if rounds:
                     while_putting(f"put, {name}, tags and keys, {places}", against, rounds, PUTS[body], ours, theirs)
                     same(mine.queued(), mine.put_so_far, "rocketc (messages in queues)")
@@ -130,7 +106,8 @@ def against_rocksdict():
 
             ours = Dispatched(mine.side(partial(mine.put, count), count))
             theirs = Side(partial(other.put, count // 4), count // 4, folder, other.flush)
-            measured(case, against, 4, count, check, ours, theirs, "cpu_us", their_count=count // 4)
+            them = {"check": check, "their_count": count // 4}
+            measured(bench, case, against, 4, count, "M/s", ours, theirs, "cpu_us", **them)
         other.close()
 
 
@@ -156,7 +133,8 @@ def batches():
                     same(java.round().more["queued"] - before, PUTS[128], f"Java {release} (messages in queues)")
 
                 ours = Dispatched(mine.side(partial(mine.put_many, count // BATCH), count))
-                measured(case, against, 5, count, check, ours, JavaSide(java, folder, "dispatched_s"), "cpu_us")
+                theirs = JavaSide(java, folder, "dispatched_s")
+                measured(bench, case, against, 5, count, "M/s", ours, theirs, "cpu_us", check=check)
 
 
 def many_queues():
@@ -178,7 +156,7 @@ def many_queues():
             few.check()
 
         sides = [Dispatched(mine.side(partial(mine.put, count), count)) for mine in (many, few)]
-        measured(case, against, 0.5, count, check, *sides, "cpu_us")
+        measured(bench, case, against, 0.5, count, "M/s", *sides, "cpu_us", check=check)
 
 
 # ---------------------------------------------------------------- catching up
@@ -223,7 +201,8 @@ def rebuilding(name: str, body: int):
                             same(found, [f"order-{n}"], "rocketc (message by unique key)")
                     same_files(pair.ours, pair.java)
 
-                measured(case, against, 4, records, check, Rebuilding(pair), JavaSide(java, pair.java), "cpu_us")
+                ours, theirs = Rebuilding(pair), JavaSide(java, pair.java)
+                measured(bench, case, against, 4, records, "M/s", ours, theirs, "cpu_us", check=check)
 
 
 def same_files(ours: Path, theirs: Path):
@@ -338,23 +317,11 @@ def opening():
             with rocketc.open(mine.path) as store:
                 same(sum(store.max_offset(*place) for place in store.queues()), count, "rocketc (messages in queues)")
 
-        def ours() -> float:
-            start = clock()
-            store = rocketc.open(mine.path)
-            seconds = clock() - start
-            store.close()
-            return seconds
-
+        ours = partial(opening_seconds, mine.path)
         with java:
+            theirs = JavaSide(java, folder)
             bench.row(
-                case,
-                against=against,
-                goal=None,
-                work=LOADED / 1e3,
-                unit="k queues/s",
-                check=check,
-                ours=ours,
-                theirs=JavaSide(java, folder),
+                case, against=against, work=LOADED / 1e3, unit="k queues/s", check=check, ours=ours, theirs=theirs
             )
 
 

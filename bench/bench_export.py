@@ -45,10 +45,7 @@ def check(log: Log, table: pa.Table):
 def against_pyarrow(log: Log, name: str):
     table = rocketc.scan(log.path).to_arrow()
     theirs = timed(partial(written_by_pyarrow, table))
-    for case, goal, options in (
-        ("", 0.8, {}),
-        (", one thread", None, {"jobs": 1}),
-    ):
+    for case, goal, options in (("", 0.8, {}), (", one thread", None, {"jobs": 1})):
         bench.row(
             f"{name} -> Parquet{case}",
             against="pyarrow, from memory",
@@ -71,7 +68,6 @@ def for_information(log: Log, name: str):
         bench.row(
             f"{name} -> {case}",
             against="pyarrow, from memory, to Parquet",
-            goal=None,
             work=log.bytes / 1e6,
             unit="MB/s",
             ours=timed(partial(exported, log, file, **options)),

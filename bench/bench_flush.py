@@ -3,12 +3,13 @@
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 
 import java_peer
-from common import Bench, same
+from common import Bench, in_threads, same
 from writing import (
     BATCH,
     QUANTILES,
@@ -18,8 +19,9 @@ from writing import (
     JavaSide,
     OurStore,
     Side,
+    beside_peer,
     details,
-    in_threads,
+    measured,
     peer,
     percentiles,
     scratch,
@@ -101,10 +103,13 @@ class Ours(OurStore):
         asyncio.run(all_of_them())
         self.put_so_far += times // WINDOW * WINDOW
 
+    def side(self, work: Callable[[], object], count: int) -> Side:
+        return Side(work, count, self.path)
+
     def check(self):
         """All that was put is in the log, bodies whole, and the store says it is on the disk."""
         same(self.store.flushed_phy_offset, self.store.max_phy_offset, "rocketc (flushed)")
-        self.check_bodies()
+        super().check()
 
 
 class Growing:
@@ -138,12 +143,9 @@ def alone(mine: Ours, folder: Path):
         growing.append(mine.record, 100)
         same(os.path.getsize(folder / "growing"), 100 * mine.record, "write")
 
-    ours = Side(partial(mine.put, ALONE), ALONE, folder)
+    ours = mine.side(partial(mine.put, ALONE), ALONE)
     theirs = Side(partial(growing.append, mine.record, ALONE), ALONE, folder)
-    rounds = bench.row(
-        case, against=against, goal=0.95, work=ALONE / 1e3, unit="k/s", check=check, ours=ours, theirs=theirs
-    )
-    details(bench, rounds, case, against, ours, theirs)
+    rounds = measured(bench, case, against, 0.95, ALONE, "k/s", ours, theirs, check=check)
     details(bench, rounds, case, against, ours, theirs, *QUANTILES, "max_us")
     growing.close()
 
@@ -151,7 +153,7 @@ def alone(mine: Ours, folder: Path):
 def together(mine: Ours, folder: Path):
     case = f"put, sync, {THREADS} threads, {BODY} B"
     growing = Growing(folder / "growing")
-    ours = Side(partial(mine.put_threads, TOGETHER), TOGETHER, folder)
+    ours = mine.side(partial(mine.put_threads, TOGETHER), TOGETHER)
 
     def same_groups():
         """As many writes and syncs as the store's last round had, all bytes in them."""
@@ -169,16 +171,15 @@ def together(mine: Ours, folder: Path):
         (f"write + fdatasync of groups of {THREADS}", None, largest_groups),
     ):
         theirs = Side(work, TOGETHER, folder)
-        rounds = bench.row(
-            case, against=against, goal=goal, work=TOGETHER / 1e3, unit="k/s", check=check, ours=ours, theirs=theirs
-        )
-        details(bench, rounds, case, against, ours, theirs)
+        rounds = measured(bench, case, against, goal, TOGETHER, "k/s", ours, theirs, check=check)
         if rounds and goal:
-            sizes = [TOGETHER / mine.groups]
-            bench.show(
-                f"{case}: messages a group", f"{THREADS}", sizes[0] / THREADS, None, sizes, [THREADS], "messages"
-            )
+            show_groups(case, TOGETHER / mine.groups, THREADS)
     growing.close()
+
+
+def show_groups(case: str, size: float, most: int):
+    """How many messages a flush was shared by, of those that could."""
+    bench.show(f"{case}: messages a group", f"{most}", size / most, None, [size], [most], "messages")
 
 
 def against_the_disk(mine: Ours, folder: Path):
@@ -195,14 +196,10 @@ def against_the_disk(mine: Ours, folder: Path):
             return growing.append(int(count * record / groups), groups)
 
         against = "write + fdatasync of the same groups"
-        ours, theirs = Side(partial(work, count), count, folder), Side(same_groups, count, folder)
-        rounds = bench.row(
-            case, against=against, goal=None, work=count / 1e3, unit="k/s", check=mine.check, ours=ours, theirs=theirs
-        )
-        details(bench, rounds, case, against, ours, theirs)
+        ours, theirs = mine.side(partial(work, count), count), Side(same_groups, count, folder)
+        rounds = measured(bench, case, against, None, count, "k/s", ours, theirs, check=mine.check)
         if rounds and not groups:
-            sizes = [count / mine.groups]
-            bench.show(f"{case}: messages a group", f"{WINDOW}", sizes[0] / WINDOW, None, sizes, [WINDOW], "messages")
+            show_groups(case, count / mine.groups, WINDOW)
     growing.close()
 
 
@@ -228,28 +225,14 @@ def against_java(mine: Ours, folder: Path, release: str):
                     work(WINDOW * 2)
                     mine.check()
 
-                ours, theirs = Side(partial(work, count), count, folder), JavaSide(java, folder)
-                rounds = bench.row(
-                    case,
-                    against=against,
-                    goal=goal,
-                    work=count / 1e3,
-                    unit="k/s",
-                    check=check,
-                    ours=ours,
-                    theirs=theirs,
-                )
-                details(bench, rounds, case, against, ours, theirs)
+                ours, theirs = mine.side(partial(work, count), count), JavaSide(java, folder)
+                measured(bench, case, against, goal, count, "k/s", ours, theirs, check=check)
 
 
 def against_peers(mine: Ours, folder: Path):
     for many, kind, goal in (
-        (True, "lmdb", 3),
-        (True, "rocksdict", 3),
-        (True, "sqlite", None),
-        (False, "lmdb", None),
-        (False, "rocksdict", None),
-        (False, "sqlite", None),
+        *((True, kind, 3 if kind != "sqlite" else None) for kind in ("lmdb", "rocksdict", "sqlite")),
+        *((False, kind, None) for kind in ("lmdb", "rocksdict", "sqlite")),
     ):
         case = f"put_many, sync, {BATCH} x {BODY} B a call" if many else f"put, sync, 1 thread, {BODY} B"
         against = {"lmdb": "LMDB, synced", "rocksdict": "rocksdict, synced", "sqlite": "SQLite WAL FULL"}[kind]
@@ -258,28 +241,8 @@ def against_peers(mine: Ours, folder: Path):
         other = peer(bench, kind, folder / ("many" if many else "one"), text(BODY), sync=True)
         if other is None:
             continue
-        calls, each = (BATCHES, BATCH) if many else (ALONE, 1)
-
-        def check(other=other, many=many, each=each):
-            (mine.put_many if many else mine.put)(20)
-            mine.check()
-            (other.put_many if many else other.put)(20)
-            other.check(20 * each)
-
-        ours = Side(partial(mine.put_many if many else mine.put, calls), calls * each, folder)
-        theirs = Side(partial(other.put_many if many else other.put, calls), calls * each, folder)
-        rounds = bench.row(
-            case,
-            against=against,
-            goal=goal,
-            work=calls * each / 1e3,
-            unit="k/s",
-            check=check,
-            ours=ours,
-            theirs=theirs,
-        )
-        details(bench, rounds, case, against, ours, theirs)
-        other.close()
+        calls = BATCHES if many else ALONE
+        beside_peer(bench, case, against, goal, "k/s", mine, other, many, calls, calls)
 
 
 def main():

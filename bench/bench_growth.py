@@ -3,10 +3,9 @@
 import resource
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from common import MIB, Bench, Point, clock, same
-from reading import numbers, stores
+from common import MIB, Bench, Point, clock, same, timed
+from reading import numbers, opening_seconds, stores
 from writing import TOPIC, QueuesStore, recycle_pages, scratch
 
 import rocketc
@@ -58,20 +57,10 @@ class Grown:
         return seconds(lambda: [look(*place) for place in asked])
 
 
-def opening(path: Path, options: dict) -> float:
-    """open() after a good end; closing is outside the clock."""
-    start = clock()
-    store = rocketc.open(path, **options)
-    took = clock() - start
-    store.close()
-    return took
-
-
 def row(case: str, n: int, unit: str, work: float, figure: str, against: str, ours, theirs, check=None):
     bench.row(
         f"{case}, {n:,} {figure}",
         against=against,
-        goal=None,
         work=work,
         unit=unit,
         ours=ours,
@@ -92,8 +81,7 @@ def by_files(count: int):
             with pair.open() as store:
                 store.wait_dispatched()
                 same(sum(store.max_offset(*place) for place in store.queues()), pair.log.sum.records, "rocketc")
-        options = {"mapped_file_size_commit_log": FILE}
-        sides = [partial(opening, pair.ours, options) for pair in (large, small)]
+        sides = [partial(opening_seconds, pair.ours, mapped_file_size_commit_log=FILE) for pair in (large, small)]
         row("open", count, "opens/s", 1, "files", "1 file", *sides)
         with small.open() as few, large.open() as many:
             sides = [
@@ -102,22 +90,21 @@ def by_files(count: int):
             ]
             for case, name in (("get 32", "get"), ("query by key", "query"), ("offset_by_time", "by_time")):
                 row(case, count, "k/s", LOOKUPS / 1e3, "files", "1 file", *(getattr(side, name) for side in sides))
-        read = [partial(scan, pair.log.path) for pair in (large, small)]
         bench.row(
             f"scan, all columns; CRC, {count:,} files",
             against="1 file",
-            goal=None,
             work=large.log.bytes / 1e9,
             their_work=small.log.bytes / 1e9,
             unit="GB/s",
-            ours=read[0],
-            theirs=read[1],
+            ours=timed(partial(scan, large.log.path)),
+            theirs=timed(partial(scan, small.log.path)),
             point=Point("growth, files", "scan", count),
         )
 
 
-def scan(path: str) -> float:
-    return seconds(lambda: [None for _ in rocketc.scan(path).batches()])
+def scan(path: str):
+    for _ in rocketc.scan(path).batches():
+        pass
 
 
 # ---------------------------------------------------------------- queues
@@ -141,7 +128,7 @@ def by_queues(count: int):
             sides = [Grown(mine.store, mine.put_so_far, mine.places) for mine in (many, one)]
             for case, name in (("get 32", "get"), ("query by key", "query")):
                 row(case, count, "k/s", LOOKUPS / 1e3, "queues", against, *(getattr(side, name) for side in sides))
-        sides = [partial(opening, mine.path, {}) for mine in (many, one)]
+        sides = [partial(opening_seconds, mine.path) for mine in (many, one)]
         row("open", count, "opens/s", 1, "queues", against, *sides)
 
 

@@ -1,11 +1,10 @@
 """What does a put lock cost, and does every thread get its share?"""
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from common import Bench, same
+from common import Bench, in_threads, same
 
 from rocketc.log._put_locks import LOCKS, Contest, PthreadLock
 
@@ -35,11 +34,7 @@ class Side:
 
     def __call__(self) -> float:
         contest = Contest(self.lock, self.threads, self.total, **self.work)
-        threads = [threading.Thread(target=contest.run, args=(i,)) for i in range(self.threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(self.threads, contest.run)
         same((contest.wrong, sum(contest.taken)), (0, self.total), type(self.lock).__name__)
         self.shares.append(min(contest.taken) / max(contest.taken))
         return contest.ns / 1e9  # from when all are ready until the last has left

@@ -1,8 +1,6 @@
 """How much memory does reading 4 GiB take? Ours, that is: RssAnon; the page cache that we map is the system's."""
 
-import contextlib
 import json
-import re
 import shutil
 import statistics
 import subprocess
@@ -10,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import MIB, Bench, same, write_log
+from common import MIB, Bench, memory_of, same, write_log
 
 LIMIT = 200  # MiB
 BODY = 1024
@@ -30,14 +28,6 @@ print(json.dumps(n))
 """
 
 
-def field(path: Path, name: str) -> float | None:
-    """MiB of one line of a /proc file; None when the process has gone."""
-    with contextlib.suppress(OSError):
-        found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(), re.M)
-        return int(found[1]) / 1024 if found else None
-    return None
-
-
 def watch(way: str, path: str) -> tuple[int, dict[str, list[float]]]:
     """Read the log in a process of its own; the records it found, and its memory, look by look, in MiB."""
     command = [sys.executable, "-c", CHILD.format(way=WAYS[way]), path]
@@ -47,9 +37,9 @@ def watch(way: str, path: str) -> tuple[int, dict[str, list[float]]]:
         look = 0
         while child.poll() is None:
             for name in ("RssAnon", "RssFile"):
-                seen[name].append(field(proc / "status", name))
+                seen[name].append(memory_of(proc / "status", name))
             if look % PSS_EVERY == 0:
-                seen["Pss"].append(field(proc / "smaps_rollup", "Pss"))
+                seen["Pss"].append(memory_of(proc / "smaps_rollup", "Pss"))
             look += 1
             time.sleep(EVERY)
         answer = child.stdout.read()

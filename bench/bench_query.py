@@ -6,16 +6,12 @@ from functools import partial
 import java_peer
 from common import same
 from reading import FIRST_TIME, Pair, numbers, stores, unique_key
-from writing import TOPIC, Bench, JavaSide, Side, details
+from writing import TOPIC, Bench, JavaSide, Side, measured
 
 bench = Bench("query", __doc__)
 bench.rounds = 3 if bench.quick else 9
 COUNT = 20_000 if bench.quick else 100_000  # look-ups a round
-KEYS: dict[str, Callable[[int], str]] = {
-    "key": "order-{}".format,
-    "unique": unique_key,
-    "miss": "nobody-{}".format,
-}
+KEYS: dict[str, Callable[[int], str]] = {"key": "order-{}".format, "unique": unique_key, "miss": "nobody-{}".format}
 NAMES = {
     "key": "query by key",
     "unique": "query by unique key",
@@ -64,17 +60,8 @@ def against_java(pair: Pair, mine: Ours, what: str, release: str):
     against = f"Java {release} {'getOffsetInQueueByTime' if what in ('lower', 'nearest') else 'queryMessage'}"
     if not bench.wanted(NAMES[what], against):
         return
-    total = pair.log.sum.records
-    java = java_peer.start(
-        bench,
-        "query",
-        dir=pair.java,
-        what=what if what in KEYS else "time",
-        total=total,
-        count=COUNT,
-        filemib=pair.file_size >> 20,
-        release=release,
-    )
+    options = {"what": what if what in KEYS else "time", "total": pair.log.sum.records, "filemib": pair.file_size >> 20}
+    java = java_peer.start(bench, "query", dir=pair.java, count=COUNT, release=release, **options)
     if not java:
         return
 
@@ -89,17 +76,7 @@ def against_java(pair: Pair, mine: Ours, what: str, release: str):
     with java:
         ours = Side(partial(mine.round, what), COUNT, pair.ours, settle=partial(mine.prepare, what))
         theirs = JavaSide(java, pair.java)
-        rounds = bench.row(
-            NAMES[what],
-            against=against,
-            goal=GOALS.get(what),
-            work=COUNT / 1e6,
-            unit="M/s",
-            check=check,
-            ours=ours,
-            theirs=theirs,
-        )
-        details(bench, rounds, NAMES[what], against, ours, theirs, "cpu_us")
+        measured(bench, NAMES[what], against, GOALS.get(what), COUNT, "M/s", ours, theirs, "cpu_us", check=check)
 
 
 def main():

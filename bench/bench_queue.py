@@ -158,16 +158,8 @@ def cold():
             to = store.max_offset(TOPIC, 0) // 2
         make_cold(bench, pair.ours)
         for case, (work, mode) in cases.items():
-            java = java_peer.start(
-                bench,
-                "get",
-                dir=pair.java,
-                mode=mode,
-                to=to,
-                cold=True,
-                filemib=pair.file_size >> 20,
-                release=RELEASES[0],
-            )
+            options = {"mode": mode, "to": to, "cold": True, "filemib": pair.file_size >> 20}
+            java = java_peer.start(bench, "get", dir=pair.java, release=RELEASES[0], **options)
             if not java or not bench.wanted(case, against):
                 continue
             with java:

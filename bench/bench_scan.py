@@ -1,7 +1,6 @@
 """How fast are logs read: into Arrow columns, filtered, as messages?"""
 
 import mmap
-import threading
 from functools import partial
 
 import java_peer
@@ -9,10 +8,12 @@ import pyarrow as pa
 from common import (
     MIB,
     MIXED_TOPICS,
+    PLAIN,
     Bench,
     Log,
     copying,
     digest,
+    in_threads,
     make_sum,
     mapped,
     python_messages,
@@ -26,20 +27,6 @@ from common import (
 import rocketc
 
 BLOCK = 16 * MIB  # of memcpy, and stored bytes of a batch: both sides fill as much memory again and again
-NUMBERS = [
-    "queueId",
-    "queueOffset",
-    "physicalOffset",
-    "storeTimestamp",
-    "bornTimestamp",
-    "flag",
-    "sysFlag",
-    "reconsumeTimes",
-    "bodyCRC",
-    "preparedTransactionOffset",
-    "storeSize",
-]
-PLAIN = [*NUMBERS, "topic", "body"]
 ALL = list(rocketc.COLUMN_NAMES)
 ALL_BUT_MAP = [name for name in ALL if name != "properties"]
 COMPARED = 5000  # records whose every column is compared with plain Python's before the clock starts
@@ -67,14 +54,6 @@ def iterate(source):
 def read_attributes(source):
     """As much as Java's side reads of each message."""
     return sum_messages(opened(source))
-
-
-def in_threads(files, **options):
-    threads = [threading.Thread(target=read, args=(file,), kwargs=options) for file in files]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 # ---------------------------------------------------------------- checks
@@ -224,7 +203,7 @@ def two_threads(log: Log, name: str):
         work=log.bytes / 1e9,
         unit="GB/s",
         check=partial(check_columns, log, ALL),
-        ours=timed(partial(in_threads, log.files)),
+        ours=timed(partial(in_threads, len(log.files), lambda thread: read(log.files[thread]))),
         theirs=timed(partial(read, log.path)),
     )
 

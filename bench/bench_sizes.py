@@ -4,7 +4,7 @@ from functools import partial
 
 import java_peer
 from common import MIB, Bench, Point, copying, same, sum_messages, timed
-from writing import BATCH, JavaSide, QueuesStore, Side, recycle_pages, scratch, text
+from writing import BATCH, JavaSide, OurStore, QueuesStore, recycle_pages, scratch, text
 
 import rocketc
 
@@ -40,7 +40,6 @@ def puts(name: str, body: int):
             bench.row(
                 case,
                 against=against,
-                goal=None,
                 work=count / 1e6,
                 unit="M/s",
                 check=check,
@@ -66,7 +65,7 @@ def batches(name: str, body: int):
             room[at : at + len(block)] = block
             at = (at + len(block)) % (64 * MIB)
 
-    with scratch(bench) as folder, QueuesStore(folder, body) as mine:
+    with scratch(bench) as folder, OurStore(folder, body, flush="async") as mine:
         bodies = [mine.body] * each
 
         def put():
@@ -76,17 +75,15 @@ def batches(name: str, body: int):
 
         def check():
             put()
-            mine.store.flush()
-            mine.check_bodies()
+            mine.check()
 
         bench.row(
             case,
             against=against,
-            goal=None,
             work=calls * len(block) / 1e9,
             unit="GB/s",
             check=check,
-            ours=Side(put, calls * each, folder, mine.store.flush, drain=mine.store.wait_dispatched),
+            ours=mine.side(put, calls * each),
             theirs=timed(copy),
             point=Point("sizes, bytes", "put_many", body),
         )
@@ -108,7 +105,6 @@ def reading(name: str, body: int):
         bench.row(
             f"{case}, {name}",
             against="memcpy (by 16 MiB, remap)",
-            goal=None,
             work=log.bytes / 1e9,
             unit="GB/s",
             check=lambda: same(sum_messages(rocketc.scan(log.path)), log.sum, "rocketc"),

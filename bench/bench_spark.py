@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from common import MIB, MIXED_TOPICS, Bench, Log, family, make_sum, python_messages, same, timed
+from common import MIB, MIXED_TOPICS, Bench, Log, family, make_sum, memory_of, python_messages, same, timed
 
 import rocketc
 
@@ -25,6 +24,13 @@ PART = 16 * MIB  # what mapPartitions reads
 bench = Bench("spark", __doc__)
 
 
+def temporary(name: str) -> Path:
+    """A folder among the data that is gone when the bench ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=bench.args.data))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def start_spark():
     """Spark on two cores. Its workers run this Python, and find the peer; what it says on stderr goes to a file."""
     from pyspark.sql import SparkSession
@@ -32,14 +38,13 @@ def start_spark():
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    folder = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary("spark")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.local.dir": folder,
+        "spark.local.dir": str(folder),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }.items():
@@ -84,8 +89,7 @@ def from_memory(log: Log, columns: list[str] | None = None):
     """The same rows from Arrow files in the page cache, in batches of the size that our side sends."""
     from rocketc.spark import schema
 
-    folder = Path(tempfile.mkdtemp(prefix="arrow-", dir=bench.args.data))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary("arrow")
     for file in log.files:
         scan = rocketc.scan(file, columns=columns)
         with pa.ipc.new_file(str(folder / f"{Path(file).name}.arrow"), pa.schema(scan)) as out:
@@ -133,7 +137,6 @@ def columns_only(log: Log, name: str):
     bench.row(
         f"{name}: source, {len(SMALL)} columns without the body",
         against="ready-made Arrow batches",
-        goal=None,
         work=log.sum.records / 1e6,
         unit="M rows/s",
         check=lambda: same(source.count(), memory.count(), "Spark"),
@@ -148,7 +151,6 @@ def one_row_each(log: Log, name: str):
     bench.row(
         f"{name}: mapPartitions, a Row of all columns each",
         against="ready-made Arrow batches",
-        goal=None,
         work=rows.count() / 1e6,
         their_work=log.sum.records / 1e6,
         unit="M rows/s",
@@ -189,8 +191,7 @@ def reading(log: Log, **options: str):
 
 def catch_up(log: Log, name: str):
     """A stream that begins at the start of the log and ends at its end, against a batch that reads the same."""
-    folder = Path(tempfile.mkdtemp(prefix="stream-", dir=bench.args.data))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary("stream")
 
     def stream() -> int:
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -203,7 +204,6 @@ def catch_up(log: Log, name: str):
     bench.row(
         f"{name}: a stream catches up",
         against="the source as a batch",
-        goal=None,
         work=log.sum.records / 1e6,
         unit="M rows/s",
         check=lambda: same(stream(), log.sum.records, "the stream"),
@@ -219,8 +219,7 @@ def to_parquet(log: Log, name: str):
     from rocketc.spark.archive import archive, read_archive
 
     table, frame = rocketc.scan(log.path).to_arrow(), through_source(log)
-    folder = Path(tempfile.mkdtemp(prefix="parquet-", dir=bench.args.data))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary("parquet")
 
     def archived():
         shutil.rmtree(folder / "archive", ignore_errors=True)
@@ -257,7 +256,6 @@ def to_parquet(log: Log, name: str):
     bench.row(
         f"{name}: source, all columns",
         against="Parquet of the same rows, read in the JVM",
-        goal=None,
         work=log.sum.records / 1e6,
         unit="M rows/s",
         check=check,
@@ -278,7 +276,6 @@ def in_plain_python(log: Log, name: str):
     bench.row(
         f"{name}: mapPartitions, Arrow batches of all columns",
         against="struct and zlib, a dict each",
-        goal=None,
         work=rows / 1e6,
         their_work=limit * len(files) / 1e6,
         unit="M rows/s",
@@ -292,8 +289,7 @@ def tasks_of_nothing():
     log = bench.log(body=1024, size=8 * MIB, file_size=8 * MIB)
     ours = reading(log, minPartitions="34", subscribe="NoTopic")
     count = ours.rdd.getNumPartitions()
-    folder = Path(tempfile.mkdtemp(prefix="arrow-", dir=bench.args.data))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary("arrow")
     for n in range(count):
         with pa.ipc.new_file(str(folder / f"{n:02}.arrow"), pa.schema(rocketc.scan(log.path))):
             pass
@@ -301,7 +297,6 @@ def tasks_of_nothing():
     bench.row(
         f"{count} tasks that find nothing",
         against="as many empty Arrow files",
-        goal=None,
         work=count,
         unit="tasks/s",
         ours=timed(partial(drop_all, ours)),
@@ -338,8 +333,7 @@ def own_memory(process: str) -> float:
     """RssAnon of one of Spark's Python workers, MiB; 0 for any other process."""
     with contextlib.suppress(OSError):
         if b"pyspark.daemon" in Path(f"/proc/{process}/cmdline").read_bytes():
-            found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.M)
-            return int(found[1]) / 1024 if found else 0.0
+            return memory_of(Path(f"/proc/{process}/status"), "RssAnon") or 0.0
     return 0.0
 
 

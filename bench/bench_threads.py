@@ -3,8 +3,8 @@
 from functools import partial
 
 import java_peer
-from common import MIB, Bench, Point, same, timed
-from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, Side, in_threads, recycle_pages, scratch
+from common import MIB, Bench, Point, in_threads, same, timed
+from writing import BATCH, TAG, TOPIC, JavaSide, OurStore, recycle_pages, scratch
 
 import rocketc
 
@@ -61,19 +61,17 @@ def puts(threads: int, flush: str):
 
             def check():
                 mine.put(threads, threads * 50)
-                mine.store.flush()
-                mine.check_bodies()
+                mine.check()
                 same(java.round().records, count, f"Java {RELEASE}")
 
             work = partial(mine.put, threads, count)
             bench.row(
                 case,
                 against=against,
-                goal=None,
                 work=count / 1e3,
                 unit="k/s",
                 check=check,
-                ours=Side(work, count, folder, mine.store.flush, drain=mine.store.wait_dispatched),
+                ours=mine.side(work, count),
                 theirs=JavaSide(java, folder),
                 point=Point(f"threads, {flush}", "put", threads),
             )
@@ -85,25 +83,19 @@ def batches(threads: int):
         return
     with scratch(bench) as folder, Ours(folder / "many", BODY) as many, Ours(folder / "one", BODY) as one:
 
-        def side(mine: Ours, threads: int) -> Side:
-            work = partial(mine.put_batches, threads, PUTS)
-            return Side(work, PUTS, folder, mine.store.flush, drain=mine.store.wait_dispatched)
-
         def check():
             many.put_batches(threads, threads * BATCH * 5)
-            many.store.flush()
-            many.check_bodies()
+            many.check()
 
         bench.row(
             f"put_many, {threads} threads",
             against="one thread",
-            goal=None,
             work=PUTS // BATCH // threads * threads * BATCH / 1e3,
             their_work=PUTS / 1e3,
             unit="k/s",
             check=check,
-            ours=side(many, threads),
-            theirs=side(one, 1),
+            ours=many.side(partial(many.put_batches, threads, PUTS), PUTS),
+            theirs=one.side(partial(one.put_batches, 1, PUTS), PUTS),
             point=Point("threads, gain", "put_many", threads),
         )
 
@@ -124,7 +116,6 @@ def reading(threads: int):
     bench.row(
         f"scan, all columns; CRC, 1 KiB, {threads} threads",
         against="one thread",
-        goal=None,
         work=log.bytes / 1e9,
         unit="GB/s",
         check=lambda: same(sum(1 for _ in rocketc.scan(log.path)), log.sum.records, "rocketc"),

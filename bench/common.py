@@ -9,16 +9,19 @@ A *side* is a callable that does one round and returns the seconds it took.
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import mmap
 import os
 import platform
 import random
+import re
 import shutil
 import statistics
 import struct
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,6 +49,9 @@ class Sum(NamedTuple):
     checksum: int
 
 
+# Columns that Java's side reads, too: numbers, topic, body.
+PLAIN = """queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC
+    preparedTransactionOffset storeSize topic body""".split()  # noqa: SIM905
 DIGEST_FIELDS = """topic queue_id queue_offset phy_offset born_timestamp store_timestamp flag sys_flag reconsume_times
     prepared_transaction_offset body_crc store_size born_host store_host msg_id"""
 
@@ -309,6 +315,33 @@ def python_messages(file: str, limit: int | None = None, crc: bool = True) -> It
 
 
 # ---------------------------------------------------------------- measuring
+def in_threads(count: int, work: Callable[[int], object]):
+    """work(0) to work(count - 1), a thread each; the first failure is raised."""
+    failures = []
+
+    def run(thread: int):
+        try:
+            work(thread)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def memory_of(path: Path, name: str) -> float | None:
+    """MiB of one line of a /proc file; None when the process has gone."""
+    with contextlib.suppress(OSError):
+        found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(), re.M)
+        return int(found[1]) / 1024 if found else None
+    return None
+
+
 def timed(work: Callable[[], object]) -> Side:
     """A side out of any callable: our clock around it, no garbage collection meanwhile; the result is dropped later."""
 
@@ -329,11 +362,7 @@ def timed(work: Callable[[], object]) -> Side:
 
 
 def measure(
-    ours: Side,
-    theirs: Side,
-    rounds: int,
-    until: float = float("inf"),
-    before: Callable[[], object] = lambda: None,
+    ours: Side, theirs: Side, rounds: int, until: float = float("inf"), before: Callable[[], object] = lambda: None
 ) -> list[tuple[float, float]]:
     """Alternate both sides, A B A B, after one round of each that does not count; the seconds of each pair.
 
@@ -439,7 +468,7 @@ class Bench:
         case: str,
         *,
         against: str,
-        goal: float | None,
+        goal: float | None = None,
         work: float,
         unit: str,
         ours: Side,

@@ -11,13 +11,14 @@ noise). Only if that range leaves out 0 is a row called faster or slower. Fewer 
 """
 
 import argparse
-import json
 import math
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from report import Results
 
 HERE = Path(__file__).resolve().parent
 ENOUGH = 0.95
@@ -27,17 +28,8 @@ Key = tuple[str, str, str]
 # ---------------------------------------------------------------- rows
 def rows_of(lines, where: str) -> dict[Key, dict]:
     """By bench, case and peer; lines that are no rows (the environment, a failure) are left out."""
-    found = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = dict(json.loads(line))
-            if "ratio" in row:
-                found[row["bench"], row["case"], row["against"]] = row
-        except (ValueError, TypeError, KeyError) as error:
-            raise SystemExit(f"compare: {where}, line {number}: no result of a bench ({error})") from None
-    return found
+    rows = Results.read(lines, f"compare: {where}, ").rows
+    return {(row["bench"], row["case"], row["against"]): row for row in rows if "ratio" in row}
 
 
 def read(path: str) -> dict[Key, dict]:

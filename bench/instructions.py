@@ -29,7 +29,7 @@ from itertools import repeat
 from pathlib import Path
 
 import native
-from common import MIB, write_log
+from common import MIB, PLAIN, write_log
 
 import rocketc
 from rocketc.derived._key_index import KeyIndex
@@ -49,8 +49,6 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-ERMS",
 }
-PLAIN = """queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC
-    preparedTransactionOffset storeSize topic body""".split()  # noqa: SIM905
 ALL_BUT_MAP = [name for name in rocketc.COLUMN_NAMES if name != "properties"]
 
 

@@ -72,7 +72,7 @@ class Results(NamedTuple):
     failed: list[dict]  # scripts that ended with an error
 
     @classmethod
-    def read(cls, lines: Iterable[str]) -> "Results":
+    def read(cls, lines: Iterable[str], where: str = "report: ") -> "Results":
         """Of the lines that run.py writes: one JSON object each. Rows of a script without run.py are taken, too."""
         found = cls({}, [], [])
         for number, line in enumerate(lines, 1):
@@ -85,7 +85,7 @@ class Results(NamedTuple):
                 else:
                     (found.failed if "failed" in item else found.rows).append(item)
             except (ValueError, TypeError) as error:
-                raise SystemExit(f"report: line {number} is no result of a bench: {error}") from None
+                raise SystemExit(f"{where}line {number} is no result of a bench: {error}") from None
         return found
 
 

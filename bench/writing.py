@@ -17,7 +17,6 @@ import statistics
 import struct
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -57,8 +56,12 @@ class OurStore:
             put_many(TOPIC, bodies, tags=TAG, queue_id=n % QUEUES)
         self.put_so_far += times * BATCH
 
-    def check_bodies(self):
+    def side(self, work: Callable[[], object], count: int) -> "Side":
+        return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
+
+    def check(self):
         """All that was put is in the log, bodies whole."""
+        self.store.flush()
         found = [0, 0]
         for m in rocketc.scan(self.path, crc="body"):
             found[0] += 1
@@ -73,25 +76,6 @@ class OurStore:
 
 
 # ---------------------------------------------------------------- memory
-def in_threads(count: int, work):
-    """work(0) to work(count - 1), a thread each; the first failure is raised."""
-    failures = []
-
-    def run(thread: int):
-        try:
-            work(thread)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
 def use_and_free(size: int):
     """Touch so many bytes of memory and give them back to the system: what is asked for next gets those pages."""
     with mmap.mmap(-1, size) as memory:
@@ -192,7 +176,6 @@ class QueuesStore(OurStore):
         super().__init__(folder, body, flush="async", **options)
         names = [TOPIC] if topics == 1 else [f"{TOPIC}-{n:05d}" for n in range(topics)]
         self.places = [(name, queue) for name in names for queue in range(queues)]
-        self.tagged = 0  # messages that have no key
 
     def put(self, times: int):
         """A key of its own for each message, one tag, queue by queue."""
@@ -206,9 +189,6 @@ class QueuesStore(OurStore):
         """How many messages all queues hold together."""
         return sum(self.store.max_offset(*place) for place in self.store.queues())
 
-    def side(self, work: Callable[[], object], count: int) -> Side:
-        return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
-
     def check(self):
         """Each message stands in its queue, with its tag, and is found by its key; the log holds the bodies."""
         self.store.wait_dispatched()
@@ -218,8 +198,7 @@ class QueuesStore(OurStore):
             got = self.store.get(topic, queue, n // len(self.places), 1, tags=TAG).messages[0]
             same((got.keys, got.body, got.tags), (f"order-{n}", self.body, TAG), "rocketc (message by queue offset)")
             same([m.phy_offset for m in self.store.query(topic, f"order-{n}")], [got.phy_offset], "rocketc (by key)")
-        self.store.flush()
-        self.check_bodies()
+        super().check()
 
 
 class JavaSide:
@@ -270,6 +249,25 @@ def details(bench: Bench, rounds: int, case: str, against: str, ours, theirs, *n
             less_is_better(bench, rounds, f"{case}: {what}", against, a, b, units.get(name, "us"), point=point)
 
 
+def measured(
+    bench: Bench, case: str, against: str, goal: float | None, count: int, unit: str, ours, theirs, *costs: str,
+    check: Callable[[], object] | None = None, their_count: int = 0,
+) -> int:  # fmt: skip
+    """A row of so many messages a round, and the rows beside it of what a message costs; how many rounds.
+
+    unit   "M/s" or "k/s"
+    costs  figures of both sides; all that details() knows if none is named
+    """
+    per = {"M/s": 1e6, "k/s": 1e3}[unit]
+    work, their_work = count / per, (their_count or count) / per
+    rounds = bench.row(
+        case, against=against, goal=goal, work=work, their_work=their_work, unit=unit, check=check, ours=ours,
+        theirs=theirs,
+    )  # fmt: skip
+    details(bench, rounds, case, against, ours, theirs, *costs)
+    return rounds
+
+
 def percentiles(took: Sequence[int]) -> dict[str, float]:
     """Of nanoseconds, by the names that Java gives them too."""
     took = sorted(took)
@@ -296,6 +294,28 @@ class Peer:
 
 
 pack_key = struct.Struct(">Q").pack
+
+
+def beside_peer(
+    bench: Bench, case: str, against: str, goal: float | None, unit: str, mine: OurStore, other: Peer, many: bool,
+    calls: int, their_calls: int, settle: Callable[[], object] = lambda: None,
+):  # fmt: skip
+    """A row against a peer: calls of put(), or of put_many(); settle: ends a round of the peer's."""
+    each = BATCH if many else 1
+    put, their_put = (mine.put_many, other.put_many) if many else (mine.put, other.put)
+
+    def check():
+        put(20)
+        mine.check()
+        their_put(20)
+        other.check(20 * each)
+
+    ours = mine.side(partial(put, calls), calls * each)
+    theirs = Side(partial(their_put, their_calls), their_calls * each, mine.path, settle)
+    measured(
+        bench, case, against, goal, calls * each, unit, ours, theirs, check=check, their_count=their_calls * each
+    )  # fmt: skip
+    other.close()
 
 
 class Lmdb(Peer):

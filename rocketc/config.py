@@ -305,12 +305,7 @@ class StoreConfig:
 
     @classmethod
     def of(
-        cls,
-        *,
-        flush: str | None = None,
-        lock: str | None = None,
-        config: StoreConfig | None = None,
-        **fields: Any,
+        cls, *, flush: str | None = None, lock: str | None = None, config: StoreConfig | None = None, **fields: Any
     ) -> StoreConfig:
         """What open() makes of its keywords: those given, over `config`, over the defaults.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -17,7 +18,9 @@ from rocketc.config import StoreConfig
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import base_of
 from rocketc.jobs.file_kinds import KINDS, Files, find_files
-from rocketc.report.messages import Printer, compile_format, json_printer
+from rocketc.report.messages import BODY_FORMS, Printer, compile_format, json_printer
+
+JAVA_INT_MAX = (1 << 31) - 1
 
 
 class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -124,19 +127,10 @@ def refuse_a_log(store: str, names: Iterable[str] | None = None) -> None:
 
 def takes_kind(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options --as and --index-slots; it gets them as `kind` and `index_slots`."""
-    command = click.option(
-        "--index-slots",
-        type=Number(1, (1 << 31) - 1),
-        metavar="N",
-        help="Hash slots of an index file (the broker's maxHashSlotNum), where its content does not tell.",
-    )(command)
-    return click.option(
-        "--as",
-        "kind",
-        type=click.Choice(KINDS),
-        metavar="KIND",
-        help=f"What the files are, where their place does not tell: {', '.join(KINDS)}.",
-    )(command)
+    slots = "Hash slots of an index file (the broker's maxHashSlotNum), where its content does not tell."
+    command = click.option("--index-slots", type=Number(1, JAVA_INT_MAX), metavar="N", help=slots)(command)
+    kinds = f"What the files are, where their place does not tell: {', '.join(KINDS)}."
+    return click.option("--as", "kind", type=click.Choice(KINDS), metavar="KIND", help=kinds)(command)
 
 
 def named_files(paths: Sequence[str], kind: str | None, index_slots: int | None) -> list[Files] | None:
@@ -145,6 +139,17 @@ def named_files(paths: Sequence[str], kind: str | None, index_slots: int | None)
         return find_files(paths, kind, index_slots)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+
+def prints_messages(format_help: str, body_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command --count and the options of how a message is printed: see choose_printer()."""
+    options = [
+        click.option("-c", "--count", type=Number(1), metavar="N", help="End after N messages."),
+        click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a message."),
+        click.option("-f", "--format", "spec", metavar="FORMAT", help=f"Print each message like this: {format_help}."),
+        click.option("--body", type=click.Choice(["text", *BODY_FORMS]), default="text", help=body_help),
+    ]
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def choose_printer(

@@ -14,19 +14,15 @@ from typing import Any
 
 import click
 
-from rocketc.cli.output import Out, ends_quietly, note
+from rocketc.cli.output import Out, command, note
 from rocketc.cli.signals import Ended, signals_raise
-from rocketc.errors import StoreFullError, StoreIOError
+from rocketc.errors import StoreFullError
+from rocketc.files.durable import errors_named
 from rocketc.report.tables import columns, render
 from rocketc.report.text import show_size
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc bench --quick
-  rocketc bench --path /data --json | jq -c '[.work, .ratio]'""",
-)
+@command("rocketc bench --quick", "rocketc bench --path /data --json | jq -c '[.work, .ratio]'")
 @click.option("--quick", is_flag=True, help="Some seconds instead of some minutes, and rougher numbers.")
 @click.option(
     "--path",
@@ -36,7 +32,6 @@ Examples:
     help="On the disk to be measured. Usual: the current folder.",
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object for each line of the table.")
-@ends_quietly
 def bench(quick: bool, path: str, as_json: bool) -> int:
     """Measure a store on this machine, beside what its memory and disk do with the same bytes.
 
@@ -112,10 +107,8 @@ def _rate(row: Row, rate: float) -> str:
 
 def _check_room(path: str, needed: int) -> None:
     """Raise StoreIOError if there is no such folder, StoreFullError if it has too little room."""
-    try:
+    with errors_named(path):
         free = shutil.disk_usage(path).free
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, path) from None
     if free < needed:
         text = f"{show_size(needed)} are needed for a while, and {show_size(free)} are free"
         raise StoreFullError(errno.ENOSPC, text, path)
@@ -124,10 +117,8 @@ def _check_room(path: str, needed: int) -> None:
 @contextmanager
 def _folder(path: str) -> Iterator[str]:
     """A folder for the time of a bench."""
-    try:
+    with errors_named(path):
         folder = tempfile.mkdtemp(prefix=".rocketc-bench-", dir=path)
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, path) from None
     try:
         yield folder
     finally:

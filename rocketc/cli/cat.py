@@ -8,15 +8,15 @@ from itertools import islice
 
 import click
 
-from rocketc.cli.arguments import Number, Start, StartAt, choose_printer, named_files, takes_kind
-from rocketc.cli.output import DamageNotes, Out, ends_quietly
+from rocketc.cli.arguments import Start, StartAt, choose_printer, named_files, prints_messages, takes_kind
+from rocketc.cli.output import DamageNotes, Out, command
 from rocketc.cli.selection import Selection, selects
 from rocketc.files.paths import resolve
 from rocketc.files.remote import refuse_urls
 from rocketc.jobs.lookup import find_in_queue
 from rocketc.read._message import Message
 from rocketc.read.scan import ScanReport, torn_tail
-from rocketc.report.messages import BODY_FORMS, TOKENS, line_printer
+from rocketc.report.messages import TOKENS, line_printer
 
 
 def _describe_format() -> str:
@@ -27,15 +27,10 @@ def _describe_format() -> str:
     return "\n".join("".join(f"{cell:24}" for cell in row).rstrip() for row in rows)
 
 
-@click.command(
-    epilog=f"""\b
-FORMAT, as kcat's; a newline comes only where it says so:
-{_describe_format()}
-
-\b
-Examples:
-  rocketc cat /data/store -t orders --from -15m --grep 'timeout|refused'
-  rocketc cat /data/store --key 10086 --json | jq -r .body""",
+@command(
+    "rocketc cat /data/store -t orders --from -15m --grep 'timeout|refused'",
+    "rocketc cat /data/store --key 10086 --json | jq -r .body",
+    above=f"\b\nFORMAT, as kcat's; a newline comes only where it says so:\n{_describe_format()}",
 )
 @selects
 @click.option(
@@ -46,18 +41,11 @@ Examples:
     help="In each queue: from this queue offset on; -N: the last N that match; beginning; "
     "end: only new ones (with -F).",
 )
-@click.option("-c", "--count", type=Number(1), metavar="N", help="End after N messages.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a message.")
-@click.option("-f", "--format", "spec", metavar="FORMAT", help="Print each message like this: see below.")
-@click.option(
-    "--body",
-    type=click.Choice(["text", *BODY_FORMS]),
-    default="text",
-    help="How to show the body. In JSON: body (bodyBase64 if it is no UTF-8), bodyHex, bodyBase64, or left out.",
+@prints_messages(
+    "see below", "How to show the body. In JSON: body (bodyBase64 if it is no UTF-8), bodyHex, bodyBase64, or left out."
 )
 @click.option("-F", "--follow", is_flag=True, help="Wait for new messages, until Ctrl-C or -c.")
 @takes_kind
-@ends_quietly
 def cat(
     selection: Selection,
     offset: Start | None,
@@ -98,9 +86,7 @@ def _placed(selection: Selection, offset: Start | None) -> Selection:
     topics, queues = selection.options["topics"], selection.options["queues"]
     if offset is None or offset.kind != "offset" or len(topics or ()) != 1 or len(queues or ()) != 1:
         return selection
-    if (
-        not isinstance(topics[0], str) or offset.number == 0
-    ):  # prepared messages have offset 0, too, and are in no queue
+    if not isinstance(topics[0], str) or offset.number == 0:  # prepared messages, in no queue, have offset 0, too
         return selection
     at = find_in_queue(selection.paths, topics[0], queues[0], offset.number)
     if at is None:

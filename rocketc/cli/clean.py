@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import click
 
-from rocketc.cli.arguments import read_conf, refuse_a_log
-from rocketc.cli.output import Out, ends_quietly, note
+from rocketc.cli.arguments import JAVA_INT_MAX, read_conf, refuse_a_log
+from rocketc.cli.output import command, note, print_result
+from rocketc.cli.times import Age
 from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import IndexOnDisk, QueuesOnDisk
 from rocketc.files.lock_file import StoreLock
 from rocketc.report.summaries import draw_clean
 from rocketc.store.cleaning import Cleaner, LogOnDisk, sync_system
 
-_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_NO_LIMIT = (1 << 31) - 1
 
-
-class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Milliseconds of a length of time: 90m, 72h, 7d."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"(\d{1,9})([smhdw])", value.strip(), re.ASCII | re.IGNORECASE)
-        if found is None:
-            self.fail(f"{value!r} is no age; such as 90m, 72h, 7d", param, ctx)
-        return int(found[1]) * _MS[found[2].lower()]
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc clean /data/store --older-than 7d
-  rocketc clean /data/store --as-broker --conf broker.conf --dry-run""",
+@command(
+    "rocketc clean /data/store --older-than 7d", "rocketc clean /data/store --as-broker --conf broker.conf --dry-run"
 )
 @click.argument("store", type=click.Path())
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be deleted, and why; write nothing.")
@@ -52,7 +32,6 @@ Examples:
 @click.option("--conf", type=click.Path(), metavar="FILE", help="A broker.conf: paths, times, levels of disk use.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Every file in the table, however many.")
-@ends_quietly
 def clean(
     store: str, dry_run: bool, older_than: int | None, as_broker: bool, conf: str | None, as_json: bool, every: bool
 ) -> int:
@@ -83,11 +62,11 @@ def clean(
             report = cleaner.run(detailed=True, **how)
         finally:
             lock.release()
-    with Out() as out:
-        if as_json:
-            out.json({"path": store, **report.to_dict()})
-        else:
-            out.write_text(draw_clean(store, report, before, start, out.has_colour, every, as_broker))
+    print_result(
+        as_json,
+        lambda: {"path": store, **report.to_dict()},
+        lambda colour: draw_clean(store, report, before, start, colour, every, as_broker),
+    )
     return 0
 
 
@@ -97,6 +76,6 @@ def _config(conf: str | None, as_broker: bool) -> StoreConfig:
         return config
     # All that is old enough, and nothing else, however full the disk is.
     return config.replace(
-        clean_file_forcibly_enable=False, delete_file_batch_max=_NO_LIMIT, delete_commit_log_files_interval=0,
+        clean_file_forcibly_enable=False, delete_file_batch_max=JAVA_INT_MAX, delete_commit_log_files_interval=0,
         delete_consume_queue_files_interval=0,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from rocketc.cli.output import Out, ends_quietly
+from rocketc.cli.output import Out, command
 from rocketc.derived.queue_files import UNIT_BYTES
 
 SHELLS = ("bash", "zsh", "fish")
@@ -16,14 +16,11 @@ PROGRAM = "rocketc"
 VARIABLE = "_ROCKETC_COMPLETE"  # click's name for it
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc completion bash > ~/.local/share/bash-completion/completions/rocketc
-  rocketc completion fish > ~/.config/fish/completions/rocketc.fish""",
+@command(
+    "rocketc completion bash > ~/.local/share/bash-completion/completions/rocketc",
+    "rocketc completion fish > ~/.config/fish/completions/rocketc.fish",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
-@ends_quietly
 def completion(shell: str) -> int:
     """Print a script that makes your shell complete commands, options, paths, and the topics of a store for -t.
 

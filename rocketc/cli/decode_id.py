@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number
-from rocketc.cli.output import Out, ends_quietly, note
+from rocketc.cli.output import Out, command, note
 from rocketc.format.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 
 FILE_SIZE = 1 << 30  # RocketMQ's default
@@ -33,13 +33,7 @@ class Month(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return int(value[:4]), int(value[5:])
 
 
-@click.command(
-    "decode-id",
-    epilog="""\b
-Examples:
-  rocketc decode-id C0A8010A00002A9F0000000000001000
-  rocketc decode-id - --json < ids.txt""",
-)
+@command("rocketc decode-id C0A8010A00002A9F0000000000001000", "rocketc decode-id - --json < ids.txt", name="decode-id")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object an id.")
 @click.option("--month", type=Month(), metavar="YYYY-MM", help="The month in which a unique id was made.")
@@ -50,7 +44,6 @@ Examples:
     metavar="BYTES",
     help="Size of the broker's commit log files, mappedFileSizeCommitLog; 1 GiB if not given.",
 )
-@ends_quietly
 def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None, file_size: int) -> int:
     """Say what message ids say; `-` reads them from stdin, one a line.
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number, Size
-from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, progress
+from rocketc.cli.output import DamageNotes, Out, command, note, progress
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.signals import Ended, signals_raise
 from rocketc.exports.columns import ROW_GROUP_BYTES
@@ -40,11 +40,9 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return names
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31
-  rocketc export /data/store -o archive/ --engine spark""",
+@command(
+    "rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31",
+    "rocketc export /data/store -o archive/ --engine spark",
 )
 @selects
 @click.option(
@@ -86,7 +84,6 @@ Examples:
 )
 @click.option("--jobs", type=Number(1, 256), metavar="N", help="Threads. Usual: one for each core.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="What was written, as one JSON object on stdout.")
-@ends_quietly
 def export(
     selection: Selection,
     output: str,

@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from rocketc.cli.arguments import Number, Regex, choose_printer
-from rocketc.cli.completion import complete_topic
-from rocketc.cli.output import DamageNotes, Out, ends_quietly, note, progress
-from rocketc.cli.selection import Selection
+from rocketc.cli.arguments import Number, choose_printer, prints_messages
+from rocketc.cli.output import DamageNotes, Out, command, note, progress
+from rocketc.cli.selection import Selection, paths_argument, topics_option
 from rocketc.format.ids import OffsetId, decode_offset_id, decode_unique_id
 from rocketc.jobs.lookup import KeyLookup, RecordNotFound, at_offset
 from rocketc.read._message import Message
@@ -30,13 +29,8 @@ _TRANSACTIONS = {0x4: "prepared transaction", 0x8: "committed transaction", 0xC:
 _FLAGS = {0x2: "several tags", 0x10: "IPv6 born host", 0x20: "IPv6 store host", 0x40: "to unwrap", 0x80: "inner batch"}
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc get /data/store --offset 361996
-  rocketc get /data/store --key 10086 -t orders --json | jq .body""",
-)
-@click.argument("path", nargs=-1, required=True, type=click.Path())
+@command("rocketc get /data/store --offset 361996", "rocketc get /data/store --key 10086 -t orders --json | jq .body")
+@paths_argument
 @click.option(
     "--offset",
     type=Number(0),
@@ -56,25 +50,8 @@ Examples:
     help="The messages with this key, or unique id. With -t the store's index is used, if it has one; else the log is "
     "searched.",
 )
-@click.option(
-    "-t",
-    "--topic",
-    multiple=True,
-    type=Regex(slashes=True),
-    metavar="NAME",
-    shell_complete=complete_topic,
-    help="Search in this topic only; /REGEX/ must match the whole name. Repeatable.",
-)
-@click.option("-c", "--count", type=Number(1), metavar="N", help="End after N messages.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a message.")
-@click.option("-f", "--format", "spec", metavar="FORMAT", help="Print each message like this: as `cat -f`.")
-@click.option(
-    "--body",
-    type=click.Choice(["text", *BODY_FORMS]),
-    default="text",
-    help="How to show the body, as `cat`; a body that is no text is shown by its first bytes.",
-)
-@ends_quietly
+@topics_option("Search in this topic only")
+@prints_messages("as `cat -f`", "How to show the body, as `cat`; a body that is no text is shown by its first bytes.")
 def get(
     path: tuple[str, ...], offset: int | None, ident: str | None, key: str | None, topic: Topics, count: int | None,
     as_json: bool, spec: str | None, body: str,

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from os.path import basename
 from typing import TYPE_CHECKING
 
 import click
 
 from rocketc.cli.arguments import named_files, takes_kind
-from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.cli.output import command, note, print_result, progress
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
-from rocketc.read.scan import Damage, torn_tail
-from rocketc.report.tables import columns, facts, render, section, some
-from rocketc.report.text import in_words, many, show_size, show_span, show_time, visible
+from rocketc.read.scan import torn_tail
+from rocketc.report.tables import add_rows, columns, render_report, section, some
+from rocketc.report.text import damage_text, gap_text, many, show_size, show_span, show_time, visible
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc info /data/store
-  rocketc info /data/store --json | jq .end""",
-)
+@command("rocketc info /data/store", "rocketc info /data/store --json | jq .end")
 @click.argument("path", type=click.Path())
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that is known; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Every file, hole and damage in the table, however many.")
 @takes_kind
-@ends_quietly
 def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: int | None) -> int:
     """Say what a store, a commit log folder or a file holds: files, offsets, times, holes, damage, how it was left.
 
@@ -45,11 +40,7 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
 
         return info_files(path, files, as_json, every, index_slots)
     found = take_inventory(path, progress)
-    with Out() as out:
-        if as_json:
-            out.json(found.to_dict())
-        else:
-            out.write_text(draw(found, out.has_colour, every))
+    print_result(as_json, found.to_dict, lambda colour: draw(found, colour, every))
     if found.is_empty:
         note(f"nothing to read: {path}")
     return 0 if found.is_whole else 1
@@ -57,10 +48,7 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
 
 def draw(found: Inventory, colour: bool, every: bool) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
-    parts: list[RenderableType] = [facts(_lines(found, every))]
-    if found.files:
-        parts += ["", _file_table(found.files, every)]
-    return render(parts, colour)
+    return render_report(_lines(found, every), _file_table(found.files, every), colour)
 
 
 def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
@@ -84,10 +72,8 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery took off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
-    yield from section("holes", map(_tell_hole, some(found.holes, every)), "none")
-    damage: list[str] = [
-        entry if isinstance(entry, str) else _tell_damage(entry) for entry in some(found.damage, every)
-    ]
+    yield from section("holes", some(found.holes, every, _tell_hole), "none")
+    damage = [*some(found.damage, every, damage_text)]
     if (last := found.had_messages_until) is not None:
         damage.append(f"the log's end is gone: the checkpoint knows of messages until {show_time(last)}")
     yield from section("damage", damage, _where_it_was_looked(found))
@@ -105,7 +91,7 @@ def _tell_end(found: Inventory) -> str:
         end, follows = torn.start, f"; {torn.stop - torn.start} damaged bytes follow"
     last = next(file for file in found.files if file.file == found.lastFile)
     messages = many(found.lastFileMessages, "message")
-    return f"byte {end - (last.physicalOffset or 0)} of {_name(last.file)}, behind its {messages}{follows}"
+    return f"byte {end - (last.physicalOffset or 0)} of {basename(last.file)}, behind its {messages}{follows}"
 
 
 def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
@@ -123,43 +109,28 @@ def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
             f"{name:6} {show_time(found.checkpoint[key]) if found.checkpoint[key] else 'never'}"
             for name, key in zip(("log", "queues", "index"), CHECKPOINT_FIELDS, strict=False)
         ]
-        for i, text in enumerate(times):
-            yield "flushed" if i == 0 else "", text, ""
+        yield from section("flushed", times, style="")
 
 
-def _tell_hole(hole: Hole | str) -> str:
-    if isinstance(hole, str):
-        return hole
-    where = f"{hole.start} to {hole.stop} ({show_size(hole.stop - hole.start)})"
+def _tell_hole(hole: Hole) -> str:
     if hole.kind == "missing":
-        return f"{where}: no file"
+        return gap_text(hole.start, hole.stop)
+    where, name = f"{hole.start} to {hole.stop} ({show_size(hole.stop - hole.start)})", basename(hole.file or "")
     if hole.kind == "short":
-        return f"{where}: cut off {_name(hole.file or '')}"
-    return f"{where}: never written in {_name(hole.file or '')}, but data follows"
-
-
-def _tell_damage(damage: Damage) -> str:
-    where = f"{damage.start} to {damage.stop} in {_name(damage.file or '')}: {damage.reason}"
-    return where + in_words(damage.reason)
+        return f"{where}: cut off {name}"
+    return f"{where}: never written in {name}, but data follows"
 
 
 def _file_table(files: Sequence[File], every: bool) -> Table:
     from rich.text import Text
 
-    table = columns("file", ">size", ">on disk", "first message")
-    for file in some(files, every):
-        if isinstance(file, str):
-            table.add_row("", "", "", Text(file, "dim"))
-            continue
+    def cells(file: File) -> tuple[Text | str, ...]:
         first = show_time(file.storeTimestamp) if file.storeTimestamp is not None else "-"
         row = Text(first)
         if file.state == "empty":
             row = Text("made ahead, empty" if len(files) > 1 else "empty", "dim")
         elif file.state:
             row = Text.assemble("" if first == "-" else f"{first} ", (visible(file.state), "red"))
-        table.add_row(Text(visible(_name(file.file))), show_size(file.size), show_size(file.allocated), row)
-    return table
+        return Text(visible(basename(file.file))), show_size(file.size), show_size(file.allocated), row
 
-
-def _name(path: str) -> str:
-    return os.path.basename(path)
+    return add_rows(columns("file", ">size", ">on disk", "first message"), files, every, cells)

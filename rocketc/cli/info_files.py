@@ -7,26 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rocketc.cli.cat_files import (
-    not_shown,
-    open_index,
-    read_checkpoint,
-    read_marker,
-    refuse_other_options,
-)
-from rocketc.cli.output import Out, note, progress
+from rocketc.cli.cat_files import not_shown, open_index, read_checkpoint, read_marker, refuse_other_options
+from rocketc.cli.output import note, print_result, progress
 from rocketc.derived._index_reader import UNIT_BYTES
 from rocketc.errors import RocketcError
 from rocketc.format import _queue_units as cq
 from rocketc.jobs.file_kinds import QUEUE_KINDS, WORDS, Files
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS
 from rocketc.jobs.unit_files import Fault, Faults, read_ext, read_index, read_queue
-from rocketc.report.tables import columns, facts, render, some
+from rocketc.report.tables import add_rows, columns, render_report, section, some
 from rocketc.report.text import plain, show_time, visible
 from rocketc.tables.table_file import read_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.table import Table
 
 Entry = dict[str, Any]  # what is known of a queue or a file, by the names that JSON has
 
@@ -43,11 +37,7 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
         info.tell = tell
         for files in found:
             info.look_at(files)
-    with Out() as out:
-        if as_json:
-            out.json(info.to_dict())
-        else:
-            out.write_text(info.draw(out.has_colour, every))
+    print_result(as_json, info.to_dict, lambda colour: info.draw(colour, every))
     if info.is_empty and not info.amiss:
         note(f"nothing to read: {path}")
     return 1 if info.amiss or info.is_empty else 0
@@ -105,19 +95,15 @@ class _Info:
 
     def draw(self, colour: bool, every: bool) -> str:
         lines = [(WORDS[self.kind], self._path, "")]
-        parts: list[RenderableType] = []
-        if len(self._entries) == 1 and self.kind not in QUEUE_KINDS:
-            lines += [(name, text, "") for name, text in _ONE[self.kind](self._entries[0])]
-        elif self._entries:
-            parts = ["", _table(self.kind, self._entries, every)]
+        entries: Sequence[Entry] = self._entries
+        if len(entries) == 1 and self.kind not in QUEUE_KINDS:
+            lines += [(name, text, "") for name, text in _ONE[self.kind](entries[0])]
+            entries = ()
         amiss = [*self._errors, *map(str, self._faults)]
         if (hidden := self.faults.count - len(self._faults)) > 0:
             amiss.append(f"{hidden} more of the same files")
-        for i, text in enumerate(some(amiss, every)):
-            lines.append(("" if i else "amiss", text, "red"))
-        if not amiss:
-            lines.append(("amiss", "nothing", "green"))
-        return render([facts(lines), *parts], colour)
+        lines += section("amiss", some(amiss, every, str), "nothing")
+        return render_report(lines, _table(self.kind, entries, every), colour)
 
 
 # ---------------------------------------------------------------- looking
@@ -301,17 +287,11 @@ _ONE: dict[str, Callable[[Entry], Iterator[tuple[str, str]]]] = {
 }
 
 
-def _table(kind: str, entries: Sequence[Entry], every: bool) -> RenderableType:
+def _table(kind: str, entries: Sequence[Entry], every: bool) -> Table:
     from rich.text import Text
 
     names, row = _TABLES.get(kind, (("file",), lambda entry: (os.path.basename(entry["file"]),)))
-    table = columns(*names)
-    for entry in some(entries, every):
-        if isinstance(entry, str):
-            table.add_row(*[""] * (len(names) - 1), Text(entry, "dim"))
-        else:
-            table.add_row(*(Text(visible(cell)) for cell in row(entry)))
-    return table
+    return add_rows(columns(*names), entries, every, lambda entry: [Text(visible(cell)) for cell in row(entry)])
 
 
 def _queue_row(entry: Entry) -> tuple[str, ...]:

@@ -112,11 +112,34 @@ class DamageNotes:
         note(text + in_words(text.rpartition(": ")[2]))
 
 
-def ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
-    """Make a command of a function that returns the exit code: no tracebacks for what users, disks and pipes do."""
+def print_result(as_json: bool, value: Callable[[], Any], draw: Callable[[bool], str]) -> None:
+    """On stdout: value() as a line of JSON, or the text that draw(has_colour) makes for people."""
+    with Out() as out:
+        if as_json:
+            out.json(value())
+        else:
+            out.write_text(draw(out.has_colour))
+
+
+def command(
+    *examples: str, name: str | None = None, above: str = "", below: str = "", **settings: Any
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Make a command of a function that returns the exit code; its help ends with examples.
+
+    name          None: the function's
+    above, below  paragraphs around the examples
+    settings      of click.command()
+    """
+    listed = "\n  ".join(["\b\nExamples:", *examples])
+    epilog = "\n\n".join(filter(None, (above, listed, below)))
+    return lambda run: click.command(name, click.Command, epilog=epilog, **settings)(_ends_quietly(run))
+
+
+def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
+    """No tracebacks for what users, disks and pipes do."""
 
     @functools.wraps(run)
-    def command(*args: Any, **options: Any) -> None:
+    def run_quietly(*args: Any, **options: Any) -> None:
         try:
             code = run(*args, **options)
         except KeyboardInterrupt:
@@ -139,7 +162,7 @@ def ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             raise click.UsageError(f"{error.object!r} is no UTF-8") from None
         click.get_current_context().exit(code)
 
-    return command
+    return run_quietly
 
 
 def _let_go_of_output() -> None:

@@ -6,27 +6,21 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketc.cli.arguments import Number, Size, refuse_a_log
+from rocketc.cli.arguments import JAVA_INT_MAX, Number, Size, refuse_a_log
 from rocketc.cli.completion import complete_topic
-from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.cli.output import Out, command, note, progress
 from rocketc.cli.put_input import Block, lines, message_of, total_bytes, whole
 from rocketc.cli.signals import Ended, Stop
 from rocketc.config import StoreConfig
-from rocketc.errors import (
-    ClosedError,
-    IllegalMessageError,
-    RocketcError,
-    StoreFullError,
-    StoreIOError,
-)
+from rocketc.errors import ClosedError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
+from rocketc.jobs.progress import no_progress
 from rocketc.report.text import many, plain, show_size
 
 if TYPE_CHECKING:
@@ -52,12 +46,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return name, text
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc put /data/store -t logs --tag app < app.log
-  rocketc put /data/store --jsonl orders.jsonl""",
-)
+@command("rocketc put /data/store -t logs --tag app < app.log", "rocketc put /data/store --jsonl orders.jsonl")
 @click.argument("store", type=click.Path())
 @click.argument("file", nargs=-1, type=click.Path(allow_dash=True))
 @click.option("-t", "--topic", metavar="TOPIC", shell_complete=complete_topic, help="The topic of every message.")
@@ -65,7 +54,7 @@ Examples:
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="A key of every message; may be repeated.")
 @click.option("--property", "properties", type=Property(), multiple=True, metavar="NAME=VALUE",
               help="A property of every message; may be repeated.")  # fmt: skip
-@click.option("-q", "--queue", type=Number(0, (1 << 31) - 1), metavar="N", help="The queue. Usual: 0.")
+@click.option("-q", "--queue", type=Number(0, JAVA_INT_MAX), metavar="N", help="The queue. Usual: 0.")
 @click.option("--queues", type=Number(1, 1 << 16), metavar="N", help="Take queues 0 to N-1 by turns.")
 @click.option("--whole", "form", flag_value="whole", help="Each file, or all of stdin, is one message.")
 @click.option(
@@ -89,7 +78,6 @@ Examples:
     "--file-size", type=Size(), metavar="SIZE", help="Of each file of a new commit log, as in 64MiB. Usual: 1GiB."
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="What was put, as one JSON object on stdout.")
-@ends_quietly
 def put(
     store: str,
     file: tuple[str, ...],
@@ -201,7 +189,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
     warnings_of_library = _Notes(logging.WARNING)
     logging.getLogger("rocketc").addHandler(warnings_of_library)
     total = total_bytes(inputs)
-    bar: AbstractContextManager[Callable[[int], None]] = progress("putting", total) if total else nullcontext(_no_bar)
+    bar = (progress if total else no_progress)("putting", total or 0)
     started = time.perf_counter()
     try:
         with stop.installed(), bar as tell:
@@ -243,10 +231,6 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
-
-
-def _no_bar(read: int) -> None:
-    pass
 
 
 def _put_block(target: MessageStore, block: Block, how: _How, done: _Done, stop: Stop) -> None:

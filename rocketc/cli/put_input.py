@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketc.errors import IllegalMessageError, StoreIOError
+from rocketc.files.durable import errors_named
 from rocketc.log.message_copy import ASSIGNED_ON_PUT, PLAIN, put_arguments
 
 BLOCK_BYTES = 1 << 20
@@ -62,10 +63,8 @@ def _opened(path: str) -> Iterator[int]:
             raise StoreIOError(9, "stdin is closed", "stdin")
         yield sys.stdin.fileno()
         return
-    try:
+    with errors_named(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, path) from None
     try:
         yield fd
     finally:
@@ -98,11 +97,8 @@ def _name(path: str) -> str:
 
 
 def _read(fd: int, path: str, waiting: Waiting) -> bytes:
-    try:
-        with waiting():
-            return os.read(fd, BLOCK_BYTES)
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, _name(path)) from None
+    with errors_named(_name(path)), waiting():
+        return os.read(fd, BLOCK_BYTES)
 
 
 def lines(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Block]:

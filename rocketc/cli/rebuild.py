@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from rocketc.cli.arguments import read_conf, refuse_a_log, sizes_option
-from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.cli.output import command, note, print_result, progress
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import resolve
 from rocketc.jobs.rebuild import rebuild as rebuild_files
@@ -15,18 +15,12 @@ from rocketc.report.summaries import rebuild_lines
 from rocketc.report.tables import facts, render
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc rebuild /data/store
-  rocketc rebuild /data/store --only index --json | jq .keys""",
-)
+@command("rocketc rebuild /data/store", "rocketc rebuild /data/store --only index --json | jq .keys")
 @click.argument("store", type=click.Path())
 @click.option("--only", type=click.Choice(["cq", "index"]), help="Only the consume queues, or only the index.")
 @sizes_option
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was made.")
 @click.option("--all", "every", is_flag=True, help="Every finding in the table, however many.")
-@ends_quietly
 def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, as_json: bool, every: bool) -> int:
     """Make the consume queues and the index of a store anew from its commit log.
 
@@ -44,11 +38,11 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
         logs = []
     with progress("rebuilding", sum(file.size for log in logs for file in log.files)) as tell:
         report = rebuild_files(store, only, config=config, tell=tell)
-    with Out() as out:
-        if as_json:
-            out.json({"path": store, **report.to_dict()})
-        else:
-            out.write_text(render([facts(rebuild_lines(store, only, report, every))], out.has_colour))
+    print_result(
+        as_json,
+        lambda: {"path": store, **report.to_dict()},
+        lambda colour: render([facts(rebuild_lines(store, only, report, every))], colour),
+    )
     if report.damage or report.missing:
         note("the log is damaged: `rocketc verify` tells more")
     return 0 if report.is_whole else 1

@@ -8,7 +8,7 @@ import os
 import click
 
 from rocketc.cli.arguments import read_conf, sizes_option
-from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.cli.output import command, note, print_result, progress
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import resolve
 from rocketc.jobs.salvage import UNFINISHED
@@ -17,11 +17,8 @@ from rocketc.report.summaries import salvage_lines
 from rocketc.report.tables import facts, render
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc salvage /data/broken /data/store --dry-run
-  rocketc salvage /data/broken /data/store --json | jq .lost""",
+@command(
+    "rocketc salvage /data/broken /data/store --dry-run", "rocketc salvage /data/broken /data/store --json | jq .lost"
 )
 @click.argument("src", type=click.Path())
 @click.argument("dst", type=click.Path())
@@ -30,7 +27,6 @@ Examples:
 @sizes_option
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found and made.")
 @click.option("--all", "every", is_flag=True, help="Every lost range in the table, however many.")
-@ends_quietly
 def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, as_json: bool, every: bool) -> int:
     """Copy every readable record of the damaged store SRC into a new store DST that a broker opens.
 
@@ -58,11 +54,11 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
         if error.errno == errno.EEXIST:
             raise click.UsageError(f"{error.filename} {error.strerror}") from None
         raise
-    with Out() as out:
-        if as_json:
-            out.json({"path": src, "store": dst, **report.to_dict()})
-        else:
-            out.write_text(render([facts(salvage_lines(src, dst, report, every))], out.has_colour))
+    print_result(
+        as_json,
+        lambda: {"path": src, "store": dst, **report.to_dict()},
+        lambda colour: render([facts(salvage_lines(src, dst, report, every))], colour),
+    )
     if not report.records:
         note(f"nothing to read: {src}")
     return 0 if report.is_whole and report.records else 1

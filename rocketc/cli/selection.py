@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rocketc.cli.arguments import Number, Regex
+from rocketc.cli.arguments import JAVA_INT_MAX, Number, Regex
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import note
 from rocketc.cli.times import When
@@ -55,22 +55,22 @@ class Selection:
         return 0
 
 
-_PATH = click.argument("path", nargs=-1, required=True, type=click.Path())
+def topics_option(begin: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """-t, which a command gets as `topic`; begin: of its help."""
+    return click.option(
+        "-t", "--topic", multiple=True, type=Regex(slashes=True), metavar="NAME", shell_complete=complete_topic,
+        help=f"{begin}; /REGEX/ must match the whole name. Repeatable.",
+    )  # fmt: skip
+
+
+paths_argument = click.argument("path", nargs=-1, required=True, type=click.Path())
 _CHOICE = [
-    click.option(
-        "-t",
-        "--topic",
-        multiple=True,
-        type=Regex(slashes=True),
-        shell_complete=complete_topic,
-        metavar="NAME",
-        help="Only this topic; /REGEX/ must match the whole name. Repeatable.",
-    ),
+    topics_option("Only this topic"),
     click.option(
         "-q",
         "--queue",
         multiple=True,
-        type=Number(0, (1 << 31) - 1),
+        type=Number(0, JAVA_INT_MAX),
         metavar="ID",
         help="Only this queue id. Repeatable.",
     ),
@@ -144,7 +144,7 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
         }
         return command(selection=Selection(path, options), **own)
 
-    for parameter in reversed([_PATH, *_CHOICE, *_READING]):
+    for parameter in reversed([paths_argument, *_CHOICE, *_READING]):
         parameter(with_selection)
     return with_selection
 

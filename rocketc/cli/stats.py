@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketc.cli.arguments import Number
-from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.cli.output import Out, command, note, progress
 from rocketc.cli.selection import Selection, selects
 from rocketc.jobs.counts import DIMENSIONS, Count, Group, count
 from rocketc.report import plots
@@ -26,7 +26,6 @@ Value = str | int | None
 TIMES = {"second": "%Y-%m-%dT%H:%M:%SZ", "minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%H:%MZ", "day": "%Y-%m-%d"}
 JSON_KEYS = {"queue": "queueId", "tag": "tags", "key": "keys", "host": "bornHost", "store-host": "storeHost"}
 TEXTS = ("topic", "tag", "key", "host", "store-host")
-DAY = 24 * 3_600_000
 TOP = 20  # groups of a table that has no order of its own
 BATCH_BYTES = 4 << 20  # what a batch of columns takes of it stays in the cache
 
@@ -69,13 +68,10 @@ class View:
     other_count: int
 
 
-@click.command(
+@command(
+    "rocketc stats /data/store --by topic,queue", "rocketc stats /data/store -t orders --by hour,tag --plot",
     context_settings={"default_map": {"crc": "none"}},
-    epilog="""\b
-Examples:
-  rocketc stats /data/store --by topic,queue
-  rocketc stats /data/store -t orders --by hour,tag --plot""",
-)
+)  # fmt: skip
 @selects
 @click.option(
     "--by",
@@ -100,7 +96,6 @@ Examples:
 )
 @click.option("--plot", is_flag=True, help="Draw bars, over time if there is a time in --by. Needs rocketc[plot].")
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a group; times in ms.")
-@ends_quietly
 def stats(
     selection: Selection, by: tuple[str, ...], sort: str | None, top: int | None, plot: bool, as_json: bool
 ) -> int:

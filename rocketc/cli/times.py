@@ -33,8 +33,8 @@ def parse_time(text: str, now: int) -> int:
     text = text.strip()
     if text.lower() == "now":
         return now
-    if age := re.fullmatch(r"-(\d{1,9})([smhdw])", text, re.ASCII | re.IGNORECASE):
-        return now - int(age[1]) * _MS[age[2].lower()]
+    if text.startswith("-") and (age := _parse_age(text[1:])) is not None:
+        return now - age
     if re.fullmatch(r"\d+", text, re.ASCII):
         return _parse_number(text)
     iso = _ISO.fullmatch(text)
@@ -52,6 +52,12 @@ def parse_time(text: str, now: int) -> int:
     return ms
 
 
+def _parse_age(text: str) -> int | None:
+    """Milliseconds of a length of time, None if it is none."""
+    age = re.fullmatch(r"(\d{1,9})([smhdw])", text, re.ASCII | re.IGNORECASE)
+    return None if age is None else int(age[1]) * _MS[age[2].lower()]
+
+
 def _parse_number(text: str) -> int:
     """Epoch milliseconds; what is likelier a date or epoch seconds is refused rather than taken for a day in 1970."""
     if len(text) == 8:
@@ -61,6 +67,16 @@ def _parse_number(text: str) -> int:
     if len(text) > 18:
         raise ValueError(f"{text!r}: too large for milliseconds")
     return int(text)
+
+
+class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Milliseconds of a length of time: 90m, 72h, 7d."""
+
+    name = "age"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        age = value if isinstance(value, int) else _parse_age(str(value).strip())
+        return self.fail(f"{value!r} is no age; such as 90m, 72h, 7d", param, ctx) if age is None else age
 
 
 class When(click.ParamType):  # type: ignore[type-arg, unused-ignore]

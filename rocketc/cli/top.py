@@ -8,7 +8,7 @@ import time
 import click
 
 from rocketc.cli.arguments import Seconds, read_conf, refuse_a_log
-from rocketc.cli.output import Out, ends_quietly
+from rocketc.cli.output import command, print_result
 from rocketc.config import StoreConfig
 from rocketc.files.remote import refuse_urls
 from rocketc.metrics.snapshot import SnapshotReader
@@ -17,14 +17,10 @@ from rocketc.report.tables import render
 from rocketc.store.opening import open as open_store
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc top /data/store
-  rocketc top /data/store --json -n 10 | jq '.groups[].lagMessages'
-
-Keys: q ends it, s sorts by the next column, t shows topics or groups.""",
-)
+@command(
+    "rocketc top /data/store", "rocketc top /data/store --json -n 10 | jq '.groups[].lagMessages'",
+    below="Keys: q ends it, s sorts by the next column, t shows topics or groups.",
+)  # fmt: skip
 @click.argument("path", type=click.Path())
 @click.option(
     "-n",
@@ -39,7 +35,6 @@ Keys: q ends it, s sorts by the next column, t shows topics or groups.""",
 @click.option("--conf", type=click.Path(), metavar="FILE", help="The broker.conf, if it says where the log lies.")
 @click.option("--once", is_flag=True, help="Look twice, print the table, and end; for this textual is not needed.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="The same as one JSON object; times in ms.")
-@ends_quietly
 def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, once: bool, as_json: bool) -> int:
     """Show what happens in a store: messages and bytes by the second and by topic, what is behind, lags of groups.
 
@@ -58,11 +53,9 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
         before = watch.read()
         time.sleep(interval)
         rates = Rates.between(before, watch.read())
-    with Out() as out:
-        if as_json:
-            out.json({"path": path, **rates.to_dict()})
-        else:
-            out.write_text(render(draw(path, rates, sort, view), out.has_colour))
+    print_result(
+        as_json, lambda: {"path": path, **rates.to_dict()}, lambda colour: render(draw(path, rates, sort, view), colour)
+    )
     return 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from rocketc.cli.arguments import Number
-from rocketc.cli.output import Out, ends_quietly, note, progress
+from rocketc.cli.output import command, note, print_result, progress
+from rocketc.cli.selection import paths_argument
 from rocketc.files.paths import resolve
 from rocketc.files.remote import shown
 from rocketc.jobs.verify import root_of
@@ -13,19 +14,13 @@ from rocketc.jobs.verify import verify as check
 from rocketc.report.summaries import draw_verify
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  rocketc verify /data/store
-  rocketc verify /data/store --json | jq '.files[] | select(.damage)'""",
-)
-@click.argument("path", nargs=-1, required=True, type=click.Path())
+@command("rocketc verify /data/store", "rocketc verify /data/store --json | jq '.files[] | select(.damage)'")
+@paths_argument
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Every file and finding in the table, however many.")
 @click.option(
     "--jobs", type=Number(1, 1024), metavar="N", help="Files read at the same time; all processors if not given."
 )
-@ends_quietly
 def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) -> int:
     """Check every record of a store, a commit log folder, or files, and what the records say together.
 
@@ -39,11 +34,11 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     total = sum(file.size for log in resolve(path) for file in log.files) * (1 if root_of(path) is None else 2)
     with progress("checking", total) as tell:
         report = check(path, jobs=jobs, tell=tell)
-    with Out() as out:
-        if as_json:
-            out.json({"path": [*map(shown, path)], **report.to_dict()})
-        else:
-            out.write_text(draw_verify(path, report, out.has_colour, every))
+    print_result(
+        as_json,
+        lambda: {"path": [*map(shown, path)], **report.to_dict()},
+        lambda colour: draw_verify(path, report, colour, every),
+    )
     if report.is_empty:
         note(f"nothing to read: {' '.join(map(shown, path))}")
     return 0 if report.is_whole and not report.is_empty else 1

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from rocketc.config import StoreConfig
+from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
+from rocketc.derived._key_index import KeyIndex
 from rocketc.errors import RocketcError
 from rocketc.files.durable import errors_named, sync_folder
 
@@ -31,6 +34,33 @@ class DerivedFile:
     kind: str  # the folder below the root
     path: str
     size: int
+
+
+def queues_below(root: str, config: StoreConfig, **how: Any) -> ConsumeQueues:
+    """The consume queues of a store with these settings, not loaded; how: other arguments of ConsumeQueues.
+
+    >>> import tempfile
+    >>> len(queues_below(tempfile.mkdtemp(), StoreConfig(), read_only=True))
+    0
+    """
+    return ConsumeQueues(
+        root,
+        config.mapped_file_size_consume_queue,
+        config.mapper_file_size_batch_consume_queue,
+        ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        **how,
+    )
+
+
+def index_below(root: str, config: StoreConfig, read_only: bool = False) -> KeyIndex:
+    """The index of a store with these settings, not loaded.
+
+    >>> import tempfile
+    >>> index_below(tempfile.mkdtemp(), StoreConfig(), read_only=True).load()
+    []
+    """
+    folder = os.path.join(root, "index")
+    return KeyIndex(folder, config.max_hash_slot_num, config.max_index_num, read_only=read_only)
 
 
 def files_before(

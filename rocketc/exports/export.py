@@ -97,17 +97,7 @@ def export(
     >>> path.read_text().splitlines()
     ['topic,body,bodyBase64', 'orders,hi,']
     """
-    plan = Export(
-        scan,
-        path,
-        format,
-        partition_by=partition_by,
-        compression=compression,
-        row_group_size=row_group_size,
-        overwrite=overwrite,
-        jobs=jobs,
-    )
-    return plan.run(progress)
+    return Export(scan, path, format, partition_by, compression, row_group_size, overwrite, jobs).run(progress)
 
 
 class Export:
@@ -118,7 +108,6 @@ class Export:
         scan: Scan,
         path: str | os.PathLike[str] | BinaryIO,
         format: str | None = None,
-        *,
         partition_by: str | Sequence[str] = (),
         compression: str | None = None,
         row_group_size: int = ROW_GROUP_BYTES,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc.exports.columns import gathered
-from rocketc.exports.sinks import Sink, errors_of, sink_to_end_of
+from rocketc.exports.sinks import Sink, sink_to_end_of
+from rocketc.files.durable import errors_named
 from rocketc.read._message import Message
 from rocketc.read.arrow_interop import import_pyarrow
 from rocketc.read.parallel import in_order
@@ -128,7 +129,7 @@ class Parts:
             names = [folder_name(by, value) for by, value in zip(self._by, key, strict=True)]
             names.append(f"{self._stem}-{number}{self._suffix}")
             path, shown = os.path.join(self._root, *names), os.path.join(self._shown, *names)
-            with errors_of(shown):
+            with errors_named(shown):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             sink = sink_to_end_of(path, shown)
             self._open[key] = self._make(sink), sink

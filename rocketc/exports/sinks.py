@@ -9,27 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from rocketc.errors import StoreFullError, StoreIOError
-from rocketc.files.durable import write_all
+from rocketc.files.durable import errors_named, write_all
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BLOCK_BYTES = 1 << 20
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.EROFS}  # a pipe, or a folder of a file system without that
-
-
-@contextmanager
-def errors_of(path: str) -> Iterator[None]:
-    """While entered, an OSError becomes one of ours that names the path."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, StoreIOError):
-            raise
-        kind = StoreFullError if error.errno in _NO_ROOM else StoreIOError
-        raise kind(error.errno, error.strerror or str(error), path) from error
 
 
 class Sink:
@@ -90,7 +76,7 @@ class Sink:
 
 def sink_to_descriptor(fd: int, path: str) -> Sink:
     def put(data: memoryview) -> None:
-        with errors_of(path):
+        with errors_named(path):
             write_all(fd, data)
 
     return Sink(put)
@@ -103,7 +89,7 @@ def sink_to_end_of(path: str, shown: str) -> Sink:
     """
 
     def put(data: memoryview) -> None:
-        with errors_of(shown):
+        with errors_named(shown):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 write_all(fd, data)
@@ -140,7 +126,7 @@ def whole_file(path: str, overwrite: bool) -> Iterator[Sink]:
     fd = -1
     sink: Sink | None = None
     try:
-        with errors_of(shown):
+        with errors_named(shown):
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             with suppress(FileNotFoundError):
                 os.fchmod(fd, stat.S_IMODE(os.stat(path).st_mode))
@@ -148,7 +134,7 @@ def whole_file(path: str, overwrite: bool) -> Iterator[Sink]:
         yield sink
         sink.flush()
         refuse_existing(path, overwrite, shown)
-        with errors_of(shown):
+        with errors_named(shown):
             os.fsync(fd)
             os.replace(temporary, path)
             sync(os.path.dirname(path))
@@ -165,7 +151,7 @@ def whole_file(path: str, overwrite: bool) -> Iterator[Sink]:
 
 @contextmanager
 def _special_file(path: str) -> Iterator[Sink]:
-    with errors_of(path):
+    with errors_named(path):
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     sink = sink_to_descriptor(fd, path)
     try:
@@ -188,11 +174,11 @@ def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> 
     refuse_existing_folder(shown, overwrite, is_ours)
     temporary, old = _temporary_beside(path), _temporary_beside(path)
     try:
-        with errors_of(shown):
+        with errors_named(shown):
             os.mkdir(temporary)
         yield temporary
         refuse_existing_folder(shown, overwrite, is_ours)
-        with errors_of(shown):
+        with errors_named(shown):
             sync_tree(temporary)
             with suppress(FileNotFoundError):
                 os.rename(path, old)

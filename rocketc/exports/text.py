@@ -192,13 +192,18 @@ _CELLS: dict[str, Callable[[Any], str]] = {  # numbers, hosts and ids are what t
 }
 
 
-def _attribute(column: str) -> str:
+def attribute_of(column: str) -> str:
+    """What a column is called as an attribute of Message.
+
+    >>> attribute_of("physicalOffset"), attribute_of("storeSize")
+    ('phy_offset', 'store_size')
+    """
     snake = "".join(f"_{char.lower()}" if char.isupper() else char for char in column)
     return _ATTRIBUTES.get(column, snake)
 
 
 def _csv(names: Sequence[str]) -> Encode:
-    get = attrgetter(*map(_attribute, names))
+    get = attrgetter(*map(attribute_of, names))
     cells = [(i, _CELLS[name]) for i, name in enumerate(names) if name in _CELLS]
     line = ",".join(["%s"] * len(names)) + "\r\n"
     alone = len(names) == 1  # attrgetter gives no tuple then, and an empty line would be no row

@@ -11,12 +11,7 @@ _StrPath = str | os.PathLike[str]
 
 class MappedFileQueue:
     def __new__(
-        cls,
-        folders: Sequence[_StrPath],
-        file_size: int,
-        read_only: Iterable[_StrPath] = (),
-        *,
-        only_read: bool = False,
+        cls, folders: Sequence[_StrPath], file_size: int, read_only: Iterable[_StrPath] = (), *, only_read: bool = False
     ) -> Self: ...
     @property
     def missing(self) -> list[tuple[int, int]]: ...

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketc.errors import StoreIOError
 from rocketc.files import sparse
+from rocketc.files.durable import errors_named
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,11 +36,9 @@ class BlockFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._fd = -1
         self.path = os.fspath(path)
-        try:
+        with errors_named(self.path):
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             info = os.fstat(self._fd)
-        except OSError as error:
-            raise self._error(error) from None
         if not stat.S_ISREG(info.st_mode):
             kind = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.EINVAL
             text = os.strerror(kind) if kind == errno.EISDIR else "not a regular file"
@@ -69,10 +68,8 @@ class BlockFile:
         size = max(min(size, self.size - pos), 0)
         parts: list[bytes] = []
         while size > 0:
-            try:
+            with errors_named(self.path):
                 part = os.pread(self._fd, size, pos)
-            except OSError as error:
-                raise self._error(error) from None
             if not part:
                 raise StoreIOError(errno.EIO, "became shorter while it was read", self.path)
             parts.append(part)
@@ -122,6 +119,3 @@ class BlockFile:
             else:
                 stop = middle
         return stop
-
-    def _error(self, error: OSError) -> StoreIOError:
-        return StoreIOError(error.errno, error.strerror, self.path)

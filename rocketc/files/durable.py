@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
 
 from rocketc.errors import StoreFullError, StoreIOError
 
 
-@contextlib.contextmanager
-def errors_named(path: str) -> Iterator[None]:
-    """Make OSErrors ours, with this file's name.
+class errors_named:
+    """While entered, OSErrors become ours, with this file's name; those that are ours already name theirs.
 
     >>> with errors_named("store/lock"):
     ...     raise OSError(28, "No space left on device")
     Traceback (most recent call last):
     rocketc.errors.StoreFullError: [Errno 28] No space left on device: 'store/lock'
     """
-    try:
-        yield
-    except OSError as error:
-        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
-        raise kind(error.errno, error.strerror, path) from None
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StoreIOError):
+            ours = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
+            raise ours(error.errno, error.strerror or str(error), self._path) from None
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:

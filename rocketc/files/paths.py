@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 
 from rocketc.errors import StoreIOError
 from rocketc.files import remote
+from rocketc.files.durable import errors_named
 from rocketc.files.remote import Options, RemotePath, is_url, shown
 from rocketc.files.sparse import written_blocks
 
@@ -24,13 +25,7 @@ Paths = StrPath | Iterable[StrPath]
 _LISTINGS = 100  # of folders from which files go meanwhile
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _NO_LOG = "no commit log here: neither a folder `commitlog` nor files named by 20 digits"
-_PACKED = {
-    b"\x1f\x8b": "gzip",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"PK\3\4": "zip",
-}
+_PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PK\3\4": "zip"}
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/)")
 
 
@@ -201,10 +196,8 @@ def _folder(path: str) -> list[str]:
     inner = os.path.join(path, "commitlog")
     is_root = os.path.isdir(inner)
     folder = inner if is_root else path
-    try:
+    with errors_named(folder):
         names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, folder) from None
     files = [os.path.join(folder, name) for name in names if base_of(name) is not None]
     if not files and not is_root and os.path.basename(os.path.abspath(path)) != "commitlog":
         raise StoreIOError(errno.ENOENT, _NO_LOG, path)
@@ -335,10 +328,8 @@ def _head(path: str) -> bytes:
 def _size(path: str, storage: Options | None) -> int:
     if is_url(path):
         return RemotePath(path, storage).size()
-    try:
+    with errors_named(path):
         return os.stat(path).st_size
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, path) from None
 
 
 def _has_data(path: str, size: int, storage: Options | None) -> bool:

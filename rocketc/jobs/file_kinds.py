@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rocketc.derived.queue_files import UNIT_BYTES
-from rocketc.errors import StoreIOError
+from rocketc.files.durable import errors_named
 from rocketc.files.paths import base_of
 from rocketc.files.remote import is_url, refuse_urls
 
@@ -166,7 +166,5 @@ def _files(path: str, kind: str) -> list[str]:
 
 
 def _names(folder: str) -> list[str]:
-    try:
+    with errors_named(folder):
         return sorted(os.listdir(folder))
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, folder) from None

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._key_index import KeyIndex
-from rocketc.derived.queue_files import detect_file_sizes
-from rocketc.errors import CorruptRecordError, RocketcError, StoreIOError
+from rocketc.derived.queue_files import detect_file_sizes, index_below
+from rocketc.errors import CorruptRecordError, RocketcError
 from rocketc.files._mapped_file import MappedFile
+from rocketc.files.durable import errors_named
 from rocketc.files.paths import Log, LogFile, base_of, resolve
 from rocketc.files.remote import refuse_urls
 from rocketc.format._encoding import encode
@@ -88,16 +89,13 @@ def _base_of(file: LogFile) -> int:
 
 
 def _in_file(file: LogFile, base: int, offset: int, progress: Progress) -> list[Message]:
-    try:
-        with open(file.path, "rb", buffering=0, opener=_without_waiting) as opened:
-            fd, pos = opened.fileno(), offset - base
-            head = os.pread(fd, _HEAD, pos)
-            size = int.from_bytes(head[:4], "big", signed=True)
-            if head[4:] not in _MAGIC or not _HEAD < size <= file.size - pos:
-                return _instead(file, base, offset, None, progress)
-            record = _read(fd, size, pos)
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, file.path) from None
+    with errors_named(file.path), open(file.path, "rb", buffering=0, opener=_without_waiting) as opened:
+        fd, pos = opened.fileno(), offset - base
+        head = os.pread(fd, _HEAD, pos)
+        size = int.from_bytes(head[:4], "big", signed=True)
+        if head[4:] not in _MAGIC or not _HEAD < size <= file.size - pos:
+            return _instead(file, base, offset, None, progress)
+        record = _read(fd, size, pos)
     try:
         return list(decode(record, offset, crc="full", file=file.path))
     except CorruptRecordError as error:
@@ -220,7 +218,7 @@ class KeyLookup:
             return None
         sizes = detect_file_sizes(root, StoreConfig())
         try:
-            index = KeyIndex(os.path.join(root, "index"), sizes.max_hash_slot_num, sizes.max_index_num, read_only=True)
+            index = index_below(root, sizes, read_only=True)
             try:
                 amiss = index.load()
                 if amiss:

@@ -22,17 +22,16 @@ from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._dispatcher import Dispatcher
 from rocketc.derived._key_index import KeyIndex
-from rocketc.derived.queue_files import QUEUE_FOLDERS, detect_file_sizes, files_below
+from rocketc.derived.queue_files import QUEUE_FOLDERS, detect_file_sizes, files_below, index_below, queues_below
 from rocketc.errors import StoreIOError
 from rocketc.files import _checkpoint
-from rocketc.files._mapped_file import MappedFile
 from rocketc.files.durable import errors_named, make_folder, sync_folder, sync_tree
 from rocketc.files.lock_file import AbortFile, StoreLock
 from rocketc.files.paths import LogFile, StrPath, resolve
 from rocketc.jobs.verify_derived import load_unmodified
 from rocketc.read._filter import Filter
 from rocketc.read._walk import Walker
-from rocketc.read.scan import Damage
+from rocketc.read.scan import Damage, open_walker
 from rocketc.rendering import HtmlRepr
 from rocketc.store.catch_up import clear_queue_sums
 from rocketc.store.opening import batch_topics, with_detected_file_size
@@ -177,16 +176,10 @@ class _Run:
         self._work = work
         self._only = only
         make_folder(work)
-        queues = ConsumeQueues(
-            work,
-            config.mapped_file_size_consume_queue,
-            config.mapper_file_size_batch_consume_queue,
-            batch_topics=batch_topics(root),
-            ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
-        )
+        queues = queues_below(work, config, batch_topics=batch_topics(root))
         index = None
         if only == "index" or (only is None and config.message_index_enable):
-            index = KeyIndex(os.path.join(work, "index"), config.max_hash_slot_num, config.max_index_num)
+            index = index_below(work, config)
             index.load()
         self._config = config
         old = load_unmodified(root, config)
@@ -255,10 +248,7 @@ class _Run:
 
 
 def _walker(file: LogFile) -> Walker:
-    return Walker(
-        MappedFile(file.path), file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last,
-        file=file.path,
-    )  # fmt: skip
+    return open_walker(file, Filter(), crc=_CRC_NONE, errors="report")
 
 
 @contextlib.contextmanager

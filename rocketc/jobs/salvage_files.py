@@ -75,7 +75,7 @@ def find(file: LogFile, tell: Tell) -> ReadableRanges:
     Traceback (most recent call last):
     rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
     """
-    walker = open_walker(file, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip", last=file.last)
+    walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
     audit = Audit(walker)
     while audit.step():
         tell(walker.walked)

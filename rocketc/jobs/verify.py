@@ -358,7 +358,7 @@ class _Check:
         if self.stop:
             return out, [], False
         try:
-            walker = open_walker(file, Filter(), limit=file.limit, crc=_CRC_FULL, errors="skip", last=file.last)
+            walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
         except RocketcError as error:  # no permission, gone
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)

@@ -16,15 +16,13 @@ from typing import Any
 from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._derived_audit import DerivedAudit
-from rocketc.derived._key_index import KeyIndex
-from rocketc.derived.queue_files import QUEUE_FOLDERS, detect_file_sizes, files_below
+from rocketc.derived.queue_files import QUEUE_FOLDERS, detect_file_sizes, files_below, index_below, queues_below
 from rocketc.errors import RocketcError
 from rocketc.files import _checkpoint
-from rocketc.files._mapped_file import MappedFile
 from rocketc.files.lock_file import AbortFile
 from rocketc.files.paths import LogFile, resolve
 from rocketc.read._filter import Filter
-from rocketc.read._walk import Walker
+from rocketc.read.scan import open_walker
 from rocketc.tables.deleted_topics import DeletedTopics
 
 _CRC_NONE = 0
@@ -153,9 +151,8 @@ class Comparison:
     def _compare(self, config: StoreConfig, report: DerivedReport) -> None:
         root, files, index, settled = self._root, self._files, None, True
         if self._has_index:
-            folder, sizes = os.path.join(root, "index"), (config.max_hash_slot_num, config.max_index_num)
             settled = not AbortFile(root).exists()
-            index = KeyIndex(folder, *sizes, read_only=True)
+            index = index_below(root, config, read_only=True)
             report.amiss += index.load()
             report.amiss += index.check(lambda: not self.stop)
         deleted = DeletedTopics(root)
@@ -211,19 +208,11 @@ class Comparison:
         self.walked = before + walked
 
     def _take(self, audit: DerivedAudit, file: LogFile, start: int | None) -> None:
-        before, mapped = self.walked, MappedFile(file.path)
-        walker: Walker | None = Walker(
-            mapped, file.base, Filter(), limit=file.limit, crc=_CRC_NONE, errors="report", last=file.last,
-            file=file.path, start=start, exact=start is not None,
-        )  # fmt: skip
-        try:
-            assert walker is not None
-            while not self.stop and audit.step(walker):
-                self.walked = before + walker.walked
+        before = self.walked
+        walker = open_walker(file, Filter(), crc=_CRC_NONE, errors="report", start=start, exact=start is not None)
+        while not self.stop and audit.step(walker):
             self.walked = before + walker.walked
-        finally:
-            walker = None  # it uses the map
-            mapped.close()
+        self.walked = before + walker.walked
 
 
 def _end_of(files: Sequence[LogFile]) -> int:
@@ -238,13 +227,7 @@ def load_unmodified(root: str, config: StoreConfig) -> ConsumeQueues:
     >>> load_unmodified(tempfile.mkdtemp(), StoreConfig()).items()
     []
     """
-    queues = ConsumeQueues(
-        root,
-        config.mapped_file_size_consume_queue,
-        config.mapper_file_size_batch_consume_queue,
-        ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
-        read_only=True,
-    )
+    queues = queues_below(root, config, read_only=True)
     queues.load()
     return queues
 

@@ -42,7 +42,7 @@ def host_of(text: str) -> tuple[str, int]:
 
 
 def put_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of store.put() for a message that was read, as its columns; those of ASSIGNED_ON_PUT are passed over.
+    """The arguments of store.put() for a message that was read, from its columns; ASSIGNED_ON_PUT are left out.
 
     message  bornTimestamp in ms, properties as a mapping; what has no value is left out
     Raises ValueError for a bornHost that is none.

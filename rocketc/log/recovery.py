@@ -27,6 +27,7 @@ from rocketc.log.truncation import truncate_and_backup
 from rocketc.read._filter import Filter
 from rocketc.read._java_walk import JavaWalk
 from rocketc.read._walk import Walker
+from rocketc.read.scan import open_walker
 from rocketc.tables._deleted_topics import DeletedTopicOffsets
 
 _log = logging.getLogger("rocketc.recovery")
@@ -265,24 +266,9 @@ def first_timestamp(path: str) -> int:
 
 def _walk(file: LogFile, run: RecoveryPass, found: Recovery, crc: int, stop: int | None, end: int) -> int:
     """Take one file's records into the pass; where the log goes on behind it, `end` if it holds nothing."""
-    mapped = MappedFile(file.path)
-    try:
-        walker = Walker(
-            mapped,
-            file.base,
-            Filter(),
-            limit=file.limit,
-            stop=stop,
-            crc=crc,
-            errors="report",
-            last=file.last,
-            file=file.path,
-        )
-        blank = run.take(walker)
-        found.damage += walker.damage
-        del walker
-    finally:
-        mapped.close()
+    walker = open_walker(file, Filter(), stop=stop, crc=crc, errors="report")
+    blank = run.take(walker)
+    found.damage += walker.damage
     base = file.origin
     if blank and stop is None:
         return file.next_base

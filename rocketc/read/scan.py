@@ -485,7 +485,7 @@ def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, *
     """The walker over a file that resolve() found, local or not.
 
     storage  options of the file systems of URLs
-    how      arguments of Walker but for source, base and file
+    how      arguments of Walker but for source, base, limit, last and file
     Raises StoreIOError.
 
     >>> open_walker(LogFile("nowhere", 0, 100, 100, True), Filter())
@@ -493,6 +493,7 @@ def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, *
         ...
     rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
     """
+    how |= {"limit": file.limit, "last": file.last}
     if not is_url(file.path):
         return Walker(MappedFile(file.path), file.base, filter, file=file.path, **how)
     stop = how.get("stop")
@@ -501,9 +502,13 @@ def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, *
     return Walker(source.view, file.base, filter, file=shown(file.path), fetch=source.fetch, **how)
 
 
-def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: _Reading, **asked: Any) -> Scan:
-    """asked  the filter, by the names that scan() has for its parts"""
-    return Scan(logs, path, buffer, base, Filter(**asked, unwrap=reading.unwrap), reading, asked)
+_ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "offsets")  # arguments of scan() that are the filter's
+
+
+def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: _Reading, *asked: Any) -> Scan:
+    """asked  values of _ASKED"""
+    named = dict(zip(_ASKED, asked, strict=True))
+    return Scan(logs, path, buffer, base, Filter(**named, unwrap=reading.unwrap), reading, named)
 
 
 def scan(
@@ -560,22 +565,11 @@ def scan(
     """
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
-    return _asked_for(
-        resolve(path, storage_options),
-        path,
-        None,
-        None,
-        _Reading(
-            start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
-        ),
-        topics=topics,
-        queues=queues,
-        tags=tags,
-        keys=keys,
-        begin=begin,
-        end=end,
-        offsets=offsets,
+    reading = _Reading(
+        start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
     )
+    logs = resolve(path, storage_options)
+    return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, begin, end, offsets)
 
 
 def decode(
@@ -612,17 +606,5 @@ def decode(
     1
     """
     view = memoryview(buffer).cast("B")
-    return _asked_for(
-        [],
-        file,
-        view,
-        base_offset,
-        _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed),
-        topics=topics,
-        queues=queues,
-        tags=tags,
-        keys=keys,
-        begin=begin,
-        end=end,
-        offsets=offsets,
-    )
+    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed)
+    return _asked_for([], file, view, base_offset, reading, topics, queues, tags, keys, begin, end, offsets)

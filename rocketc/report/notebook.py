@@ -20,15 +20,8 @@ from rocketc.jobs.verify import VerifyReport
 from rocketc.metrics.snapshot import SnapshotReader, StoreSnapshot
 from rocketc.read._message import Message
 from rocketc.read.scan import Scan, ScanReport
-from rocketc.report.summaries import (
-    clean_lines,
-    clean_table,
-    rebuild_lines,
-    salvage_lines,
-    verify_lines,
-    verify_table,
-)
-from rocketc.report.tables import columns, facts, section, some
+from rocketc.report.summaries import clean_lines, clean_table, rebuild_lines, salvage_lines, verify_lines, verify_table
+from rocketc.report.tables import columns, facts, few, section, some
 from rocketc.report.text import in_words, many, show_size, show_time, visible
 from rocketc.store._lookups import QueryResult
 from rocketc.store._queue_reader import GetResult
@@ -143,7 +136,7 @@ def _message_table(messages: Sequence[Message]) -> Table:
     from rich.text import Text
 
     table = columns("stored", "queue@offset", "tags", "keys", ">bytes", "body")
-    for one in some(messages, False):
+    for one in few(messages, False):
         if isinstance(one, str):
             table.add_row(Text(one.partition(",")[0], "dim"), *[""] * 5)
             continue
@@ -166,10 +159,7 @@ def _export_lines(report: ExportReport) -> Iterator[_Line]:
 
 def _scan_lines(report: ScanReport) -> Iterator[_Line]:
     yield "read", f"{many(report.records, 'message')}, {show_size(report.bytes)} in {many(report.files, 'file')}", ""
-    damage = (
-        one if isinstance(one, str) else f"{one}{in_words(one.reason)}"
-        for one in some(report.damage, False)
-    )  # fmt: skip
+    damage = some(report.damage, False, lambda one: f"{one}{in_words(one.reason)}")
     gaps = (f"{start} to {stop}: no file" for start, stop in report.missing)
     yield from section("damage", [*damage, *gaps], "none")
 
@@ -189,7 +179,7 @@ def _topic_table(look: StoreSnapshot) -> Table:
     from rich.text import Text
 
     table = columns("topic", ">queues", ">messages")
-    for row in some(sorted(look.topics.items(), key=lambda row: (-row[1].messages, row[0])), False):
+    for row in few(sorted(look.topics.items(), key=lambda row: (-row[1].messages, row[0])), False):
         if isinstance(row, str):
             table.add_row(Text(row.partition(",")[0], "dim"), "", "")
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from os.path import basename
 from typing import TYPE_CHECKING
 
 from rocketc.files.remote import shown
@@ -11,15 +12,13 @@ from rocketc.jobs.rebuild import RebuildReport
 from rocketc.jobs.salvage import SalvageReport
 from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport
 from rocketc.jobs.verify_derived import DerivedReport, Finding
-from rocketc.read.scan import Damage
-from rocketc.report.tables import columns, facts, render, section, some
-from rocketc.report.text import in_words, many, show_size, show_span, show_time, visible
+from rocketc.report.tables import add_rows, columns, render_report, section, some
+from rocketc.report.text import damage_text, gap_text, in_words, many, show_size, show_span, show_time, visible
 from rocketc.store.cleaning import CleanReport
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
-
+    from rich.text import Text
 
 _ENDS = {
     "closed": ("whole", "green"),
@@ -32,10 +31,7 @@ _ENDS = {
 
 def draw_verify(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
-    parts: list[RenderableType] = [facts(verify_lines(path, report, every))]
-    if report.files:
-        parts += ["", verify_table(report.files, every)]
-    return render(parts, colour)
+    return render_report(verify_lines(path, report, every), verify_table(report.files, every), colour)
 
 
 def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
@@ -50,29 +46,21 @@ def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iter
         first, last = times[0].first_store_timestamp or 0, times[-1].last_store_timestamp or 0
         yield "times", f"{show_time(first)} to {show_time(last)}", ""
     torn = {id(file.damage[-1]) for file in report.files if file.end == "torn"}
-    damage = (_damage_text(entry, torn) for entry in some(report.damage, every))
+    damage = some(report.damage, every, lambda one: damage_text(one, "torn tail, " if id(one) in torn else ""))
     yield from section("damage", damage, "none")
-    unreadable = [file for file in report.files if file.error is not None]
-    if report.missing or unreadable:
-        gaps = (_gap_text(gap) for gap in some(report.missing, every))
-        files_lost = (
-            each if isinstance(each, str) else f"{_base_name(each.file)}: {each.error}" for each in unreadable
-        )
-        yield from section("files", [*gaps, *files_lost], "")
-    missing = (_range_text(each, "missing") for each in some(report.missing_offsets, every))
-    twice = (_range_text(each, "more than once") for each in some(report.duplicate_offsets, every))
+    unreadable = (f"{basename(file.file)}: {file.error}" for file in report.files if file.error is not None)
+    yield from section("files", [*some(report.missing, every, lambda gap: gap_text(*gap)), *unreadable])
+    missing = some(report.missing_offsets, every, lambda one: _range_text(one, "missing", "before"))
+    twice = some(report.duplicate_offsets, every, lambda one: _range_text(one, "more than once", "again from"))
     cut = ["too much is wrong: not all queue offsets were looked at"] if report.incomplete else []
     yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
     if report.derived is not None:
         yield from _derived_lines(report.derived, every)
-    for i, text in enumerate(_verify_advice(path[0] if path else "PATH", report)):
-        yield "advice" if i == 0 else "", text, "yellow"
+    yield from section("advice", _verify_advice(path[0] if path else "PATH", report), style="yellow")
     backwards = [file for file in report.files if file.backwards]
-    for i, each in enumerate(some(backwards, every)):
-        yield "clock" if i == 0 else "", each if isinstance(each, str) else _clock_text(each), "yellow"
+    yield from section("clock", some(backwards, every, _clock_text), style="yellow")
     holes = [(file, hole) for file in report.files for hole in file.holes]
-    for i, one in enumerate(some(holes, every)):
-        yield "holes" if i == 0 else "", one if isinstance(one, str) else _hole_text(*one), "yellow"
+    yield from section("holes", some(holes, every, lambda one: _hole_text(*one)), style="yellow")
 
 
 def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
@@ -105,15 +93,14 @@ def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, st
     for is_index, name in ((False, "units"), (True, "index")):
         there = report.keys if is_index else report.queues
         findings = [one for one in report.findings if one.what.startswith("key_") == is_index]
-        told = (one if isinstance(one, str) else _finding_text(one) for one in some(findings, every))
+        told = some(findings, every, _finding_text)
         if there is None:
             yield name, f"the store has no {'index' if is_index else 'consume queues'}", "dim"
         elif is_index:
             yield from section(name, told, f"{many(there, 'key')} as the log says")
         else:
             yield from section(name, told, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
-    if report.amiss:
-        yield from section("derived", some(report.amiss, every), "")
+    yield from section("derived", some(report.amiss, every, str))
     if report.behind:
         text = f"{many(report.behind, 'record')} at the end not there yet: the store runs, or was not closed"
         yield "", text, "yellow"
@@ -137,31 +124,12 @@ def _finding_text(one: Finding) -> str:
     if one.what == "key_lacks":
         return f"{many(one.count, 'key')} missing, of records at bytes {one.first} to {one.last} of the log"
     numbers = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
-    where = (
-        f"{one.topic}/{one.queue_id}: " if one.file is None else f"{_base_name(one.file)}: unit{'s' * (one.count > 1)} "
-    )
-    return where + numbers + " " + _FINDINGS[one.what].format(one.phy_offset)
+    units = f"unit{'s' * (one.count > 1)}"
+    where = f"{one.topic}/{one.queue_id}:" if one.file is None else f"{basename(one.file)}: {units}"
+    return f"{where} {numbers} {_FINDINGS[one.what].format(one.phy_offset)}"
 
 
-def _damage_text(damage: Damage | str, torn: set[int]) -> str:
-    if isinstance(damage, str):
-        return damage
-    where = f"{damage.start} to {damage.stop} in {_base_name(damage.file or '')}: "
-    if id(damage) in torn:
-        return where + f"torn tail, {damage.reason}{in_words(damage.reason)}"
-    return where + damage.reason + in_words(damage.reason)
-
-
-def _gap_text(gap: tuple[int, int] | str) -> str:
-    if isinstance(gap, str):
-        return gap
-    return f"{gap[0]} to {gap[1]} ({show_size(gap[1] - gap[0])}): no file"
-
-
-def _range_text(each: QueueRange | str, what: str) -> str:
-    if isinstance(each, str):
-        return each
-    place = "before" if what == "missing" else "again from"
+def _range_text(each: QueueRange, what: str, place: str) -> str:
     numbers = str(each.start) if each.stop == each.start + 1 else f"{each.start} to {each.stop - 1}"
     return f"{each.topic}/{each.queue_id}: {numbers} {what}, {place} byte {each.phy_offset} of the log"
 
@@ -169,26 +137,21 @@ def _range_text(each: QueueRange | str, what: str) -> str:
 def _clock_text(file: FileReport) -> str:
     steps = many(file.backwards, "step")
     span = show_span(file.backwards_ms)
-    return f"{steps} back in {_base_name(file.file)}, by up to {span}, first at byte {file.backwards_at} of the log"
+    return f"{steps} back in {basename(file.file)}, by up to {span}, first at byte {file.backwards_at} of the log"
 
 
 def _hole_text(file: FileReport, hole: tuple[int, int]) -> str:
     start, stop = hole
-    return f"{start} to {stop} ({show_size(stop - start)}) in {_base_name(file.file)}: never written, or cut out"
+    return f"{start} to {stop} ({show_size(stop - start)}) in {basename(file.file)}: never written, or cut out"
 
 
 def verify_table(files: Sequence[FileReport], every: bool) -> Table:
     from rich.text import Text
 
-    table = columns("file", ">size", ">records", "state")
-    for file in some(files, every):
-        if isinstance(file, str):
-            table.add_row("", "", "", Text(file, "dim"))
-            continue
-        table.add_row(
-            Text(visible(_base_name(file.file))), show_size(file.size), str(file.records), Text(*_file_state(file))
-        )
-    return table
+    def cells(file: FileReport) -> tuple[Text | str, ...]:
+        return Text(visible(basename(file.file))), show_size(file.size), str(file.records), Text(*_file_state(file))
+
+    return add_rows(columns("file", ">size", ">records", "state"), files, every, cells)
 
 
 def _file_state(file: FileReport) -> tuple[str, str]:
@@ -204,10 +167,6 @@ def _file_state(file: FileReport) -> tuple[str, str]:
     return text + ("; torn tail" if file.end == "torn" else ""), "red"
 
 
-def _base_name(path: str) -> str:
-    return os.path.basename(path)
-
-
 def salvage_lines(
     src: str | None, dst: str | None, report: SalvageReport, every: bool
 ) -> Iterator[tuple[str, str, str]]:
@@ -220,24 +179,16 @@ def salvage_lines(
     log = [size for path, size in report.files.items() if path.split(os.sep)[0] == "commitlog"]
     text = f"{many(report.records, 'record')}{batches}, {show_size(report.bytes)}, in {many(len(log), 'file')}"
     yield "whole", text + ("" if report.dry else f"; {many(report.queues, 'queue')}"), "green"
-    lost = (
-        each if isinstance(each, str) else
-        f"{each.start} to {each.stop} in {os.path.basename(each.file or '')}: {each.reason}{in_words(each.reason)}"
-        for each in some(report.lost, every)
-    )  # fmt: skip
-    gaps = (
-        each if isinstance(each, str) else f"{each[0]} to {each[1]} ({show_size(each[1] - each[0])}): no file"
-        for each in some(report.missing, every)
-    )
-    end = [] if not report.behind else [
-        f"{many(report.behind, 'record')} behind the log's end, up to {report.behind_to}: consume queues lead there"
-    ]  # fmt: skip
-    yield from section("lost", [*lost, *gaps, *end], "nothing")
+    lost = [*some(report.lost, every, damage_text), *some(report.missing, every, lambda gap: gap_text(*gap))]
+    if report.behind:
+        end = f"{many(report.behind, 'record')} behind the log's end, up to {report.behind_to}"
+        lost.append(f"{end}: consume queues lead there")
+    yield from section("lost", lost, "nothing")
     if report.unqueued:
         text = f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true: in the log alone"
         yield "no queue", text, "red"
     if report.map is not None and report.records:
-        yield "map", report.map if dst is None else os.path.join(dst, os.path.basename(report.map)), ""
+        yield "map", report.map if dst is None else os.path.join(dst, basename(report.map)), ""
     elif report.hides:
         text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
         yield "advice", text, "yellow"
@@ -260,23 +211,16 @@ def rebuild_lines(
         yield "index", f"{many(report.keys, 'key')}: {files}", "green"
     if report.unqueued:
         yield "left out", f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true", "red"
-    damage = (
-        each if isinstance(each, str) else f"{each.start} to {each.stop}: {each.reason}{in_words(each.reason)}"
-        for each in some(report.damage, every)
-    )  # fmt: skip
-    gaps = [f"{start} to {stop}: no file" for start, stop in report.missing]
-    if report.damage or gaps:
-        yield from section("damage", [*damage, *gaps], "")
+    damage = some(report.damage, every, lambda one: f"{one.start} to {one.stop}: {one.reason}{in_words(one.reason)}")
+    yield from section("damage", [*damage, *(f"{start} to {stop}: no file" for start, stop in report.missing)])
 
 
 def draw_clean(
     store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool
 ) -> str:
     """The table, fit for the terminal's width, or for 80 columns where there is none."""
-    parts: list[RenderableType] = [facts(clean_lines(store, report, files, start, as_broker))]
-    if report.deleted:
-        parts += ["", clean_table(store, report, every)]
-    return render(parts, colour)
+    lines = clean_lines(store, report, files, start, as_broker)
+    return render_report(lines, clean_table(store, report, every), colour)
 
 
 def clean_lines(
@@ -306,7 +250,7 @@ def clean_lines(
     else:
         yield verb, "nothing", ""
     if report.kept is not None:
-        name, changed = os.path.basename(report.kept.path), _minute(report, report.kept.age)
+        name, changed = basename(report.kept.path), _minute(report, report.kept.age)
         rest = f", from {name} on" if report.kept.files > 1 else f", {name}"
         yield "stays", f"{many(report.kept.files, 'file')}{rest}, changed {changed}: {report.kept.why}", ""
 
@@ -324,17 +268,15 @@ def clean_table(store: str | None, report: CleanReport, every: bool) -> Table:
     for one in report.deleted:
         if one.age < 0:
             others.setdefault(os.path.dirname(one.path), []).append(one.size)
-    found = columns(">size", "changed", "why", "file")
     for folder, sizes in others.items():
         files = f" ({len(sizes)} files)" if len(sizes) > 1 else ""
         rows.append((sum(sizes), "", "follows", folder, files))
-    for row in some(rows, every):
-        if isinstance(row, str):
-            found.add_row("", "", "", Text(row, "dim"))
-        else:
-            size, changed, why, path, files = row
-            found.add_row(show_size(size), changed, why, Text(visible(_relative_path(store, path)) + files))
-    return found
+
+    def cells(row: tuple[int, str, str, str, str]) -> tuple[Text | str, ...]:
+        size, changed, why, path, files = row
+        return show_size(size), changed, why, Text(visible(_relative_path(store, path)) + files)
+
+    return add_rows(columns(">size", "changed", "why", "file"), rows, every, cells)
 
 
 def _minute(report: CleanReport, age: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketc.report.text import visible
@@ -37,6 +37,11 @@ def render(parts: Iterable[RenderableType], colour: bool) -> str:
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
+def render_report(lines: Iterable[tuple[str, str, str]], table: Table, colour: bool) -> str:
+    """The text of these facts, and of the table below them if it has rows."""
+    return render([facts(lines), "", table] if table.row_count else [facts(lines)], colour)
+
+
 def facts(lines: Iterable[tuple[str, str, str]]) -> Table:
     """Names and what is to be said about each: name, text, style."""
     from rich.table import Table
@@ -50,14 +55,13 @@ def facts(lines: Iterable[tuple[str, str, str]]) -> Table:
     return grid
 
 
-def section(name: str, texts: Iterable[str], none: str) -> Iterator[tuple[str, str, str]]:
-    """Lines for facts(): one for each text, in red; or one that says that there is nothing, in green."""
-    first = name
-    for text in texts:
-        yield first, text, "red"
-        first = ""
-    if first:
-        yield first, none, "green"
+def section(name: str, texts: Iterable[str], none: str = "", style: str = "red") -> Iterator[tuple[str, str, str]]:
+    """Lines for facts(): one for each text; or, if there is none, what `none` says, in green."""
+    for i, text in enumerate(texts):
+        yield "" if i else name, text, style
+        none = ""
+    if none:
+        yield name, none, "green"
 
 
 def columns(*names: str) -> Table:
@@ -72,7 +76,24 @@ def columns(*names: str) -> Table:
     return table
 
 
-def some(items: Sequence[T], every: bool) -> Iterator[T | str]:
+def add_rows(table: Table, items: Sequence[T], every: bool, cells: Callable[[T], Iterable[RenderableType]]) -> Table:
+    """The table with a row of cells for each item; of many for some."""
+    from rich.text import Text
+
+    for item in few(items, every):
+        if isinstance(item, str):
+            table.add_row(*[""] * (len(table.columns) - 1), Text(item, "dim"))
+        else:
+            table.add_row(*cells(item))
+    return table
+
+
+def some(items: Sequence[T], every: bool, show: Callable[[T], str]) -> Iterator[str]:
+    """The texts of all items; of many those of some."""
+    return (item if isinstance(item, str) else show(item) for item in few(items, every))
+
+
+def few(items: Sequence[T], every: bool) -> Iterator[T | str]:
     """All items; of many the first and the last, and between them how many are not shown."""
     if every or len(items) <= FEW:
         yield from items

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
+from typing import TYPE_CHECKING
 
-UTC = datetime.timezone.utc
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+if TYPE_CHECKING:
+    from rocketc.read.scan import Damage
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def show_time(ms: int) -> str:
@@ -87,6 +91,17 @@ def visible_json(text: str) -> str:
 def in_words(reason: str) -> str:
     """What a reason means, in brackets behind a blank."""
     return f" ({REASONS[reason]})" if reason in REASONS else ""
+
+
+def damage_text(damage: Damage, what: str = "") -> str:
+    """Where damage lies, and of what kind it is; what: said before that."""
+    name = os.path.basename(damage.file or "")
+    return f"{damage.start} to {damage.stop} in {name}: {what}{damage.reason}{in_words(damage.reason)}"
+
+
+def gap_text(start: int, stop: int) -> str:
+    """Bytes of the log that no file holds."""
+    return f"{start} to {stop} ({show_size(stop - start)}): no file"
 
 
 def plain(error: Exception) -> str:

@@ -137,48 +137,40 @@ def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFra
     return spark.read.schema(wanted).option("basePath", path).parquet(*files).select(*wanted.names)
 
 
+@dataclass
 class _Run:
     """One run: commit after commit, up to the end of the log."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        paths: list[str],
-        target: Target,
-        columns: tuple[str, ...],
-        options: dict[str, Any],
-        compression: str | None,
-    ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._target = target
-        self._columns = columns
-        self._options = options
-        self._compression = compression
+    spark: SparkSession
+    paths: list[str]
+    target: Target
+    columns: tuple[str, ...]
+    options: dict[str, Any]
+    compression: str | None
 
     def go(self, max_bytes: int, commit_bytes: int, progress: Callable[[int], None]) -> ArchiveReport:
-        log = _one_log(self._paths)
-        last = self._target.last()
+        log = _one_log(self.paths)
+        last = self.target.last()
         if last is not None:
             self._check_same(log, last)
         begin = log.files[0].begin if log.files else 0
         mark = begin if last is None else last.stop
-        report = ArchiveReport(self._target.path, mark, mark)
+        report = ArchiveReport(self.target.path, mark, mark)
         goal = max((file.end for file in log.files), default=0)
         while mark < goal:
             try:
                 commit, damage, report.torn = self._next(log, mark, last, max_bytes, commit_bytes)
             except BaseException:
-                self._target.clean()
+                self.target.clean()
                 raise
             if commit is None:
                 break
-            self._target.commit(commit)
-            self._target.publish(commit)
+            self.target.commit(commit)
+            self.target.publish(commit)
             _add(report, commit, damage)
             progress(commit.stop - report.start)
             last, mark = commit, commit.stop
-            log = _one_log(self._paths)
+            log = _one_log(self.paths)
         return report
 
     def _next(
@@ -191,14 +183,14 @@ class _Run:
         tasks = _tasks(log, pos, max_bytes, commit_bytes)
         if not tasks:
             return None, [], None
-        end, torn = _is_end(tasks[0][0], pos, self._options)
+        end, torn = _is_end(tasks[0][0], pos, self.options)
         if end and not lost:
             return None, [], torn
-        staging = self._target.stage()
+        staging = self.target.stage()
         run = os.path.basename(staging)
-        job = Job(staging, self._columns, self._options, self._compression, dict(log.missing))
+        job = Job(staging, self.columns, self.options, self.compression, dict(log.missing))
         accepted = []
-        for done in run_tasks(self._spark, tasks, job):
+        for done in run_tasks(self.spark, tasks, job):
             gap = job.gaps.get(pos)
             if done["begin"] != pos and (gap is None or gap != done["begin"]):
                 break  # the log grew between two tasks: what lies between them is read first
@@ -212,7 +204,7 @@ class _Run:
             torn = Damage(*lost.pop())
             pos = torn.start
         if pos == mark and not lost:
-            self._target.clean()
+            self.target.clean()
             return None, [], torn
         number = 1 if last is None else last.number + 1
         files = [
@@ -225,9 +217,9 @@ class _Run:
         anchors = [done["anchor"] for done in accepted if done["anchor"] is not None]
         commit = Commit(
             number,
-            [os.path.abspath(path) for path in self._paths],
-            list(self._columns),
-            self._options["topics"],
+            [os.path.abspath(path) for path in self.paths],
+            list(self.columns),
+            self.options["topics"],
             mark,
             pos,
             anchors[-1] if anchors else None if last is None else last.anchor,
@@ -247,19 +239,19 @@ class _Run:
                 pq.write_table(table, staged)
                 size = os.stat(staged).st_size
                 out.append(
-                    [os.path.join(name, file), os.path.relpath(staged, self._target.staging), size, table.num_rows]
+                    [os.path.join(name, file), os.path.relpath(staged, self.target.staging), size, table.num_rows]
                 )
         return out
 
     def _check_same(self, log: Log, last: Commit) -> None:
         """Raise ValueError if this is not what the last run archived, grown."""
         for name, was, now in (
-            ("columns", last.columns, list(self._columns)),
-            ("topics", last.topics, self._options["topics"]),
+            ("columns", last.columns, list(self.columns)),
+            ("topics", last.topics, self.options["topics"]),
         ):
             if was != now:
                 raise ValueError(
-                    f"{self._target.path}: {name}={now}, and it was made with {was}; take the same, or another folder"
+                    f"{self.target.path}: {name}={now}, and it was made with {was}; take the same, or another folder"
                 )
         end = max((file.end for file in log.files), default=0)
         why = None
@@ -272,7 +264,7 @@ class _Run:
                 why = f"has another message at physical offset {at} than the one that was archived last"
         if why is not None:
             raise ValueError(
-                f"{', '.join(self._paths)}: {why} to {self._target.path}: it was cut, or is another log; "
+                f"{', '.join(self.paths)}: {why} to {self.target.path}: it was cut, or is another log; "
                 "archive it to another folder"
             )
 

@@ -24,7 +24,8 @@ from typing import Any
 
 from rocketc.errors import StoreIOError, StoreLockedError
 from rocketc.exports.folder import is_partition
-from rocketc.exports.sinks import errors_of, sync, sync_tree
+from rocketc.exports.sinks import sync, sync_tree
+from rocketc.files.durable import errors_named
 from rocketc.files.lock_file import StoreLock
 
 VERSION = 1
@@ -66,7 +67,7 @@ class Target:
         self.path = os.path.abspath(path)
         self.staging = os.path.join(self.path, _STAGING)
         self._commits = os.path.join(self.path, _COMMITS)
-        with errors_of(path):
+        with errors_named(path):
             names = os.listdir(path) if os.path.lexists(path) else []
             foreign = sorted(
                 name for name in names if not (name in (_COMMITS, _STAGING, *TABLES) or is_partition(name))
@@ -94,7 +95,7 @@ class Target:
     def stage(self) -> str:
         """A new folder below `staging`, for files that are not committed yet."""
         folder = os.path.join(self.staging, uuid.uuid4().hex)
-        with errors_of(folder):
+        with errors_named(folder):
             os.makedirs(folder)
         reached("planned")
         return folder
@@ -102,7 +103,7 @@ class Target:
     def commit(self, commit: Commit) -> None:
         """From here on it counts; publish() comes next. Its staged files are durable."""
         name = os.path.join(self._commits, f"{commit.number:08d}")
-        with errors_of(name):
+        with errors_named(name):
             sync_tree(self.staging)
             with open(name + ".tmp", "w", encoding="utf-8") as file:
                 json.dump(asdict(commit), file, ensure_ascii=False)
@@ -118,7 +119,7 @@ class Target:
         for path, staged, size, _ in commit.files:
             place = os.path.join(self.path, path)
             reached("moving")
-            with errors_of(place):
+            with errors_named(place):
                 folder = os.path.dirname(place)
                 if folder not in folders:
                     os.makedirs(folder, exist_ok=True)
@@ -130,7 +131,7 @@ class Target:
                         raise StoreIOError(
                             errno.ENOENT, f"neither here nor staged, but commit {commit.number} has it", place
                         ) from None
-        with errors_of(name):
+        with errors_named(name):
             for folder in folders:
                 sync(folder)
             reached("moved")
@@ -142,7 +143,7 @@ class Target:
     def clean(self) -> None:
         """Throw away what is staged and not committed."""
         shutil.rmtree(self.staging, ignore_errors=True)  # a killed run's workers may be writing there still
-        with errors_of(self._commits):
+        with errors_named(self._commits):
             for name in os.listdir(self._commits):
                 if name.endswith(".tmp"):
                     os.unlink(os.path.join(self._commits, name))
@@ -163,14 +164,14 @@ def commits_of(path: str) -> Iterator[Commit]:
 
 
 def _names(folder: str) -> list[str]:
-    with errors_of(folder):
+    with errors_named(folder):
         return [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
 
 
 def _read(folder: str, name: str) -> Commit:
     path = os.path.join(folder, name)
     try:
-        with errors_of(path), open(path, encoding="utf-8") as file:
+        with errors_named(path), open(path, encoding="utf-8") as file:
             told = json.load(file)
         if told["version"] != VERSION:
             raise ValueError(f"{path}: version {told['version']}; this rocketc knows {VERSION}")

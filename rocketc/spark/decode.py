@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 
 from rocketc.errors import StoreIOError
+from rocketc.exports.text import attribute_of
 from rocketc.files.paths import LogFile, base_of, local_of, resolve
 from rocketc.files.remote import Options, is_url, shown
-from rocketc.read._arrow import Schema
+from rocketc.read._arrow import COLUMN_NAMES, Schema
 from rocketc.read.scan import Scan, decode, scan
 from rocketc.spark.worker import acknowledge
 
@@ -26,28 +27,8 @@ if TYPE_CHECKING:
 _FORMS = ("row", "message", "dict", "batch")
 
 # Column -> attribute of Message. A timestamp is an aware datetime here: the same instant in every time zone of Spark.
-_ATTRIBUTES = {
-    "topic": "topic",
-    "queueId": "queue_id",
-    "queueOffset": "queue_offset",
-    "physicalOffset": "phy_offset",
-    "storeTimestamp": "store_time",
-    "bornTimestamp": "born_time",
-    "keys": "keys",
-    "tags": "tags",
-    "body": "body",
-    "properties": "properties",
-    "msgId": "msg_id",
-    "flag": "flag",
-    "sysFlag": "sys_flag",
-    "reconsumeTimes": "reconsume_times",
-    "bodyCRC": "body_crc",
-    "bornHost": "born_host",
-    "storeHost": "store_host",
-    "preparedTransactionOffset": "prepared_transaction_offset",
-    "storeSize": "store_size",
-    "file": "file",
-}
+_ATTRIBUTES = {name: attribute_of(name) for name in COLUMN_NAMES}
+_ATTRIBUTES |= {"storeTimestamp": "store_time", "bornTimestamp": "born_time"}
 
 _OTHER_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 

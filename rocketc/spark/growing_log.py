@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rocketc.errors import RocketcError, StoreIOError
+from rocketc.files.durable import errors_named
 from rocketc.files.paths import LogFile, resolve
 from rocketc.read.scan import scan
 from rocketc.spark.partitions import is_outside
@@ -245,10 +246,7 @@ class GrowingLog:
     def _last(self, files: Files, at: int, stop: int | None, known: bool = True) -> LogPosition | None:
         """Behind the last whole record of those that begin from `at` on, but before stop. None: there is none."""
         for file in reversed(list(_between(files, at, stop))):
-            part = replace(file, stop=stop, exact_stop=True)
-            if file.origin < at:
-                part = replace(part, start=at, exact=known)
-            messages = scan(part, columns=_PLACES, **self._all)
+            messages = scan(_part(file, at, known, stop), columns=_PLACES, **self._all)
             last = None
             for batch in messages.batches():
                 last = _record(batch, -1)
@@ -261,10 +259,7 @@ class GrowingLog:
     ) -> LogPosition | None:
         """Behind the record that holds the n-th message from `at` on; None: there are fewer before stop."""
         for file in _between(files, at, stop):
-            part = replace(file, stop=stop, exact_stop=True)
-            if file.origin < at:
-                part = replace(part, start=at, exact=known)
-            for batch in scan(part, columns=_PLACES, **options).batches():
+            for batch in scan(_part(file, at, known, stop), columns=_PLACES, **options).batches():
                 if batch.num_rows >= count:
                     return _place(file, *_record(batch, count - 1))
                 count -= batch.num_rows
@@ -329,6 +324,12 @@ def _between(files: Files, start: int, stop: int | None) -> Iterator[LogFile]:
     return (file for file in files if start < file.next_base and (stop is None or file.origin < stop))
 
 
+def _part(file: LogFile, start: int, known: bool, stop: int | None) -> LogFile:
+    """What a file has between these offsets; known: a record begins at the first one for sure."""
+    part = replace(file, stop=stop, exact_stop=True)
+    return replace(part, start=start, exact=known) if file.origin < start else part
+
+
 def _gaps(files: Files) -> Iterator[tuple[int, int]]:
     """The offsets between files that have no file."""
     return ((one.next_base, other.origin) for one, other in itertools.pairwise(files) if one.next_base < other.origin)
@@ -358,8 +359,5 @@ def _is_there(files: Iterable[LogFile], place: LogPosition) -> bool:
 
 def _read(file: LogFile, offset: int, count: int) -> bytes:
     """Bytes from this physical offset on, as many as there are."""
-    try:
-        with open(file.path, "rb", buffering=0) as opened:
-            return os.pread(opened.fileno(), count, offset - file.origin)
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, file.path) from None
+    with errors_named(file.path), open(file.path, "rb", buffering=0) as opened:
+        return os.pread(opened.fileno(), count, offset - file.origin)

@@ -304,7 +304,7 @@ _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
 }
 # ... and of rocketc.open(), for writing.
 _TO_STORE: dict[str, tuple[str, Callable[[str, str], int]]] = {
-    "mappedFileSizeCommitLog": ("mapped_file_size_commit_log", _bytes),
+    "mappedFileSizeCommitLog": ("mapped_file_size_commit_log", _bytes)
 }
 # Those that only a stream can follow.
 _OF_STREAM: dict[str, Callable[[str, str], Any]] = {

@@ -139,11 +139,7 @@ def _headers(array: pyarrow.MapArray) -> pyarrow.ListArray:
     return pa.ListArray.from_arrays(array.offsets, entries, mask=array.is_null())
 
 
-_MADE: dict[str, Callable[[Any], Any]] = {
-    "key": _binary,
-    "timestampType": _append_time,
-    "headers": _headers,
-}
+_MADE: dict[str, Callable[[Any], Any]] = {"key": _binary, "timestampType": _append_time, "headers": _headers}
 
 
 def _tell(report: ScanReport) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
 from rocketc.files._mapped_file_queue import MappedFileQueue
-from rocketc.files.durable import sync_folder
+from rocketc.files.durable import errors_named, sync_folder
 from rocketc.files.lock_file import StoreLock
 from rocketc.log.message_copy import ASSIGNED_ON_PUT, put_arguments
 from rocketc.log.truncation import truncate
@@ -277,10 +277,8 @@ def _check_place(root: str) -> None:
     """Raise StoreIOError where no store can be made."""
     if not os.path.lexists(root):
         return
-    try:
+    with errors_named(root):
         names = set(os.listdir(root))
-    except OSError as error:
-        raise StoreIOError(error.errno, error.strerror, root) from None
     if "commitlog" not in names and names - {FOLDER, "lost+found"}:
         raise StoreIOError(errno.ENOTEMPTY, "no store, and not empty", root)
 

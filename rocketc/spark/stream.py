@@ -79,11 +79,7 @@ class _StreamReader(FastStartup, DataSourceStreamReader):
                 print(f"rocketc: {part.path}: deleted since the batch was planned", file=sys.stderr)
 
 
-_LIMITS = {
-    "maxBytesPerTrigger": "max_bytes",
-    "maxOffsetsPerTrigger": "max_records",
-    "maxFilesPerTrigger": "max_files",
-}
+_LIMITS = {"maxBytesPerTrigger": "max_bytes", "maxOffsetsPerTrigger": "max_records", "maxFilesPerTrigger": "max_files"}
 
 if HAS_LIMITS:
 

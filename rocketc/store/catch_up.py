@@ -20,12 +20,11 @@ from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._dispatcher import Dispatcher
 from rocketc.derived._key_index import KeyIndex
 from rocketc.files._checkpoint import FILE_BYTES, Checkpoint
-from rocketc.files._mapped_file import MappedFile
 from rocketc.files.durable import errors_named, sync_data, write_all
 from rocketc.files.paths import LogFile
 from rocketc.log.recovery import SMALL_BYTES, first_timestamp
 from rocketc.read._filter import Filter
-from rocketc.read._walk import Walker
+from rocketc.read.scan import open_walker
 
 _log = logging.getLogger("rocketc.recovery")
 
@@ -278,25 +277,7 @@ def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) ->
     for file in files:
         if file.next_base <= start or file.origin >= end:
             continue
-        mapped = MappedFile(file.path)
-        walker: Walker | None = None
-        try:
-            walker = Walker(
-                mapped,
-                file.origin,
-                Filter(),
-                limit=file.limit,
-                start=start,
-                stop=end,
-                exact=start > file.origin,
-                crc=_CRC_NONE,
-                errors="report",
-                last=file.last,
-                file=file.path,
-            )
-            taken = dispatcher.take(walker)
-        finally:
-            walker = None  # it uses the map
-            mapped.close()
-        if not taken:
+        exact = start > file.origin
+        walker = open_walker(file, Filter(), start=start, stop=end, exact=exact, crc=_CRC_NONE, errors="report")
+        if not dispatcher.take(walker):
             return

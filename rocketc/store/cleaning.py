@@ -13,13 +13,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
 from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import DerivedFile, derived_bytes, files_before
-from rocketc.errors import StoreIOError
 from rocketc.files.durable import errors_named, sync_folder
 from rocketc.rendering import HtmlRepr
 from rocketc.store.disk_usage import DiskUse, Levels, LookAt, look
@@ -58,13 +58,8 @@ class LogOnDisk:
         self._read_only = list(read_only)
         found = []
         for folder in [*folders, *self._read_only]:
-            try:
-                names = os.listdir(folder)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreIOError(error.errno, error.strerror, folder) from None
-            found += [os.path.join(folder, name) for name in names if _NAME.fullmatch(name)]
+            with errors_named(folder), suppress(FileNotFoundError):
+                found += [os.path.join(folder, name) for name in os.listdir(folder) if _NAME.fullmatch(name)]
         self.files = sorted(found, key=_start)
         while len(self.files) > 1 and not _is_written(self.files[-1]):
             self.files.pop()
@@ -281,12 +276,7 @@ class Cleaner:
         return report
 
     def run(
-        self,
-        now: int | None = None,
-        *,
-        asked: bool = False,
-        expired_ms: int | None = None,
-        detailed: bool = False,
+        self, now: int | None = None, *, asked: bool = False, expired_ms: int | None = None, detailed: bool = False
     ) -> CleanReport:
         """Delete what may go now: up to deleteFileBatchMax files of the log, then what follows them.
 

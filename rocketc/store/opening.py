@@ -15,6 +15,7 @@ from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
 from rocketc.derived._reput import ReputService
+from rocketc.derived.queue_files import index_below, queues_below
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files import _checkpoint
 from rocketc.files._mapped_file_queue import MappedFileQueue
@@ -121,8 +122,7 @@ def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
     reader = QueueReader(log, queues, config)
     index = None
     if config.message_index_enable:
-        folder = os.path.join(root, "index")
-        index = KeyIndex(folder, config.max_hash_slot_num, config.max_index_num, read_only=True)
+        index = index_below(root, config, read_only=True)
         index.load()
     return reader, Lookups(reader, index)
 
@@ -170,13 +170,7 @@ class StoreRoot:
                 end = int(os.path.basename(path)) + config.mapped_file_size_commit_log
                 _checkpoint.write(checkpoint_path, checkpoint, flushed=end)
 
-        queues = ConsumeQueues(
-            self._root,
-            config.mapped_file_size_consume_queue,
-            config.mapper_file_size_batch_consume_queue,
-            batch_topics=batch_topics(self._root),
-            ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
-        )
+        queues = queues_below(self._root, config, batch_topics=batch_topics(self._root))
         queues.load(crashed=not clean)
         if not queue.files and checkpoint.physic_msg_timestamp > 0:
             _refuse_a_log_that_is_gone(config.commit_log_paths(self._root), queues)
@@ -317,7 +311,7 @@ class ReadOnlyRoot:
 def _index(root: str, config: StoreConfig) -> KeyIndex | None:
     if not config.message_index_enable:
         return None
-    return KeyIndex(os.path.join(root, "index"), config.max_hash_slot_num, config.max_index_num)
+    return index_below(root, config)
 
 
 def batch_topics(root: str) -> list[str]:
@@ -370,12 +364,9 @@ def with_detected_file_size(root: str, config: StoreConfig) -> StoreConfig:
     for folder in config.log_paths(root):
         if not os.path.isdir(folder):
             continue
-        try:
-            with os.scandir(folder) as entries:
-                numbers = [entry for entry in entries if entry.name.isdecimal() and entry.is_file()]
-                files += [(int(entry.name), entry.stat().st_size, entry.path) for entry in numbers]
-        except OSError as error:
-            raise StoreIOError(error.errno, error.strerror, folder) from None
+        with errors_named(folder), os.scandir(folder) as entries:
+            numbers = [entry for entry in entries if entry.name.isdecimal() and entry.is_file()]
+            files += [(int(entry.name), entry.stat().st_size, entry.path) for entry in numbers]
     files.sort()
     if len(files) > 1 and files[-1][1] < files[0][1]:
         files.pop()  # it was not given its length

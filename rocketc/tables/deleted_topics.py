@@ -133,10 +133,7 @@ class DeletedTopics(ConfigManager):
 
 
 def end_deletions(
-    deleted: DeletedTopics,
-    standing: dict[str, bool],
-    without_units: set[str],
-    delete: Callable[[dict[str, int]], Any],
+    deleted: DeletedTopics, standing: dict[str, bool], without_units: set[str], delete: Callable[[dict[str, int]], Any]
 ) -> list[str]:
     """At an opening: delete the queues that a crash has left of deleted topics; what was done: text.
 

@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 
-import click
 import pytest
 from click.testing import CliRunner
 from support.command import GrowingLog, environment, on_terminal, processor_seconds, rocketc, start
 
 from rocketc.cli.main import COMMANDS
-from rocketc.cli.output import Out, ends_quietly
+from rocketc.cli.output import Out
+from rocketc.cli.output import command as make_command
 from rocketc.report.text import REASONS, visible, visible_json
 
 
@@ -237,7 +237,7 @@ def test_ctrl_c_is_130_even_if_the_reader_is_gone_too():
         finally:
             raise BrokenPipeError
 
-    assert CliRunner().invoke(click.command()(ends_quietly(run))).exit_code == 130
+    assert CliRunner().invoke(make_command()(run)).exit_code == 130
 
 
 class Slowly(io.RawIOBase):
