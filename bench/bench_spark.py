@@ -26,6 +26,7 @@ bench = Bench("spark", __doc__)
 
 def temporary(name: str) -> Path:
     """A folder among the data that is gone when the bench ends."""
+    Path(bench.args.data).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=bench.args.data))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

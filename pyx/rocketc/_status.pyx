@@ -3,6 +3,8 @@
 import errno
 import os
 
+from libc.stdint cimport int64_t
+
 from rocketc.c.status cimport (
     RC_BAD_ARGUMENT, RC_BAD_BLANK, RC_BAD_BODY_CRC, RC_BAD_BODY_LENGTH, RC_BAD_CHAIN, RC_BAD_COMPRESSION,
     RC_BAD_INNER_BATCH, RC_BAD_LENGTH, RC_BAD_MAGIC, RC_BAD_PHYSICAL_OFFSET, RC_BAD_PROPERTIES_LENGTH, RC_BAD_PROPERTY,
@@ -10,7 +12,7 @@ from rocketc.c.status cimport (
     RC_NO_ROOM, RC_OK, RC_PROPERTIES_TOO_LONG, RC_TOO_LARGE, RC_TOPIC_TOO_LONG, RC_TRUNCATED, RC_ZEROED,
 )
 
-from rocketc.errors import IllegalMessageError, RocketcError, StoreFullError, StoreIOError
+from rocketc.errors import CorruptRecordError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
 
 _REASONS = {
     RC_BAD_SIZE: "bad_size",
@@ -55,29 +57,34 @@ cdef str reason_of(int rc):
     return _REASONS[rc]
 
 
+cdef object error_of(int rc, object path, int64_t offset=-1, str advice=""):
+    """The exception for a result code: what is wrong, where, and what to do.
+
+    path    of the file; None: it is about no file, or a buffer
+    offset  physical offset of the damage, in an index file its byte; -1: the code is about no damage
+    advice  what to do about damage
+    """
+    if rc == RC_FILE_CUT:
+        return StoreIOError(errno.EIO, "the file became shorter, or unreadable, while it was mapped", path)
+    if rc > 0:
+        text = f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc)
+        return (StoreFullError if rc in (errno.ENOSPC, errno.EDQUOT) else StoreIOError)(rc, text, path)
+    if offset >= 0:
+        return CorruptRecordError(path, offset, _REASONS[rc], advice)
+    kind, text = _RAISES.get(rc, (RocketcError, f"result code {rc}"))
+    return kind(text)
+
+
 cdef int check(int rc) except -1 nogil:
-    """Return 0 if rc is RC_OK; otherwise take the GIL and raise what it stands for."""
+    """Return 0 if rc is RC_OK; otherwise take the GIL and raise what it stands for. For what is about no file."""
     if rc == RC_OK:
         return 0
     with gil:
-        if rc == errno.ENOMEM:
-            raise MemoryError
-        if rc > 0:
-            raise StoreIOError(rc, os.strerror(rc))
-        kind, text = _RAISES.get(rc, (RocketcError, f"result code {rc}"))
-        raise kind(text)
-
-
-cdef object io_error(int rc, object path):
-    """The exception for an errno, or for a file that was cut, at a path: what is wrong, where, and what to do."""
-    if rc == RC_FILE_CUT:
-        return StoreIOError(errno.EIO, "the file became shorter, or unreadable, while it was mapped", path)
-    text = f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc)
-    return (StoreFullError if rc in (errno.ENOSPC, errno.EDQUOT) else StoreIOError)(rc, text, path)
+        raise MemoryError if rc == errno.ENOMEM else error_of(rc, None)
 
 
 cdef int check_file(int rc, object path) except -1:
     """Return 0 if rc is RC_OK; otherwise raise what it stands for, naming the file where it is about one."""
-    if rc > 0 or rc == RC_FILE_CUT:
-        raise io_error(rc, path)
-    return check(rc)
+    if rc != RC_OK:
+        raise error_of(rc, path)
+    return 0

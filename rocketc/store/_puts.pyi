@@ -2,34 +2,17 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
-from typing_extensions import Buffer, Unpack
+from typing_extensions import Buffer
 
 from rocketc.config import StoreConfig
 from rocketc.log._put_result import PutResult
 from rocketc.store.futures import PutFuture
 
+_Keys = str | Iterable[str]
 _Properties = Mapping[str, str | None] | bytes
 _Host = tuple[str, int]
-
-class _OfABatch(TypedDict, total=False):
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int | None
-    born_host: _Host | None
-    store_host: _Host | None
-    reconsume_times: int
-    wait_store_ok: bool
-
-class _OfEach(_OfABatch, total=False):
-    tags: str | None
-    keys: str | Iterable[str] | None
-    properties: _Properties | None
-    flag: int
-
-class _OfOne(_OfEach, total=False):
-    prepared_transaction_offset: int
 
 class Putting:
     _finisher: Any
@@ -40,10 +23,87 @@ class Putting:
     def config(self) -> StoreConfig: ...
     @property
     def closed(self) -> bool: ...
-    def put(self, topic: str, body: Buffer, **how: Unpack[_OfOne]) -> PutResult: ...
-    def put_async(self, topic: str, body: Buffer, **how: Unpack[_OfOne]) -> PutFuture: ...
-    def aput(self, topic: str, body: Buffer, **how: Unpack[_OfOne]) -> asyncio.Future[PutResult]: ...
-    def put_batch(
-        self, topic: str, messages: Iterable[tuple[int, Buffer, _Properties | None]], **how: Unpack[_OfABatch]
+    def put(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: _Keys | None = None,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: _Host | None = None,
+        store_host: _Host | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        wait_store_ok: bool = True,
     ) -> PutResult: ...
-    def put_many(self, topic: str, bodies: Iterable[Buffer] | Any, **how: Unpack[_OfEach]) -> PutResult: ...
+    def put_async(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: _Keys | None = None,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: _Host | None = None,
+        store_host: _Host | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        wait_store_ok: bool = True,
+    ) -> PutFuture: ...
+    def aput(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: _Keys | None = None,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: _Host | None = None,
+        store_host: _Host | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        wait_store_ok: bool = True,
+    ) -> asyncio.Future[PutResult]: ...
+    def put_batch(
+        self,
+        topic: str,
+        messages: Iterable[tuple[int, Buffer, _Properties | None]],
+        *,
+        queue_id: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: _Host | None = None,
+        store_host: _Host | None = None,
+        reconsume_times: int = 0,
+        wait_store_ok: bool = True,
+    ) -> PutResult: ...
+    def put_many(
+        self,
+        topic: str,
+        bodies: Iterable[Buffer] | Any,
+        *,
+        tags: str | None = None,
+        keys: _Keys | None = None,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: _Host | None = None,
+        store_host: _Host | None = None,
+        reconsume_times: int = 0,
+        wait_store_ok: bool = True,
+    ) -> PutResult: ...

@@ -214,7 +214,7 @@ def definition(module: str, *path: str) -> Any:
     return node
 
 
-def signature(name: str, node: Any, module: str, *, method: bool = False) -> str:
+def signature(name: str, node: Any, *, method: bool = False) -> str:
     """`name(...)` with types, over several lines if it is long."""
     arguments = node.args
     plain = [*arguments.posonlyargs, *arguments.args]
@@ -233,7 +233,7 @@ def signature(name: str, node: Any, module: str, *, method: bool = False) -> str
         parts.append("*")
     parts += [one(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
     if arguments.kwarg:
-        parts += unpacked(arguments.kwarg, module) or ["**" + one(arguments.kwarg, None)]
+        parts.append("**" + one(arguments.kwarg, None))
     back = (
         f" -> {ast.unparse(node.returns)}"
         if node.returns is not None and node.name not in ("__init__", "__new__")
@@ -241,17 +241,6 @@ def signature(name: str, node: Any, module: str, *, method: bool = False) -> str
     )
     back = "" if back == " -> None" else back
     return laid_out(name, parts, back)
-
-
-def unpacked(argument: ast.arg, module: str) -> list[str]:
-    """The keywords that `**how: Unpack[Keywords]` stands for; Keywords is a TypedDict of this module."""
-    found = re.search(r"Unpack\[(\w+)\]", ast.unparse(argument))
-    node = definition(module, found[1]) if found else None
-    parts: list[str] = []
-    while node is not None:
-        parts = [f"{ast.unparse(each)} = ..." for each in node.body] + parts
-        node = definition(module, ast.unparse(node.bases[0]))
-    return ["*", *parts] if parts else []
 
 
 def one(argument: ast.arg, default: ast.expr | None) -> str:
@@ -414,7 +403,7 @@ def function_page(name: str, thing: Any, page: str) -> Iterator[str]:
     """A function by the name that users say, whatever it is called where it is defined."""
     node = definition(thing.__module__, thing.__name__)
     yield heading(2, shown(name), anchor(name))
-    yield code(signature(f"rocketc.{shown(name)}", node, thing.__module__))
+    yield code(signature(f"rocketc.{shown(name)}", node))
     yield rendered(docstring(thing), page)
 
 
@@ -446,7 +435,7 @@ def class_page(name: str, thing: type, page: str) -> Iterator[str]:
     for member, base in methods_of(thing):
         node = definition(base.__module__, base.__qualname__, member)
         yield heading(3, f"{shown(name)}.{member}", f"{anchor(name)}.{member}")
-        yield code(signature(member, node, base.__module__, method=True))
+        yield code(signature(member, node, method=True))
         yield rendered(docstring(getattr(thing, member)), page)
 
 
@@ -458,9 +447,7 @@ def constructor(thing: type, ours: list[type]) -> str | None:
         for special in ("__new__", "__init__"):
             node = definition(base.__module__, base.__qualname__, special)
             if node is not None:
-                if "Never" in ast.unparse(node.args):
-                    return None
-                return signature(thing.__name__, node, base.__module__, method=True)
+                return None if "Never" in ast.unparse(node.args) else signature(thing.__name__, node, method=True)
     if thing.__name__ == "StoreConfig":
         return None  # the docstring lists its fields
     if hasattr(thing, "_fields") or hasattr(thing, "__dataclass_fields__"):

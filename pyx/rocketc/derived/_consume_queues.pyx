@@ -144,33 +144,28 @@ cdef class ConsumeQueues(QueueLoader):
 
     def summed(self):
         """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""
-        cdef ConsumeQueue* q
-        cdef int64_t count = 0, starts = 0, ends = 0
         cdef int i = 0
-        while True:
-            q = self.nth(i)
-            if q == NULL:
-                return count, starts, ends
-            if rc_load_i64(&q.dead) == 0:
-                count += 1
-                ends += rc_load_i64(&q.max_offset)
-                starts += max(queue_start(&q.files, 1), <int64_t>0) // q.unit_bytes
-            i += 1
+        cdef ConsumeQueue* q = self.next_there(&i)
+        cdef int64_t count = 0, starts = 0, ends = 0
+        while q != NULL:
+            count += 1
+            ends += rc_load_i64(&q.max_offset)
+            starts += max(queue_start(&q.files, 1), <int64_t>0) // q.unit_bytes
+            q = self.next_there(&i)
+        return count, starts, ends
 
     def broken_off(self):
         """Folders of the queues that end where a file does, or have none: more may have been behind that is gone."""
-        cdef ConsumeQueue* q
-        cdef int64_t start
         cdef int i = 0
+        cdef ConsumeQueue* q = self.next_there(&i)
+        cdef int64_t start
         cdef list found = []
-        while True:
-            q = self.nth(i)
-            if q == NULL:
-                return found
-            i += 1
+        while q != NULL:
             start = queue_start(&q.files, 1)
-            if q.dead == 0 and (start < 0 or (q.units * q.unit_bytes - start) % q.files.file_size == 0):
+            if start < 0 or (q.units * q.unit_bytes - start) % q.files.file_size == 0:
                 found.append(name_of(q))
+            q = self.next_there(&i)
+        return found
 
     # running
 
@@ -179,15 +174,11 @@ cdef class ConsumeQueues(QueueLoader):
 
         path  set to the file that failed
         """
-        cdef ConsumeQueue* q
         cdef int i = 0, rc = self._sync_many_names(path)
-        while rc == RC_OK:
-            q = self.nth(i)
-            if q == NULL:
-                break
-            if q.dead == 0:
-                rc = cq_flush(q, least_pages, path)
-            i += 1
+        cdef ConsumeQueue* q = self.next_there(&i)
+        while rc == RC_OK and q != NULL:
+            rc = cq_flush(q, least_pages, path)
+            q = self.next_there(&i)
         return rc
 
     cdef int _sync_many_names(self, const char** path) noexcept nogil:
@@ -214,21 +205,18 @@ cdef class ConsumeQueues(QueueLoader):
 
         pause  called behind each queue that lost files; what it returns, if true, ends it
         """
-        cdef ConsumeQueue* q
-        cdef dict found = {}
         cdef int i = 0, deleted
-        while True:
-            q = self.nth(i)
-            if q == NULL:
-                return found
-            i += 1
+        cdef ConsumeQueue* q = self.next_there(&i)
+        cdef dict found = {}
+        while q != NULL:
             deleted = 0
-            if rc_load_i64(&q.dead) == 0:
-                check_queue(q, cq_delete_expired(q, min_phy_offset, &deleted))
+            check_queue(q, cq_delete_expired(q, min_phy_offset, &deleted))
             if deleted:
                 found[name_of(q)] = deleted
                 if pause is not None and pause():
-                    return found
+                    break
+            q = self.next_there(&i)
+        return found
 
     def behind(self, int64_t phy_offset):
         """(how many units lead to a physical offset or behind it, the end of the last record that they name), as they

@@ -478,7 +478,7 @@ cdef class DerivedAudit(Dispatcher):
         while self.index is not None and self.index_from < INT64_MAX:
             rc = self._peek(&u, &p)
             if rc != RC_OK:
-                raise self.failure(rc)
+                raise self.dispatch_error(rc)
             if p == NULL:
                 break
             self._extra_key(p, u)

@@ -64,4 +64,4 @@ cdef class Dispatcher:
     cdef int _put_rows(self) noexcept nogil
     cdef int _put_keys(self, DispatchRequest* row) noexcept nogil
     cdef bint _end_rows(self, int rc) except -1
-    cdef object failure(self, int rc)
+    cdef object dispatch_error(self, int rc)

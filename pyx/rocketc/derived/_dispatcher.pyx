@@ -12,7 +12,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 
-from rocketc._status cimport check, io_error
+from rocketc._status cimport check, error_of
 from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
@@ -21,7 +21,7 @@ from rocketc.c.layout cimport (
     RC_MSG_STORE_TIMESTAMP_PAST,
 )
 from rocketc.c.properties cimport rc_separators
-from rocketc.c.status cimport RC_BAD_CHAIN, RC_FILE_CUT, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC
+from rocketc.c.status cimport RC_BAD_CHAIN, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC
 from rocketc.c.vm cimport rc_guard
 from rocketc.derived._consume_queue cimport cq_put
 from rocketc.derived._consume_queue_units cimport ConsumeQueue, is_named
@@ -377,7 +377,7 @@ cdef class Dispatcher:
         if rc == RC_BAD_CHAIN:
             return False
         if rc != RC_OK:
-            raise self.failure(rc)
+            raise self.dispatch_error(rc)
         return True
 
     def finish(self, int64_t position, int64_t min_phy_offset, damage=()):
@@ -404,12 +404,6 @@ cdef class Dispatcher:
         """Whether the queues' files say what can't be, so that the log should be taken from its first record on."""
         return self.doubt
 
-    cdef object failure(self, int rc):
+    cdef object dispatch_error(self, int rc):
         """The exception for what dispatching met."""
-        path = os.fsdecode(self.error_path) if self.error_path != NULL else os.fsdecode(self.queues._folder)
-        if rc > 0 or rc == RC_FILE_CUT:
-            return io_error(rc, path)
-        try:
-            check(rc)
-        except Exception as error:
-            return error
+        return error_of(rc, os.fsdecode(self.error_path if self.error_path != NULL else self.queues._folder))

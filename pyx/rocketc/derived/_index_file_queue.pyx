@@ -12,7 +12,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memmove
 
-from rocketc._status cimport check, check_file, io_error
+from rocketc._status cimport check, check_file, error_of
 from rocketc.c.atomic cimport rc_add_i64, rc_load_i64, rc_store_i64
 from rocketc.c.jhash cimport rc_jhash_from
 from rocketc.c.layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES, RC_INDEX_UNIT_BYTES
@@ -29,7 +29,7 @@ from rocketc.derived._mapped_index_file cimport (
 from rocketc.files._guard cimport install
 
 from rocketc.derived._index_reader import IndexHeader
-from rocketc.errors import ClosedError, CorruptRecordError, StoreIOError
+from rocketc.errors import ClosedError, StoreIOError
 
 cdef extern from *:
     """
@@ -426,11 +426,9 @@ cdef class IndexFileQueue:
         for file, _ in self.headers():
             if int(os.path.basename(file)) == cursor.file:
                 path = file
-        if rc == RC_BAD_CHAIN:
-            if cursor.file == self._unread:
-                path = os.path.join(self.folder, f"{cursor.file:017d}")
-            return CorruptRecordError(path, cursor.damage, "bad_chain", _ADVICE)
-        return io_error(cursor.error if rc == RC_NO_FILE else rc, path)
+        if rc == RC_BAD_CHAIN and cursor.file == self._unread:
+            path = os.path.join(self.folder, f"{cursor.file:017d}")
+        return error_of(cursor.error if rc == RC_NO_FILE else rc, path, cursor.damage, _ADVICE)
 
     @property
     def files(self):

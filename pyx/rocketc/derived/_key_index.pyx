@@ -11,7 +11,7 @@ import threading
 from libc.errno cimport EBUSY, ENOENT, EROFS
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
-from rocketc._status cimport check_file, io_error
+from rocketc._status cimport check_file, error_of
 from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
 from rocketc.c.jhash cimport rc_jhash
 from rocketc.c.layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES, RC_INDEX_UNIT_BYTES
@@ -25,6 +25,7 @@ from rocketc.derived._mapped_index_file cimport (
 
 from rocketc.derived._index_reader import IndexFile
 from rocketc.errors import StoreIOError
+from rocketc.files.durable import errors_named
 
 cdef enum:
     FOUND_ROOM = 64     # offsets that offsets() asks for at a time
@@ -237,12 +238,11 @@ cdef class KeyIndex(IndexFileQueue):
     def _list(self):
         """(number, path) of each file with a number for a name, by number."""
         cdef list found = []
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return found
-        except OSError as error:
-            raise StoreIOError(error.errno, error.strerror, self.folder) from None
+        with errors_named(self.folder):
+            try:
+                names = os.listdir(self.folder)
+            except FileNotFoundError:
+                return found
         for name in names:
             path = os.path.join(self.folder, name)
             if _NAME.fullmatch(name) and not os.path.isdir(path):
@@ -339,7 +339,7 @@ cdef class KeyIndex(IndexFileQueue):
             rc = part_read_header(p)
         if rc != RC_OK:
             part_free(p)
-            raise io_error(rc, path)
+            raise error_of(rc, path)
         what = what_is_amiss(p, before)
         if what is not None:
             part_free(p)

@@ -11,7 +11,7 @@ ctypedef struct MappedIndexFile:
     int64_t units           # that it has room for; unit 0, which is never used, is one of them
     int64_t units_at        # byte of unit 0
     int64_t name            # its creation time, as a number of 17 digits: files are in its order
-    int64_t holds           # 1 for the row of files, and 1 for each reader
+    int64_t holds           # 1 for the row of files, 1 for each reader; no release unmaps: the row does, with its mutex
     int64_t count           # number of the next unit; stored last, with release
     int64_t begin_timestamp  # the header's numbers, as in the map
     int64_t end_timestamp

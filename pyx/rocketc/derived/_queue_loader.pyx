@@ -10,7 +10,7 @@ from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 
-from rocketc._status cimport check_file, io_error
+from rocketc._status cimport check_file, error_of
 from rocketc.c.atomic cimport rc_store_i64
 from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock
@@ -184,7 +184,7 @@ cdef class QueueLoader(QueueTable):
             cq_free(q)
             if rc == ENOMEM:
                 raise MemoryError
-            raise io_error(rc, os.fsdecode(folder.path))
+            raise error_of(rc, os.fsdecode(folder.path))
         folder.queue = q
         return 0
 

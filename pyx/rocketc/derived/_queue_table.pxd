@@ -30,6 +30,7 @@ cdef class QueueTable:
         bint read_only
     cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
     cdef ConsumeQueue* nth(self, int i) noexcept nogil
+    cdef ConsumeQueue* next_there(self, int* i) noexcept nogil
     cdef int make(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
     ) noexcept nogil

@@ -103,6 +103,15 @@ cdef class QueueTable:
         pthread_mutex_unlock(&self._mutex)
         return q
 
+    cdef ConsumeQueue* next_there(self, int* i) noexcept nogil:
+        """The first queue from number i[0] on whose topic is not deleted, and i[0] behind it; NULL if there is none."""
+        cdef ConsumeQueue* q
+        while True:
+            q = self.nth(i[0])
+            i[0] += 1
+            if q == NULL or rc_load_i64(&q.dead) == 0:
+                return q
+
     cdef int make(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
     ) noexcept nogil:
@@ -222,37 +231,30 @@ cdef class QueueTable:
 
     def phy_ends(self):
         """(topic, queue id, physical offset behind its last record; -1: it has none) of each queue."""
-        cdef ConsumeQueue* q
         cdef int i = 0
+        cdef ConsumeQueue* q = self.next_there(&i)
         cdef list found = []
-        while True:
-            q = self.nth(i)
-            if q == NULL:
-                return found
-            if rc_load_i64(&q.dead) == 0:
-                found.append((*key_of(q), rc_load_i64(&q.max_phy_offset)))
-            i += 1
+        while q != NULL:
+            found.append((*key_of(q), rc_load_i64(&q.max_phy_offset)))
+            q = self.next_there(&i)
+        return found
 
     def counts(self):
         """A tuple for each queue that is there, with numbers as of now:
         topic, queue id, number of the first unit, queue offset behind the last message, physical offset behind its
         record (-1: it has none), messages that came since the store was opened, bytes of their records, messages that
         readers got, bytes of theirs, bytes of its files."""
-        cdef ConsumeQueue* q
         cdef int i = 0
+        cdef ConsumeQueue* q = self.next_there(&i)
         cdef list found = []
-        while True:
-            q = self.nth(i)
-            if q == NULL:
-                return found
-            if rc_load_i64(&q.dead) == 0:
-                found.append((
-                    *key_of(q), rc_load_i64(&q.min_unit), rc_load_i64(&q.max_offset), rc_load_i64(&q.max_phy_offset),
-                    rc_load_i64(&q.came), rc_load_i64(&q.came_bytes), rc_load_i64(&q.given),
-                    rc_load_i64(&q.given_bytes),
-                    queue_bytes(&q.files) + (queue_bytes(&q.ext.files) if q.ext != NULL else 0),
-                ))
-            i += 1
+        while q != NULL:
+            found.append((
+                *key_of(q), rc_load_i64(&q.min_unit), rc_load_i64(&q.max_offset), rc_load_i64(&q.max_phy_offset),
+                rc_load_i64(&q.came), rc_load_i64(&q.came_bytes), rc_load_i64(&q.given), rc_load_i64(&q.given_bytes),
+                queue_bytes(&q.files) + (queue_bytes(&q.ext.files) if q.ext != NULL else 0),
+            ))
+            q = self.next_there(&i)
+        return found
 
     def claims(self):
         """{(topic, queue id): (physical offset, queue offset)} of the record that the first unit of each queue's files

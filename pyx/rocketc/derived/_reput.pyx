@@ -346,14 +346,14 @@ cdef class ReputService(Dispatcher):
         if failed != RC_OK:
             raise failure(self.log, os.fsdecode(self.queues._folder))
         if rc != RC_OK:
-            raise self.failure(rc)
+            raise self.dispatch_error(rc)
         return position
 
     @property
     def failure(self):
         """Why it stands still, as an exception; None if it does not."""
         cdef int rc = <int>rc_load_i64(&self.error)
-        return self.failure(rc) if rc != 0 else None
+        return self.dispatch_error(rc) if rc != 0 else None
 
     @property
     def is_far_behind(self):

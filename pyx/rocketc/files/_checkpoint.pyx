@@ -16,8 +16,7 @@ from rocketc.c.layout cimport (
 )
 from rocketc.c.vm cimport rc_sync_file
 
-from rocketc.errors import StoreFullError, StoreIOError
-from rocketc.files.durable import sync_folder
+from rocketc.files.durable import errors_named, sync_folder
 
 cdef enum:
     FIELDS = 5
@@ -216,28 +215,24 @@ def open_file(path):
     path = os.fspath(path)
     cdef int fd = -1
     cdef size_t size
+    cdef bint short
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        size = os.fstat(fd).st_size
-        if size < RC_CHECKPOINT_BYTES:
-            size = size if size >= USED_BYTES else 0
-            if os.pwrite(fd, bytes(FILE_BYTES - size), size) != FILE_BYTES - size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
+        with errors_named(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            size = os.fstat(fd).st_size
+            short = size < RC_CHECKPOINT_BYTES
+            if short:
+                size = size if size >= USED_BYTES else 0
+                if os.pwrite(fd, bytes(FILE_BYTES - size), size) != FILE_BYTES - size:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(fd)
+        if short:
             sync_folder(os.path.dirname(path) or ".")
-    except BaseException as error:
+    except BaseException:
         if fd >= 0:
             os.close(fd)
-        if isinstance(error, OSError) and not isinstance(error, StoreIOError):
-            raise failed(error.errno, path) from None
         raise
     return fd
-
-
-cdef failed(int number, path):
-    """The exception for an errno about this file."""
-    kind = StoreFullError if number in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
-    return kind(number, os.strerror(number), path)
 
 
 def write(path, checkpoint, *, int64_t flushed=-1):
@@ -257,5 +252,6 @@ def write(path, checkpoint, *, int64_t flushed=-1):
             rc = checkpoint_write(fd, five, flushed, -1)
     finally:
         os.close(fd)
-    if rc != 0:
-        raise failed(rc, os.fspath(path))
+    with errors_named(os.fspath(path)):
+        if rc != 0:
+            raise OSError(rc, os.strerror(rc))

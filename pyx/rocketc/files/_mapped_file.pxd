@@ -8,7 +8,7 @@ cdef class MappedFile:
         size_t length           # bytes of the file when it was opened
         int _fd                 # -1 once closed
         int cut                 # 1 once a page was missing: the file became shorter or unreadable
-        Py_ssize_t _holds       # readers that use _base
+        Py_ssize_t _holds       # readers that use base; they begin and end with the GIL, so it is not atomic
         str _path
     cdef int hold(self) except -1
     cdef void release(self) noexcept

@@ -13,6 +13,7 @@ from rocketc.files._guard cimport install
 
 from rocketc.errors import ClosedError, StoreIOError
 from rocketc.files import sparse
+from rocketc.files.durable import errors_named
 
 cdef enum:
     HOLE = 64       # of a file with less than that part on the disk, what is read ahead is zeros, and fills the cache
@@ -29,11 +30,9 @@ cdef class MappedFile:
     def __cinit__(self, path, bint random=False):
         self._fd = -1
         self._path = os.fspath(path)
-        try:
+        with errors_named(self._path):
             self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             info = os.fstat(self._fd)
-        except OSError as error:
-            raise StoreIOError(error.errno, error.strerror, self._path) from None
         if stat.S_ISDIR(info.st_mode):
             raise StoreIOError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
         if not stat.S_ISREG(info.st_mode):

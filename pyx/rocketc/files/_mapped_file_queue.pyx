@@ -218,12 +218,11 @@ cdef class MappedFileQueue:
         """(offset, path) of each file with a number for a name, by offset."""
         cdef list found = []
         for folder in [*self._folders, *self._read_only]:
-            try:
-                names = os.listdir(folder)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreIOError(error.errno, error.strerror, folder) from None
+            with errors_named(folder):
+                try:
+                    names = os.listdir(folder)
+                except FileNotFoundError:
+                    continue
             for name in names:
                 path = os.path.join(folder, name)
                 if _NAME.fullmatch(name) and not os.path.isdir(path) and int(name) <= INT64_MAX:

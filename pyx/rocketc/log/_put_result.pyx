@@ -7,7 +7,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t
 
-from rocketc._status cimport io_error
+from rocketc._status cimport error_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES
 from rocketc.c.status cimport (
@@ -17,7 +17,7 @@ from rocketc.c.text cimport rc_hex
 from rocketc.log._commit_log cimport Appended, CommitLog, Entry
 from rocketc.log._message_args cimport illegal_message
 
-from rocketc.errors import ClosedError, PageCacheBusyError, RocketcError, StoreFailedError, StoreFullError
+from rocketc.errors import ClosedError, PageCacheBusyError, StoreFailedError, StoreFullError
 from rocketc.status import PutStatus
 
 
@@ -69,7 +69,7 @@ cdef object disk_full(str path):
 cdef object failure(CommitLog log, str path):
     """The exception for a store that has failed."""
     path = os.fsdecode(log.fl.failed_path) if log.fl.failed_path != NULL else path
-    reason = io_error(<int>rc_load_i64(&log.fl.failed), path)
+    reason = error_of(<int>rc_load_i64(&log.fl.failed), path)
     error = StoreFailedError(
         f"{reason}: nothing more is taken, because what was written last may not be durable; "
         "close the store and open it again, which recovers it"
@@ -92,7 +92,7 @@ cdef object refusal(
         error = PageCacheBusyError(f"the log has been appended to for more than {most} ms; try again in a moment")
         error.status = PutStatus.OS_PAGE_CACHE_BUSY
     elif rc == RC_NO_FILE:
-        error = io_error(out.error, os.path.join(path, "commitlog"))
+        error = error_of(out.error, os.path.join(path, "commitlog"))
         error.status = PutStatus.CREATE_MAPPED_FILE_FAILED
     elif rc == RC_PROPERTIES_TOO_LONG:
         error = illegal_message(
@@ -109,7 +109,7 @@ cdef object refusal(
             f"and a file of the log has {config.mapped_file_size_commit_log}"
         )
     else:
-        error = RocketcError(f"result code {rc}")
+        error = error_of(rc, path)
         error.status = PutStatus.UNKNOWN_ERROR
     error.count = out.count
     return error

@@ -11,7 +11,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
 from libc.string cimport memcpy, strlen
 
-from rocketc._status cimport reason_of
+from rocketc._status cimport error_of
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.json cimport RC_JSON_GROWTH, rc_json_base64, rc_json_i64, rc_json_text
 from rocketc.c.layout cimport (
@@ -158,7 +158,7 @@ cdef class Message:
         cdef Record r
         cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(record), <size_t>len(record), &r)
         if rc != RC_OK or r.size != len(record):
-            raise CorruptRecordError(file, 0, reason_of(rc if -40 < rc <= -10 else RC_TRUNCATED))
+            raise error_of(rc if -40 < rc <= -10 else RC_TRUNCATED, file, 0)
         return message_of(&r, &r, record, None, file)
 
     @property

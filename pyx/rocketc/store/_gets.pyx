@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Getting: the side of a store that hands messages out.
 
-What is read, and how, is in _queue_reader (by queue) and _lookups (by key, id and time); here is who may call them, and who
-waits for messages that are not there yet.
+What is read, and how, is in _queue_reader (by queue) and _lookups (by key, id, time); here is who may call them, and
+who waits for messages that are not there yet.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
@@ -15,7 +15,7 @@ from rocketc.log._put_result cimport closed, failure
 from rocketc.store._lookups cimport KeyQuery, prepare_query
 from rocketc.store._puts cimport Putting
 from rocketc.store._queue_reader cimport GetResult
-from rocketc.store._results cimport READ_BROKER, READ_LOOSE, READ_VIEWS, checked_int, read_flags
+from rocketc.store._results cimport checked_int, read_flags
 
 from rocketc.status import GetStatus
 
@@ -77,15 +77,9 @@ cdef class Getting(Putting):
         >>> found.status.name, [m.body for m in found], found.next_offset
         ('FOUND', [b'one', b'two'], 2)
         """
-        cdef int how = read_flags(crc, decompress, unwrap)
+        cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
         cdef int64_t until = -1, since = 0, at
         cdef GetResult r
-        if views:
-            how |= READ_VIEWS
-        if not exact_tags:
-            how |= READ_LOOSE
-        if broker_limits:
-            how |= READ_BROKER
         self._enter_reading()
         try:
             while True:
@@ -200,7 +194,7 @@ cdef class Getting(Putting):
         ...     store.message(store.put("orders", b"hello").phy_offset).body
         b'hello'
         """
-        cdef int how = read_flags(crc, decompress, False)
+        cdef int how = read_flags(crc, decompress, False, False, True, False)
         self._enter_reading()
         try:
             self._look_around()
@@ -360,7 +354,7 @@ cdef class Getting(Putting):
                 if rc == RC_MORE and behind and rc_load_i64(&self.log.fl.failed) != 0:
                     raise failure(self.log, self.path)
             if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
-                raise self.dispatcher.failure(rc)
+                raise self.dispatcher.dispatch_error(rc)
             return rc == RC_OK
         finally:
             self._leave()
@@ -371,7 +365,7 @@ cdef class Getting(Putting):
         return 0 if self.dispatcher is None else self.dispatcher.behind
 
     def _listen(self, int fd):
-        """For Subscriptions: write to fd, an eventfd, when there are new messages, once for each _arm(); -1: no more."""
+        """For Subscriptions: write to fd, an eventfd, when there are new messages, once an _arm(); -1: no more."""
         self.dispatcher.notify(fd)
 
     def _arm(self):

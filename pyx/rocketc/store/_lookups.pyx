@@ -5,8 +5,6 @@ The index knows hashes of keys and seconds; each record that it names is looked 
 none of another time is in the answer. Source: RocketMQ DefaultMessageStore.queryMessage, lookMessageByOffset,
 ConsumeQueue.getOffsetInQueueByTime
 """
-import os
-
 cimport cython
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.errno cimport ENOENT
@@ -14,7 +12,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 from libc.stdlib cimport qsort
 from libc.string cimport memchr, memcmp
 
-from rocketc._status cimport io_error, reason_of
+from rocketc._status cimport error_of, reason_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
@@ -26,6 +24,7 @@ from rocketc.c.status cimport RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK
 from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_min_offset, cq_read, cq_unit_of
 from rocketc.derived._index_file_queue cimport index_cursor, key_hash
 from rocketc.derived._key_index cimport KeyIndex
+from rocketc.derived._queue_loader cimport check_queue
 from rocketc.files._append_file cimport file_readable
 from rocketc.format._queue_units cimport Unit, is_blank, is_valid
 from rocketc.format._record cimport Record, parse_record
@@ -34,12 +33,11 @@ from rocketc.read._filter cimport ms_of
 from rocketc.store._queue_reader cimport QueueReader, find_queue
 from rocketc.store._results cimport (
     Cursor, PickedRecord, PickedRecords, READ_BODY_CRC, READ_LOOSE, READ_WHOLE, ReadResult, attach_copy, checked_int,
-    copy_record, cursor_enter, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, open_record, picked_add,
-    read_copies, read_flags,
+    copy_record, cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, open_record,
+    picked_add, read_copies, read_flags,
 )
 from rocketc.store._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change, file_by_time, time_of
 
-from rocketc.errors import CorruptRecordError
 from rocketc.format import ids
 
 cdef enum:
@@ -105,9 +103,7 @@ cdef int prepare_query(
 ) except -1:
     """Take down the arguments of query(). Raises TypeError, ValueError."""
     w.unique = False
-    w.how = read_flags(crc, decompress, unwrap)
-    if not exact_keys:
-        w.how |= READ_LOOSE
+    w.how = read_flags(crc, decompress, unwrap, False, exact_keys, False)
     w.max_count = checked_int("max_count", max_count, 1, INT64_MAX)
     w.begin = INT64_MIN if begin is None else ms_of("begin", begin, INT64_MIN)
     w.end = INT64_MAX if end is None else ms_of("end", end, INT64_MAX)
@@ -131,12 +127,9 @@ cdef class Lookups:
     # by place
 
     def message(self, phy_offset, *, str crc not None="body", bint decompress=True):
-        """The message whose record begins at a physical offset, or None if none does; an inner batch is one.
-
-        Raises CorruptRecordError if the record is there and its body is damaged.
-        """
+        """As MessageStore.message()."""
         cdef int64_t at = checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
-        return self.record(at, read_flags(crc, decompress, False))
+        return self.record(at, read_flags(crc, decompress, False, False, True, False))
 
     cdef object record(self, int64_t phy_offset, int how):
         cdef ReadResult answer = ReadResult.__new__(ReadResult)
@@ -144,9 +137,7 @@ cdef class Lookups:
         cdef Cursor c
         cdef list out = []
         cdef int rc
-        c.log = &self.reader.log.q
-        c.file = NULL
-        c.guarded = False
+        cursor_init(&c, &self.reader.log.q)
         if phy_offset < 0:
             return None
         if phy_offset >= rc_load_i64(&c.log.wrote) and self.reader.queues.read_only:
@@ -161,22 +152,15 @@ cdef class Lookups:
         if rc == RC_MORE or (rc == RC_OK and h.count == 0):
             return None
         file = self.reader.paths.at(phy_offset)
-        if rc > 0 or rc == RC_FILE_CUT:
-            raise io_error(rc, file)
         if rc != RC_OK:
-            if how & ~READ_WHOLE and reason_of(rc).endswith("_crc"):
-                raise CorruptRecordError(file, phy_offset, reason_of(rc), "crc='none' hands it out as it is")
+            if rc > 0 or rc == RC_FILE_CUT or (how & ~READ_WHOLE and reason_of(rc).endswith("_crc")):
+                raise error_of(rc, file, phy_offset, "crc='none' hands it out as it is")
             return None
         open_record(out, &h.rows[0].r, answer._buffer, file, how, None, INT64_MIN)
         return out[0]
 
     def message_by_id(self, str msg_id not None, topic=None):
-        """The message that an id names, or None.
-
-        msg_id  offset message id (Message.msg_id), or with its topic the unique id that a client gave: UNIQ_KEY
-        topic   text; needed for a unique id
-        If several messages have a unique id, the newest is returned. Raises ValueError for a text that is no id.
-        """
+        """As MessageStore.message_by_id()."""
         cdef KeyQuery w
         cdef QueryResult found
         try:
@@ -232,9 +216,7 @@ cdef class Lookups:
         if self.index.read_only:
             self.index.refresh()
             self.reader.log.refresh()
-        c.log = &self.reader.log.q
-        c.file = NULL
-        c.guarded = False
+        cursor_init(&c, &self.reader.log.q)
         try:
             while True:
                 with nogil:
@@ -262,7 +244,8 @@ cdef class Lookups:
         finally:
             cursor_leave(&c)
         if rc != RC_OK:
-            self._fail(rc, w.damaged, topic, key)
+            advice = f"the index has key {key!r} of topic {topic!r} there; `rocketc rebuild` makes it anew from the log"
+            raise error_of(rc, self.reader.paths.at(w.damaged), w.damaged, advice)
         answer.index_last_update_timestamp = w.last_timestamp
         answer.index_last_update_phy_offset = w.last_phy_offset
         if h.count > 0:
@@ -271,15 +254,6 @@ cdef class Lookups:
             answer._file_size = c.log.file_size
             answer._paths = files_of(self.reader.paths, h)
         return answer
-
-    def _fail(self, int rc, int64_t phy_offset, str topic, str key):
-        """Raise what is wrong with a record that the index names."""
-        file = self.reader.paths.at(phy_offset)
-        if rc > 0 or rc == RC_FILE_CUT:
-            raise io_error(rc, file)
-        reason = reason_of(rc)
-        advice = f"the index has key {key!r} of topic {topic!r} there; `rocketc rebuild` makes it anew from the log"
-        raise CorruptRecordError(file, phy_offset, reason, advice)
 
     cdef int _collect(self, KeyQuery* w, PickedRecords* h, Cursor* c) noexcept nogil:
         """Ask the index, and pick the records that are meant. RC_OK, RC_END if w.failed says why, or what is wrong with
@@ -345,23 +319,17 @@ cdef class Lookups:
     # by queue offset and time
 
     def min_offset(self, str topic not None, queue_id=0):
-        """Queue offset of the first message that is there; 0 for an unknown queue, -1 for an empty batch queue."""
+        """As MessageStore.min_offset()."""
         cdef ConsumeQueue* q = find_queue(
             self.reader.queues, topic, <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         )
         cdef int64_t offset = 0
-        cdef int rc
         if q != NULL:
-            rc = cq_min_offset(q, &offset)
-            if rc != RC_OK:
-                raise io_error(rc, os.fsdecode(q.folder))
+            check_queue(q, cq_min_offset(q, &offset))
         return offset
 
     def max_offset(self, str topic not None, queue_id=0, *, bint committed=True):
-        """Queue offset behind the last message, 0 for an unknown queue.
-
-        committed  False: also messages that are put, and not in the queue yet
-        """
+        """As MessageStore.max_offset()."""
         cdef int32_t id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         cdef ConsumeQueue* q = find_queue(self.reader.queues, topic, id)
         cdef int64_t offset = rc_load_i64(&q.max_offset) if q != NULL else 0
@@ -381,45 +349,34 @@ cdef class Lookups:
             rc = cq_unit_of(q, at, &unit)
             if rc == RC_OK and unit >= 0:
                 rc = cq_read(q, unit, 1, u, &got)
-        if rc != RC_OK:
-            raise io_error(rc, os.fsdecode(q.folder))
+        check_queue(q, rc)
         if got == 0 or is_blank(u) or not is_valid(u) or at >= u.queue_offset + u.count:
             return NULL
         return q
 
     def phy_offset_of(self, str topic not None, queue_id, offset):
-        """Physical offset of the record of a queue's message, as the queue says; -1 if there is none."""
+        """As MessageStore.phy_offset_of()."""
         cdef Unit u
         return u.phy_offset if self._unit(topic, queue_id, offset, &u) != NULL else -1
 
     def store_time(self, str topic not None, queue_id, offset):
-        """Store timestamp of a queue's message: ms since the epoch; -1 if it is not there."""
+        """As MessageStore.store_time()."""
         cdef Unit u
         cdef Cursor c
         cdef int64_t when = -1
         cdef int rc
         if self._unit(topic, queue_id, offset, &u) == NULL:
             return -1
-        c.log = &self.reader.log.q
-        c.file = NULL
-        c.guarded = False
+        cursor_init(&c, &self.reader.log.q)
         with nogil:
             rc = time_of(&u, &c, &when)
             cursor_leave(&c)
         if rc != RC_OK:
-            raise io_error(rc, self.reader.paths.at(u.phy_offset))
+            raise error_of(rc, self.reader.paths.at(u.phy_offset))
         return when
 
     def offset_by_time(self, str topic not None, queue_id, timestamp, str boundary not None="lower"):
-        """Queue offset of a queue's message by its store timestamp; 0 for an unknown queue.
-
-        timestamp  ms since the epoch, or an aware datetime
-        boundary   "lower": the first message of that time or later, the end of the queue if there is none;
-                   "upper": the last one of that time or earlier, else the first there is;
-                   "nearest": as RocketMQ 4 has it, one of the file that the files' modification times point to
-        As in RocketMQ, the last batch of a batch queue stands for all later times. Where the clock went back, the
-        answer is one of those that fit.
-        """
+        """As MessageStore.offset_by_time()."""
         cdef int32_t id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         cdef ConsumeQueue* q
         cdef Cursor c
@@ -433,9 +390,7 @@ cdef class Lookups:
         q = self.reader.queue(topic, id)
         if q == NULL or rc_load_i64(&q.units) == 0:
             return 0
-        c.log = &self.reader.log.q
-        c.file = NULL
-        c.guarded = False
+        cursor_init(&c, &self.reader.log.q)
         with nogil:
             rc = file_by_change(q, when, &file) if way == NEAREST else file_by_time(q, when, way, &c, &file)
             if rc == RC_OK and file >= 0:
@@ -443,8 +398,7 @@ cdef class Lookups:
             cursor_leave(&c)
             if rc == RC_OK:
                 rc = cq_min_offset(q, &least)
-        if rc != RC_OK:
-            raise io_error(rc, os.fsdecode(q.folder))
+        check_queue(q, rc)
         if way == NEAREST:
             return found
         return min(max(found, least), rc_load_i64(&q.max_offset))

@@ -15,7 +15,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
-from rocketc._status cimport io_error, reason_of
+from rocketc._status cimport error_of, reason_of
 from rocketc.c.atomic cimport rc_count_i64, rc_load_i64
 from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc.c.status cimport RC_BAD_BODY_CRC, RC_BAD_PROPERTY_CRC, RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK
@@ -27,11 +27,11 @@ from rocketc.format._queue_units cimport Unit, is_blank, is_light, is_schedule_t
 from rocketc.format._record cimport Record, parse_record
 from rocketc.store._results cimport (
     Cursor, LogPaths, PickedRecord, PickedRecords, READ_BROKER, READ_LOOSE, READ_VIEWS, ReadResult, TagFilter,
-    checked_int, cursor_enter, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, picked_add, picked_init,
-    picked_reserve, read_copies, read_flags, read_views,
+    checked_int, cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, picked_add,
+    picked_init, picked_reserve, read_copies, read_flags, read_views,
 )
 
-from rocketc.errors import CorruptRecordError, CorruptUnitError
+from rocketc.errors import CorruptUnitError
 from rocketc.status import GetStatus
 
 cdef enum:
@@ -146,13 +146,7 @@ cdef class QueueReader:
         bint exact_tags=True, bint broker_limits=False, str crc not None="body", bint decompress=True, bint unwrap=True,
     ):
         """As MessageStore.get() without waiting."""
-        cdef int how = read_flags(crc, decompress, unwrap)
-        if views:
-            how |= READ_VIEWS
-        if not exact_tags:
-            how |= READ_LOOSE
-        if broker_limits:
-            how |= READ_BROKER
+        cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
         return self.read(topic, queue_id, offset, max_count, tags, max_bytes, how)
 
     cdef ConsumeQueue* queue(self, str topic, int32_t queue_id) except? NULL:
@@ -191,9 +185,7 @@ cdef class QueueReader:
         a.of.topic_len = <int32_t>min(n, INT32_MAX)
         a.how = how
         a.of.lmq = is_light(a.of.topic, n)
-        c.log = &self.log.q
-        c.file = NULL
-        c.guarded = False
+        cursor_init(&c, &self.log.q)
         q = self.queue(topic, a.of.queue_id)
         try:
             while True:
@@ -421,10 +413,9 @@ cdef class QueueReader:
         if rc == ENOMEM:
             raise MemoryError
         if rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC:
-            file = self.paths.at(t.phy_offset)
-            raise CorruptRecordError(file, t.phy_offset, reason_of(rc), "crc='none' hands it out as it is")
+            raise error_of(rc, self.paths.at(t.phy_offset), t.phy_offset, "crc='none' hands it out as it is")
         if rc > 0 or rc == RC_FILE_CUT:
-            raise io_error(rc, self.paths.at(t.phy_offset) if t.size != 0 else os.fsdecode(q.folder))
+            raise error_of(rc, self.paths.at(t.phy_offset) if t.size != 0 else os.fsdecode(q.folder))
         pos = t.unit * q.unit_bytes
         path = os.path.join(os.fsdecode(q.folder), f"{pos - pos % q.files.file_size:020d}")
         raise CorruptUnitError(

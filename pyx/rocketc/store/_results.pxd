@@ -47,6 +47,14 @@ ctypedef struct Cursor:
     rc_guard guard
     bint guarded
 
+
+cdef inline void cursor_init(Cursor* c, FileQueue* log) noexcept nogil:
+    """No file of the log is looked into yet; cursor_leave() is the end."""
+    c.log = log
+    c.file = NULL
+    c.guarded = False
+
+
 # Whose a record must be.
 ctypedef struct QueueIdentity:
     const uint8_t* topic
@@ -84,7 +92,9 @@ cdef class LogPaths:
     cdef str at(self, int64_t phy_offset)
 
 cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) except? -1
-cdef int read_flags(str crc, bint decompress, bint unwrap) except -1
+cdef int read_flags(
+    str crc, bint decompress, bint unwrap, bint views, bint exact, bint broker_limits,
+) except -1
 cdef object files_of(LogPaths paths, const PickedRecords* h)
 cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil
 cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil

@@ -61,8 +61,10 @@ cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) ex
     return n
 
 
-cdef int read_flags(str crc, bint decompress, bint unwrap) except -1:
-    """The bits of How that say what is made of a record."""
+cdef int read_flags(
+    str crc, bint decompress, bint unwrap, bint views, bint exact, bint broker_limits,
+) except -1:
+    """The ReadFlags for the arguments of a read. Raises ValueError."""
     cdef int how = 0
     if crc == "body":
         how = READ_BODY_CRC
@@ -74,6 +76,12 @@ cdef int read_flags(str crc, bint decompress, bint unwrap) except -1:
         how |= READ_STORED
     if not unwrap:
         how |= READ_WHOLE
+    if views:
+        how |= READ_VIEWS
+    if not exact:
+        how |= READ_LOOSE
+    if broker_limits:
+        how |= READ_BROKER
     return how
 
 
