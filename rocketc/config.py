@@ -10,13 +10,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
+
 _LARGEST = (1 << 31) - 1  # RocketMQ keeps each number in a Java int
 
 # The least that a number may be; 0 where it is not listed.
 _LEAST = {
     "mapped_file_size_commit_log": 128,
-    "mapped_file_size_consume_queue": 20,
-    "mapper_file_size_batch_consume_queue": 46,
+    "mapped_file_size_consume_queue": CQ_UNIT_BYTES,
+    "mapper_file_size_batch_consume_queue": BCQ_UNIT_BYTES,
     "flush_interval_consume_queue": 1,
     "flush_interval_commit_log": 1,
     "commit_interval_commit_log": 1,

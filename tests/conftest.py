@@ -31,7 +31,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 def sources_of(path: Path) -> set[Path]:
     """A Cython file, and every .pxd that it takes in, as Cython follows them."""
     found = {path}
-    for name in re.findall(r"^from (rocketc[\w.]*) cimport", path.read_text(), re.MULTILINE):
+    for name in re.findall(r"^(?:from|cimport) (rocketc[\w.]*) (?:cimport|as)", path.read_text(), re.MULTILINE):
         found |= sources_of(ROOT / "pyx" / (name.replace(".", "/") + ".pxd"))
     return found | ({own} if (own := path.with_suffix(".pxd")).exists() and own != path else set())
 

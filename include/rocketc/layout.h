@@ -1,5 +1,5 @@
-/* The disk format of a message store: every offset, width and magic number, once.
- * Source: RocketMQ 4.0 to 5.3, MessageDecoder, CommitLog, MessageExtEncoder, MessageSysFlag. */
+/* The disk format of a message store: every offset, width, magic number and name, once.
+ * Source: RocketMQ 4.0 to 5.3, MessageDecoder, CommitLog, MessageExtEncoder, MessageSysFlag, MessageConst. */
 #ifndef ROCKETC_LAYOUT_H
 #define ROCKETC_LAYOUT_H
 
@@ -56,13 +56,34 @@ enum {
     RC_BLANK_BYTES = 8,
 };
 
+/* Names of properties. */
+#define RC_PROPERTY_KEYS "KEYS"
+#define RC_PROPERTY_TAGS "TAGS"
+#define RC_PROPERTY_UNIQUE_KEY "UNIQ_KEY"
+#define RC_PROPERTY_WAIT "WAIT"
+#define RC_PROPERTY_DELAY "DELAY"
+#define RC_PROPERTY_CRC32 "__CRC32#"
+#define RC_PROPERTY_INNER_NUM "INNER_NUM"
+#define RC_PROPERTY_INNER_BASE "INNER_BASE"
+#define RC_PROPERTY_INNER_MULTI_DISPATCH "INNER_MULTI_DISPATCH"
+#define RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
+#define RC_PROPERTY_RETRY_TOPIC "RETRY_TOPIC"
+#define RC_PROPERTY_ORIGIN_MESSAGE_ID "ORIGIN_MESSAGE_ID"
+#define RC_PROPERTY_DLQ_ORIGIN_TOPIC "DLQ_ORIGIN_TOPIC"
+#define RC_PROPERTY_DLQ_ORIGIN_MESSAGE_ID "DLQ_ORIGIN_MESSAGE_ID"
+
+/* Topics that mean something to the store: one by its name, the others by their prefix. */
+#define RC_SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX" /* delayed messages, until they are due */
+#define RC_RETRY_PREFIX "%RETRY%"
+#define RC_DLQ_PREFIX "%DLQ%" /* dead letters */
+#define RC_LMQ_PREFIX "%LMQ%" /* light queues */
+
 /* The property CRC: "__CRC32#" 0x01 ten digits 0x02, at the end of the record. */
 enum {
-    RC_PROP_CRC_NAME_BYTES = 8,
+    RC_PROP_CRC_NAME_BYTES = sizeof RC_PROPERTY_CRC32 - 1,
     RC_PROP_CRC_DIGITS = 10,
     RC_PROP_CRC_BYTES = RC_PROP_CRC_NAME_BYTES + 1 + RC_PROP_CRC_DIGITS + 1,
 };
-#define RC_PROP_CRC_NAME "__CRC32#"
 
 /* Separators of the properties string. */
 enum {

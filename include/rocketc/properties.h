@@ -137,9 +137,16 @@ static inline int rc_drop_duplicates(const uint8_t *p, rc_pair *pairs, int count
     return kept;
 }
 
-/* The last value of a name (one without 0x01 in it), without splitting all; returns its length, or -1 if the name is not there.
- * *value_at: set to its position. */
-static inline int rc_find_property(const uint8_t *p, int n, const char *name, int name_len, int *value_at)
+/* Where the value begins in a piece of the string, the n bytes between two 0x02, if it has this name; 0 if not.
+ * name: a literal, so that its length is known when this is compiled. */
+static inline int rc_value_at(const uint8_t *p, int n, const char *name)
+{
+    int at = (int)strlen(name) + 1;
+    return n > at && p[at - 1] == 1 && memcmp(p, name, (size_t)at - 1) == 0 ? at : 0;
+}
+
+/* rc_find_property() for a name of name_len bytes. */
+static inline int rc_find_name(const uint8_t *p, int n, const char *name, int name_len, int *value_at)
 {
     int found = -1, start = 0;
     while (start < n) {
@@ -152,6 +159,13 @@ static inline int rc_find_property(const uint8_t *p, int n, const char *name, in
         start = end + 1;
     }
     return found;
+}
+
+/* The last value of a name (one without 0x01 in it), without splitting all; returns its length, or -1 if the name is not there.
+ * name: a literal, as for rc_value_at(). *value_at: set to its position. */
+static inline int rc_find_property(const uint8_t *p, int n, const char *name, int *value_at)
+{
+    return rc_find_name(p, n, name, (int)strlen(name), value_at);
 }
 
 #endif

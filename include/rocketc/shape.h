@@ -3,6 +3,7 @@
 #ifndef ROCKETC_SHAPE_H
 #define ROCKETC_SHAPE_H
 
+#include "layout.h"
 #include "properties.h"
 
 enum {
@@ -56,9 +57,9 @@ static inline void rc_shape_keep(rc_shape *s, const uint8_t *p, int n, const rc_
         size_t value_len = (size_t)(pairs[i].value_end - pairs[i].value);
         memset(s->fixed + pairs[i].value, 0, value_len);
         memset(s->value + pairs[i].value, 0xFF, value_len);
-        if (name_len == 4 && memcmp(p + pairs[i].name, "KEYS", 4) == 0)
+        if (name_len == strlen(RC_PROPERTY_KEYS) && memcmp(p + pairs[i].name, RC_PROPERTY_KEYS, name_len) == 0)
             s->keys = i;
-        if (name_len == 4 && memcmp(p + pairs[i].name, "TAGS", 4) == 0)
+        if (name_len == strlen(RC_PROPERTY_TAGS) && memcmp(p + pairs[i].name, RC_PROPERTY_TAGS, name_len) == 0)
             s->tags = i;
         memcpy(s->names + used, p + pairs[i].name, name_len);
         used += (int32_t)name_len;

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from rocketc._layout import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketc.files.durable import sync_data
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Bench:
         """What a put of this body stores."""
         from rocketc.format._encoding import encode
 
-        return encode(_TOPIC, body, properties={"TAGS": "tag", "KEYS": "key"})
+        return encode(_TOPIC, body, properties={PROPERTY_TAGS: "tag", PROPERTY_KEYS: "key"})
 
     def _store(self, name: str, **fields: Any) -> MessageStore:
         from rocketc.store.opening import open as open_store

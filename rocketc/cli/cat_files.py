@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from rocketc._layout import SCHEDULE_TOPIC
 from rocketc.cli.arguments import Start
 from rocketc.cli.output import Out, note
 from rocketc.derived._index_reader import IndexFile
@@ -23,7 +24,6 @@ from rocketc.jobs.inventory import CHECKPOINT_FIELDS
 from rocketc.jobs.unit_files import Faults, read_ext, read_index, read_queue
 from rocketc.report.text import plain, show_time, visible, visible_json
 from rocketc.tables.table_file import read_table
-from rocketc.tables.topics import SCHEDULE_TOPIC
 
 Row = dict[str, Any]  # a unit or a small file, by the names that JSON has
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from rocketc import _layout as layout
 from rocketc.cli.arguments import Number, choose_printer, prints_messages
 from rocketc.cli.output import DamageNotes, Out, command, note, progress
 from rocketc.cli.selection import Selection, paths_argument, topics_option
@@ -24,9 +25,24 @@ from rocketc.report.text import in_words, many, show_size, show_time, visible
 Topics = tuple["str | re.Pattern[str]", ...]
 
 _DUMPED = 256  # bytes of a body that is no text
-_COMPRESSIONS = {0: "zlib", 1: "LZ4", 2: "zstd", 3: "zlib"}
-_TRANSACTIONS = {0x4: "prepared transaction", 0x8: "committed transaction", 0xC: "rolled back transaction"}
-_FLAGS = {0x2: "several tags", 0x10: "IPv6 born host", 0x20: "IPv6 store host", 0x40: "to unwrap", 0x80: "inner batch"}
+_COMPRESSIONS = {
+    layout.COMPRESSION_OLD_ZLIB: "zlib",
+    layout.COMPRESSION_LZ4: "LZ4",
+    layout.COMPRESSION_ZSTD: "zstd",
+    layout.COMPRESSION_ZLIB: "zlib",
+}
+_TRANSACTIONS = {
+    layout.FLAG_PREPARED: "prepared transaction",
+    layout.FLAG_COMMIT: "committed transaction",
+    layout.FLAG_ROLLBACK: "rolled back transaction",
+}
+_FLAGS = {
+    layout.FLAG_MULTI_TAGS: "several tags",
+    layout.FLAG_BORN_HOST_V6: "IPv6 born host",
+    layout.FLAG_STORE_HOST_V6: "IPv6 store host",
+    layout.FLAG_NEED_UNWRAP: "to unwrap",
+    layout.FLAG_INNER_BATCH: "inner batch",
+}
 
 
 @command("rocketc get /data/store --offset 361996", "rocketc get /data/store --key 10086 -t orders --json | jq .body")
@@ -144,7 +160,7 @@ class _Search:
         texts, where = [text], None
         if what == "unique id":
             texts = [text, text.upper()]  # as clients write it, and as it may be copied from a log of theirs
-            where = lambda m: m.properties.get("UNIQ_KEY") in texts  # noqa: E731
+            where = lambda m: m.properties.get(layout.PROPERTY_UNIQUE_KEY) in texts  # noqa: E731
         options: dict[str, Any] = {
             "topics": topics or None, "keys": texts, "where": where, "errors": "report", "start": None, "stop": None
         }  # fmt: skip
@@ -249,8 +265,12 @@ def _fields(m: Message) -> Iterator[tuple[str, str]]:
 
 
 def _sys_flag(flag: int) -> str:
-    words = [f"compressed with {_COMPRESSIONS.get(flag >> 8 & 7, 'an unknown method')}"] if flag & 1 else []
-    words += [_TRANSACTIONS[flag & 0xC]] if flag & 0xC else []
+    words = []
+    if flag & layout.FLAG_COMPRESSED:
+        kind = (flag & layout.FLAG_COMPRESSION_MASK) >> layout.FLAG_COMPRESSION_SHIFT
+        words.append(f"compressed with {_COMPRESSIONS.get(kind, 'an unknown method')}")
+    if transaction := flag & layout.FLAG_TRANSACTION_MASK:
+        words.append(_TRANSACTIONS[transaction])
     words += [word for bit, word in _FLAGS.items() if flag & bit]
     return f"0x{flag & 0xFFFFFFFF:X}" + (f" ({', '.join(words)})" if words else "")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 from rocketc.cli.cat_files import not_shown, open_index, read_checkpoint, read_marker, refuse_other_options
 from rocketc.cli.output import note, print_result, progress
 from rocketc.derived._index_reader import UNIT_BYTES
@@ -112,7 +113,7 @@ class _Info:
 def _queue(info: _Info, files: Files) -> Entry:
     units = blanks = 0
     first = last = None
-    size = cq.UNIT_BYTES if files.kind == "consumequeue" else cq.BATCH_UNIT_BYTES
+    size = CQ_UNIT_BYTES if files.kind == "consumequeue" else BCQ_UNIT_BYTES
     for _, block in read_queue(files, info.faults):
         info.step(len(block) * size)
         real = [unit for unit in block if unit[-1] != cq.PRE_BLANK]

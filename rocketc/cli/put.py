@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketc._layout import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketc.cli.arguments import JAVA_INT_MAX, Number, Size, refuse_a_log
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.output import Out, command, note, progress
@@ -111,7 +112,8 @@ def put(
     if form == "jsonl":
         settings["check_before_put_message"] = False  # what a store held may have a longer topic
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
-    texts = dict(properties) | ({"TAGS": tag} if tag is not None else {}) | ({"KEYS": " ".join(keys)} if keys else {})
+    texts = dict(properties) | ({PROPERTY_TAGS: tag} if tag is not None else {})
+    texts |= {PROPERTY_KEYS: " ".join(keys)} if keys else {}
     for text in (topic or "", *texts, *texts.values()):
         text.encode()  # what is no UTF-8 ends it before a store is made
     if queue is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from rocketc._layout import BCQ_UNIT_BYTES, CQ_PRE_BLANK_SIZE, CQ_UNIT_BYTES, INDEX_END_PHY_OFFSET_AT, LMQ_PREFIX
 from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
@@ -21,9 +22,7 @@ from rocketc.errors import RocketcError
 from rocketc.files.durable import errors_named, sync_folder
 
 _OFFSET = struct.Struct(">q")
-UNIT_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}  # of a queue; a unit begins with its physical offset
-_LOST = 0x7FFFFFFF  # with a physical offset of 0: the size in a unit that stands for none
-_END_AT = 24  # of an index file: the physical offset of its last key's message
+UNIT_BYTES = {"consumequeue": CQ_UNIT_BYTES, "batchconsumequeue": BCQ_UNIT_BYTES}  # they begin with a physical offset
 QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")  # those, and what the first has beside it
 
 
@@ -85,7 +84,7 @@ def files_before(
                     break
                 yield DerivedFile(kind, path, size)
     for path, size in _files(os.path.join(root, "index"))[:-1] if "index" in kinds else ():
-        at = _number(path, _END_AT)
+        at = _number(path, INDEX_END_PHY_OFFSET_AT)
         if at is None or at >= phy_offset:
             break
         yield DerivedFile("index", path, size)
@@ -197,7 +196,7 @@ def _last(path: str, size: int, unit: int) -> int | None:
     """The physical offset of a file's last unit that stands for a record; -1 if there is none, None if it is cut."""
     for pos in range(size - unit, -1, -unit):
         at = _number(path, pos)
-        if at != 0 or _number(path, pos + 4) != _LOST:
+        if at != 0 or _number(path, pos + 4) != CQ_PRE_BLANK_SIZE:
             return at
     return None if size < unit else -1
 
@@ -234,7 +233,7 @@ def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
         config = config.replace(mapper_file_size_batch_consume_queue=batch)
     if ext:
         config = config.replace(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=ext)
-    if any(name.startswith("%LMQ%") for name in _names(os.path.join(root, "consumequeue"))):
+    if any(name.startswith(LMQ_PREFIX) for name in _names(os.path.join(root, "consumequeue"))):
         config = config.replace(enable_lmq=True, enable_multi_dispatch=True)
     shapes: Counter[tuple[int, int]] = Counter()
     for path, _ in files_below(root, "index"):

@@ -2,8 +2,6 @@
 
 from typing_extensions import Buffer
 
-UNIT_BYTES: int
-BATCH_UNIT_BYTES: int
 PRE_BLANK: str
 EXT_MORE: str
 EXT_END: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+from rocketc._layout import COMPRESSION_LZ4, COMPRESSION_OLD_ZLIB, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from rocketc.errors import MissingCodecError
 
 
@@ -35,8 +36,13 @@ def _zstd() -> Any:
     return ZstdDecompressor()
 
 
-# The compression type of sysFlag, bits 8 to 10; 0 is zlib of producers older than 4.9.4.
-_DECOMPRESSORS = {0: zlib.decompressobj, 1: _lz4, 2: _zstd, 3: zlib.decompressobj}
+# By the compression type of sysFlag; producers older than 4.9.4 leave it 0.
+_DECOMPRESSORS = {
+    COMPRESSION_OLD_ZLIB: zlib.decompressobj,
+    COMPRESSION_LZ4: _lz4,
+    COMPRESSION_ZSTD: _zstd,
+    COMPRESSION_ZLIB: zlib.decompressobj,
+}
 
 
 def decompress(kind: int, body: bytes, limit: int) -> bytes:

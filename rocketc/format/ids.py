@@ -11,8 +11,8 @@ import re
 import struct
 from dataclasses import dataclass
 
-_V4_BYTES = 16
-_V6_BYTES = 28
+from rocketc._layout import MSG_ID_V4_CHARS, MSG_ID_V6_CHARS
+
 _NO_HEX = re.compile("[^0-9A-Fa-f]")
 _ZERO_GROUPS = re.compile(r"\b0(?::0\b)+")
 _LONGEST_MONTH = datetime.timedelta(days=31, hours=1)  # clocks may be put back in it
@@ -177,7 +177,7 @@ def decode_unique_id(text: str) -> UniqueId:
 def _bytes_of(text: str) -> bytes:
     if wrong := _NO_HEX.search(text):
         raise ValueError(f"{text!r} is no message id: character {wrong.start() + 1} is {wrong[0]!r}, and no hex digit")
-    if len(text) not in (2 * _V4_BYTES, 2 * _V6_BYTES):
+    if len(text) not in (MSG_ID_V4_CHARS, MSG_ID_V6_CHARS):
         raise ValueError(f"{text!r} is no message id: it has {len(text)} hex digits, not 32 (IPv4) or 56 (IPv6)")
     return bytes.fromhex(text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from rocketc._layout import CQ_UNIT_BYTES, PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
 from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._key_index import KeyIndex
@@ -165,7 +166,7 @@ def find_in_queue(paths: Sequence[str], topic: str, queue_id: int, offset: int) 
             for name in sorted(os.listdir(folder))
             if base_of(name) is not None
         ]
-        queues = ConsumeQueues(root, sizes[0] if sizes else 20, read_only=True)
+        queues = ConsumeQueues(root, sizes[0] if sizes else CQ_UNIT_BYTES, read_only=True)
         units = queues.units(topic, queue_id, offset, 1)  # only this queue's files are looked at
         queues.close()
         if len(units) != 1 or units[0][4] != offset:
@@ -251,7 +252,7 @@ class KeyLookup:
 
     def _fits(self, m: Message) -> bool:
         """The index has hashes of keys: a record that it names may have another key."""
-        named = {*m.properties.get("KEYS", "").split(" "), m.properties.get("UNIQ_KEY")}
+        named = {*m.properties.get(PROPERTY_KEYS, "").split(" "), m.properties.get(PROPERTY_UNIQUE_KEY)}
         if m.topic != self._topic or not named & set(self._keys):
             return False
         return self._where is None or bool(self._where(m))

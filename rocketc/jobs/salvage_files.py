@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rocketc._layout import BLANK_BYTES, FLAG_ROLLBACK, HOST_V6_BYTES, MSG_BORN_HOST_AT, MSG_MIN_BYTES, PROP_CRC_BYTES
 from rocketc.errors import StoreIOError
 from rocketc.files.durable import errors_named, write_all
 from rocketc.files.paths import LogFile
@@ -27,15 +28,11 @@ from rocketc.read.scan import Damage, open_walker, torn_tail
 
 TOPIC = "rocketc_lost"  # of the records that stand where something was lost
 
-_ROLLBACK = 0xC  # of sysFlag
-_BARE = 91  # bytes of a record without topic, body and properties
-_LEAST = _BARE + 1  # with a topic of one letter
+_LEAST = MSG_MIN_BYTES + 1  # with a topic of one letter
 _SAYING = 192  # with all that it can say
-_CRC_BYTES = 20  # the property of its CRC: a broker may insist on one (forceVerifyPropCRC)
 _LOST_BYTES = 1 << 20  # of one record in place of a long range
 _COPY_BYTES = 1 << 20
-_BLANK_BYTES = 8
-_HEAD_BYTES = 76  # a record's, up to its store timestamp
+_HEAD_BYTES = MSG_BORN_HOST_AT + HOST_V6_BYTES + 8  # a record's, up to its store timestamp
 _CRC_FULL = 2
 _LONG_MAX = (1 << 63) - 1
 _MISSING_MAX = 10_000  # files in a row
@@ -246,7 +243,7 @@ class InPlaceLog:
                 timestamp = _store_time(source, lost.stop - base) or timestamp
             stop = end if lost.stop >= base + found.file.limit else lost.stop
             room = stop - lost.start
-            if room < (_BLANK_BYTES if stop == end else _LEAST):
+            if room < (BLANK_BYTES if stop == end else _LEAST):
                 text = (
                     f"{room} bytes lost at physical offset {lost.start} have no room for a record that says so, and "
                     "positions can't be kept: compact=True, --compact"
@@ -272,12 +269,12 @@ def filler_records(start: int, stop: int, lost: Damage, timestamp: int) -> Itera
     for i in range(count):
         size = room // count if i + 1 < count else room - room // count * (count - 1)
         at = start + room // count * i
-        has_crc = size >= _LEAST + _CRC_BYTES
-        free = size - _BARE - (_CRC_BYTES if has_crc else 0)
+        has_crc = size >= _LEAST + PROP_CRC_BYTES  # a broker may insist on one (forceVerifyPropCRC)
+        free = size - MSG_MIN_BYTES - (PROP_CRC_BYTES if has_crc else 0)
         topic = TOPIC[:free]
         said = text if len(text) <= free - len(topic) else b""
         yield at, encode(
-            topic, said.ljust(free - len(topic)), phy_offset=at, sys_flag=_ROLLBACK, property_crc=has_crc,
+            topic, said.ljust(free - len(topic)), phy_offset=at, sys_flag=FLAG_ROLLBACK, property_crc=has_crc,
             born_timestamp=timestamp, store_timestamp=timestamp,
         )  # fmt: skip
 
@@ -350,21 +347,21 @@ class CompactedLog:
             self._ends[topic, queue_id] = behind
             if missing > 0:
                 i = bisect.bisect_right(found.ranges, phy_offset, key=lambda range: range[0]) - 1
-                needed[i] = max(needed.get(i, 0), missing * _BARE)
+                needed[i] = max(needed.get(i, 0), missing * MSG_MIN_BYTES)
         return needed
 
     def _stand_in(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
         """Lay down records that stand for so many lost bytes, before the record that is at a physical offset."""
         base = _base(found.file)
         lost = next((one for one in found.damage if one.stop == before), Damage(None, before, before, "missing"))
-        if self._out.size < _SAYING + _BLANK_BYTES:
+        if self._out.size < _SAYING + BLANK_BYTES:
             return
         while needed > 0:
             room = self._out.size - self.at % self._out.size
-            if room < _SAYING + _BLANK_BYTES:
+            if room < _SAYING + BLANK_BYTES:
                 self._roll(found.file, before, room)
                 continue
-            size = max(min(needed, room - _BLANK_BYTES, _LOST_BYTES), _SAYING)
+            size = max(min(needed, room - BLANK_BYTES, _LOST_BYTES), _SAYING)
             self._go_to_file()
             timestamp = _store_time(source, before - base) or found.timestamp
             for at, record in filler_records(self.at, self.at + size, lost, timestamp):
@@ -440,7 +437,7 @@ class CompactedLog:
 
 def _blank(room: int) -> bytes:
     """What a blank record begins with, as RocketMQ writes it: the rest is a hole."""
-    return struct.pack(">i", room) + encode_blank_record(_BLANK_BYTES)[4:]
+    return struct.pack(">i", room) + encode_blank_record(BLANK_BYTES)[4:]
 
 
 def _base(file: LogFile) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 from rocketc.derived._index_reader import IndexFile
 from rocketc.files.block_file import BLOCK_BYTES, BlockFile
 from rocketc.files.paths import base_of
@@ -104,9 +105,7 @@ def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[s
     [1]
     """
     size, decode = (
-        (cq.UNIT_BYTES, cq.decode_units)
-        if files.kind == "consumequeue"
-        else (cq.BATCH_UNIT_BYTES, cq.decode_batch_units)
+        (CQ_UNIT_BYTES, cq.decode_units) if files.kind == "consumequeue" else (BCQ_UNIT_BYTES, cq.decode_batch_units)
     )
     what = "queue offset" if files.kind == "consumequeue" else "unit"
     gaps = _Gaps(faults, what)

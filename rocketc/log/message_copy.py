@@ -7,6 +7,18 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from rocketc._layout import (
+    FLAG_BORN_HOST_V6,
+    FLAG_COMPRESSED,
+    FLAG_COMPRESSION_MASK,
+    FLAG_INNER_BATCH,
+    FLAG_NEED_UNWRAP,
+    FLAG_STORE_HOST_V6,
+    PROPERTY_CRC32,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+)
+
 # Columns that the store gives a message anew.
 ASSIGNED_ON_PUT = frozenset(
     {"queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"}
@@ -25,8 +37,9 @@ PLAIN = {
 }
 
 _HOST = re.compile(r"(?:([0-9.]+)|\[([0-9A-Fa-f:.]+)\]):([0-9]{1,10})", re.ASCII)
-_FLAGS_V6 = 0x30  # of sysFlag: how hosts are stored, which the store itself says
-_FLAGS_BODY = 0x7C1  # what the stored body is: compressed, an inner batch
+_FLAGS_V6 = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6  # of sysFlag: how hosts are stored, which the store itself says
+# What the stored body is: compressed, an inner batch.
+_FLAGS_BODY = FLAG_COMPRESSED | FLAG_COMPRESSION_MASK | FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
 
 
 def host_of(text: str) -> tuple[str, int]:
@@ -69,8 +82,8 @@ def copied_properties(
     >>> copied_properties({"__CRC32#": "1234567890", "TAGS": "A", "x": "y"}, tags="B")
     {'TAGS': 'B', 'x': 'y'}
     """
-    made = {name: value for name, value in properties.items() if name != "__CRC32#"}
-    made |= {name: value for name, value in (("KEYS", keys), ("TAGS", tags)) if value is not None}
+    made = {name: value for name, value in properties.items() if name != PROPERTY_CRC32}
+    made |= {name: value for name, value in ((PROPERTY_KEYS, keys), (PROPERTY_TAGS, tags)) if value is not None}
     return made or None
 
 

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
+from rocketc._layout import LMQ_PREFIX
 from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import DerivedFile, derived_bytes, files_before
 from rocketc.files.durable import errors_named, sync_folder
 from rocketc.rendering import HtmlRepr
 from rocketc.store.disk_usage import DiskUse, Levels, LookAt, look
 from rocketc.tables.config_manager import Clock, now_ms
-from rocketc.tables.topics import LIGHT, is_system_topic
+from rocketc.tables.topics import is_system_topic
 
 _log = logging.getLogger("rocketc.cleaning")
 
@@ -505,9 +506,8 @@ def unused_topics(topics: Iterable[str], retain: Iterable[str]) -> list[str]:
     ['audit']
     """
     kept = set(retain)
-    return [
-        topic for topic in topics if topic not in kept and not is_system_topic(topic) and not topic.startswith(LIGHT)
-    ]
+    unused = (topic for topic in topics if topic not in kept and not is_system_topic(topic))
+    return [topic for topic in unused if not topic.startswith(LMQ_PREFIX)]
 
 
 def _is_written(path: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketc.errors import IllegalMessageError
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
 from rocketc.tables.fastjson import in_java_order
@@ -13,8 +14,6 @@ from rocketc.tables.fastjson import in_java_order
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
 DEFAULT_TOPIC = "TBW102"  # what a topic that comes into being by a put takes after
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # delayed messages, until they are due
-RETRY, DEAD_LETTERS, LIGHT = "%RETRY%", "%DLQ%", "%LMQ%"  # topics that begin so
 
 _SYSTEM_TOPICS = frozenset(
     {
@@ -64,7 +63,7 @@ def what_is_wrong_with(name: str) -> str | None:
         return "a topic has a name"
     if not _CHARACTERS.fullmatch(name):
         return "a topic has letters, digits and any of %|_- alone"
-    longest = _LONGEST_OF_A_GROUP if name.startswith((RETRY, DEAD_LETTERS)) else _LONGEST
+    longest = _LONGEST_OF_A_GROUP if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
     return f"a topic like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
 
 
@@ -277,7 +276,7 @@ class Topics(ConfigMap[TopicConfig]):
                 )
                 if after.perm & PERM_INHERIT:
                     made = _taking_after(after, name, queues)
-            if made is None and name.startswith(RETRY):
+            if made is None and name.startswith(RETRY_PREFIX):
                 made = TopicConfig(name, 1, 1)
             if made is not None:
                 self._put(name, made)

@@ -11,12 +11,19 @@ from collections.abc import Iterator
 from queue import Empty
 from typing import NoReturn
 
+from rocketc._layout import (
+    DLQ_PREFIX,
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+)
 from rocketc.errors import ClosedError, CorruptRecordError, CorruptUnitError, IllegalMessageError
 from rocketc.read._message import Message
 from rocketc.status import GetStatus
 from rocketc.store._queue_reader import GetResult
 from rocketc.store._store import MessageStore
-from rocketc.tables.topics import DEAD_LETTERS, refuse_no_folder
+from rocketc.tables.topics import refuse_no_folder
 from rocketc.workqueue._in_flight import Item
 from rocketc.workqueue.offsets import GroupOffsets
 
@@ -53,7 +60,7 @@ def refuse_names(topic: str, group: str) -> None:
     rocketc.errors.IllegalMessageError: topic 'jobs@eu': '@' stands between topic and group in the table of positions
     """
     refuse_no_folder("topic", topic)
-    refuse_no_folder("group", group, before=DEAD_LETTERS)
+    refuse_no_folder("group", group, before=DLQ_PREFIX)
     for what, name in (("topic", topic), ("group", group)):  # a group's dead letters are a topic, too
         if "@" in name:
             raise IllegalMessageError(f"{what} {name!r}: '@' stands between topic and group in the table of positions")
@@ -360,14 +367,14 @@ class Consumer:
             return
         origin = message.properties
         properties = {
-            "RETRY_TOPIC": message.topic,
-            "ORIGIN_MESSAGE_ID": message.msg_id,
+            PROPERTY_RETRY_TOPIC: message.topic,
+            PROPERTY_ORIGIN_MESSAGE_ID: message.msg_id,
             **origin,
-            "DLQ_ORIGIN_TOPIC": message.topic,
-            "DLQ_ORIGIN_MESSAGE_ID": message.msg_id,
+            PROPERTY_DLQ_ORIGIN_TOPIC: message.topic,
+            PROPERTY_DLQ_ORIGIN_MESSAGE_ID: message.msg_id,
         }
         self._store.put(
-            DEAD_LETTERS + self.group,
+            DLQ_PREFIX + self.group,
             message.stored_body,
             properties=properties,
             flag=message.flag,

@@ -13,12 +13,12 @@ from queue import Full
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rocketc._layout import DLQ_PREFIX
 from rocketc.files.lock_file import close_all
 from rocketc.files.paths import StrPath
 from rocketc.log._put_result import PutResult
 from rocketc.store._store import MessageStore
 from rocketc.store.opening import open as open_store
-from rocketc.tables.topics import DEAD_LETTERS
 from rocketc.workqueue.consumer import LOOK_AGAIN, Consumer, ends_at, refuse_names
 from rocketc.workqueue.offsets import GroupOffsets, is_mine
 
@@ -202,7 +202,7 @@ class Queue(Consumer):
         b'one'
         """
         group = group or self.group
-        return self.consumer(group, DEAD_LETTERS + group)
+        return self.consumer(group, DLQ_PREFIX + group)
 
     def flush(self) -> None:
         """Make durable what was put and what was acked before. Raises StoreFailedError, StoreIOError, StoreFullError.

@@ -1,4 +1,4 @@
-"""layout.h: every offset, width and magic number of the disk format."""
+"""layout.h: every offset, width, magic number and name of the disk format."""
 
 
 cdef extern from "rocketc/layout.h" nogil:
@@ -106,4 +106,21 @@ cdef extern from "rocketc/layout.h" nogil:
         RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT
         RC_CHECKPOINT_BYTES
         RC_FILE_NAME_DIGITS
-    const char* RC_PROP_CRC_NAME
+    const char* RC_PROPERTY_KEYS
+    const char* RC_PROPERTY_TAGS
+    const char* RC_PROPERTY_UNIQUE_KEY
+    const char* RC_PROPERTY_WAIT
+    const char* RC_PROPERTY_DELAY
+    const char* RC_PROPERTY_CRC32
+    const char* RC_PROPERTY_INNER_NUM
+    const char* RC_PROPERTY_INNER_BASE
+    const char* RC_PROPERTY_INNER_MULTI_DISPATCH
+    const char* RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET
+    const char* RC_PROPERTY_RETRY_TOPIC
+    const char* RC_PROPERTY_ORIGIN_MESSAGE_ID
+    const char* RC_PROPERTY_DLQ_ORIGIN_TOPIC
+    const char* RC_PROPERTY_DLQ_ORIGIN_MESSAGE_ID
+    const char* RC_SCHEDULE_TOPIC
+    const char* RC_RETRY_PREFIX
+    const char* RC_DLQ_PREFIX
+    const char* RC_LMQ_PREFIX

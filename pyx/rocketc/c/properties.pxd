@@ -15,4 +15,5 @@ cdef extern from "rocketc/properties.h" nogil:
     uint64_t rc_separators(const uint8_t* p, int n, int start) noexcept
     int rc_split_properties(const uint8_t* p, int n, const uint8_t* end, rc_pair* pairs) noexcept
     int rc_drop_duplicates(const uint8_t* p, rc_pair* pairs, int count, uint16_t* seen) noexcept
-    int rc_find_property(const uint8_t* p, int n, const char* name, int name_len, int* value_at) noexcept
+    int rc_value_at(const uint8_t* p, int n, const char* name) noexcept
+    int rc_find_property(const uint8_t* p, int n, const char* name, int* value_at) noexcept

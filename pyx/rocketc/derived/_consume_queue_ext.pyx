@@ -11,7 +11,7 @@ import os
 
 from libc.errno cimport EBUSY, ENOENT, ENOMEM
 from libc.errno cimport errno as c_errno
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, strdup, strlen
@@ -22,7 +22,7 @@ from rocketc.c.atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
 from rocketc.c.bytes cimport rc_get_i16, rc_get_i64, rc_put_i16, rc_put_i64, rc_trim_zeros, rc_zero_prefix
 from rocketc.c.layout cimport (
     RC_EXT_BIT_MAP_AT, RC_EXT_BIT_MAP_SIZE_AT, RC_EXT_END_SIZE, RC_EXT_MIN_BYTES, RC_EXT_SIZE_AT,
-    RC_EXT_STORE_TIMESTAMP_AT, RC_EXT_TAGS_CODE_AT,
+    RC_EXT_STORE_TIMESTAMP_AT, RC_EXT_TAGS_CODE_AT, RC_FILE_NAME_DIGITS,
 )
 from rocketc.c.points cimport rc_point
 from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_NO_ROOM, RC_OK
@@ -48,8 +48,7 @@ cdef extern from "<dirent.h>" nogil:
 cdef enum:
     PATH_BYTES = 4096
     FREE_BYTES = 4              # of each file
-    NAME_DIGITS = 20
-    BIT_MAP_BYTES = 32767 - 20
+    BIT_MAP_BYTES = 32767 - RC_EXT_MIN_BYTES
     FIRST_WINDOW_BYTES = 4 << 10
     LAST_WINDOW_BYTES = 256 << 10
 
@@ -99,7 +98,7 @@ cdef int64_t number_of(const char* name) noexcept nogil:
     cdef int64_t number = 0
     cdef int i = 0
     while name[i] != 0:
-        if not c"0" <= name[i] <= c"9" or i == NAME_DIGITS or number > (INT64_MAX - 9) // 10:
+        if not c"0" <= name[i] <= c"9" or i == RC_FILE_NAME_DIGITS or number > (INT64_MAX - 9) // 10:
             return -1
         number = number * 10 + (name[i] - c"0")
         i += 1
@@ -126,7 +125,7 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexc
         if number < 0:
             continue
         if (
-            n >= PATH_BYTES or strlen(entry.d_name) != NAME_DIGITS or number % x.files.file_size != 0
+            n >= PATH_BYTES or strlen(entry.d_name) != RC_FILE_NAME_DIGITS or number % x.files.file_size != 0
             or number > INT64_MAX - x.files.file_size
         ):
             amiss[0] += 1

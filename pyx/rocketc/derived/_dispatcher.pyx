@@ -10,7 +10,7 @@ import re
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memset
+from libc.string cimport memchr, memset
 
 from rocketc._status cimport check, error_of
 from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
@@ -18,9 +18,11 @@ from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
 from rocketc.c.layout cimport (
     RC_FLAG_INNER_BATCH, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_MSG_QUEUE_ID_AT,
-    RC_MSG_STORE_TIMESTAMP_PAST,
+    RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTY_DELAY, RC_PROPERTY_INNER_BASE, RC_PROPERTY_INNER_MULTI_DISPATCH,
+    RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, RC_PROPERTY_INNER_NUM, RC_PROPERTY_KEYS, RC_PROPERTY_TAGS,
+    RC_PROPERTY_UNIQUE_KEY,
 )
-from rocketc.c.properties cimport rc_separators
+from rocketc.c.properties cimport rc_separators, rc_value_at
 from rocketc.c.status cimport RC_BAD_CHAIN, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC
 from rocketc.c.vm cimport rc_guard
 from rocketc.derived._consume_queue cimport cq_put
@@ -41,36 +43,30 @@ cdef extern from *:
 cdef int64_t UNKNOWN_DELAY_MS = 1000
 
 
-cdef inline bint is_name(const uint8_t* piece, int n, const char* name, int name_len) noexcept nogil:
-    """Whether a piece of a properties string is a value of this name; name_len counts the separator behind it."""
-    return n > name_len and memcmp(piece, name, <size_t>name_len) == 0
-
-
-cdef inline void take(Slice* out, const uint8_t* piece, int n, int name_len) noexcept nogil:
-    out.at = piece + name_len
-    out.len = n - name_len
+cdef inline void take(Slice* value, const char* name, const uint8_t* piece, int n) noexcept nogil:
+    """Note the value, if this piece of a properties string is one of this name."""
+    cdef int at = rc_value_at(piece, n, name)
+    if at > 0:
+        value.at = piece + at
+        value.len = n - at
 
 
 cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
     """Note one piece of a properties string, if it is wanted."""
     cdef uint8_t first = p[0]
-    if first == c"T" and is_name(p, size, b"TAGS\1", 5):
-        take(&w.tags, p, size, 5)
-    elif first == c"K" and is_name(p, size, b"KEYS\1", 5):
-        take(&w.keys, p, size, 5)
-    elif first == c"U" and is_name(p, size, b"UNIQ_KEY\1", 9):
-        take(&w.unique_key, p, size, 9)
-    elif first == c"D" and is_name(p, size, b"DELAY\1", 6):
-        take(&w.delay, p, size, 6)
-    elif first == c"I":
-        if is_name(p, size, b"INNER_NUM\1", 10):
-            take(&w.inner_num, p, size, 10)
-        elif is_name(p, size, b"INNER_BASE\1", 11):
-            take(&w.inner_base, p, size, 11)
-        elif is_name(p, size, b"INNER_MULTI_DISPATCH\1", 21):
-            take(&w.multi_queues, p, size, 21)
-        elif is_name(p, size, b"INNER_MULTI_QUEUE_OFFSET\1", 25):
-            take(&w.multi_offsets, p, size, 25)
+    if first == RC_PROPERTY_TAGS[0]:
+        take(&w.tags, RC_PROPERTY_TAGS, p, size)
+    elif first == RC_PROPERTY_KEYS[0]:
+        take(&w.keys, RC_PROPERTY_KEYS, p, size)
+    elif first == RC_PROPERTY_UNIQUE_KEY[0]:
+        take(&w.unique_key, RC_PROPERTY_UNIQUE_KEY, p, size)
+    elif first == RC_PROPERTY_DELAY[0]:
+        take(&w.delay, RC_PROPERTY_DELAY, p, size)
+    elif first == RC_PROPERTY_INNER_NUM[0]:
+        take(&w.inner_num, RC_PROPERTY_INNER_NUM, p, size)
+        take(&w.inner_base, RC_PROPERTY_INNER_BASE, p, size)
+        take(&w.multi_queues, RC_PROPERTY_INNER_MULTI_DISPATCH, p, size)
+        take(&w.multi_offsets, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, p, size)
 
 
 cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:

@@ -16,7 +16,7 @@ from rocketc.c.layout cimport (
     RC_ENTRY_MAGIC_AT, RC_ENTRY_MIN_BYTES, RC_ENTRY_TOTAL_SIZE_AT, RC_FLAG_BORN_HOST_V6, RC_FLAG_STORE_HOST_V6,
     RC_HOST_V6_BYTES, RC_MAGIC_V1, RC_MAGIC_V2, RC_MSG_BORN_HOST_AT, RC_MSG_MAGIC_AT, RC_MSG_PHYSICAL_OFFSET_AT,
     RC_MSG_STORE_TIMESTAMP_PAST, RC_MSG_SYS_FLAG_AT, RC_NAME_VALUE_SEPARATOR, RC_PROPERTIES_LENGTH_BYTES,
-    RC_PROPERTIES_MAX_BYTES, RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES, RC_PROP_CRC_DIGITS, RC_PROP_CRC_NAME,
+    RC_PROPERTIES_MAX_BYTES, RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES, RC_PROP_CRC_DIGITS, RC_PROPERTY_CRC32,
     RC_PROP_CRC_NAME_BYTES, RC_TOPIC_V1_MAX_CHARS,
 )
 from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_OK, RC_PROPERTIES_TOO_LONG
@@ -29,7 +29,7 @@ from rocketc.format._record cimport (
 
 from rocketc.errors import IllegalMessageError
 
-_OLD_CRC = re.compile(rb"(?:(?<=\x02)|\A)__CRC32#\x01[^\x02]*\x02?")
+_OLD_CRC = re.compile(rb"(?:(?<=\x02)|\A)%b\x01[^\x02]*\x02?" % <bytes>RC_PROPERTY_CRC32)
 
 
 @functools.lru_cache(1024)
@@ -267,7 +267,7 @@ cdef void move_record(uint8_t* p, const Record* r, int64_t phy_offset) noexcept 
     rc_put_i64(p + RC_MSG_PHYSICAL_OFFSET_AT, phy_offset)
     if at < 0 or (at > 0 and r.props[at - 1] != RC_PROPERTY_SEPARATOR):
         return
-    if memcmp(r.props + at, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES) != 0:
+    if memcmp(r.props + at, RC_PROPERTY_CRC32, RC_PROP_CRC_NAME_BYTES) != 0:
         return
     digits = p + r.size - RC_PROP_CRC_DIGITS - 1
     if digits[-1] != RC_NAME_VALUE_SEPARATOR or digits[RC_PROP_CRC_DIGITS] != RC_PROPERTY_SEPARATOR:

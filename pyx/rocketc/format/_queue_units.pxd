@@ -1,12 +1,12 @@
 """Units of consume queue files as the files have them: of simple queues, and of batch queues."""
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, strlen
 
 from rocketc.c.bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc.c.layout cimport (
     RC_BCQ_BASE_OFFSET_AT, RC_BCQ_BATCH_SIZE_AT, RC_BCQ_COMPACTED_OFFSET_AT, RC_BCQ_PHY_OFFSET_AT, RC_BCQ_RESERVED_AT,
     RC_BCQ_SIZE_AT, RC_BCQ_STORE_TIMESTAMP_AT, RC_BCQ_TAGS_CODE_AT, RC_CQ_PHY_OFFSET_AT, RC_CQ_PRE_BLANK_SIZE,
-    RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES,
+    RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES, RC_LMQ_PREFIX, RC_SCHEDULE_TOPIC,
 )
 
 # One unit, decoded, or to be written.
@@ -24,12 +24,12 @@ cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nog
 
     Source: RocketMQ CommitLog.
     """
-    return n == 19 and memcmp(topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+    return n == <int32_t>strlen(RC_SCHEDULE_TOPIC) and memcmp(topic, RC_SCHEDULE_TOPIC, strlen(RC_SCHEDULE_TOPIC)) == 0
 
 
 cdef inline bint is_light(const uint8_t* topic, int64_t n) noexcept nogil:
     """Whether a topic is a light queue, which messages of others name (INNER_MULTI_DISPATCH); it has no extension."""
-    return n > 5 and memcmp(topic, b"%LMQ%", 5) == 0
+    return n > <int64_t>strlen(RC_LMQ_PREFIX) and memcmp(topic, RC_LMQ_PREFIX, strlen(RC_LMQ_PREFIX)) == 0
 
 
 cdef inline void encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:

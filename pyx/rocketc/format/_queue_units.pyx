@@ -14,8 +14,6 @@ from rocketc.c.layout cimport (
     RC_EXT_TAGS_CODE_AT,
 )
 
-UNIT_BYTES = RC_CQ_UNIT_BYTES
-BATCH_UNIT_BYTES = RC_BCQ_UNIT_BYTES
 PRE_BLANK = "pre_blank"     # in place of a fault: room of a first file, before the queue begins
 
 # What decode_ext_units() met.

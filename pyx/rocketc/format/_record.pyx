@@ -17,7 +17,7 @@ from rocketc.c.layout cimport (
     RC_MSG_PHYSICAL_OFFSET_AT, RC_MSG_PREPARED_OFFSET_PAST, RC_MSG_QUEUE_ID_AT, RC_MSG_QUEUE_OFFSET_AT,
     RC_MSG_RECONSUME_TIMES_PAST, RC_MSG_STORE_HOST_PAST, RC_MSG_STORE_TIMESTAMP_PAST, RC_MSG_SYS_FLAG_AT,
     RC_MSG_TOTAL_SIZE_AT, RC_NAME_VALUE_SEPARATOR, RC_PROPERTIES_LENGTH_BYTES, RC_PROPERTIES_MAX_BYTES,
-    RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES, RC_PROP_CRC_DIGITS, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES,
+    RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES, RC_PROP_CRC_DIGITS, RC_PROPERTY_CRC32, RC_PROP_CRC_NAME_BYTES,
     RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES,
 )
 from rocketc.c.points cimport rc_point
@@ -39,7 +39,7 @@ cdef bint has_property_crc(const Record* r) noexcept nogil:
     if at < 0 or (at > 0 and r.props[at - 1] != RC_PROPERTY_SEPARATOR):
         return False
     return (
-        memcmp(r.props + at, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES) == 0
+        memcmp(r.props + at, RC_PROPERTY_CRC32, RC_PROP_CRC_NAME_BYTES) == 0
         and r.props[at + RC_PROP_CRC_NAME_BYTES] == RC_NAME_VALUE_SEPARATOR
     )
 
@@ -179,7 +179,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
         encode_head(head, size, d.version)
         value = crc32(crc32(0, head, sizeof(head)), dst + sizeof(head), <size_t>size - sizeof(head) - RC_PROP_CRC_BYTES)
         value &= 0x7FFFFFFF
-        memcpy(p, RC_PROP_CRC_NAME, RC_PROP_CRC_NAME_BYTES)
+        memcpy(p, RC_PROPERTY_CRC32, RC_PROP_CRC_NAME_BYTES)
         p[RC_PROP_CRC_NAME_BYTES] = RC_NAME_VALUE_SEPARATOR
         p += RC_PROP_CRC_NAME_BYTES + 1
         for i in range(RC_PROP_CRC_DIGITS):

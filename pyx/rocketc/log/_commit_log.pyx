@@ -22,6 +22,7 @@ from rocketc.c.histogram cimport (
 )
 from rocketc.c.layout cimport (
     RC_BLANK_BYTES, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_PROPERTIES_MAX_BYTES,
+    RC_PROP_CRC_BYTES,
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
 from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
@@ -260,7 +261,7 @@ cdef class CommitLog:
             d.props_len = entries[i].props_len
             entries[i].size = message_args_size(d)
             total += entries[i].size
-            if d.props_len + d.more_len + (20 if d.property_crc else 0) > RC_PROPERTIES_MAX_BYTES:
+            if d.props_len + d.more_len + (RC_PROP_CRC_BYTES if d.property_crc else 0) > RC_PROPERTIES_MAX_BYTES:
                 return RC_PROPERTIES_TOO_LONG
             if entries[i].body_len > self._max_body:
                 return RC_BODY_TOO_LONG

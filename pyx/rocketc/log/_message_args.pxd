@@ -39,5 +39,5 @@ cdef class MessageArgsEncoder:
     cdef int _inner(self, PutCall* c, str number) except -1
 
 cdef object illegal_message(str text, status=*)             # an IllegalMessageError with its PutStatus
-cdef object property_of(bytes raw, bytes name)      # the text of a property in a stored string, or None
+cdef object property_of(bytes raw, const char* name)      # the text of a property in a stored string, or None
 cdef int number_of(object text) except? -1          # as Java's Integer.parseInt reads it; 0 for what is none

@@ -6,11 +6,13 @@ Texts are not copied: pointers lead into the UTF-8 form that each Python str kee
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_GET_LENGTH
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, strlen
 
 from rocketc.c.bytes cimport rc_find_either
 from rocketc.c.layout cimport (
-    RC_FLAG_BORN_HOST_V6, RC_FLAG_INNER_BATCH, RC_FLAG_STORE_HOST_V6, RC_HOST_V6_BYTES, RC_PROPERTY_SEPARATOR,
+    RC_FLAG_BORN_HOST_V6, RC_FLAG_INNER_BATCH, RC_FLAG_STORE_HOST_V6, RC_HOST_V6_BYTES, RC_PROPERTY_CRC32,
+    RC_PROPERTY_INNER_BASE, RC_PROPERTY_INNER_MULTI_DISPATCH, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    RC_PROPERTY_INNER_NUM, RC_PROPERTY_KEYS, RC_PROPERTY_SEPARATOR, RC_PROPERTY_TAGS, RC_PROPERTY_WAIT,
     RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES,
 )
 from rocketc.c.properties cimport rc_find_property
@@ -18,6 +20,7 @@ from rocketc.format._encoding cimport host_bytes, properties_bytes, without_crc_
 from rocketc.format._record cimport MessageArgs, Slice
 from rocketc.log._queue_offsets cimport QueueOffsets
 
+from rocketc._layout import LMQ_PREFIX, PROPERTY_CRC32, RETRY_PREFIX
 from rocketc.errors import IllegalMessageError
 from rocketc.status import PutStatus
 
@@ -39,31 +42,33 @@ cdef int utf8(str text, Slice* piece) except -1:
     return 0
 
 
-cdef int literal(const char* text, int n, Slice* piece) noexcept:
-    piece.at = <const uint8_t*>text
-    piece.len = n
-    return 0
-
-
 cdef object illegal_message(str text, status=PutStatus.MESSAGE_ILLEGAL):
     error = IllegalMessageError(text)
     error.status = status
     return error
 
 
-cdef int add_value(PutCall* c, str value, str name) except -1:
+cdef int add_value(PutCall* c, str value) except -1:
     """The value of the pair whose name stands already."""
     cdef Slice* piece = &c.pieces[2 * c.d.pair_count + 1]
     utf8(value, piece)
     if memchr(piece.at, RC_PROPERTY_SEPARATOR, <size_t>piece.len) != NULL:
+        name = piece[-1].at[:piece[-1].len].decode()
         raise illegal_message(f"property {name!r}: its value holds a separator (U+0002)")
     c.d.more_len += piece[-1].len + piece.len + 2
     c.d.pair_count += 1
     return 0
 
 
-cdef bint has_name(const Slice* piece, const char* name, int n) noexcept:
-    return piece.len == n and memcmp(piece.at, name, <size_t>n) == 0
+cdef inline int add_pair(PutCall* c, const char* name, str value) except -1:
+    cdef Slice* piece = &c.pieces[2 * c.d.pair_count]
+    piece.at = <const uint8_t*>name
+    piece.len = <int32_t>strlen(name)
+    return add_value(c, value)
+
+
+cdef inline bint has_name(const Slice* piece, const char* name) noexcept:
+    return piece.len == <int32_t>strlen(name) and memcmp(piece.at, name, strlen(name)) == 0
 
 
 cdef int check_pair(key, value) except -1:
@@ -142,18 +147,15 @@ cdef class MessageArgsEncoder:
                 keys = " ".join(keys)
                 keep.append(keys)
             if PyUnicode_GET_LENGTH(keys) > 0:
-                literal(b"KEYS", 4, &c.pieces[2 * d.pair_count])
-                add_value(c, keys, "KEYS")
+                add_pair(c, RC_PROPERTY_KEYS, keys)
         if tags is not None:
             if not isinstance(tags, str):
                 raise TypeError(f"tags must be str, not {type(tags).__name__}")
             if PyUnicode_GET_LENGTH(tags) > 0:
-                literal(b"TAGS", 4, &c.pieces[2 * d.pair_count])
-                add_value(c, tags, "TAGS")
+                add_pair(c, RC_PROPERTY_TAGS, tags)
         if not wait:
             c.wait = False
-            literal(b"WAIT", 4, &c.pieces[2 * d.pair_count])
-            add_value(c, "false", "WAIT")
+            add_pair(c, RC_PROPERTY_WAIT, "false")
         if d.props_len > 0 and (d.more_len > 0 or self._drop_crc) and d.props[d.props_len - 1] != RC_PROPERTY_SEPARATOR:
             d.more_len += 1
         return keep
@@ -168,8 +170,8 @@ cdef class MessageArgsEncoder:
                 f"topic {topic!r}: it is the name of a folder, so it is not empty and has no '/' and no NUL"
             )
         if piece.len > RC_TOPIC_V1_MAX_BYTES:
-            if self._checked and (piece.len > HOOK_RETRY_BYTES or not topic.startswith("%RETRY%")):
-                most = HOOK_RETRY_BYTES if topic.startswith("%RETRY%") else HOOK_TOPIC_BYTES
+            if self._checked and (piece.len > HOOK_RETRY_BYTES or not topic.startswith(RETRY_PREFIX)):
+                most = HOOK_RETRY_BYTES if topic.startswith(RETRY_PREFIX) else HOOK_TOPIC_BYTES
                 raise illegal_message(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
             version = 2
             if not self._long_topics or piece.len > RC_TOPIC_V2_MAX_BYTES:
@@ -194,24 +196,24 @@ cdef class MessageArgsEncoder:
             utf8(key, name)
             if name.len == 0 or rc_find_either(name.at, <size_t>name.len, 1, 2) < <size_t>name.len:
                 raise illegal_message(f"property {key!r} has no name, or a separator (U+0001 or U+0002) in it")
-            if (tags and has_name(name, b"TAGS", 4)) or (keys and has_name(name, b"KEYS", 4)):
+            if (tags and has_name(name, RC_PROPERTY_TAGS)) or (keys and has_name(name, RC_PROPERTY_KEYS)):
                 continue
-            if self._drop_crc and has_name(name, b"__CRC32#", 8):
+            if self._drop_crc and has_name(name, RC_PROPERTY_CRC32):
                 continue
-            if has_name(name, b"WAIT", 4):
+            if has_name(name, RC_PROPERTY_WAIT):
                 if not c.wait:
                     continue            # wait_store_ok=False says it
                 c.wait = is_true(value)
-            elif name.len >= 9 and name.at[0] == c"I":
-                if has_name(name, b"INNER_NUM", 9):
+            elif name.at[0] == RC_PROPERTY_INNER_NUM[0]:
+                if has_name(name, RC_PROPERTY_INNER_NUM):
                     self._inner(c, value)
                     inner = True
-                based = based or has_name(name, b"INNER_BASE", 10)
-                many = many or has_name(name, b"INNER_MULTI_DISPATCH", 20)
-                numbered = numbered or has_name(name, b"INNER_MULTI_QUEUE_OFFSET", 24)
+                based = based or has_name(name, RC_PROPERTY_INNER_BASE)
+                many = many or has_name(name, RC_PROPERTY_INNER_MULTI_DISPATCH)
+                numbered = numbered or has_name(name, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET)
             keep.append(key)         # another thread may change the mapping
             keep.append(value)
-            add_value(c, value, key)
+            add_value(c, value)
         c.unnumbered = (inner and not based) or (self._multi and many and not numbered)
         return 0
 
@@ -222,29 +224,29 @@ cdef class MessageArgsEncoder:
             pairs = dict(properties)
             for key, value in pairs.items():
                 check_pair(key, value)
-            properties = {key: value for key, value in pairs.items() if not (self._drop_crc and key == "__CRC32#")}
+            properties = {key: value for key, value in pairs.items() if not (self._drop_crc and key == PROPERTY_CRC32)}
         raw = properties_bytes(properties, True)
-        if self._drop_crc and b"__CRC32#" in raw:
+        if self._drop_crc and <bytes>RC_PROPERTY_CRC32 in raw:
             raw = without_crc_property(raw)
         return raw
 
     cdef int _look_at(self, PutCall* c, bytes raw) except -1:
         """What a stored string says to the store."""
-        wait = property_of(raw, b"WAIT")
+        wait = property_of(raw, RC_PROPERTY_WAIT)
         if wait is not None:
             c.wait = c.wait and is_true(wait)
-        number = property_of(raw, b"INNER_NUM")
+        number = property_of(raw, RC_PROPERTY_INNER_NUM)
         if number is not None:
             self._inner(c, number)
-            c.unnumbered = property_of(raw, b"INNER_BASE") is None
+            c.unnumbered = property_of(raw, RC_PROPERTY_INNER_BASE) is None
         c.unnumbered = c.unnumbered or self.lacks_light_offsets(raw)
         return 0
 
     cdef bint lacks_light_offsets(self, bytes raw) except -1:
         return (
             self._multi
-            and property_of(raw, b"INNER_MULTI_DISPATCH") is not None
-            and property_of(raw, b"INNER_MULTI_QUEUE_OFFSET") is None
+            and property_of(raw, RC_PROPERTY_INNER_MULTI_DISPATCH) is not None
+            and property_of(raw, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET) is None
         )
 
     cdef object with_queue_offsets(self, str topic, int32_t queue_id, properties, QueueOffsets offsets):
@@ -257,19 +259,19 @@ cdef class MessageArgsEncoder:
         cdef list found = []
         if raw and raw[-1] != RC_PROPERTY_SEPARATOR:
             raw += b"\2"
-        if property_of(raw, b"INNER_NUM") is not None and property_of(raw, b"INNER_BASE") is None:
+        if property_of(raw, RC_PROPERTY_INNER_NUM) is not None and property_of(raw, RC_PROPERTY_INNER_BASE) is None:
             base = offsets.peek(topic, queue_id)
-            raw += b"INNER_BASE\1%d\2" % base
+            raw += b"%b\1%d\2" % (<bytes>RC_PROPERTY_INNER_BASE, base)
         if self.lacks_light_offsets(raw):
-            for name in property_of(raw, b"INNER_MULTI_DISPATCH").split(","):
-                if name.startswith("%LMQ%"):
+            for name in property_of(raw, RC_PROPERTY_INNER_MULTI_DISPATCH).split(","):
+                if name.startswith(LMQ_PREFIX):
                     number = light.get(name, -1)
                     number = number if number >= 0 else offsets.peek(name, 0)
                     light[name] = number + 1
                     found.append(b"%d" % number)
                 else:
                     found.append(b"")
-            raw += b"INNER_MULTI_QUEUE_OFFSET\1%b\2" % b",".join(found)
+            raw += b"%b\1%b\2" % (<bytes>RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, b",".join(found))
         return raw, base, light
 
     cdef int _inner(self, PutCall* c, str number) except -1:
@@ -285,17 +287,14 @@ cdef bint has_control(const uint8_t* p, int32_t n) noexcept nogil:
     """Whether a text has a character below a blank, or DEL."""
     cdef int32_t i
     for i in range(n):
-        if p[i] < 0x20 or p[i] == 0x7F:
+        if p[i] < c" " or p[i] == 0x7F:
             return True
     return False
 
 
-cdef object property_of(bytes raw, bytes name):
+cdef object property_of(bytes raw, const char* name):
     """The text of a property in a stored string, or None."""
-    cdef int at, n
-    n = rc_find_property(
-        <const uint8_t*>PyBytes_AS_STRING(raw), <int>len(raw), PyBytes_AS_STRING(name), <int>len(name), &at,
-    )
+    cdef int at, n = rc_find_property(<const uint8_t*>PyBytes_AS_STRING(raw), <int>len(raw), name, &at)
     return raw[at:at + n].decode("utf-8", "replace") if n >= 0 else None
 
 

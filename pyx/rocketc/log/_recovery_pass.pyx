@@ -6,7 +6,7 @@ from libc.string cimport memcmp, memset
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.layout cimport (
     RC_FLAG_INNER_BATCH, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_MSG_QUEUE_ID_AT,
-    RC_MSG_STORE_TIMESTAMP_PAST,
+    RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTY_INNER_NUM,
 )
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.service cimport pthread_mutex_unlock
@@ -93,7 +93,7 @@ cdef class RecoveryPass:
         if self.gone is not None and self.gone.has(r.topic, r.topic_len, start):
             return 0
         if r.sys_flag & RC_FLAG_INNER_BATCH:
-            next_offset = r.queue_offset + max(number(r, b"INNER_NUM", 9), 1)
+            next_offset = r.queue_offset + max(inner_count(r), 1)
         return self._raise(r, next_offset, start >= self.believed)
 
     cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil:
@@ -142,10 +142,10 @@ cdef bint is_torn(const Record* r) noexcept nogil:
     return False
 
 
-cdef int64_t number(const Record* r, const char* name, int name_len) noexcept nogil:
-    """The decimal number that a property holds, at most 5 digits as an i16 has; 0 if it holds none."""
+cdef int64_t inner_count(const Record* r) noexcept nogil:
+    """The decimal number in property INNER_NUM, at most 5 digits as an i16 has; 0 if there is none."""
     cdef int at = 0, i
-    cdef int n = rc_find_property(r.props, r.props_len, name, name_len, &at)
+    cdef int n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_NUM, &at)
     cdef int64_t v = 0
     if n > 5:
         return 0

@@ -9,6 +9,7 @@ from rocketc.c.layout cimport (
     RC_HOST_V4_BYTES, RC_HOST_V6_EXTRA, RC_MSG_BODY_CRC_AT, RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT,
     RC_MSG_ID_V6_CHARS, RC_MSG_PHYSICAL_OFFSET_AT, RC_MSG_PREPARED_OFFSET_PAST, RC_MSG_QUEUE_ID_AT,
     RC_MSG_RECONSUME_TIMES_PAST, RC_MSG_STORE_HOST_PAST, RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTIES_MAX_BYTES,
+    RC_PROPERTY_KEYS, RC_PROPERTY_TAGS,
 )
 from rocketc.c.properties cimport RC_PAIRS_MAX, RC_PAIRS_SEEN, rc_drop_duplicates, rc_pair, rc_split_properties
 from rocketc.c.shape cimport RC_SHAPES, rc_shape, rc_shape_fits, rc_shape_keep
@@ -301,11 +302,6 @@ cdef int files(BatchBuffers* rows, int count, const uint8_t* file, int file_len)
     return RC_OK
 
 
-cdef enum:
-    NAME_KEYS = 0x5359454B          # "KEYS" and "TAGS" as little-endian numbers
-    NAME_TAGS = 0x53474154
-
-
 cdef inline uint32_t name4(const uint8_t* p, const rc_pair* pair) noexcept nogil:
     """A name of four letters as one number; 0 for every other name."""
     cdef uint32_t v
@@ -405,8 +401,8 @@ cdef int properties(BatchBuffers* rows, const Record* records, int count, const 
             rc_shape_keep(shape, p, size, pairs, n, valid and rc_is_ascii(p, <size_t>size))
             if whole:
                 put_map(rows, rows.rows + i, p, pairs, n, stop, slack)
-            key = find_name4(p, pairs, n, NAME_KEYS)
-            tag = find_name4(p, pairs, n, NAME_TAGS)
+            key = find_name4(p, pairs, n, RC_PROPERTY_KEYS)
+            tag = find_name4(p, pairs, n, RC_PROPERTY_TAGS)
         if keys:
             put_one(rows, COL_KEYS, rows.rows + i, p, key, stop)
         if tags:
@@ -415,10 +411,13 @@ cdef int properties(BatchBuffers* rows, const Record* records, int count, const 
     return RC_OK
 
 
-cdef inline const rc_pair* find_name4(const uint8_t* p, const rc_pair* pairs, int n, uint32_t name) noexcept nogil:
+cdef inline const rc_pair* find_name4(const uint8_t* p, const rc_pair* pairs, int n, const char* name) noexcept nogil:
+    """The pair of a name of four letters, or NULL."""
+    cdef uint32_t wanted
     cdef int i
+    memcpy(&wanted, name, sizeof(wanted))
     for i in range(n):
-        if name4(p, &pairs[i]) == name:
+        if name4(p, &pairs[i]) == wanted:
             return &pairs[i]
     return NULL
 

@@ -8,7 +8,9 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr
 
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
-from rocketc.c.layout cimport RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
+from rocketc.c.layout cimport (
+    RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTY_KEYS, RC_PROPERTY_TAGS, RC_PROPERTY_UNIQUE_KEY,
+)
 from rocketc.c.properties cimport rc_find_property
 from rocketc.format._record cimport Record, is_to_unwrap
 from rocketc.format._text_table cimport KEEP, SKIP, TextTable, UNKNOWN
@@ -161,15 +163,15 @@ cdef class Filter:
         if self._ranged is not None and not self._has_offset(r):
             return SKIP
         if self._tags is not None:
-            n = rc_find_property(r.props, r.props_len, "TAGS", 4, &at)
+            n = rc_find_property(r.props, r.props_len, RC_PROPERTY_TAGS, &at)
             if n < 0 or self._tags.get(r.props + at, n) != KEEP:
                 return SKIP
         if self._keys is None:
             return KEEP
-        n = rc_find_property(r.props, r.props_len, "UNIQ_KEY", 8, &at)
+        n = rc_find_property(r.props, r.props_len, RC_PROPERTY_UNIQUE_KEY, &at)
         if n >= 0 and self._keys.get(r.props + at, n) == KEEP:
             return KEEP
-        n = rc_find_property(r.props, r.props_len, "KEYS", 4, &at)
+        n = rc_find_property(r.props, r.props_len, RC_PROPERTY_KEYS, &at)
         end = at + n
         while n >= 0 and at < end:
             blank = memchr(r.props + at, c" ", <size_t>(end - at))

@@ -11,9 +11,9 @@ from rocketc._status cimport check_file, reason_of
 from rocketc.c.bytes cimport rc_get_i16, rc_get_i32
 from rocketc.c.crc32 cimport rc_body_crc
 from rocketc.c.layout cimport (
-    RC_BLANK_BYTES, RC_MAGIC_BLANK, RC_MAGIC_V1, RC_MAGIC_V2, RC_MSG_BODY_CRC_AT, RC_MSG_BODY_PAST,
-    RC_MSG_BORN_HOST_AT, RC_MSG_MAGIC_AT, RC_MSG_MIN_BYTES, RC_MSG_STORE_HOST_PAST, RC_MSG_SYS_FLAG_AT,
-    RC_MSG_TOTAL_SIZE_AT, RC_PROPERTIES_LENGTH_BYTES,
+    RC_BLANK_BYTES, RC_MAGIC_BLANK, RC_MAGIC_V1, RC_MAGIC_V2, RC_MSG_BODY_CRC_AT, RC_MSG_BODY_PAST, RC_MSG_BORN_HOST_AT,
+    RC_MSG_MAGIC_AT, RC_MSG_MIN_BYTES, RC_MSG_STORE_HOST_PAST, RC_MSG_SYS_FLAG_AT, RC_MSG_TOTAL_SIZE_AT,
+    RC_PROPERTIES_LENGTH_BYTES, RC_PROPERTY_DELAY, RC_PROPERTY_INNER_BASE, RC_PROPERTY_INNER_NUM,
 )
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport (
@@ -145,22 +145,24 @@ cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept 
 
 cdef bint numbers_hold(const Record* r) noexcept nogil:
     """Whether the properties that RocketMQ reads as numbers are some: where one is not, it takes no record."""
-    if is_schedule_topic(r.topic, r.topic_len) and not may_be_number(r, b"DELAY", 5, INT32_MAX):
+    if is_schedule_topic(r.topic, r.topic_len) and not may_be_number(r, RC_PROPERTY_DELAY, INT32_MAX):
         return False
-    if has(r, b"INNER_BASE", 10) and has(r, b"INNER_NUM", 9):
-        return may_be_number(r, b"INNER_BASE", 10, INT64_MAX) and may_be_number(r, b"INNER_NUM", 9, INT16_MAX)
+    if has(r, RC_PROPERTY_INNER_BASE) and has(r, RC_PROPERTY_INNER_NUM):
+        return (
+            may_be_number(r, RC_PROPERTY_INNER_BASE, INT64_MAX) and may_be_number(r, RC_PROPERTY_INNER_NUM, INT16_MAX)
+        )
     return True
 
 
-cdef inline bint has(const Record* r, const char* name, int name_len) noexcept nogil:
+cdef inline bint has(const Record* r, const char* name) noexcept nogil:
     cdef int at
-    return rc_find_property(r.props, r.props_len, name, name_len, &at) > 0
+    return rc_find_property(r.props, r.props_len, name, &at) > 0
 
 
-cdef bint may_be_number(const Record* r, const char* name, int name_len, int64_t most) noexcept nogil:
+cdef bint may_be_number(const Record* r, const char* name, int64_t most) noexcept nogil:
     """Whether a property is not there, or is text that Java reads as a whole number of that size."""
     cdef int at = 0, i
-    cdef int n = rc_find_property(r.props, r.props_len, name, name_len, &at)
+    cdef int n = rc_find_property(r.props, r.props_len, name, &at)
     cdef const uint8_t* text = r.props + at
     cdef uint64_t value = 0, limit = <uint64_t>most, digit
     if n <= 0:

@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memcpy
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.layout cimport (
     RC_FLAG_INNER_BATCH, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_MSG_QUEUE_ID_AT,
+    RC_PROPERTY_INNER_NUM,
 )
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport RC_MORE, RC_OK
@@ -27,7 +28,7 @@ cdef enum:
 
 cdef int32_t inner_count(const Record* r) noexcept nogil:
     """How many queue offsets an inner batch takes: property INNER_NUM, 1 if that is no i16."""
-    cdef int at = 0, i, n = rc_find_property(r.props, r.props_len, "INNER_NUM", 9, &at)
+    cdef int at = 0, i, n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_NUM, &at)
     cdef int32_t count = 0
     for i in range(at, at + n):
         if not c"0" <= r.props[i] <= c"9" or count > 3276:

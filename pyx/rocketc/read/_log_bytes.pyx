@@ -4,7 +4,7 @@
 What is read is read between enter() and leave(), without the GIL: another process may cut the file meanwhile.
 """
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.c.bytes cimport rc_find_either, rc_get_i32, rc_trim_zeros, rc_zero_prefix
 from rocketc.c.layout cimport (
@@ -181,9 +181,11 @@ cdef class LogBytes:
         cdef int rc, crc = CRC_BODY if self._crc == CRC_NONE else self._crc
         self.enter(&guard)
         while pos < stop:
-            # the magic number's first byte is 0xDA or, of a blank one, 0xCB
             room = max(self._len - pos, <size_t>RC_BLANK_BYTES) - RC_BLANK_BYTES
-            pos += rc_find_either(self._buf + pos + RC_MSG_MAGIC_AT, min(room, stop - pos), 0xDA, 0xCB)
+            pos += rc_find_either(          # both versions begin with the same byte
+                self._buf + pos + RC_MSG_MAGIC_AT, min(room, stop - pos),
+                <uint8_t>(RC_MAGIC_V1 >> 24), <uint8_t>(RC_MAGIC_BLANK >> 24),
+            )
             if pos >= stop or self._len - pos <= RC_BLANK_BYTES:
                 if pos < stop and self._len - pos == RC_BLANK_BYTES and with_offset and self._is_blank(pos):
                     break

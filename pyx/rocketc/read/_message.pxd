@@ -37,7 +37,6 @@ cdef class Message:
         #                         properties lie in; another buffer: the body in the map of a file
         str _file               # path, or None
     cdef bytes _whole(self)
-    cdef str _property(self, const char* name, int name_len)
     cdef const uint8_t* _behind_hosts(self) noexcept
     cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept
     cdef size_t _write_properties(self, uint8_t* dst, rc_pair* pairs) noexcept

@@ -15,9 +15,9 @@ from rocketc._status cimport error_of
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.json cimport RC_JSON_GROWTH, rc_json_base64, rc_json_i64, rc_json_text
 from rocketc.c.layout cimport (
-    RC_MAGIC_V1, RC_MSG_BODY_CRC_AT, RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_MAGIC_AT,
+    RC_ENTRY_BODY_AT, RC_MAGIC_V1, RC_MSG_BODY_CRC_AT, RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_MAGIC_AT,
     RC_MSG_PHYSICAL_OFFSET_AT, RC_MSG_PREPARED_OFFSET_PAST, RC_MSG_QUEUE_ID_AT, RC_MSG_RECONSUME_TIMES_PAST,
-    RC_MSG_STORE_HOST_PAST, RC_MSG_STORE_TIMESTAMP_PAST,
+    RC_MSG_STORE_HOST_PAST, RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTY_KEYS, RC_PROPERTY_TAGS,
 )
 from rocketc.c.properties cimport (
     RC_PAIRS_SEEN, RC_PAIR_MIN_BYTES, rc_drop_duplicates, rc_find_property, rc_pair, rc_split_properties,
@@ -84,6 +84,11 @@ cdef Message message_in(const Record* r, bytes raw, object body, str file):
 
 cdef str text(const uint8_t* p, Py_ssize_t n):
     return (<const char*>p)[:n].decode("utf-8", "replace")
+
+
+cdef inline str property_of(const Record* r, const char* name):
+    cdef int at = 0, n = rc_find_property(r.props, r.props_len, name, &at)
+    return None if n < 0 else text(r.props + at, n)
 
 
 cdef rc_pair* room_for_pairs(int props_len) except NULL:
@@ -196,20 +201,15 @@ cdef class Message:
     def born_time(self):
         return time_of(self.born_timestamp)
 
-    cdef str _property(self, const char* name, int name_len):
-        cdef int at = 0
-        cdef int n = rc_find_property(self._r.props, self._r.props_len, name, name_len, &at)
-        return None if n < 0 else text(self._r.props + at, n)
-
     @property
     def keys(self):
         """Property KEYS: keys with blanks between, or None."""
-        return self._property("KEYS", 4)
+        return property_of(&self._r, RC_PROPERTY_KEYS)
 
     @property
     def tags(self):
         """Property TAGS, or None."""
-        return self._property("TAGS", 4)
+        return property_of(&self._r, RC_PROPERTY_TAGS)
 
     @property
     def body(self):
@@ -397,11 +397,11 @@ cdef class Message:
         out += number(out, ', "physicalOffset": ', self._r.phy_offset)
         out += number(out, ', "storeTimestamp": ', rc_get_i64(self._r.tail + RC_MSG_STORE_TIMESTAMP_PAST))
         out += number(out, ', "bornTimestamp": ', rc_get_i64(self._r.at + RC_MSG_BORN_TIMESTAMP_AT))
-        n = rc_find_property(p, self._r.props_len, "KEYS", 4, &at)
+        n = rc_find_property(p, self._r.props_len, RC_PROPERTY_KEYS, &at)
         if n >= 0:
             out += literal(out, ', "keys": ')
             out += rc_json_text(out, p + at, <size_t>n)
-        n = rc_find_property(p, self._r.props_len, "TAGS", 4, &at)
+        n = rc_find_property(p, self._r.props_len, RC_PROPERTY_TAGS, &at)
         if n >= 0:
             out += literal(out, ', "tags": ')
             out += rc_json_text(out, p + at, <size_t>n)
@@ -473,8 +473,7 @@ cdef class Message:
         cdef uintptr_t at = <uintptr_t>self._r.at, props = <uintptr_t>self._r.props
         entry, other = None, self._body if type(self._body) is bytes else None
         if other is not None and not at <= props <= at + <uintptr_t>self._r.size:
-            # the entry begins 20 bytes before its body and ends with its properties
-            start = self._r.body - 20 - <const uint8_t*>PyBytes_AS_STRING(other)
+            start = self._r.body - RC_ENTRY_BODY_AT - <const uint8_t*>PyBytes_AS_STRING(other)
             entry = (start, self._r.queue_offset)
         return _again, (self._whole(), other, entry, self._file)
 

@@ -17,9 +17,10 @@ from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
 from rocketc.c.layout cimport (
-    RC_MSG_MIN_BYTES, RC_MSG_STORE_TIMESTAMP_PAST, RC_MSG_TOTAL_SIZE_AT, RC_NAME_VALUE_SEPARATOR,
-    RC_PROPERTY_SEPARATOR,
+    RC_MSG_MIN_BYTES, RC_MSG_STORE_TIMESTAMP_PAST, RC_MSG_TOTAL_SIZE_AT, RC_PROPERTY_KEYS, RC_PROPERTY_SEPARATOR,
+    RC_PROPERTY_UNIQUE_KEY,
 )
+from rocketc.c.properties cimport rc_value_at
 from rocketc.c.status cimport RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK
 from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_min_offset, cq_read, cq_unit_of
 from rocketc.derived._index_file_queue cimport index_cursor, key_hash
@@ -84,16 +85,20 @@ cdef bint has_key(const Record* r, const KeyQuery* w) noexcept nogil:
     cdef const uint8_t* end = p + r.props_len
     cdef const uint8_t* stop
     cdef bint unique = False, listed = False
+    cdef int at
     if r.topic_len != w.topic_len or memcmp(r.topic, w.topic, <size_t>w.topic_len) != 0:
         return False
     while p < end:                      # both names in one walk; the last pair of a name counts
         stop = <const uint8_t*>memchr(p, RC_PROPERTY_SEPARATOR, <size_t>(end - p))
         if stop == NULL:
             stop = end
-        if stop - p > 9 and p[8] == RC_NAME_VALUE_SEPARATOR and memcmp(p, b"UNIQ_KEY", 8) == 0:
-            unique = stop - p - 9 == w.key_len and memcmp(p + 9, w.key, <size_t>w.key_len) == 0
-        elif not w.unique and stop - p > 5 and p[4] == RC_NAME_VALUE_SEPARATOR and memcmp(p, b"KEYS", 4) == 0:
-            listed = is_listed(p + 5, stop, w)
+        at = rc_value_at(p, <int>(stop - p), RC_PROPERTY_UNIQUE_KEY)
+        if at > 0:
+            unique = stop - p - at == w.key_len and memcmp(p + at, w.key, <size_t>w.key_len) == 0
+        elif not w.unique:
+            at = rc_value_at(p, <int>(stop - p), RC_PROPERTY_KEYS)
+            if at > 0:
+                listed = is_listed(p + at, stop, w)
         p = stop + 1
     return unique or listed
 

@@ -17,7 +17,7 @@ from libc.stdlib cimport free, malloc
 
 from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_load_i64, rc_store_i64
 from rocketc.c.histogram cimport rc_histogram_add
-from rocketc.c.layout cimport RC_FLAG_TRANSACTION_MASK
+from rocketc.c.layout cimport RC_ENTRY_MIN_BYTES, RC_FLAG_TRANSACTION_MASK, RC_PROPERTY_DELAY
 from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK, RC_OUT_OF_ORDER
 from rocketc.log._bodies cimport Bodies
@@ -26,6 +26,7 @@ from rocketc.log._flusher cimport flusher_wait, flusher_wake
 from rocketc.log._message_args cimport PutCall, illegal_message, number_of, property_of
 from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refusal
 
+from rocketc._layout import RETRY_PREFIX
 from rocketc.errors import RocketcError
 from rocketc.status import PutStatus
 
@@ -36,7 +37,6 @@ cdef enum:
     SAMPLE = 16
     MANY = 65536                    # records that one call without the GIL takes
     SMALL_BYTES = 4096              # a body that is copied in less time than the GIL takes to give up and to get back
-    BATCH_ENTRY_BYTES = 22          # of a batch's message on the wire, beside body and properties
 
 cdef object PUT_OK = PutStatus.PUT_OK
 cdef object FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
@@ -241,11 +241,11 @@ cdef class Putting:
         cdef Py_ssize_t total = 0
         if sys_flag & RC_FLAG_TRANSACTION_MASK:
             raise illegal_message("a batch can't be part of a transaction")
-        if topic.startswith("%RETRY%"):
+        if topic.startswith(RETRY_PREFIX):
             raise illegal_message(f"topic {topic!r}: a batch can't go to a retry topic")
         for flag, body, properties in messages:
             raw = b"" if properties is None else self._encoder.stored(properties)
-            if number_of(property_of(raw, b"DELAY")) > 0:
+            if number_of(property_of(raw, RC_PROPERTY_DELAY)) > 0:
                 raise illegal_message("a batch can't be delayed: one of its messages has the property DELAY")
             if self._encoder.lacks_light_offsets(raw):
                 raise illegal_message(
@@ -253,7 +253,7 @@ cdef class Putting:
                 )
             body = body if isinstance(body, bytes) else bytes(memoryview(body))
             rows.append((flag, body, raw))
-            total += BATCH_ENTRY_BYTES + len(body) + len(raw)
+            total += RC_ENTRY_MIN_BYTES + len(body) + len(raw)
         if not rows:
             raise illegal_message("a batch of no messages")
         if total > self.config.max_message_size:

@@ -19,6 +19,7 @@ from rocketc.c.bytes cimport rc_get_i32
 from rocketc.c.jhash cimport rc_jhash
 from rocketc.c.layout cimport (
     RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT, RC_FLAG_INNER_BATCH, RC_MSG_QUEUE_ID_AT,
+    RC_PROPERTY_INNER_MULTI_DISPATCH, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, RC_PROPERTY_TAGS,
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch
 from rocketc.c.properties cimport rc_find_property
@@ -171,14 +172,14 @@ cdef class TagFilter:
         cdef size_t pos = 0
         cdef int at = 0, n
         if not is_to_unwrap(r):
-            n = rc_find_property(r.props, r.props_len, "TAGS", 4, &at)
+            n = rc_find_property(r.props, r.props_len, RC_PROPERTY_TAGS, &at)
             return n >= 0 and self._texts.get(r.props + at, n) == KEEP
         if r.sys_flag & RC_FLAG_COMPRESSED:
             return True
         while pos < <size_t>r.body_len:
             if parse_entry(r.body + pos, <size_t>r.body_len - pos, &part) != RC_OK:
                 return True             # whoever opens it says so
-            n = rc_find_property(part.props, part.props_len, "TAGS", 4, &at)
+            n = rc_find_property(part.props, part.props_len, RC_PROPERTY_TAGS, &at)
             if n >= 0 and self._texts.get(part.props + at, n) == KEEP:
                 return True
             pos += <size_t>part.size
@@ -278,8 +279,8 @@ cdef bint is_listed(const Record* r, const QueueIdentity* of, int64_t queue_offs
     cdef const uint8_t* digits_end
     cdef const uint8_t* end
     cdef int64_t offset
-    n = rc_find_property(r.props, r.props_len, "INNER_MULTI_DISPATCH", 20, &names_at)
-    m = rc_find_property(r.props, r.props_len, "INNER_MULTI_QUEUE_OFFSET", 24, &offsets_at)
+    n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_MULTI_DISPATCH, &names_at)
+    m = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, &offsets_at)
     if n < 0 or m < 0:
         return False
     name = r.props + names_at
@@ -504,7 +505,7 @@ cdef int open_record(
 
 cdef bint has_tag(const Record* part, TagFilter tags) noexcept nogil:
     cdef int at = 0
-    cdef int n = rc_find_property(part.props, part.props_len, "TAGS", 4, &at)
+    cdef int n = rc_find_property(part.props, part.props_len, RC_PROPERTY_TAGS, &at)
     return n >= 0 and tags._texts.get(part.props + at, n) == KEEP
 
 

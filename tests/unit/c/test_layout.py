@@ -91,7 +91,7 @@ def test_property_crc():
     n = native
     crc = oracle.crc_property(65213358)
     assert n.RC_PROP_CRC_BYTES == len(crc) == 20
-    assert crc[: n.RC_PROP_CRC_NAME_BYTES] == n.RC_PROP_CRC_NAME
+    assert crc[: n.RC_PROP_CRC_NAME_BYTES] == n.RC_PROPERTY_CRC32
     assert crc[n.RC_PROP_CRC_NAME_BYTES] == n.RC_NAME_VALUE_SEPARATOR == 1
     assert crc[n.RC_PROP_CRC_NAME_BYTES + 1 :][: n.RC_PROP_CRC_DIGITS] == b"8533125600"
     assert crc[-1] == n.RC_PROPERTY_SEPARATOR == 2

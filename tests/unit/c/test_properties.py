@@ -98,12 +98,29 @@ def test_nothing_but_separators(byte):
 @given(strings, st.sampled_from([b"KEYS", b"TAGS", b"a", b"bb", b"INNER_BASE", b"\xff"]))
 def test_one_property(raw, name):
     at = ctypes.c_int(-7)
-    size = native.rc_find_property(raw, len(raw), name, len(name), ctypes.byref(at))
+    size = native.rc_find_property(raw, len(raw), name, ctypes.byref(at))
     expected = by_the_oracle(raw).get(name.decode("latin-1"))
     if expected is None:
         assert (size, at.value) == (-1, -7)
     else:
         assert raw[at.value : at.value + size].decode("latin-1") == expected
+
+
+@pytest.mark.parametrize(
+    ("piece", "at"),
+    [
+        (b"KEYS\x01k", 5),
+        (b"KEYS\x01\x01", 5),
+        (b"KEYS\x01", 0),
+        (b"KEYS", 0),
+        (b"KEYSk\x01", 0),
+        (b"TAGS\x01k", 0),
+        (b"", 0),
+    ],
+)
+def test_value_of_one_piece(piece, at):
+    fence = Fence(1)
+    assert native.rc_value_at(fence.at_end(piece), len(piece), native.RC_PROPERTY_KEYS) == at
 
 
 def ends_of_pairs(address, size):
@@ -145,7 +162,7 @@ def test_nothing_outside_is_touched():
                 count = native.rc_split_properties(address, len(raw), address + len(raw), room)
                 native.rc_drop_duplicates(address, room, count, SEEN())
                 for name in (b"KEYS", b"TAGS", b"x" * 50):
-                    native.rc_find_property(address, len(raw), name, len(name), ctypes.byref(at))
+                    native.rc_find_property(address, len(raw), name, ctypes.byref(at))
 
     in_child(check)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import oracle, stores
 
+from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 from rocketc.format import _queue_units as cq
 
 I64, I32, I16 = (st.integers(-1 << bits, (1 << bits) - 1) for bits in (63, 31, 15))
@@ -23,7 +24,7 @@ def queue_files(store, kind="consumequeue"):
     return out
 
 
-def units_of(files, decode=cq.decode_units, size=cq.UNIT_BYTES):
+def units_of(files, decode=cq.decode_units, size=CQ_UNIT_BYTES):
     return [unit for path in files for unit in decode(path.read_bytes(), int(path.name) // size)]
 
 
@@ -50,7 +51,7 @@ def test_units_are_those_that_rocketmq_tells_of(golden, name):
     for told in TOLD[name]["queues"]:
         queue = told["topic"], told["queueId"]
         if queue in batches:
-            last = units_of(batches[queue], cq.decode_batch_units, cq.BATCH_UNIT_BYTES)[-1]
+            last = units_of(batches[queue], cq.decode_batch_units, BCQ_UNIT_BYTES)[-1]
             assert last[5] + last[6] == told["max"]
         else:
             assert len(units_of(queues.get(queue, []))) == told["max"] - told["min"]
