@@ -1,6 +1,7 @@
 """rocketc: the message store of Apache RocketMQ as a Python library."""
 
 import logging
+from typing import TYPE_CHECKING
 
 try:
     from rocketc.read._message import Message
@@ -27,13 +28,9 @@ from rocketc.errors import (
     StoreIOError,
     StoreLockedError,
 )
-from rocketc.exports.export import ExportReport, export
 from rocketc.format._encoding import decode_batch, encode, encode_batch
 from rocketc.format._encoding import encode_blank_record as encode_blank
 from rocketc.format.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
-from rocketc.jobs.rebuild import RebuildReport, rebuild
-from rocketc.jobs.salvage import SalvageReport, salvage
-from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport, verify
 from rocketc.log._put_result import PutResult
 from rocketc.read._arrow import COLUMN_NAMES, Batch
 from rocketc.read.scan import Damage, Scan, ScanReport, decode, scan
@@ -59,6 +56,32 @@ def _html(thing: object) -> str:
 
 
 rendering.install(_html)
+
+if TYPE_CHECKING:
+    from rocketc.exports.export import ExportReport, export
+    from rocketc.jobs.rebuild import RebuildReport, rebuild
+    from rocketc.jobs.salvage import SalvageReport, salvage
+    from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport, verify
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load jobs over whole stores, and exports, when they are first asked for: an eighth of an import."""
+        if name in ("ExportReport", "export"):
+            from rocketc.exports import export as module
+        elif name in ("RebuildReport", "rebuild"):
+            from rocketc.jobs import rebuild as module
+        elif name in ("SalvageReport", "salvage"):
+            from rocketc.jobs import salvage as module
+        elif name in ("FileReport", "QueueRange", "VerifyReport", "verify"):
+            from rocketc.jobs import verify as module
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = getattr(module, name)
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "COLUMN_NAMES",

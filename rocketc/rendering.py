@@ -14,7 +14,8 @@ _renderer: Callable[[object], str] | None = None
 def install(renderer: Callable[[object], str]) -> None:
     """Make renderer(thing) the one that gives the HTML of a thing.
 
-    >>> install(html_of)  # doctest: +SKIP
+    >>> from rocketc.report.notebook import html
+    >>> install(html)
     """
     global _renderer
     _renderer = renderer
