@@ -20,7 +20,7 @@ from rocketc.format._encoding cimport host_bytes, properties_bytes, without_crc_
 from rocketc.format._record cimport MessageArgs, Slice
 from rocketc.log._queue_offsets cimport QueueOffsets
 
-from rocketc._layout import LMQ_PREFIX, PROPERTY_CRC32, RETRY_PREFIX
+from rocketc import _layout as layout
 from rocketc.errors import IllegalMessageError
 from rocketc.status import PutStatus
 
@@ -170,8 +170,8 @@ cdef class MessageArgsEncoder:
                 f"topic {topic!r}: it is the name of a folder, so it is not empty and has no '/' and no NUL"
             )
         if piece.len > RC_TOPIC_V1_MAX_BYTES:
-            if self._checked and (piece.len > HOOK_RETRY_BYTES or not topic.startswith(RETRY_PREFIX)):
-                most = HOOK_RETRY_BYTES if topic.startswith(RETRY_PREFIX) else HOOK_TOPIC_BYTES
+            if self._checked and (piece.len > HOOK_RETRY_BYTES or not topic.startswith(layout.RETRY_PREFIX)):
+                most = HOOK_RETRY_BYTES if topic.startswith(layout.RETRY_PREFIX) else HOOK_TOPIC_BYTES
                 raise illegal_message(f"topic {topic[:40]!r}...: it has {piece.len} bytes of UTF-8, {most} are allowed")
             version = 2
             if not self._long_topics or piece.len > RC_TOPIC_V2_MAX_BYTES:
@@ -224,7 +224,9 @@ cdef class MessageArgsEncoder:
             pairs = dict(properties)
             for key, value in pairs.items():
                 check_pair(key, value)
-            properties = {key: value for key, value in pairs.items() if not (self._drop_crc and key == PROPERTY_CRC32)}
+            if self._drop_crc:
+                pairs = {key: value for key, value in pairs.items() if key != layout.PROPERTY_CRC32}
+            properties = pairs
         raw = properties_bytes(properties, True)
         if self._drop_crc and <bytes>RC_PROPERTY_CRC32 in raw:
             raw = without_crc_property(raw)
@@ -264,7 +266,7 @@ cdef class MessageArgsEncoder:
             raw += b"%b\1%d\2" % (<bytes>RC_PROPERTY_INNER_BASE, base)
         if self.lacks_light_offsets(raw):
             for name in property_of(raw, RC_PROPERTY_INNER_MULTI_DISPATCH).split(","):
-                if name.startswith(LMQ_PREFIX):
+                if name.startswith(layout.LMQ_PREFIX):
                     number = light.get(name, -1)
                     number = number if number >= 0 else offsets.peek(name, 0)
                     light[name] = number + 1

@@ -26,7 +26,7 @@ from rocketc.log._flusher cimport flusher_wait, flusher_wake
 from rocketc.log._message_args cimport PutCall, illegal_message, number_of, property_of
 from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refusal
 
-from rocketc._layout import RETRY_PREFIX
+from rocketc import _layout as layout
 from rocketc.errors import RocketcError
 from rocketc.status import PutStatus
 
@@ -241,7 +241,7 @@ cdef class Putting:
         cdef Py_ssize_t total = 0
         if sys_flag & RC_FLAG_TRANSACTION_MASK:
             raise illegal_message("a batch can't be part of a transaction")
-        if topic.startswith(RETRY_PREFIX):
+        if topic.startswith(layout.RETRY_PREFIX):
             raise illegal_message(f"topic {topic!r}: a batch can't go to a retry topic")
         for flag, body, properties in messages:
             raw = b"" if properties is None else self._encoder.stored(properties)
