@@ -50,7 +50,7 @@ class GroupOffsets:
         self._moved = False
         self._left = self._over = False  # the thread is to close the store; it is ending
         self._asked: SimpleQueue[bool] = SimpleQueue()  # to write, or (True) to end: a destructor may do so anywhere
-        self._thread = threading.Thread(target=self._run, name="rocketc-positions", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rocketc-offsets", daemon=True)
         self._thread.start()
         store.attach_offsets(self)
 

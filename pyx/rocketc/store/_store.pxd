@@ -3,7 +3,7 @@ from rocketc.store._gets cimport Getting
 
 cdef class MessageStore(Getting):
     cdef object _root       # what belongs to the store beside its log: lock file, abort file, checkpoint
-    cdef object _positions  # weak: the Positions of a Queue's groups; None without one
+    cdef object _positions  # weak: the GroupOffsets of a Queue; None without one
     cdef object _closer     # the thread that is in close()
     cdef int _end_writing(self, list errors) except? -1
     cdef object __weakref__

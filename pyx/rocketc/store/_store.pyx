@@ -44,7 +44,7 @@ def _held(offsets, topics):
 
 @contextlib.contextmanager
 def _still(keeper, path):
-    """Who keeps the positions of groups, which stand still: a Queue's Positions if there are any, or the table."""
+    """Pause and return what keeps the offsets of groups: the GroupOffsets of a Queue, or the table."""
     positions = None if keeper is None else keeper()
     if positions is None:
         yield ConsumerOffsets(path)
