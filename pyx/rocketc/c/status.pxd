@@ -40,3 +40,5 @@ cdef extern from "rocketc/status.h" nogil:
         RC_NO_FILE
         RC_OUT_OF_ORDER
         RC_UNFIT_TOPIC
+        RC_UNKNOWN_TOPIC
+        RC_NOT_A_BATCH

@@ -107,8 +107,6 @@ def encode(
         check(RC_BAD_ARGUMENT)
     if property_crc:
         props = without_crc_property(props)
-        if props and not props.endswith(b"\x02"):
-            props += b"\x02"
     d.queue_id = queue_id
     d.flag = flag
     d.queue_offset = queue_offset
@@ -131,8 +129,6 @@ def encode(
     d.topic_len = <int32_t>len(topic_utf8)
     d.props = <const uint8_t*>PyBytes_AS_STRING(props)
     d.props_len = <int32_t>len(props)
-    d.pairs = NULL
-    d.pair_count = d.more_len = 0
     d.property_crc = property_crc
     out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>min(message_args_size(&d), INT32_MAX))
     check(encode_record(<uint8_t*>PyBytes_AS_STRING(out), <size_t>len(out), &d, crc32))

@@ -60,12 +60,9 @@ ctypedef struct MessageArgs:
     int32_t body_crc
     const uint8_t* topic
     int32_t topic_len
-    const uint8_t* props    # the first properties, as they are stored; without the property CRC
+    const uint8_t* props    # the properties as they are stored, without the property CRC
     int32_t props_len
-    const Slice* pairs      # properties behind them: name and value in turn, 2 * pair_count pieces
-    int32_t pair_count
-    int32_t more_len        # bytes of the pairs with their separators, and of one before them if props lacks its last
-    bint property_crc       # 20 bytes more
+    bint property_crc       # 20 bytes more, and a separator before them if props lacks its last
 
 
 cdef inline int born_host_len(int32_t sys_flag) noexcept nogil:
@@ -169,6 +166,7 @@ cdef bint has_property_crc(const Record* r) noexcept nogil
 cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil
 cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil
 cdef int64_t message_args_size(const MessageArgs* d) noexcept nogil
+cdef int properties_size(const MessageArgs* d) noexcept nogil
 cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil
 cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil
 cdef rc_crc32_fn crc32                      # the fastest on this processor

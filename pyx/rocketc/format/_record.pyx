@@ -91,12 +91,22 @@ cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil:
     return RC_OK
 
 
+cdef int properties_size(const MessageArgs* d) noexcept nogil:
+    """Bytes of the properties of the record that encode_record makes of d; may be more than a record can have."""
+    if not d.property_crc:
+        return d.props_len
+    return d.props_len + lacks_separator(d) + RC_PROP_CRC_BYTES
+
+
+cdef inline bint lacks_separator(const MessageArgs* d) noexcept nogil:
+    return d.props_len > 0 and d.props[d.props_len - 1] != RC_PROPERTY_SEPARATOR
+
+
 cdef int64_t message_args_size(const MessageArgs* d) noexcept nogil:
     """Bytes of the record that encode_record makes of d; may be more than a record can have."""
     return (
         <int64_t>RC_MSG_BORN_HOST_AT + born_host_len(d.sys_flag) + RC_MSG_STORE_HOST_PAST + store_host_len(d.sys_flag)
-        + RC_MSG_BODY_PAST + d.body_len + d.version + d.topic_len + RC_PROPERTIES_LENGTH_BYTES + d.props_len
-        + d.more_len + (RC_PROP_CRC_BYTES if d.property_crc else 0)
+        + RC_MSG_BODY_PAST + d.body_len + d.version + d.topic_len + RC_PROPERTIES_LENGTH_BYTES + properties_size(d)
     )
 
 
@@ -109,14 +119,11 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
     Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback.
     """
     cdef int64_t size = message_args_size(d)
-    cdef int props_len = d.props_len + d.more_len
+    cdef int props_len = properties_size(d)
     cdef uint8_t* p = dst
-    cdef int i, width, _
+    cdef int i, width
     cdef uint32_t value
     cdef uint8_t head[RC_BLANK_BYTES]       # size and magic
-    cdef const Slice* piece = d.pairs
-    if d.property_crc:
-        props_len += RC_PROP_CRC_BYTES
     if d.topic_len > (RC_TOPIC_V1_MAX_BYTES if d.version == 1 else RC_TOPIC_V2_MAX_BYTES):
         return RC_TOPIC_TOO_LONG
     if props_len > RC_PROPERTIES_MAX_BYTES:
@@ -163,19 +170,10 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
     if d.props_len > 0:
         memcpy(p, d.props, <size_t>d.props_len)
     p += d.props_len
-    if d.more_len > 0 and d.props_len > 0 and p[-1] != RC_PROPERTY_SEPARATOR:
-        p[0] = RC_PROPERTY_SEPARATOR
-        p += 1
-    for _ in range(d.pair_count):
-        memcpy(p, piece.at, <size_t>piece.len)
-        p += piece.len
-        p[0] = RC_NAME_VALUE_SEPARATOR
-        memcpy(p + 1, piece[1].at, <size_t>piece[1].len)
-        p += 1 + piece[1].len
-        p[0] = RC_PROPERTY_SEPARATOR
-        p += 1
-        piece += 2
     if d.property_crc:
+        if lacks_separator(d):
+            p[0] = RC_PROPERTY_SEPARATOR
+            p += 1
         encode_head(head, size, d.version)
         value = crc32(crc32(0, head, sizeof(head)), dst + sizeof(head), <size_t>size - sizeof(head) - RC_PROP_CRC_BYTES)
         value &= 0x7FFFFFFF

@@ -1,13 +1,22 @@
 # cython: language_level=3
 """A set of texts with a number each, looked up from bytes without the GIL."""
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 
 cdef inline uint64_t load8(const uint8_t* p, int n) noexcept nogil:
+    """Up to 8 bytes as a number, which is another for other bytes; no call of a copy with a length that varies."""
     cdef uint64_t v = 0
-    memcpy(&v, p, <size_t>(n if n < 8 else 8))
+    cdef uint32_t low, high
+    if n >= 8:
+        memcpy(&v, p, 8)
+    elif n >= 4:
+        memcpy(&low, p, 4)
+        memcpy(&high, p + n - 4, 4)
+        v = <uint64_t>high << 32 | low
+    elif n > 0:
+        v = <uint64_t>p[0] << 16 | <uint64_t>p[n >> 1] << 8 | p[n - 1]
     return v
 
 

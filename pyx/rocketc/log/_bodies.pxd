@@ -1,7 +1,7 @@
-"""The bodies of put_many, a run of them at a time as entries for append()."""
+"""The bodies of put_many, a run of them at a time as prepared records."""
 from libc.stdint cimport int64_t, uint8_t
 
-from rocketc.log._commit_log cimport Entry
+from rocketc.log._prepared_record cimport PreparedRecord
 
 
 cdef class Bodies:
@@ -17,7 +17,7 @@ cdef class Bodies:
         int _viewed
         readonly Py_ssize_t count
     cdef int _take_array(self, tuple capsules) except -1
-    cdef int fill(self, Py_ssize_t start, int n, Entry* entries) except -1
-    cdef int _fill_views(self, Py_ssize_t start, int n, Entry* entries) except -1
-    cdef void _fill_arrow(self, int64_t start, int n, Entry* entries) noexcept
+    cdef int fill(self, Py_ssize_t start, int n, PreparedRecord* records) except -1
+    cdef int _fill_views(self, Py_ssize_t start, int n, PreparedRecord* records) except -1
+    cdef void _fill_arrow(self, int64_t start, int n, PreparedRecord* records) noexcept
     cdef void release(self) noexcept

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The bodies of put_many, a run of them at a time as entries for append(): a sequence, or an Arrow array."""
+"""The bodies of put_many, a run of them at a time as prepared records: a sequence, or an Arrow array."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -7,7 +7,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from rocketc.c.arrow cimport ArrowArray, ArrowSchema
-from rocketc.log._commit_log cimport Entry
+from rocketc.log._prepared_record cimport PreparedRecord
 
 cdef enum:
     VIEWS = 65536           # items that one fill() takes
@@ -46,22 +46,22 @@ cdef class Bodies:
         self._values = <const uint8_t*>array.buffers[2]
         return 0
 
-    cdef int fill(self, Py_ssize_t start, int n, Entry* entries) except -1:
-        """Set body and its length of n entries (at most VIEWS), from body number start on, until the next call."""
+    cdef int fill(self, Py_ssize_t start, int n, PreparedRecord* records) except -1:
+        """Set body and its length of n records (at most VIEWS), from body number start on, until the next call."""
         cdef int i
         cdef object item
         if self._items is None:
-            self._fill_arrow(start, n, entries)
+            self._fill_arrow(start, n, records)
             return 0
         for i in range(n):
             item = self._items[start + i]
             if not PyBytes_CheckExact(item):
-                return self._fill_views(start, n, entries)
-            entries[i].body = <const uint8_t*>PyBytes_AS_STRING(item)
-            entries[i].body_len = <int32_t>min(PyBytes_GET_SIZE(item), INT32_MAX)
+                return self._fill_views(start, n, records)
+            records[i].args.body = <const uint8_t*>PyBytes_AS_STRING(item)
+            records[i].args.body_len = <int32_t>min(PyBytes_GET_SIZE(item), INT32_MAX)
         return 0
 
-    cdef int _fill_views(self, Py_ssize_t start, int n, Entry* entries) except -1:
+    cdef int _fill_views(self, Py_ssize_t start, int n, PreparedRecord* records) except -1:
         cdef Py_buffer* view
         cdef int i
         self.release()
@@ -73,11 +73,11 @@ cdef class Bodies:
             view = &self._views[self._viewed]
             PyObject_GetBuffer(self._items[start + i], view, PyBUF_SIMPLE)
             self._viewed += 1
-            entries[i].body = <const uint8_t*>view.buf
-            entries[i].body_len = <int32_t>min(view.len, INT32_MAX)
+            records[i].args.body = <const uint8_t*>view.buf
+            records[i].args.body_len = <int32_t>min(view.len, INT32_MAX)
         return 0
 
-    cdef void _fill_arrow(self, int64_t start, int n, Entry* entries) noexcept:
+    cdef void _fill_arrow(self, int64_t start, int n, PreparedRecord* records) noexcept:
         """A null is an empty body."""
         cdef int64_t at, begin, end
         cdef int i
@@ -91,8 +91,8 @@ cdef class Bodies:
                 end = (<const int32_t*>self._offsets)[at + 1]
             if self._valid != NULL and not self._valid[at >> 3] >> (at & 7) & 1:
                 end = begin
-            entries[i].body = self._values + begin
-            entries[i].body_len = <int32_t>min(end - begin, <int64_t>INT32_MAX)
+            records[i].args.body = self._values + begin
+            records[i].args.body_len = <int32_t>min(end - begin, <int64_t>INT32_MAX)
 
     cdef void release(self) noexcept:
         """Let go of what the last fill() pointed to."""

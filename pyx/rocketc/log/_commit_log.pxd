@@ -1,35 +1,15 @@
 """The commit log: where a record goes, and what is written into it there."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint64_t
 
 from rocketc.c.histogram cimport rc_histogram
 from rocketc.files._allocator cimport Allocator
 from rocketc.files._append_file cimport FileState
 from rocketc.files._file_queue cimport FileQueue
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
-from rocketc.format._record cimport MessageArgs
 from rocketc.log._flusher cimport Flusher
+from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._put_locks cimport PutMessageLock
 from rocketc.log._queue_offsets cimport QueueOffsets
-
-# One record of a call; what the records of a call share stands in its MessageArgs.
-ctypedef struct Entry:
-    const uint8_t* body
-    int32_t body_len
-    int32_t flag
-    const uint8_t* props    # as stored
-    int32_t props_len
-    int32_t body_crc        # set by append
-    int64_t size            # bytes of the record; set by append
-
-# What became of a call.
-ctypedef struct Appended:
-    int64_t count           # records that are in the log: the first ones of the call
-    int64_t phy_offset      # of the first
-    int64_t queue_offset    # of the first
-    int64_t store_timestamp  # ms, of the last
-    int64_t size            # bytes of all of them
-    int64_t end             # physical offset behind the last
-    int error               # RC_NO_FILE: the errno
 
 cdef class CommitLog:
     cdef:
@@ -59,15 +39,14 @@ cdef class CommitLog:
         MappedFileQueue queue
         QueueOffsets offsets
         PutMessageLock lock
-    cdef int append(
-        self, MessageArgs* d, Entry* entries, int n, bint whole, int advance, int64_t expected, bint at_once,
-        Appended* out,
-    ) noexcept nogil
-    cdef int _append_some(
-        self, MessageArgs* d, Entry* entries, int n, bint whole, int64_t advance, bint at_once, Appended* out,
-    ) noexcept nogil
-    cdef int _measure(self, MessageArgs* d, Entry* entries, int n, bint whole) noexcept nogil
-    cdef int _make_room(self, int64_t size, Appended* out) noexcept nogil
+    cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil
+    cdef int64_t _measure(self, PreparedRecord* records, int n, int how, int* count) noexcept nogil
+    cdef int _measure_one(self, PreparedRecord* r) noexcept nogil
+    cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil
+    cdef int _append_some(self, PreparedRecord* records, int n, int how, int64_t total, int* taken) noexcept nogil
+    cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil
+    cdef void _wake(self, FileState* f) noexcept nogil
+    cdef int _make_room(self, int64_t size, int* error) noexcept nogil
     cdef int _commit_before(self, FileState* f) noexcept nogil
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil

@@ -9,7 +9,7 @@ import os
 
 cimport cython
 from libc.errno cimport ENOMEM
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport usleep
 
@@ -22,7 +22,7 @@ from rocketc.c.histogram cimport (
 )
 from rocketc.c.layout cimport (
     RC_BLANK_BYTES, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_PROPERTIES_MAX_BYTES,
-    RC_PROP_CRC_BYTES,
+    RC_TOPIC_V1_MAX_BYTES,
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
 from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
@@ -39,16 +39,21 @@ from rocketc.files._append_file cimport FileState, can_flush, file_drop, file_ma
 from rocketc.files._file_queue cimport queue_commit, queue_last, queue_push, queue_tell
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
-from rocketc.format._record cimport MessageArgs, crc32, encode_blank, encode_record, message_args_size
+from rocketc.format._record cimport (
+    MessageArgs, crc32, encode_blank, encode_record, message_args_size, properties_size,
+)
 from rocketc.log._flusher cimport (
     flusher_checkpoint, flusher_destroy, flusher_fail, flusher_init, flusher_start, flusher_stop, flusher_wake,
 )
+from rocketc.log._prepared_record cimport (
+    APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, batch_size, fitting, is_same_queue, refuse,
+)
 from rocketc.log._put_locks cimport PutMessageLock
-from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
+from rocketc.log._queue_offsets cimport QueueOffsets, cq_hash
 
 cdef enum:
-    CHUNK_RECORDS = 256             # of put_many: so many, or so many bytes, go in under one hold of the put lock
-    CHUNK_BYTES = 256 << 10
+    HOLD_RECORDS = 256              # so many records, or so many bytes, go in under one hold of the put lock
+    HOLD_BYTES = 256 << 10
     AHEAD_BYTES = 16 << 20          # in front of the writer, whose pages are kept ready,
     LINES_AHEAD_BYTES = 2048        # ... and in a cache
     SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block,
@@ -194,167 +199,227 @@ cdef class CommitLog:
         held = rc_clock_ms() - since
         return self._busy_ms < held < BUSY_NEVER_MS
 
-    cdef int append(
-        self, MessageArgs* d, Entry* entries, int n, bint whole, int advance, int64_t expected, bint at_once,
-        Appended* out,
-    ) noexcept nogil:
-        """Put n records of one topic and queue into the log, with consecutive queue offsets.
+    cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil:
+        """Put n prepared records into the log, in their order; those of one queue get consecutive queue offsets.
 
-        d        what they share; its size, body, CRC and positions are set here
-        entries  what each has of its own
-        whole    all or none, in one file, under one hold of the put lock
-        advance  queue offsets that each record takes: 1, or the messages of an inner batch
-        expected  the queue offset that the first must get, or RC_OUT_OF_ORDER comes and nothing is stored; -1: any
-        at_once  the caller has the GIL: if anything has to be waited for, RC_MORE comes and nothing is stored
-        out      what was stored, also if it is not all
-        Returns RC_OK; RC_FAILED; RC_PAGE_CACHE_BUSY; RC_NO_FILE; RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG or
-        RC_PROPERTIES_TOO_LONG, and then nothing is stored.
+        how  bits of AppendFlags
+        What became of each stands in its status; one that is not RC_MORE before is left alone. A record that is refused does not keep back those behind it, unless
+        how says so; the records of a batch are stored all or none, one behind the other in one file. The put lock is
+        held once for up to 256 records or 256 KiB; the queues stay locked for the whole call.
+        Returns RC_OK if all are stored, else the first status that is not RC_OK: RC_FAILED, RC_PAGE_CACHE_BUSY,
+        RC_NO_FILE, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_OUT_OF_ORDER (not the expected
+        queue offset); with APPEND_AT_ONCE also RC_MORE, and then nothing is stored.
         """
-        cdef Stripe* stripe
-        cdef QueueSlot* slot
-        cdef int64_t transaction = d.sys_flag & RC_FLAG_TRANSACTION_MASK
-        cdef bint counted = transaction != RC_FLAG_PREPARED and transaction != RC_FLAG_ROLLBACK
-        cdef int rc
-        out.count = out.size = 0
-        out.phy_offset = out.queue_offset = out.store_timestamp = out.end = -1
-        out.error = RC_OK
+        cdef uint64_t stripes
+        cdef int64_t total
+        cdef int i = 0, count = 0, taken = 0, rc = RC_OK
         if rc_load_i64(&self.fl.failed) != 0:
-            return RC_FAILED
+            return refuse(records, n, RC_FAILED, RC_OK)
         if self.is_busy():
-            return RC_PAGE_CACHE_BUSY
-        rc = self._measure(d, entries, n, whole)
-        if rc != RC_OK:
-            return rc
-        slot = self.offsets.lock(d.topic, d.topic_len, d.queue_id, &stripe, at_once)
-        if slot == NULL and at_once:
-            return RC_MORE
-        if slot == NULL:
-            out.error = ENOMEM
-            return RC_NO_FILE
-        while slot.held:
-            pthread_mutex_unlock(&stripe.mutex)
-            if at_once:
-                return RC_MORE
-            usleep(HELD_US)
-            pthread_mutex_lock(&stripe.mutex)
-        if expected >= 0 and expected != slot.next_offset:
-            pthread_mutex_unlock(&stripe.mutex)
-            return RC_OUT_OF_ORDER
-        out.queue_offset = slot.next_offset if counted else 0
-        while rc == RC_OK and out.count < n:
-            d.queue_offset = out.queue_offset + (out.count * advance if counted else 0)
-            rc = self._append_some(
-                d, entries + out.count, n - <int>out.count, whole, advance if counted else 0, at_once, out,
-            )
-        if counted:
-            slot.next_offset = max(slot.next_offset, out.queue_offset + out.count * advance)
-        pthread_mutex_unlock(&stripe.mutex)
+            return refuse(records, n, RC_PAGE_CACHE_BUSY, RC_OK)
+        total = self._measure(records, n, how, &taken)
+        count = taken
+        stripes = self._lock_queues(records, count, how)
+        if stripes != 0:
+            while i < count and rc == RC_OK:
+                rc = self._append_some(records + i, count - i, how, total, &taken)
+                i += taken
+            self.offsets.unlock_stripes(stripes)
+        rc = RC_OK
+        for i in range(n):
+            if records[i].status != RC_OK and (rc == RC_OK or how & APPEND_AT_ONCE and records[i].status == RC_MORE):
+                rc = records[i].status
         return rc
 
-    cdef int _measure(self, MessageArgs* d, Entry* entries, int n, bint whole) noexcept nogil:
-        """Set size and CRC of each entry, and look after limits; the put lock is not held yet."""
-        cdef int64_t total = 0, most = self.q.file_size - RC_BLANK_BYTES
-        cdef int i
-        d.property_crc = self._property_crc
-        for i in range(n):
-            d.body_len = entries[i].body_len
-            d.props_len = entries[i].props_len
-            entries[i].size = message_args_size(d)
-            total += entries[i].size
-            if d.props_len + d.more_len + (RC_PROP_CRC_BYTES if d.property_crc else 0) > RC_PROPERTIES_MAX_BYTES:
-                return RC_PROPERTIES_TOO_LONG
-            if entries[i].body_len > self._max_body:
-                return RC_BODY_TOO_LONG
-            if entries[i].size > self._max_body + RECORD_EXTRA or entries[i].size > most:
-                return RC_RECORD_TOO_LONG
-            entries[i].body_crc = rc_body_crc(crc32, entries[i].body, <size_t>entries[i].body_len)
-        return RC_RECORD_TOO_LONG if whole and total > most else RC_OK
+    cdef int64_t _measure(self, PreparedRecord* records, int n, int how, int* count) noexcept nogil:
+        """Set size, CRC and hash of the records that are to be stored, and refuse those beyond a limit.
 
-    cdef int _append_some(
-        self, MessageArgs* d, Entry* entries, int n, bint whole, int64_t advance, bint at_once, Appended* out,
-    ) noexcept nogil:
-        """Put some of n records into one file under one hold of the put lock; all of them if whole."""
-        cdef rc_guard guard
-        cdef FileState* f
-        cdef uint8_t* to
-        cdef int64_t pos, first, room, size = 0, now
-        cdef int i, rc, take = 0
-        if whole:
+        count  set to how many records the call is about: of APPEND_IN_ORDER, those before the first that is refused
+        Returns the bytes of those that are left.
+        """
+        cdef PreparedRecord* before = NULL
+        cdef int64_t total = 0, size, most = self.q.file_size - RC_BLANK_BYTES
+        cdef int i = 0, k, rc, batch
+        count[0] = n
+        while i < n:
+            batch = batch_count(records + i, n - i)
+            size = 0
+            rc = RC_OK if records[i].status == RC_MORE else records[i].status
+            for k in range(i, i + batch if rc == RC_OK else i):
+                rc = self._measure_one(&records[k]) if records[k].status == RC_MORE else records[k].status
+                if rc != RC_OK:
+                    break
+                size += records[k].size
+                if before != NULL and is_same_queue(before, &records[k]):
+                    records[k].hash = before.hash
+                else:
+                    records[k].hash = cq_hash(records[k].args.topic, records[k].args.topic_len, records[k].args.queue_id)
+                before = &records[k]
+            if rc == RC_OK and size > most:
+                rc = RC_RECORD_TOO_LONG
+            if rc == RC_OK:
+                total += size
+            else:
+                refuse(records + i, batch, rc, RC_OK)
+                if how & APPEND_IN_ORDER:
+                    count[0] = i
+                    return total
+            i += batch
+        return total
+
+    cdef int _measure_one(self, PreparedRecord* r) noexcept nogil:
+        """Set size and CRC of one record: RC_OK, or the limit that it is beyond."""
+        cdef MessageArgs* d = &r.args
+        cdef int64_t size
+        d.version = 1 if d.topic_len <= RC_TOPIC_V1_MAX_BYTES else 2
+        d.property_crc = self._property_crc
+        size = message_args_size(d)
+        if properties_size(d) > RC_PROPERTIES_MAX_BYTES:
+            return RC_PROPERTIES_TOO_LONG
+        if d.body_len > self._max_body:
+            return RC_BODY_TOO_LONG
+        if size > self._max_body + RECORD_EXTRA or size > self.q.file_size - RC_BLANK_BYTES:
+            return RC_RECORD_TOO_LONG
+        r.size = <int32_t>size
+        d.body_crc = rc_body_crc(crc32, d.body, <size_t>d.body_len)
+        return RC_OK
+
+    cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil:
+        """Lock the queues of all records that are to be stored, and find them. The stripes that are locked, or 0: there
+        is nothing to store, or the caller can't wait, or there is no memory, as each status says."""
+        cdef PreparedRecord* r
+        cdef PreparedRecord* before = NULL
+        cdef uint64_t stripes = 0
+        cdef int i
+        cdef bint held
+        for i in range(n):
+            if records[i].status == RC_MORE:
+                stripes |= self.offsets.stripe_of(records[i].hash)
+        while stripes != 0:
+            if not self.offsets.lock_stripes(stripes, how & APPEND_AT_ONCE):
+                return 0
+            held = False
             for i in range(n):
-                size += entries[i].size
-        else:
-            size = entries[0].size
-        if not at_once:
+                r = &records[i]
+                if r.status != RC_MORE:
+                    continue
+                if before != NULL and is_same_queue(before, r):
+                    r.slot = before.slot
+                else:
+                    r.slot = self.offsets.slot(r.args.topic, r.args.topic_len, r.args.queue_id, r.hash)
+                if r.slot == NULL:
+                    self.offsets.unlock_stripes(stripes)
+                    refuse(records, n, RC_NO_FILE, ENOMEM)
+                    return 0
+                before = r
+                held = held or r.slot.held
+            if not held:
+                return stripes
+            self.offsets.unlock_stripes(stripes)        # a topic is being deleted
+            if how & APPEND_AT_ONCE:
+                return 0
+            before = NULL
+            usleep(HELD_US)
+        return 0
+
+    cdef int _append_some(self, PreparedRecord* records, int n, int how, int64_t total, int* taken) noexcept nogil:
+        """Put the first of n records into one file under one hold of the put lock.
+
+        total  bytes of all records of the call
+        taken  set to how many were looked at; the status of each says what became of it
+        Returns RC_OK, or why nothing more can be stored.
+        """
+        cdef rc_guard guard
+        cdef PreparedRecord* r
+        cdef FileState* f
+        cdef int64_t pos, first, room, now, size, last = 0
+        cdef int i = 0, k, stored = 0, rc, error = RC_OK
+        while i < n and records[i].status != RC_MORE:
+            i += 1
+        taken[0] = n
+        if i == n:
+            return RC_OK
+        if not how & APPEND_AT_ONCE:
             self._take_lock()
-        elif not self._take_lock_at_once(size):
+        elif n > HOLD_RECORDS or total > HOLD_BYTES or not self._take_lock_at_once(total):
             return RC_MORE
         now = rc_clock_ms()
         rc_store_i64(&self._in_lock_since, now)
         if self._clock >= 0:
             now = self._clock
-        rc = self._make_room(size, out)
+        rc = self._make_room(batch_size(records + i, n - i), &error)
         f = self._last
         if rc == RC_OK:
-            to = f.base if f.buffer == NULL else f.buffer
             pos = first = f.wrote
             room = <int64_t>f.size - RC_BLANK_BYTES
-            d.store_timestamp = now
-            if d.born_timestamp == INT64_MIN:    # none was given
-                d.born_timestamp = d.store_timestamp
-            while take < n and pos + entries[take].size <= room:
-                if not whole and (take == CHUNK_RECORDS or pos - first >= CHUNK_BYTES):
-                    break
-                pos += entries[take].size
-                take += 1
-            if f.buffer == NULL and pos > rc_load_i64(&f.ready):
-                allocator_reserve(&self.a, f, pos)
-            pos = first
+            size = records.size
+            if n > 1:
+                taken[0] = fitting(records, n, room - pos, HOLD_RECORDS, HOLD_BYTES, &size)
+            if f.buffer == NULL and pos + size > rc_load_i64(&f.ready):
+                allocator_reserve(&self.a, f, pos + size)
             enter_writing(&guard, f.base, f.size, &f.cut)
-            for i in range(take):
-                d.body = entries[i].body
-                d.body_len = entries[i].body_len
-                d.body_crc = entries[i].body_crc
-                d.flag = entries[i].flag
-                d.props = entries[i].props
-                d.props_len = entries[i].props_len
-                d.phy_offset = f.start + pos
-                rc = encode_record(to + pos, <size_t>entries[i].size, d, crc32)
-                if rc != RC_OK:
-                    take = i
-                    break
-                pos += entries[i].size
-                d.queue_offset += advance
+            for k in range(i, taken[0]):
+                r = &records[k]
+                if r.status == RC_MORE and self._lay(f, pos, r, now) == RC_OK:
+                    pos += r.size
+                    last = r.size
+                    stored += 1
             guard_leave(&guard)
-            fetch_ahead(to + pos, min(size, <int64_t>f.size - pos))
+            fetch_ahead((f.base if f.buffer == NULL else f.buffer) + pos, min(last, <int64_t>f.size - pos))
             if f.cut != 0:
                 rc = RC_FILE_CUT
-            elif take > 0:
-                self._publish(f, pos, d.store_timestamp)
-                rc_store_i64(&self.appended, self.appended + take)
+            elif stored > 0:
+                self._publish(f, pos, now)
+                rc_store_i64(&self.appended, self.appended + stored)
                 rc_store_i64(&self._last_end, f.start + pos)
                 rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
-                if out.count == 0:
-                    out.phy_offset = f.start + first
-                out.count += take
-                out.size += pos - first
-                out.end = f.start + pos
-                out.store_timestamp = d.store_timestamp
         rc_store_i64(&self._in_lock_since, 0)
         self.lock.unlock()
         if rc == RC_FILE_CUT:
-            flusher_fail(&self.fl, rc, f.path if f != NULL else NULL)
+            flusher_fail(&self.fl, rc, f.path)
             rc = RC_FAILED
-        elif rc == RC_OK and rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
+            for k in range(i, taken[0]):
+                records[k].status = RC_MORE     # nothing of it is published
+        if rc == RC_OK:
+            self._wake(f)
+        else:
+            refuse(records + i, n - i, rc, error)
+            taken[0] = n
+        return rc
+
+    cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil:
+        """Lay one record down at a position of a file, which has room for it: RC_OK, or RC_OUT_OF_ORDER."""
+        cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
+        cdef MessageArgs* d = &r.args
+        cdef int64_t transaction = d.sys_flag & RC_FLAG_TRANSACTION_MASK
+        cdef bint counted = transaction != RC_FLAG_PREPARED and transaction != RC_FLAG_ROLLBACK
+        if r.expected >= 0 and r.expected != r.slot.next_offset:
+            r.status = RC_OUT_OF_ORDER
+            return RC_OUT_OF_ORDER
+        d.queue_offset = r.slot.next_offset if counted else 0
+        d.phy_offset = f.start + pos
+        d.store_timestamp = now
+        if d.born_timestamp == INT64_MIN:       # none was given
+            d.born_timestamp = now
+        r.status = encode_record(to + pos, <size_t>r.size, d, crc32)
+        if r.status == RC_OK:
+            r.end = d.phy_offset + r.size
+            if counted:
+                r.slot.next_offset += r.messages
+        return r.status
+
+    cdef void _wake(self, FileState* f) noexcept nogil:
+        """Wake the threads that go on with what was put into f, where they have to be woken."""
+        if rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
-        if rc == RC_OK and not self.fl.sync:
+        if not self.fl.sync:
             queue_tell(self.q)
-        if rc == RC_OK and self._wake_flush:
+        if self._wake_flush:
             flusher_wake(&self.fl)
-        if rc == RC_OK and self._wake_commit and f.buffer != NULL:
+        if self._wake_commit and f.buffer != NULL:
             if can_flush(rc_load_i64(&f.wrote), rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
                 rc_service_wake(&self.fl.committer)
-        return rc
 
     cdef void _take_lock(self) noexcept nogil:
         cdef int64_t begin
@@ -389,7 +454,7 @@ cdef class CommitLog:
         rc_store_i64(&self.q.wrote, f.start + wrote)
         rc_store_i64(&self.q.store_timestamp, timestamp)
 
-    cdef int _make_room(self, int64_t size, Appended* out) noexcept nogil:
+    cdef int _make_room(self, int64_t size, int* error) noexcept nogil:
         """Let _last be a file with room for `size` bytes and a blank record: roll if it has not. The lock is held."""
         cdef FileState* f = self._last
         cdef int64_t start = 0, begin
@@ -405,7 +470,7 @@ cdef class CommitLog:
         begin = rc_clock_ns()
         rc = allocator_take(&self.a, start, rc_load_i64(&self._create_ns), &f)
         if rc != RC_OK:
-            out.error = rc
+            error[0] = rc
             return RC_NO_FILE
         rc = self._commit_before(f)
         if rc == RC_OK:
@@ -413,7 +478,7 @@ cdef class CommitLog:
         if rc != RC_OK:
             file_shutdown(f)
             file_drop(f)
-            out.error = rc
+            error[0] = rc
             return RC_FAILED if self.fl.failed != 0 else RC_NO_FILE
         self._last = f
         rc_store_i64(&self.rolls, self.rolls + 1)
@@ -510,17 +575,16 @@ cdef class CommitLog:
 
     def roll(self):
         """Fill the last file with a blank record, if it has room for one, and go on in a new one."""
-        cdef Appended out
-        cdef int rc = RC_OK
+        cdef int rc = RC_OK, error = RC_OK
         with nogil:
             self._take_lock()
             if self._last != NULL and self._last.wrote < <int64_t>self._last.size:
                 rc = self._blank()
             if rc == RC_OK:
-                rc = self._make_room(RC_BLANK_BYTES, &out)
+                rc = self._make_room(RC_BLANK_BYTES, &error)
             self.lock.unlock()
         if rc == RC_NO_FILE:
-            check_file(out.error, "")
+            check_file(error, "")
         check(rc)
 
     def hook(self, str name, value):

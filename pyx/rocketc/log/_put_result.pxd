@@ -1,5 +1,6 @@
 """What a put comes to: a PutResult, or the exception that says why nothing is stored."""
-from rocketc.log._commit_log cimport Appended, CommitLog, Entry
+from rocketc.log._commit_log cimport CommitLog
+from rocketc.log._prepared_record cimport PreparedRecord
 
 cdef class PutResult:
     cdef:
@@ -15,6 +16,7 @@ cdef class PutResult:
 cdef object closed(str text)                        # a ClosedError with its PutStatus
 cdef object disk_full(str path)                     # the exception while the cleaner says that a disk is too full
 cdef object failure(CommitLog log, str path)        # the exception for a store that has failed
+cdef object put_status(int rc)                      # RocketMQ's PutStatus for the status of a prepared record
 cdef object refusal(                                # the exception for records that were not taken
-    int rc, const Appended* out, CommitLog log, str path, config, str topic, const Entry* entries, int n,
+    const PreparedRecord* records, int n, CommitLog log, str path, config,
 )

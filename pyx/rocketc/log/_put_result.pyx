@@ -9,16 +9,23 @@ from libc.stdint cimport int64_t, uint8_t
 
 from rocketc._status cimport error_of
 from rocketc.c.atomic cimport rc_load_i64
-from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES
+from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES, RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES
 from rocketc.c.status cimport (
-    RC_BODY_TOO_LONG, RC_FAILED, RC_NO_FILE, RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG,
+    RC_BODY_TOO_LONG, RC_FAILED, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK, RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG,
+    RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
 )
 from rocketc.c.text cimport rc_hex
-from rocketc.log._commit_log cimport Appended, CommitLog, Entry
+from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._message_args cimport illegal_message
+from rocketc.log._prepared_record cimport RETRY_MAX_BYTES, PreparedRecord
 
+from rocketc import _layout as layout
 from rocketc.errors import ClosedError, PageCacheBusyError, StoreFailedError, StoreFullError
 from rocketc.status import PutStatus
+
+cdef frozenset ILLEGAL = frozenset([
+    RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH,
+])
 
 
 @cython.freelist(64)
@@ -79,37 +86,83 @@ cdef object failure(CommitLog log, str path):
     return error
 
 
-cdef object refusal(
-    int rc, const Appended* out, CommitLog log, str path, config, str topic, const Entry* entries, int n,
-):
-    """The exception for a put that was refused."""
-    cdef int64_t longest = 0, total = 0
-    cdef int i
+cdef object put_status(int rc):
+    """RocketMQ's PutStatus for the status of a prepared record."""
+    if rc == RC_OK:
+        return PutStatus.PUT_OK
+    if rc == RC_PAGE_CACHE_BUSY:
+        return PutStatus.OS_PAGE_CACHE_BUSY
+    if rc == RC_NO_FILE:
+        return PutStatus.CREATE_MAPPED_FILE_FAILED
+    if rc == RC_FAILED:
+        return PutStatus.SERVICE_NOT_AVAILABLE
+    if rc == RC_PROPERTIES_TOO_LONG:
+        return PutStatus.PROPERTIES_SIZE_EXCEEDED
+    if rc in ILLEGAL:
+        return PutStatus.MESSAGE_ILLEGAL
+    return PutStatus.UNKNOWN_ERROR
+
+
+cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str path, config):
+    """The exception for records that were not all taken; the first that was refused says why."""
+    cdef const PreparedRecord* r = records
+    cdef int64_t total = 0
+    cdef int i, rc, stored = 0
+    for i in range(n):
+        total += records[i].args.body_len
+        stored += records[i].status == RC_OK
+        if r.status == RC_OK:
+            r = &records[i]
+    rc = r.status
+    topic = r.args.topic[:r.args.topic_len].decode("utf-8", "surrogateescape")
     if rc == RC_FAILED:
         error = failure(log, path)
     elif rc == RC_PAGE_CACHE_BUSY:
         most = config.os_page_cache_busy_time_out_mills
         error = PageCacheBusyError(f"the log has been appended to for more than {most} ms; try again in a moment")
-        error.status = PutStatus.OS_PAGE_CACHE_BUSY
     elif rc == RC_NO_FILE:
-        error = error_of(out.error, os.path.join(path, "commitlog"))
-        error.status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        error = error_of(r.error, os.path.join(path, "commitlog"))
     elif rc == RC_PROPERTIES_TOO_LONG:
-        error = illegal_message(
-            f"topic {topic!r}: the properties are longer than {RC_PROPERTIES_MAX_BYTES} bytes",
-            PutStatus.PROPERTIES_SIZE_EXCEEDED,
-        )
+        error = illegal_message(f"topic {topic!r}: the properties are longer than {RC_PROPERTIES_MAX_BYTES} bytes")
     elif rc == RC_BODY_TOO_LONG or rc == RC_RECORD_TOO_LONG:
-        for i in range(n):
-            longest = max(longest, entries[i].body_len)
-            total += entries[i].body_len
-        what = f"a body of {longest} bytes" if n == 1 else f"{n} messages, bodies of {total} bytes together"
+        what = f"a body of {r.args.body_len} bytes"
+        if records.batch > 1:
+            what = f"{n} messages, bodies of {total} bytes together"
         error = illegal_message(
             f"topic {topic!r}: {what}; max_message_size is {config.max_message_size} bytes, "
             f"and a file of the log has {config.mapped_file_size_commit_log}"
         )
+    elif rc == RC_TOPIC_TOO_LONG:
+        most = RC_TOPIC_V2_MAX_BYTES if config.auto_message_version_on_topic_len else RC_TOPIC_V1_MAX_BYTES
+        retry = topic.startswith(layout.RETRY_PREFIX)
+        if config.check_before_put_message and not (retry and r.args.topic_len <= RETRY_MAX_BYTES):
+            most = RETRY_MAX_BYTES if retry else RC_TOPIC_V1_MAX_BYTES
+        error = illegal_message(f"topic {topic[:40]!r}...: it has {r.args.topic_len} bytes of UTF-8, {most} are allowed")
+    elif rc == RC_UNFIT_TOPIC:
+        error = illegal_message(f"topic {topic!r}: {_unfit(topic)}")
+    elif rc == RC_UNKNOWN_TOPIC:
+        error = illegal_message(
+            f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: create_topic() makes it"
+        )
+    elif rc == RC_NOT_A_BATCH:
+        error = illegal_message(
+            "property INNER_NUM belongs to an inner batch, and sys_flag does not say it is one (0x80)"
+        )
     else:
         error = error_of(rc, path)
-        error.status = PutStatus.UNKNOWN_ERROR
-    error.count = out.count
+    error.status = put_status(rc)
+    error.count = stored
     return error
+
+
+def _unfit(topic):
+    """Why a topic can't be one."""
+    if topic in (".", ".."):
+        return "it can't be the name of a folder"
+    if not topic or "/" in topic or "\0" in topic:
+        return "it is the name of a folder, so it is not empty and has no '/' and no NUL"
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        return "it is not UTF-8"
+    return "it has no control characters"

@@ -42,7 +42,14 @@ cdef class QueueOffsets:
         int _stripe_count
         bint _holding       # new slots are held
     cdef QueueSlot* lock(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe, bint at_once=*,
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
+    ) noexcept nogil
+    cdef int _number_of(self, uint32_t h) noexcept nogil
+    cdef uint64_t stripe_of(self, uint32_t h) noexcept nogil
+    cdef bint lock_stripes(self, uint64_t which, bint at_once) noexcept nogil
+    cdef void unlock_stripes(self, uint64_t which) noexcept nogil
+    cdef QueueSlot* slot(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,
     ) noexcept nogil
     cdef int raise_to(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,

@@ -5,7 +5,7 @@ A put keeps the lock of its topic and queue from the moment it takes an offset u
 offsets of one queue grow with physical offsets. Queues share a few locks, as in RocketMQ (topicQueueLockNum).
 Source: RocketMQ TopicQueueLock, QueueOffsetOperator.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -14,17 +14,22 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.status cimport RC_OK
 
+cdef extern from *:
+    int rc_low_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
+
 cdef enum:
     FIRST_BUCKETS = 16
+    MOST_STRIPES = 64       # a set of them is a word
 
 
 cdef class QueueOffsets:
-    """Offsets under `stripes` locks (topicQueueLockNum)."""
+    """Offsets under `stripes` locks (topicQueueLockNum), at most 64 of them."""
 
     def __cinit__(self, int stripes=32):
         cdef int i
         if stripes < 1:
             raise ValueError(f"topic_queue_lock_num={stripes}: at least 1")
+        stripes = min(stripes, MOST_STRIPES)
         self._stripes = <Stripe*>calloc(<size_t>stripes, sizeof(Stripe))
         if self._stripes == NULL:
             raise MemoryError
@@ -50,18 +55,54 @@ cdef class QueueOffsets:
         free(self._stripes)
 
     cdef QueueSlot* lock(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe, bint at_once=False,
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
     ) noexcept nogil:
-        """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory, or
-        it is locked by another and the caller can't wait (at_once)."""
+        """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory."""
         cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
-        cdef Stripe* s = &self._stripes[(h >> 8) % <uint32_t>self._stripe_count]
         cdef QueueSlot* slot
-        stripe[0] = s
-        if not at_once:
-            pthread_mutex_lock(&s.mutex)
-        elif pthread_mutex_trylock(&s.mutex) != 0:
-            return NULL
+        stripe[0] = &self._stripes[self._number_of(h)]
+        pthread_mutex_lock(&stripe[0].mutex)
+        slot = self.slot(topic, topic_len, queue_id, h)
+        if slot == NULL:
+            pthread_mutex_unlock(&stripe[0].mutex)
+        return slot
+
+    cdef int _number_of(self, uint32_t h) noexcept nogil:
+        return <int>((h >> 8) % <uint32_t>self._stripe_count)
+
+    cdef uint64_t stripe_of(self, uint32_t h) noexcept nogil:
+        """The stripe of queues with this hash, as lock_stripes() takes it: one bit."""
+        return <uint64_t>1 << self._number_of(h)
+
+    cdef bint lock_stripes(self, uint64_t which, bint at_once) noexcept nogil:
+        """Lock several stripes, in the order that all callers keep. False, and none is locked: another thread has one,
+        and the caller can't wait (at_once)."""
+        cdef uint64_t left = which
+        cdef int i
+        while left != 0:
+            i = rc_low_bit(left)
+            if not at_once:
+                pthread_mutex_lock(&self._stripes[i].mutex)
+            elif pthread_mutex_trylock(&self._stripes[i].mutex) != 0:
+                self.unlock_stripes(which ^ left)
+                return False
+            left &= left - 1
+        return True
+
+    cdef void unlock_stripes(self, uint64_t which) noexcept nogil:
+        while which != 0:
+            pthread_mutex_unlock(&self._stripes[rc_low_bit(which)].mutex)
+            which &= which - 1
+
+    cdef QueueSlot* slot(
+        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,
+    ) noexcept nogil:
+        """The slot of a queue, made if it is new; NULL: no memory. Its stripe is locked.
+
+        h  cq_hash() of topic and queue id
+        """
+        cdef Stripe* s = &self._stripes[self._number_of(h)]
+        cdef QueueSlot* slot
         if s.buckets != NULL:
             slot = s.buckets[h & s.mask]
             while slot != NULL:
@@ -71,10 +112,7 @@ cdef class QueueOffsets:
                 ):
                     return slot
                 slot = slot.next
-        slot = self._add(s, h, topic, topic_len, queue_id)
-        if slot == NULL:
-            pthread_mutex_unlock(&s.mutex)
-        return slot
+        return self._add(s, h, topic, topic_len, queue_id)
 
     cdef QueueSlot* _add(
         self, Stripe* s, uint32_t h, const uint8_t* topic, int32_t topic_len, int32_t queue_id,

@@ -1,9 +1,10 @@
 """Putting: the side of a store that takes messages."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketc.log._bodies cimport Bodies
-from rocketc.log._commit_log cimport CommitLog, Entry
+from rocketc.format._text_table cimport TextTable
+from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._message_args cimport MessageArgsEncoder, PutCall
+from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._put_result cimport PutResult
 
 cdef class Putting:
@@ -26,13 +27,21 @@ cdef class Putting:
         object _maintenance   # None if read-only
         object _tell        # a function that tells the log of the library what the threads have met
         object _numbering   # a lock: who puts messages with queue offsets in their properties
-        set _known          # topics that were met; None: there is no table of them
+        TextTable _known    # topics that were met
+        bint _keeps_topics  # there is a table of them
         readonly str path
         readonly object config
         readonly bint closed
     cdef public object _finisher    # of put_async, made when somebody wants to be called back
     cdef bint _is_ours(self) noexcept
-    cdef int _meet(self, str topic) except -1
+    cdef int append(self, PreparedRecord* records, int n, int how) except? -1
+    cdef int _append(self, PreparedRecord* records, int n, int how, bint wait) except? -1
+    cdef int _append_run(self, PreparedRecord* records, int n, int how, bint wait) except? -1
+    cdef int _append_numbered(self, PreparedRecord* r) except? -1
+    cdef bint _needs_numbers(self, PreparedRecord* r) except -1
+    cdef bint _judge(self, PreparedRecord* records, int n) except -1
+    cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1
+    cdef int _forget(self, names) except -1
     cdef int _enter(self) except -1
     cdef int _enter_reading(self) except -1
     cdef bint _is_inside(self) noexcept
@@ -41,14 +50,9 @@ cdef class Putting:
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
         born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
-        int64_t expected=*,
     )
-    cdef PutResult _put_numbered(
-        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
-        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
-    )
-    cdef PutResult _append(self, PutCall* c, list keep, str topic, Entry* entries, int n, bint whole, bint wait)
-    cdef PutResult _put_bodies(self, PutCall* c, list keep, str topic, Bodies bodies, int32_t flag)
-    cdef PutResult _put_rows(self, PutCall* c, list keep, str topic, list rows, bint whole)
+    cdef PutResult _put_records(self, PreparedRecord* records, int n, int how, store_host, bint wait)
+    cdef PreparedRecord* _copies(self, const PutCall* c, Py_ssize_t n) except NULL
+    cdef PutResult _result(self, const PreparedRecord* records, int n, store_host, status)
     cdef object _status_of(self, int rc)
     cdef object _wait(self, int64_t end, int64_t until)

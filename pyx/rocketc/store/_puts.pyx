@@ -12,18 +12,27 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_load_i64, rc_store_i64
 from rocketc.c.histogram cimport rc_histogram_add
-from rocketc.c.layout cimport RC_ENTRY_MIN_BYTES, RC_FLAG_TRANSACTION_MASK, RC_PROPERTY_DELAY
+from rocketc.c.layout cimport (
+    RC_ENTRY_MIN_BYTES, RC_FLAG_BORN_HOST_V6, RC_FLAG_INNER_BATCH, RC_FLAG_STORE_HOST_V6, RC_FLAG_TRANSACTION_MASK,
+    RC_PROPERTY_DELAY, RC_PROPERTY_INNER_BASE, RC_PROPERTY_INNER_NUM,
+)
 from rocketc.c.service cimport rc_clock_ns
-from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK, RC_OUT_OF_ORDER
+from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_NOT_A_BATCH, RC_OK, RC_OUT_OF_ORDER, RC_UNKNOWN_TOPIC
+from rocketc.format._encoding cimport host_bytes
+from rocketc.format._record cimport MessageArgs
+from rocketc.format._text_table cimport KEEP, UNKNOWN
 from rocketc.log._bodies cimport Bodies
-from rocketc.log._commit_log cimport Appended, CommitLog, Entry
+from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_wait, flusher_wake
-from rocketc.log._message_args cimport PutCall, illegal_message, number_of, property_of
+from rocketc.log._message_args cimport PutCall, illegal_message, lacks_light_offsets
+from rocketc.log._prepared_record cimport (
+    APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, initials_of, is_same_queue, number_of, property_of, topic_fault,
+)
 from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refusal
 
 from rocketc import _layout as layout
@@ -35,8 +44,11 @@ cdef enum:
     # Every so manieth put is timed: two looks at the clock cost as much as a small put. And it gives up the GIL: other
     # threads get on beside one that puts and puts.
     SAMPLE = 16
-    MANY = 65536                    # records that one call without the GIL takes
-    SMALL_BYTES = 4096              # a body that is copied in less time than the GIL takes to give up and to get back
+    MANY = 1024                     # records that one call without the GIL takes
+    SMALL_BYTES = 4096              # of bodies that are copied in less time than to give up the GIL and get it back
+    HOSTS_V6 = RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6
+
+cdef uint32_t INNER_INITIAL = 1 << (c"I" & 31)  # initials_of() names of properties that ask for queue offsets
 
 cdef object PUT_OK = PutStatus.PUT_OK
 cdef object FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
@@ -51,6 +63,20 @@ def _forked():
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+cdef inline const uint8_t* bytes_at(bytes data) noexcept:
+    return <const uint8_t*>PyBytes_AS_STRING(data)
+
+
+cdef object property_in(bytes props, const char* name):
+    return property_of(bytes_at(props), <int32_t>len(props), name)
+
+
+cdef void fill_copies(PreparedRecord* records, const PutCall* c, Py_ssize_t n) noexcept:
+    cdef Py_ssize_t i
+    for i in range(n):
+        records[i] = c.record
 
 
 cdef class Putting:
@@ -155,69 +181,32 @@ cdef class Putting:
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
         born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
-        int64_t expected=-1,
     ):
-        """Put one message; None if its queue offset would not be the one expected."""
         cdef PutCall c
-        cdef Entry entry
         cdef Py_buffer view
-        cdef list keep
-        c.d.queue_id = queue_id
-        c.d.sys_flag = sys_flag
-        c.d.reconsume_times = reconsume_times
-        c.d.prepared_offset = prepared
-        keep = self._encoder.encode(
+        cdef MessageArgs* d = &c.record.args
+        cdef bint viewed = False
+        made = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
-        if c.unnumbered:
-            return self._put_numbered(
-                topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
-                reconsume_times, prepared, wait_store_ok, wait and c.wait,
-            )
-        c.expected = expected
-        entry.flag = flag
-        entry.props = c.d.props
-        entry.props_len = c.d.props_len
+        d.queue_id = queue_id
+        d.flag = flag
+        d.sys_flag |= sys_flag & ~HOSTS_V6
+        d.reconsume_times = reconsume_times
+        d.prepared_offset = prepared
         if PyBytes_CheckExact(body):
-            entry.body = <const uint8_t*>PyBytes_AS_STRING(body)
-            entry.body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
-            return self._append(&c, keep, topic, &entry, 1, True, wait)
-        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            d.body = <const uint8_t*>PyBytes_AS_STRING(body)
+            d.body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
+        else:
+            PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            viewed = True
+            d.body = <const uint8_t*>view.buf
+            d.body_len = <int32_t>min(view.len, INT32_MAX)
         try:
-            entry.body = <const uint8_t*>view.buf
-            entry.body_len = <int32_t>min(view.len, INT32_MAX)
-            return self._append(&c, keep, topic, &entry, 1, True, wait)
+            return self._put_records(&c.record, 1, 0, store_host, wait and c.wait)
         finally:
-            PyBuffer_Release(&view)
-
-    cdef PutResult _put_numbered(
-        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
-        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
-    ):
-        """Put a message whose properties are to say queue offsets: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
-
-        They stand in the record, so they are taken before it is laid down; another may have taken the message's own
-        meanwhile, and then they are taken anew.
-        """
-        cdef PutResult r = None
-        self._enter()
-        try:
-            with self._numbering:
-                while r is None:
-                    stored, expected, light = self._encoder.with_queue_offsets(
-                        topic, queue_id, properties, self.log.offsets
-                    )
-                    r = self._put(
-                        topic, body, tags, keys, stored, queue_id, flag, sys_flag, born_timestamp, born_host,
-                        store_host, reconsume_times, prepared, wait_store_ok, False, expected,
-                    )
-                for name, offset in light.items():
-                    self.log.offsets.set_at_least(name, 0, offset)
-            if self._sync and wait:
-                r.status = self._wait(r.end, rc_clock_ns() + self._timeout_ns)
-        finally:
-            self._leave()
-        return r
+            if viewed:
+                PyBuffer_Release(&view)
 
     def put_batch(
         self, str topic not None, messages, *, int32_t queue_id=0, int32_t sys_flag=0, born_timestamp=None,
@@ -237,17 +226,19 @@ cdef class Putting:
         (2, 0, 207)
         """
         cdef PutCall c
+        cdef PreparedRecord* records
         cdef list rows = []
-        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t total = 0, i
+        cdef bytes raw, content
         if sys_flag & RC_FLAG_TRANSACTION_MASK:
             raise illegal_message("a batch can't be part of a transaction")
         if topic.startswith(layout.RETRY_PREFIX):
             raise illegal_message(f"topic {topic!r}: a batch can't go to a retry topic")
         for flag, body, properties in messages:
             raw = b"" if properties is None else self._encoder.stored(properties)
-            if number_of(property_of(raw, RC_PROPERTY_DELAY)) > 0:
+            if number_of(property_in(raw, RC_PROPERTY_DELAY)) > 0:
                 raise illegal_message("a batch can't be delayed: one of its messages has the property DELAY")
-            if self._encoder.lacks_light_offsets(raw):
+            if self._encoder.multi and lacks_light_offsets(bytes_at(raw), <int32_t>len(raw)):
                 raise illegal_message(
                     "one of a batch's messages names light queues (INNER_MULTI_DISPATCH): put() takes it"
                 )
@@ -260,12 +251,23 @@ cdef class Putting:
             raise illegal_message(
                 f"topic {topic!r}: a batch of {total} bytes; max_message_size is {self.config.max_message_size} bytes"
             )
-        c.d.queue_id = queue_id
-        c.d.sys_flag = sys_flag
-        c.d.reconsume_times = reconsume_times
-        c.d.prepared_offset = 0
-        keep = self._encoder.encode(&c, topic, None, None, None, born_timestamp, born_host, store_host, wait_store_ok)
-        return self._put_rows(&c, keep, topic, rows, True)
+        self._encoder.encode(&c, topic, None, None, None, born_timestamp, born_host, store_host, True)
+        c.record.args.queue_id = queue_id
+        c.record.args.sys_flag |= sys_flag & ~HOSTS_V6
+        c.record.args.reconsume_times = reconsume_times
+        records = self._copies(&c, len(rows))
+        try:
+            for i in range(len(rows)):
+                flag, content, raw = rows[i]
+                records[i].args.flag = flag
+                records[i].args.body = bytes_at(content)
+                records[i].args.body_len = <int32_t>len(content)
+                records[i].args.props = bytes_at(raw)
+                records[i].args.props_len = <int32_t>len(raw)
+            records.batch = <int32_t>len(rows)
+            return self._put_records(records, <int>len(rows), 0, store_host, wait_store_ok)
+        finally:
+            free(records)
 
     def put_many(
         self, str topic not None, bodies, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
@@ -285,39 +287,33 @@ cdef class Putting:
         (3, 0, 0)
         """
         cdef PutCall c
-        c.d.queue_id = queue_id
-        c.d.sys_flag = sys_flag
-        c.d.reconsume_times = reconsume_times
-        c.d.prepared_offset = 0
-        keep = self._encoder.encode(
+        cdef PreparedRecord* records
+        cdef Bodies source = Bodies(bodies)
+        cdef Py_ssize_t done = 0
+        cdef int n
+        cdef PutResult first = None, r
+        made = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
-        if c.unnumbered:
+        c.record.args.queue_id = queue_id
+        c.record.args.flag = flag
+        c.record.args.sys_flag |= sys_flag & ~HOSTS_V6
+        c.record.args.reconsume_times = reconsume_times
+        if self._needs_numbers(&c.record):
             raise illegal_message(
                 "messages with INNER_MULTI_DISPATCH or INNER_NUM get queue offsets of their own: put() them"
             )
-        return self._put_bodies(&c, keep, topic, Bodies(bodies), flag)
-
-    cdef PutResult _put_bodies(self, PutCall* c, list keep, str topic, Bodies bodies, int32_t flag):
-        cdef Entry* entries
-        cdef Py_ssize_t done = 0
-        cdef int i, n
-        cdef PutResult first = None, r
-        if bodies.count == 0:
+        if source.count == 0:
             raise illegal_message("no messages")
-        entries = <Entry*>malloc(<size_t>min(bodies.count, MANY) * sizeof(Entry))
-        if entries == NULL:
-            raise MemoryError
+        records = self._copies(&c, min(source.count, MANY))
         try:
-            while done < bodies.count:
-                n = <int>min(bodies.count - done, MANY)
-                for i in range(n):
-                    entries[i].flag = flag
-                    entries[i].props = c.d.props
-                    entries[i].props_len = c.d.props_len
-                bodies.fill(done, n, entries)
+            while done < source.count:
+                n = <int>min(source.count - done, MANY)
+                if done > 0:
+                    fill_copies(records, &c, n)
+                source.fill(done, n, records)
                 try:
-                    r = self._append(c, keep, topic, entries, n, False, done + n == bodies.count)
+                    r = self._put_records(records, n, APPEND_IN_ORDER, store_host, c.wait and done + n == source.count)
                 except RocketcError as error:
                     error.count = done + getattr(error, "count", 0)
                     raise
@@ -333,84 +329,193 @@ cdef class Putting:
                 PyErr_CheckSignals()
             return first
         finally:
-            bodies.release()
-            free(entries)
+            source.release()
+            free(records)
 
-    cdef PutResult _put_rows(self, PutCall* c, list keep, str topic, list rows, bint whole):
-        cdef Entry* entries = <Entry*>malloc(<size_t>len(rows) * sizeof(Entry))
-        cdef Py_ssize_t i, n = len(rows)
-        cdef bytes raw, body
-        if entries == NULL:
-            raise MemoryError
-        try:
-            for i in range(n):
-                flag, body, raw = rows[i]
-                entries[i].flag = flag
-                entries[i].body = <const uint8_t*>PyBytes_AS_STRING(body)
-                entries[i].body_len = <int32_t>min(len(body), INT32_MAX)
-                entries[i].props = <const uint8_t*>PyBytes_AS_STRING(raw)
-                entries[i].props_len = <int32_t>min(len(raw), INT32_MAX)
-            return self._append(c, keep, topic, entries, <int>n, whole, True)
-        finally:
-            free(entries)
+    # prepared records
 
-    cdef PutResult _append(self, PutCall* c, list keep, str topic, Entry* entries, int n, bint whole, bint wait):
-        """Append n records, wait as the flush mode says (unless not wait), and say where they are."""
-        cdef Appended out
-        cdef PutResult r
-        cdef int rc = RC_MORE, waited = RC_OK
-        cdef bint must_wait = self._sync and wait and c.wait
-        cdef int64_t until = 0, begin = 0
-        cdef CommitLog log
-        if self._slave:
-            raise closed(f"{self.path}: the store is a slave's (broker_role): it takes no messages of its own")
-        if self._known is not None and topic not in self._known:
-            self._meet(topic)
+    cdef int append(self, PreparedRecord* records, int n, int how) except? -1:
+        """For native callers with the GIL: put n prepared records, of any topics and queues, in their order.
+
+        how  bits of AppendFlags; APPEND_AT_ONCE is set here, where it helps
+        Topics are looked up in the table of topics, or made, as put() does; a record without hosts has the store's.
+        It does not wait for the flush: in sync mode all before `end` is durable once flushed_phy_offset is there.
+        Returns RC_OK if all are stored, else the first status that is not; the status of each record says what became
+        of it, put_status() says it in RocketMQ's words. Besides those of CommitLog.append there are RC_UNFIT_TOPIC,
+        RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC and RC_NOT_A_BATCH. Raises ClosedError, StoreFullError, and what making a
+        topic raises: those whose status is RC_OK are stored then.
+        """
         self._enter()
         try:
-            if self._full:
-                rc_count_i64(&self._refused, 1)
-                raise disk_full(self.path)
-            log = self.log
-            if rc_load_i64(&log.fl.news) != 0:
-                self._tell_news()
-            self._puts += 1
-            if self._puts % SAMPLE != 0 and n == 1 and entries.body_len <= SMALL_BYTES and not must_wait:
-                rc = log.append(&c.d, entries, n, whole, c.advance, c.expected, True, &out)
-                if rc == RC_OK and self._sync:
-                    flusher_wake(&log.fl)
-            if rc == RC_MORE:
-                if self._puts % SAMPLE == 0:
-                    begin = rc_clock_ns()
-                with nogil:
-                    rc = log.append(&c.d, entries, n, whole, c.advance, c.expected, False, &out)
-                    if rc == RC_OK and must_wait:
-                        until = rc_clock_ns() + self._timeout_ns
-                        waited = flusher_wait(&log.fl, out.end, until, SLICE_NS)
-                    elif rc == RC_OK and self._sync:
-                        flusher_wake(&log.fl)
-                    if begin != 0:
-                        rc_histogram_add(&log.put_time, <unsigned long long>(rc_clock_ns() - begin))
-            if rc == RC_OUT_OF_ORDER:
-                return None
-            if rc != RC_OK:
-                rc_count_i64(&self._refused, 1)
-                raise refusal(rc, &out, log, self.path, self.config, topic, entries, n)
-            status = PUT_OK
-            if must_wait and waited != RC_OK:
-                status = self._wait(out.end, until) if waited == RC_MORE else self._status_of(waited)
+            return self._append(records, n, how, False)
         finally:
             self._leave()
-        r = PutResult.__new__(PutResult)
-        r.host = <bytes>keep[0]
+
+    cdef PutResult _put_records(self, PreparedRecord* records, int n, int how, store_host, bint wait):
+        """Put records, wait as the flush mode says (unless not wait), and say where they are."""
+        cdef int rc
+        self._enter()
+        try:
+            rc = self._append(records, n, how, wait)
+            if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
+                raise refusal(records, n, self.log, self.path, self.config)
+        finally:
+            self._leave()
+        return self._result(records, n, store_host, PUT_OK if rc == RC_OK else FLUSH_DISK_TIMEOUT)
+
+    cdef PutResult _result(self, const PreparedRecord* records, int n, store_host, status):
+        cdef PutResult r = PutResult.__new__(PutResult)
+        cdef const PreparedRecord* last = &records[n - 1]
+        cdef int i
+        r.host = self._encoder.host if store_host is None else host_bytes(store_host)
         r.status = status
-        r.phy_offset = out.phy_offset
-        r.queue_offset = out.queue_offset
-        r.store_timestamp = out.store_timestamp
-        r.size = out.size
-        r.count = out.count
-        r.end = out.end
+        r.phy_offset = records.args.phy_offset
+        r.queue_offset = records.args.queue_offset
+        r.store_timestamp = last.args.store_timestamp
+        r.count = n
+        r.size = records.size
+        for i in range(1, n):
+            r.size += records[i].size
+        r.end = last.end
         return r
+
+    cdef PreparedRecord* _copies(self, const PutCall* c, Py_ssize_t n) except NULL:
+        """n records as c has one; the caller frees them."""
+        cdef PreparedRecord* records = <PreparedRecord*>malloc(<size_t>n * sizeof(PreparedRecord))
+        if records == NULL:
+            raise MemoryError
+        fill_copies(records, c, n)
+        return records
+
+    cdef int _append(self, PreparedRecord* records, int n, int how, bint wait) except? -1:
+        """Judge and append records; with `wait`, wait until they are durable, if the store is in sync mode.
+
+        Returns RC_OK, the first status that is not, or RC_FLUSH_TIMEOUT: stored, and not known to be durable.
+        """
+        cdef int i = 0, k, rc = RC_OK, found
+        if self._slave:
+            raise closed(f"{self.path}: the store is a slave's (broker_role): it takes no messages of its own")
+        if self._full:
+            rc_count_i64(&self._refused, 1)
+            raise disk_full(self.path)
+        if rc_load_i64(&self.log.fl.news) != 0:
+            self._tell_news()
+        if not self._judge(records, n):
+            rc = self._append_run(records, n, how, wait)
+        else:
+            while i < n:
+                k = i
+                while k < n and (records[k].status != RC_MORE or not self._needs_numbers(&records[k])):
+                    k += 1
+                found = self._append_run(records + i, k - i, how, False) if k > i else RC_OK
+                if found == RC_OK and k < n:
+                    found = self._append_numbered(&records[k])
+                    k += 1
+                if rc == RC_OK:
+                    rc = found
+                if rc != RC_OK and how & APPEND_IN_ORDER:
+                    break
+                i = k
+            if rc == RC_OK and wait and self._sync:
+                if self._wait(records[n - 1].end, rc_clock_ns() + self._timeout_ns) is not PUT_OK:
+                    rc = RC_FLUSH_TIMEOUT
+        if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
+            rc_count_i64(&self._refused, 1)
+        return rc
+    cdef int _append_run(self, PreparedRecord* records, int n, int how, bint wait) except? -1:
+        """_append() of records that are judged."""
+        cdef CommitLog log = self.log
+        cdef bint must_wait = wait and self._sync
+        cdef int64_t until, begin = 0, size = 0
+        cdef int i, rc = RC_MORE, waited = RC_OK
+        for i in range(n):
+            size += records[i].args.body_len
+        self._puts += 1
+        if self._puts % SAMPLE == 0:
+            begin = rc_clock_ns()
+        elif size <= SMALL_BYTES and not must_wait:
+            rc = log.append(records, n, how | APPEND_AT_ONCE)
+            if rc != RC_MORE and self._sync:
+                flusher_wake(&log.fl)
+        if rc != RC_MORE:
+            return rc
+        with nogil:
+            until = rc_clock_ns() + self._timeout_ns if must_wait else 0
+            rc = log.append(records, n, how)
+            if rc == RC_OK and must_wait:
+                waited = flusher_wait(&log.fl, records[n - 1].end, until, SLICE_NS)
+            elif self._sync:
+                flusher_wake(&log.fl)
+            if begin != 0:
+                rc_histogram_add(&log.put_time, <unsigned long long>(rc_clock_ns() - begin))
+        if rc == RC_OK and waited != RC_OK:
+            status = self._wait(records[n - 1].end, until) if waited == RC_MORE else self._status_of(waited)
+            rc = RC_OK if status is PUT_OK else RC_FLUSH_TIMEOUT
+        return rc
+
+    cdef int _append_numbered(self, PreparedRecord* r) except? -1:
+        """Append a record whose properties are to say queue offsets: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
+
+        They stand in the record, so they are taken before it is laid down; another may have taken the record's own
+        meanwhile, and then they are taken again.
+        """
+        cdef PreparedRecord again
+        cdef int rc = RC_OUT_OF_ORDER
+        cdef bytes stored
+        cdef int64_t own = 0
+        with self._numbering:
+            while rc == RC_OUT_OF_ORDER and own >= 0:
+                stored, own, light = self._encoder.with_queue_offsets(r, self.log.offsets)
+                again = r[0]
+                again.args.props = bytes_at(stored)
+                again.args.props_len = <int32_t>len(stored)
+                if own >= 0:
+                    again.expected = own
+                rc = self._append_run(&again, 1, 0, False)
+            if rc == RC_OK:
+                for name, offset in light.items():
+                    self.log.offsets.set_at_least(name, 0, offset)
+        again.args.props, again.args.props_len = r.args.props, r.args.props_len
+        r[0] = again
+        return rc
+
+    cdef bint _judge(self, PreparedRecord* records, int n) except -1:
+        """Give records hosts, refuse those whose topic is none; whether a record may need queue offsets in it."""
+        cdef PreparedRecord* r
+        cdef PreparedRecord* before = NULL
+        cdef uint32_t initials = 0
+        cdef int i
+        for i in range(n):
+            r = &records[i]
+            if r.status != RC_MORE:
+                continue
+            if before == NULL or not is_same_queue(before, r):
+                if self._known.get(r.args.topic, r.args.topic_len) != KEEP:
+                    r.status = self._meet(r.args.topic, r.args.topic_len)
+                    if r.status != RC_MORE:
+                        continue
+            self._encoder.default_hosts(r)
+            if r.args.props_len > 0 and (before == NULL or before.args.props != r.args.props):
+                initials |= initials_of(r.args.props, r.args.props_len)
+            before = r
+        return initials & INNER_INITIAL != 0
+
+    cdef bint _needs_numbers(self, PreparedRecord* r) except -1:
+        """Whether the properties of a record lack queue offsets that it must have; how many messages it stands for, and
+        that it is refused, is noted in it."""
+        cdef const uint8_t* props = r.args.props
+        cdef int32_t n = r.args.props_len
+        if n <= 0 or not initials_of(props, n) & INNER_INITIAL:
+            return False
+        number = property_of(props, n, RC_PROPERTY_INNER_NUM)
+        if number is not None:
+            if not r.args.sys_flag & RC_FLAG_INNER_BATCH:
+                r.status = RC_NOT_A_BATCH
+                return False
+            r.messages = <int32_t>max(number_of(number), 1)
+            if property_of(props, n, RC_PROPERTY_INNER_BASE) is None:
+                return True
+        return self._encoder.multi and lacks_light_offsets(props, n)
 
     cdef object _wait(self, int64_t end, int64_t until):
         """Wait until all before `end` is durable, and look after signals meanwhile; PUT_OK or FLUSH_DISK_TIMEOUT."""
@@ -432,15 +537,22 @@ cdef class Putting:
         """Was it opened in this process? If not, it was forked since."""
         return self._generation == generation
 
-    cdef int _meet(self, str topic) except -1:
-        """The first message of a topic: its table takes the topic, or it is refused."""
-        if not self._maintenance.on_new_topic(topic):
-            rc_count_i64(&self._refused, 1)
-            raise illegal_message(
-                f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: "
-                "create_topic() makes it"
-            )
-        self._known.add(topic)
+    cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1:
+        """The first message of a topic: its table takes the topic. RC_MORE, or why the topic is none."""
+        cdef int rc = topic_fault(topic, n, self._encoder.checked, self._encoder.long_topics)
+        if rc != RC_OK:
+            return rc
+        if self._keeps_topics and not self._maintenance.on_new_topic(topic[:n].decode()):
+            return RC_UNKNOWN_TOPIC
+        self._known.put(topic, n, KEEP)
+        return RC_MORE
+
+    cdef int _forget(self, names) except -1:
+        """Topics were deleted: the next message of each is the first one."""
+        cdef bytes text
+        for name in names:
+            text = name.encode("utf-8", "surrogateescape")
+            self._known.put(bytes_at(text), <int>len(text), UNKNOWN)
         return 0
 
     cdef int _enter(self) except -1:

@@ -16,6 +16,7 @@ from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
 from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport RC_OK
 from rocketc.derived._reput cimport ReputService
+from rocketc.format._text_table cimport TextTable
 from rocketc.log._flusher cimport flusher_flush
 from rocketc.log._message_args cimport MessageArgsEncoder
 from rocketc.log._put_result cimport closed, failure
@@ -106,6 +107,7 @@ cdef class MessageStore(Getting):
         store.lookups = lookups
         store._future, store._loop_waiters, store._followers_class = waiters
         store._encoder = MessageArgsEncoder(config)
+        store._known = TextTable()
         store._numbering = threading.Lock()
         store._timeout_ns = config.sync_flush_timeout * 1_000_000
         store._sync = config.flush == "sync"
@@ -113,7 +115,7 @@ cdef class MessageStore(Getting):
         if dispatcher is not None:
             me = weakref.ref(store)
             store._maintenance = maintenance(lambda full: me() is None or me()._set_full(full))
-            store._known = set() if store._maintenance.keeps_topics else None
+            store._keeps_topics = store._maintenance.keeps_topics
             store._tell = tell
             _open.add(store)
         store.closed = False
@@ -353,8 +355,9 @@ cdef class MessageStore(Getting):
         self._enter()
         try:
             topic = self._maintenance.create(name, **fields)
-            if self._known is None:
-                self._known = set()
+            if not self._keeps_topics:
+                self._keeps_topics = True
+                self._known = TextTable()       # others were met without a look into the table of topics
             return topic
         finally:
             self._leave()
@@ -438,8 +441,7 @@ cdef class MessageStore(Getting):
                 self.wait_dispatched()
                 positions.drop(names)
                 gone = self._maintenance.delete_topics(names, end, self._drop)
-            if self._known is not None:
-                self._known -= names
+            self._forget(names)
             return gone
         finally:
             self._leave()

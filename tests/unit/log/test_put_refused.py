@@ -44,8 +44,12 @@ def test_max_message_size(open_store):
     store = open_store(max_message_size=100)
     store.put("t", bytes(100))
     refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", bytes(101))
-    refused(PutStatus.MESSAGE_ILLEGAL, store.put_many, "t", [b"fine", bytes(101)])
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put_batch, "t", [(0, b"fine", None), (0, bytes(101), None)])
     assert len(records(store)) == 1
+    with pytest.raises(rocketc.IllegalMessageError, match="a body of 101 bytes") as caught:
+        store.put_many("t", [b"fine", bytes(101), b"fine"])
+    assert caught.value.count == 1
+    assert len(records(store)) == 2
 
 
 @pytest.mark.parametrize("property_crc", [False, True], ids=["", "crc"])
