@@ -4,6 +4,7 @@ cimport rocketc.c.layout as layout
 
 PROPERTY_KEYS = layout.RC_PROPERTY_KEYS.decode()
 PROPERTY_TAGS = layout.RC_PROPERTY_TAGS.decode()
+PROPERTY_WAIT = layout.RC_PROPERTY_WAIT.decode()
 PROPERTY_UNIQUE_KEY = layout.RC_PROPERTY_UNIQUE_KEY.decode()
 PROPERTY_CRC32 = layout.RC_PROPERTY_CRC32.decode()
 PROPERTY_RETRY_TOPIC = layout.RC_PROPERTY_RETRY_TOPIC.decode()

@@ -1,4 +1,4 @@
-"""The arguments of a put as append() wants them: topic, hosts, properties."""
+"""The arguments of a put from Python, as a prepared record: topic, hosts, properties in stored form."""
 
 from typing_extensions import Self
 

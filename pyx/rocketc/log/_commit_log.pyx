@@ -203,9 +203,10 @@ cdef class CommitLog:
         """Put n prepared records into the log, in their order; those of one queue get consecutive queue offsets.
 
         how  bits of AppendFlags
-        What became of each stands in its status; one that is not RC_MORE before is left alone. A record that is refused does not keep back those behind it, unless
-        how says so; the records of a batch are stored all or none, one behind the other in one file. The put lock is
-        held once for up to 256 records or 256 KiB; the queues stay locked for the whole call.
+        What became of each stands in its status; one that is not RC_MORE before is left alone. A record that is
+        refused does not keep back those behind it, unless how says so; the records of a batch are stored all or none,
+        one behind the other in one file. The put lock is held once for up to 256 records or 256 KiB; the queues stay
+        locked for the whole call.
         Returns RC_OK if all are stored, else the first status that is not RC_OK: RC_FAILED, RC_PAGE_CACHE_BUSY,
         RC_NO_FILE, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_OUT_OF_ORDER (not the expected
         queue offset); with APPEND_AT_ONCE also RC_MORE, and then nothing is stored.
@@ -238,6 +239,7 @@ cdef class CommitLog:
         Returns the bytes of those that are left.
         """
         cdef PreparedRecord* before = NULL
+        cdef MessageArgs* d
         cdef int64_t total = 0, size, most = self.q.file_size - RC_BLANK_BYTES
         cdef int i = 0, k, rc, batch
         count[0] = n
@@ -253,7 +255,8 @@ cdef class CommitLog:
                 if before != NULL and is_same_queue(before, &records[k]):
                     records[k].hash = before.hash
                 else:
-                    records[k].hash = cq_hash(records[k].args.topic, records[k].args.topic_len, records[k].args.queue_id)
+                    d = &records[k].args
+                    records[k].hash = cq_hash(d.topic, d.topic_len, d.queue_id)
                 before = &records[k]
             if rc == RC_OK and size > most:
                 rc = RC_RECORD_TOO_LONG

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from rocketc.c.bytes cimport rc_find_either
@@ -24,6 +24,8 @@ from rocketc.status import PutStatus
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(PyObject* text, Py_ssize_t* size) except NULL
 
+cdef str TAGS = layout.PROPERTY_TAGS, KEYS = layout.PROPERTY_KEYS, WAIT = layout.PROPERTY_WAIT
+
 
 cdef object illegal_message(str text, status=PutStatus.MESSAGE_ILLEGAL):
     error = IllegalMessageError(text)
@@ -35,9 +37,13 @@ cdef inline bint is_name(const uint8_t* p, Py_ssize_t n, const char* name) noexc
     return n == <Py_ssize_t>strlen(name) and memcmp(p, name, strlen(name)) == 0
 
 
+cdef inline int lower(int letter) noexcept:
+    return letter | 32
+
+
 cdef bint is_true(const uint8_t* p, Py_ssize_t n) noexcept:
     """As Java's Boolean.parseBoolean reads it."""
-    return n == 4 and p[0] | 0x20 == c"t" and p[1] | 0x20 == c"r" and p[2] | 0x20 == c"u" and p[3] | 0x20 == c"e"
+    return n == 4 and lower(p[0]) == c"t" and lower(p[1]) == c"r" and lower(p[2]) == c"u" and lower(p[3]) == c"e"
 
 
 cdef inline uint8_t* add_pair(
@@ -182,13 +188,13 @@ cdef class MessageArgsEncoder:
         cdef bytes raw, text
         if properties is not None and not isinstance(properties, bytes):
             properties = dict(properties)
-            for name, given in (("TAGS", tags is not None), ("KEYS", keys is not None), ("WAIT", not wait)):
+            for name, given in ((TAGS, tags is not None), (KEYS, keys is not None), (WAIT, not wait)):
                 if given:
                     properties.pop(name, None)
         raw = self.stored(b"" if properties is None else properties)
         said = property_of(<const uint8_t*>PyBytes_AS_STRING(raw), <int32_t>len(raw), RC_PROPERTY_WAIT)
         c.wait = wait and (said is None or said.lower() == "true")
-        for name, value in (("KEYS", keys), ("TAGS", tags), ("WAIT", None if wait else "false")):
+        for name, value in ((KEYS, keys), (TAGS, tags), (WAIT, None if wait else "false")):
             if not value:
                 continue
             text = value.encode()

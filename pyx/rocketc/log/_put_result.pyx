@@ -137,12 +137,14 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
         retry = topic.startswith(layout.RETRY_PREFIX)
         if config.check_before_put_message and not (retry and r.args.topic_len <= RETRY_MAX_BYTES):
             most = RETRY_MAX_BYTES if retry else RC_TOPIC_V1_MAX_BYTES
-        error = illegal_message(f"topic {topic[:40]!r}...: it has {r.args.topic_len} bytes of UTF-8, {most} are allowed")
+        has = r.args.topic_len
+        error = illegal_message(f"topic {topic[:40]!r}...: it has {has} bytes of UTF-8, {most} are allowed")
     elif rc == RC_UNFIT_TOPIC:
         error = illegal_message(f"topic {topic!r}: {_unfit(topic)}")
     elif rc == RC_UNKNOWN_TOPIC:
         error = illegal_message(
-            f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: create_topic() makes it"
+            f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: "
+            "create_topic() makes it"
         )
     elif rc == RC_NOT_A_BATCH:
         error = illegal_message(

@@ -186,7 +186,7 @@ cdef class Putting:
         cdef Py_buffer view
         cdef MessageArgs* d = &c.record.args
         cdef bint viewed = False
-        made = self._encoder.encode(
+        _kept = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
         d.queue_id = queue_id
@@ -292,7 +292,7 @@ cdef class Putting:
         cdef Py_ssize_t done = 0
         cdef int n
         cdef PutResult first = None, r
-        made = self._encoder.encode(
+        _kept = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
         c.record.args.queue_id = queue_id
