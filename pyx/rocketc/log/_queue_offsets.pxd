@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from rocketc.c.service cimport pthread_mutex_t
+from rocketc.format._record cimport Record
 
 ctypedef struct QueueSlot:
     QueueSlot* next         # of the same bucket
@@ -51,6 +52,7 @@ cdef class QueueOffsets:
     cdef QueueSlot* slot(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,
     ) noexcept nogil
+    cdef uint64_t all_stripes(self) noexcept nogil
     cdef int raise_to(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
     ) noexcept nogil
@@ -58,3 +60,5 @@ cdef class QueueOffsets:
     cdef QueueSlot* _add(
         self, Stripe* s, uint32_t h, const uint8_t* topic, int32_t topic_len, int32_t queue_id,
     ) noexcept nogil
+
+cdef int64_t offsets_taken(const Record* r) noexcept nogil

@@ -9,10 +9,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
+from rocketc.c.layout cimport (
+    RC_FLAG_INNER_BATCH, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_PROPERTY_INNER_NUM,
+)
+from rocketc.c.properties cimport rc_find_property
 from rocketc.c.service cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock,
 )
 from rocketc.c.status cimport RC_OK
+from rocketc.format._record cimport Record
 
 cdef extern from *:
     int rc_low_bit "__builtin_ctzll"(uint64_t bits) noexcept nogil
@@ -20,6 +25,29 @@ cdef extern from *:
 cdef enum:
     FIRST_BUCKETS = 16
     MOST_STRIPES = 64       # a set of them is a word
+
+
+cdef int64_t inner_count(const Record* r) noexcept nogil:
+    """The decimal number in property INNER_NUM, at most 5 digits as an i16 has; 0 if there is none."""
+    cdef int at = 0, i
+    cdef int n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_NUM, &at)
+    cdef int64_t v = 0
+    if n > 5:
+        return 0
+    for i in range(n):
+        if r.props[at + i] < c"0" or r.props[at + i] > c"9":
+            return 0
+        v = 10 * v + (r.props[at + i] - c"0")
+    return v
+
+
+cdef int64_t offsets_taken(const Record* r) noexcept nogil:
+    """How many queue offsets a record takes: 1, the messages of an inner batch, 0 if it is in no queue: a half message
+    or a rollback. Source: RocketMQ CommitLog.onCommitLogAppend."""
+    cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
+    if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:
+        return 0
+    return max(inner_count(r), <int64_t>1) if r.sys_flag & RC_FLAG_INNER_BATCH else 1
 
 
 cdef class QueueOffsets:
@@ -93,6 +121,10 @@ cdef class QueueOffsets:
         while which != 0:
             pthread_mutex_unlock(&self._stripes[rc_low_bit(which)].mutex)
             which &= which - 1
+
+    cdef uint64_t all_stripes(self) noexcept nogil:
+        """The set of all stripes: while they are locked, nobody puts."""
+        return ~<uint64_t>0 >> (MOST_STRIPES - self._stripe_count)
 
     cdef QueueSlot* slot(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,

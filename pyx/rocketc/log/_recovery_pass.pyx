@@ -4,15 +4,11 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcmp, memset
 
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
-from rocketc.c.layout cimport (
-    RC_FLAG_INNER_BATCH, RC_FLAG_PREPARED, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_MSG_QUEUE_ID_AT,
-    RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTY_INNER_NUM,
-)
-from rocketc.c.properties cimport rc_find_property
+from rocketc.c.layout cimport RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
 from rocketc.c.service cimport pthread_mutex_unlock
 from rocketc.c.vm cimport rc_guard
 from rocketc.format._record cimport Record
-from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
+from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe, offsets_taken
 from rocketc.read._walk cimport Walker, phy_offset_of, record_at, record_count
 from rocketc.tables._deleted_topics cimport DeletedTopicOffsets
 
@@ -76,8 +72,7 @@ cdef class RecoveryPass:
         return walker.blanks > 0
 
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil:
-        cdef int64_t next_offset = r.queue_offset + 1
-        cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
+        cdef int64_t taken = offsets_taken(r)
         self.records += 1
         self.end = start + r.size
         self.timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
@@ -88,13 +83,11 @@ cdef class RecoveryPass:
         elif self.end <= self.flushed or (self.flushed < 0 and self.timestamp < self.durable):
             self.durable_end = self.end
             self.torn = self.torn_end = -1      # what stands before it was durable as it is
-        if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:
+        if taken == 0:
             return 0
         if self.gone is not None and self.gone.has(r.topic, r.topic_len, start):
             return 0
-        if r.sys_flag & RC_FLAG_INNER_BATCH:
-            next_offset = r.queue_offset + max(inner_count(r), 1)
-        return self._raise(r, next_offset, start >= self.believed)
+        return self._raise(r, r.queue_offset + taken, start >= self.believed)
 
     cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil:
         """Let a record's queue go on at next_offset at least.
@@ -140,17 +133,3 @@ cdef bint is_torn(const Record* r) noexcept nogil:
             return True
         at += SECTOR_BYTES
     return False
-
-
-cdef int64_t inner_count(const Record* r) noexcept nogil:
-    """The decimal number in property INNER_NUM, at most 5 digits as an i16 has; 0 if there is none."""
-    cdef int at = 0, i
-    cdef int n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_NUM, &at)
-    cdef int64_t v = 0
-    if n > 5:
-        return 0
-    for i in range(n):
-        if r.props[at + i] < c"0" or r.props[at + i] > c"9":
-            return 0
-        v = 10 * v + (r.props[at + i] - c"0")
-    return v
