@@ -33,6 +33,7 @@ cdef int allocator_start(Allocator* a) noexcept nogil
 cdef void allocator_stop(Allocator* a) noexcept nogil
 cdef void allocator_destroy(Allocator* a) noexcept nogil
 cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil
+cdef void allocator_leave(Allocator* a) noexcept nogil
 cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil
 cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept nogil
 cdef void allocator_return(Allocator* a, uint8_t* buffer) noexcept nogil

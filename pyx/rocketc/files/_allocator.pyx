@@ -110,6 +110,9 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
     if a.ready != NULL and a.ready.start != start:
         stale = a.ready
         a.ready = NULL
+        pthread_mutex_unlock(&a.mutex)
+        discard(a, stale)           # before the other is there: a crash in between must leave no gap in the row
+        pthread_mutex_lock(&a.mutex)
     if a.ready == NULL:
         a.wanted = start
         tries = a.tries
@@ -128,8 +131,15 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
         a.wanted = start + a.q.file_size
         rc_service_wake(&a.service)
     pthread_mutex_unlock(&a.mutex)
-    discard(a, stale)
     return rc
+
+
+cdef void allocator_leave(Allocator* a) noexcept nogil:
+    """The file that is written to is given up: no more is made ready in it, and no file behind it."""
+    pthread_mutex_lock(&a.mutex)
+    a.current = NULL
+    a.wanted = -1
+    pthread_mutex_unlock(&a.mutex)
 
 
 cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
