@@ -71,6 +71,20 @@ class ConfigTableError(RocketcError, ValueError):
     """A broker's table, config/*.json, is no JSON; the message names file, line and column."""
 
 
+class PhyOffsetError(RocketcError, ValueError):
+    """A physical offset that a log does not have, that no record begins at, or that it does not go on at.
+
+    phy_offset  the offset; the message says where the log begins, ends or goes on
+    """
+
+    def __init__(self, text: str, phy_offset: int) -> None:
+        super().__init__(text, phy_offset)
+        self.phy_offset = phy_offset
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class IllegalMessageError(RocketcError, ValueError):
     """A message that the format can't hold: too long, or a field out of its range."""
 

@@ -9,13 +9,13 @@ from typing_extensions import Self
 from rocketc.config import StoreConfig
 from rocketc.derived._dispatcher import Dispatcher
 from rocketc.errors import StoreFailedError
-from rocketc.store._gets import Getting
 from rocketc.store._lookups import Lookups
 from rocketc.store._queue_reader import QueueReader
+from rocketc.store._raw import RawAccess
 from rocketc.store.cleaning import CleanReport
 from rocketc.tables.topics import TopicConfig
 
-class MessageStore(Getting):
+class MessageStore(RawAccess):
     @staticmethod
     def _make(
         path: str,

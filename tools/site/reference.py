@@ -98,7 +98,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         [
             *["RocketcError", "CorruptRecordError", "CorruptUnitError", "DamageWarning", "MissingCodecError"],
             *["PatternTimeoutError", "StoreIOError", "StoreFullError", "StoreLockedError", "StoreFailedError"],
-            *["PageCacheBusyError", "IllegalMessageError", "ClosedError"],
+            *["PageCacheBusyError", "IllegalMessageError", "PhyOffsetError", "ClosedError"],
         ],
     ),
     "spark": (

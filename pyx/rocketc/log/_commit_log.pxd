@@ -25,6 +25,7 @@ cdef class CommitLog:
         int64_t _create_ns      # how long the next file is waited for
         int64_t _max_body
         bint _property_crc
+        bint _light             # messages go to the queues that INNER_MULTI_DISPATCH names, too
         bint _wake_flush        # each put wakes the flush
         bint _wake_commit       # ... or the commit, once it has enough pages
         int64_t _last_end       # physical offset behind the last record
@@ -47,6 +48,8 @@ cdef class CommitLog:
     cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil
     cdef void _wake(self, FileState* f) noexcept nogil
     cdef int _make_room(self, int64_t size, int* error) noexcept nogil
+    cdef int _begin_file(self, int64_t start, int* error) noexcept nogil
+    cdef int _begin_at(self, int64_t start, int* error) noexcept nogil
     cdef int _commit_before(self, FileState* f) noexcept nogil
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil

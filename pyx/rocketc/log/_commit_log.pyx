@@ -8,9 +8,9 @@ Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
 import os
 
 cimport cython
-from libc.errno cimport ENOMEM
+from libc.errno cimport ENAMETOOLONG, ENOMEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memset, strcpy, strlen
 from posix.unistd cimport usleep
 
 from rocketc._status cimport check, check_file
@@ -32,11 +32,11 @@ from rocketc.c.status cimport (
 )
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport (
-    allocator_destroy, allocator_follow, allocator_init, allocator_pool, allocator_reserve, allocator_return,
-    allocator_start, allocator_stop, allocator_take,
+    allocator_destroy, allocator_follow, allocator_init, allocator_leave, allocator_pool, allocator_reserve,
+    allocator_return, allocator_start, allocator_stop, allocator_take,
 )
 from rocketc.files._append_file cimport FileState, can_flush, file_drop, file_map, file_shutdown
-from rocketc.files._file_queue cimport queue_commit, queue_last, queue_push, queue_tell
+from rocketc.files._file_queue cimport queue_commit, queue_last, queue_push, queue_remove, queue_tell, sync_folder_of
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport (
@@ -62,6 +62,7 @@ cdef enum:
     HELD_US = 200                   # a put looks so often whether its topic is deleted at last
     LEAST_POWER = 10                # of histograms(): 1 us,
     MOST_POWER = 34                 # ... and 17 s
+    PATH_BYTES = 4096
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
 
@@ -97,6 +98,7 @@ cdef class CommitLog:
         self._create_ns = 5_000_000_000
         self._max_body = config.max_message_size
         self._property_crc = config.enabled_append_prop_crc
+        self._light = config.enable_lmq and config.enable_multi_dispatch
         self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
         self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
         check(allocator_init(&self.a, self.q))
@@ -460,7 +462,7 @@ cdef class CommitLog:
     cdef int _make_room(self, int64_t size, int* error) noexcept nogil:
         """Let _last be a file with room for `size` bytes and a blank record: roll if it has not. The lock is held."""
         cdef FileState* f = self._last
-        cdef int64_t start = 0, begin
+        cdef int64_t start = 0
         cdef int rc
         if f != NULL:
             if f.wrote + size + RC_BLANK_BYTES <= <int64_t>f.size:
@@ -470,7 +472,13 @@ cdef class CommitLog:
                 if rc != RC_OK:
                     return rc
             start = f.start + <int64_t>f.size
-        begin = rc_clock_ns()
+        return self._begin_file(start, error)
+
+    cdef int _begin_file(self, int64_t start, int* error) noexcept nogil:
+        """Let _last be a new file, which begins at start, behind all others. The lock is held."""
+        cdef FileState* f
+        cdef int64_t begin = rc_clock_ns()
+        cdef int rc
         rc = allocator_take(&self.a, start, rc_load_i64(&self._create_ns), &f)
         if rc != RC_OK:
             error[0] = rc
@@ -487,6 +495,31 @@ cdef class CommitLog:
         rc_store_i64(&self.rolls, self.rolls + 1)
         rc_histogram_add(&self.roll_time, <unsigned long long>(rc_clock_ns() - begin))
         return RC_OK
+
+    cdef int _begin_at(self, int64_t start, int* error) noexcept nogil:
+        """Let a log that holds nothing, its first file at most, begin with the one at start. The lock is held."""
+        cdef char path[PATH_BYTES]
+        cdef FileState* f = self._last
+        cdef int rc = RC_OK
+        self._last = NULL
+        allocator_leave(&self.a)
+        if f != NULL:
+            while not file_shutdown(f):     # who holds an empty file looks at it, and no more
+                usleep(HELD_US)
+            if f.buffer != NULL:
+                allocator_return(&self.a, f.buffer)
+                f.buffer = NULL
+            if strlen(f.path) >= PATH_BYTES:
+                rc = ENAMETOOLONG
+            else:
+                strcpy(path, f.path)
+                rc = queue_remove(self.q, 0)
+            if rc == RC_OK:
+                rc = sync_folder_of(path)   # a power cut must not bring it back, with a gap behind it
+            if rc != RC_OK:
+                flusher_fail(&self.fl, rc, NULL)
+                return RC_FAILED
+        return self._begin_file(start, error)
 
     cdef int _commit_before(self, FileState* f) noexcept nogil:
         """A file without a buffer is written through its map: all that stands before it must be in its files by then.

@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""MessageStore: a store that is open. How it takes messages is in _puts, how it hands them out in _gets."""
+"""MessageStore: a store that is open. How it takes messages is in _puts, how it hands them out in _gets, and the bytes
+of its log in _raw."""
 import atexit
 import contextlib
 import os
@@ -20,9 +21,9 @@ from rocketc.format._text_table cimport TextTable
 from rocketc.log._flusher cimport flusher_flush
 from rocketc.log._message_args cimport MessageArgsEncoder
 from rocketc.log._put_result cimport closed, failure
-from rocketc.store._gets cimport Getting
 from rocketc.store._lookups cimport Lookups
 from rocketc.store._queue_reader cimport QueueReader
+from rocketc.store._raw cimport RawAccess
 
 from rocketc.files.lock_file import close_all
 from rocketc.rendering import html_of
@@ -80,7 +81,7 @@ cdef int done(step, list errors) except -1:
     return 0
 
 
-cdef class MessageStore(Getting):
+cdef class MessageStore(RawAccess):
     """A store that is open: rocketc.open() makes it, close() or `with` ends it.
 
     Any number of threads may use it. It belongs to the process that opened it: a forked child can't write.

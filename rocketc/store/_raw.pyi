@@ -1,0 +1,19 @@
+"""Raw bytes: what a store is to replication."""
+
+from typing import Literal, overload
+
+from typing_extensions import Buffer
+
+from rocketc.files._append_file import View
+from rocketc.store._gets import Getting
+
+class RawAccess(Getting):
+    @overload
+    def read_raw(
+        self, phy_offset: int, max_bytes: int = 262144, *, upto: int | None = None, views: Literal[False] = False
+    ) -> bytes: ...
+    @overload
+    def read_raw(
+        self, phy_offset: int, max_bytes: int = 262144, *, upto: int | None = None, views: Literal[True]
+    ) -> View | None: ...
+    def append_raw(self, phy_offset: int, data: Buffer) -> int: ...
