@@ -1,9 +1,12 @@
 # cython: language_level=3
 """A caller from outside of the package: it copies a log by pointers, and makes no Python object of a block."""
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
-from posix.unistd cimport usleep
 
+from rocketc.c.atomic cimport rc_load_i64
+from rocketc.c.bytes cimport rc_put_i64
+from rocketc.c.layout cimport RC_BLANK_BYTES, RC_MSG_PHYSICAL_OFFSET_AT, RC_MSG_QUEUE_OFFSET_AT
 from rocketc.c.status cimport RC_OK
 from rocketc.files._file_queue cimport FileQueue
 from rocketc.log._commit_log cimport CommitLog
@@ -51,15 +54,28 @@ def append(MessageStore store not None, int64_t phy_offset, bytes data not None)
     return rc, out.end, out.records, out.at
 
 
+def append_often(MessageStore store not None, bytes record not None, int64_t times):
+    """Append a record at the end of the log, if nobody else comes first, each time; how often it went in.
+
+    All records of the log are as long as this one, and of its queue: where it lies says which queue offset it has.
+    """
+    cdef RawAppended out
+    cdef CommitLog log = store.log
+    cdef bytearray changed = bytearray(record)
+    cdef uint8_t* p = <uint8_t*>PyByteArray_AS_STRING(changed)
+    cdef int64_t size = len(record), file_size = log.q.file_size, at, done = 0
+    cdef int64_t each = (file_size - RC_BLANK_BYTES) // size
+    with nogil:
+        while times > 0:
+            times -= 1
+            at = rc_load_i64(&log.q.wrote)
+            if at % file_size + size + RC_BLANK_BYTES <= file_size:
+                rc_put_i64(p + RC_MSG_PHYSICAL_OFFSET_AT, at)
+                rc_put_i64(p + RC_MSG_QUEUE_OFFSET_AT, at // file_size * each + at % file_size // size)
+                done += raw_append(log, at, p, size, &out) == RC_OK
+    return done
+
+
 def offsets_of(MessageStore store not None):
     """The QueueOffsets of a store."""
     return store.log.offsets
-
-
-def keep_put_lock(MessageStore store not None, unsigned int us):
-    """Nobody appends for so long."""
-    cdef CommitLog log = store.log
-    with nogil:
-        log.lock.lock()
-        usleep(us)
-        log.lock.unlock()

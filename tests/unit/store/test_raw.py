@@ -473,6 +473,30 @@ def test_damage_is_named(pair, at, new, reason, which):
     assert replica.put("t", b"").queue_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("at", "new", "cut", "reason"),
+    [
+        (35, b"\7", 35, None),
+        (35, b"\7", 36, "bad_physical_offset"),
+        (0, (FILE_SIZE - 7).to_bytes(4, "big"), 7, None),
+        (0, (FILE_SIZE - 7).to_bytes(4, "big"), 8, "bad_size"),
+        (0, oracle.encode_blank(FILE_SIZE - 1), 7, None),
+        (0, oracle.encode_blank(FILE_SIZE - 1), 8, "bad_blank"),
+        (0, oracle.encode_blank(FILE_SIZE), FILE_SIZE - 1, None),
+    ],
+)
+def test_what_is_cut_off_may_be_damaged(pair, at, new, cut, reason):
+    """It is refused as soon as it can be told: nobody waits for a rest that would be of no use."""
+    _, replica = pair()
+    block = changed(oracle.encode("t", bytes(FILE_SIZE - 200)).ljust(FILE_SIZE, b"."), at, new)[:cut]
+    if reason is None:
+        assert replica.append_raw(0, block) == 0
+    else:
+        with pytest.raises(CorruptRecordError, match=f"offset 0: {reason}"):
+            replica.append_raw(0, block)
+    assert replica.max_phy_offset == 0
+
+
 def test_a_record_that_leaves_no_room_for_a_blank_is_refused(pair):
     """No store writes one: there are 8 bytes at least behind the last record of a file."""
     _, replica = pair()
@@ -664,36 +688,21 @@ def test_puts_come_in_between(pair):
 
 @pytest.mark.parametrize("lock", ["spin", "reentrant", "adaptive"])
 def test_puts_of_other_threads_to_the_same_queue(open_store, tmp_path, lock):
-    """A put has its queue offset before it gets the put lock: a block must not come in between, with the same."""
-    store = open_store(lock=lock, **derived.SMALL)
-    size = store.put("t", b"same").size
-    each = (FILE_SIZE - 8) // size
+    """A put has its queue offsets before it gets the put lock, put_many() for several holds of it: no block may come in
+    between, with the same offsets."""
     native = extension.load("raw")
-
-    def queue_offset(at):
-        return at // FILE_SIZE * each + at % FILE_SIZE // size
-
-    def append(at):
-        return native.append(store, at, oracle.encode("t", b"same", queue_offset=queue_offset(at), phy_offset=at))
-
-    for _ in range(30):
-        at = store.max_phy_offset
-        if at % FILE_SIZE + size + 8 > FILE_SIZE:
-            store.put("t", b"same")
-            continue
-        calls = [native.keep_put_lock, store.put, lambda _, at: append(at)]
-        with concurrent.futures.ThreadPoolExecutor(3) as threads:
-            keeping = threads.submit(calls[0], store, 20_000)
-            time.sleep(0.005)
-            put = threads.submit(calls[1], "t", b"same")
-            time.sleep(0.005)
-            appended = threads.submit(calls[2], None, at)
-            assert (keeping.result(), put.result().phy_offset) == (None, at)
-            assert appended.result()[1:] == (at, 0, store.max_phy_offset)
+    file_size = 1 << 20
+    store = open_store(lock=lock, mapped_file_size_commit_log=file_size)
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        putting = threads.submit(lambda: [store.put_many("t", [b"same"] * 2000) for _ in range(10)])
+        went_in = 0
+        while not putting.done():
+            went_in += native.append_often(store, oracle.encode("t", b"same"), 1000)
+        putting.result()
+    went_in += native.append_often(store, oracle.encode("t", b"same"), 1)
     store.close()
-    numbers = [record["queueOffset"] for record in records_of(tmp_path)]
-    assert numbers == list(range(len(numbers)))
-    assert_files(tmp_path, derived.SMALL)
+    numbers = [message.queue_offset for message in rocketc.scan(tmp_path)]
+    assert numbers == list(range(20_000 + went_in))
 
 
 def test_a_topic_that_is_being_deleted_is_waited_for(pair):
