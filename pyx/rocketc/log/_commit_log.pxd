@@ -17,6 +17,7 @@ cdef class CommitLog:
         Flusher fl
         FileQueue* q
         FileState* _last        # the file that is written to; NULL: there is none yet. Guarded by the put lock
+        FileState* _given_up    # an empty first file that was deleted; NULL: none was
         bint _ready             # a and fl are made
         bint _running           # their threads run
         int64_t _clock          # test hook: the store timestamp, if not negative

@@ -14,7 +14,7 @@ from libc.string cimport memset, strcpy, strlen
 from posix.unistd cimport usleep
 
 from rocketc._status cimport check, check_file
-from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_add_i64, rc_load_i64, rc_store_i64
 from rocketc.c.crc32 cimport rc_body_crc
 from rocketc.c.histogram cimport (
     rc_histogram, rc_histogram_add, rc_histogram_below, rc_histogram_count, rc_histogram_max, rc_histogram_percentile,
@@ -131,6 +131,8 @@ cdef class CommitLog:
             allocator_stop(&self.a)
             flusher_destroy(&self.fl)
             allocator_destroy(&self.a)
+        if self._given_up != NULL:
+            file_drop(self._given_up)
 
     def start(
         self, int checkpoint_fd=-1, checkpoint=(0, 0, 0, 0, 0), *, int64_t last_record_end=0, int64_t timestamp=0,
@@ -506,6 +508,10 @@ cdef class CommitLog:
         if f != NULL:
             while not file_shutdown(f):     # who holds an empty file looks at it, and no more
                 usleep(HELD_US)
+            rc_add_i64(&f.pointers, 1)      # whoever lists the files looks at it without a lock
+            if self._given_up != NULL:
+                file_drop(self._given_up)
+            self._given_up = f
             if f.buffer != NULL:
                 allocator_return(&self.a, f.buffer)
                 f.buffer = NULL
