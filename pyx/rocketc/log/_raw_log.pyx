@@ -21,21 +21,21 @@ from rocketc.c.layout cimport (
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
 from rocketc.c.properties cimport rc_find_property
-from rocketc.c.service cimport rc_clock_ms, rc_service_wake
+from rocketc.c.service cimport rc_clock_ms
 from rocketc.c.status cimport (
     RC_BAD_BLANK, RC_BAD_PHYSICAL_OFFSET, RC_BAD_SIZE, RC_BLANK, RC_END, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE,
     RC_OK, RC_OUT_OF_ORDER, RC_PAGE_CACHE_BUSY, RC_TRUNCATED, RC_ZEROED,
 )
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport allocator_reserve
-from rocketc.files._append_file cimport FILE_READ, FileState, can_flush, file_drop, file_readable, file_release
-from rocketc.files._file_queue cimport FileQueue, queue_hold, queue_tell
+from rocketc.files._append_file cimport FILE_READ, FileState, file_drop, file_readable, file_release
+from rocketc.files._file_queue cimport FileQueue, queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._queue_units cimport is_light
 from rocketc.format._record cimport CRC_FULL, Record, crc32, parse_record, verify_record
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_fail, flusher_wake
-from rocketc.log._queue_offsets cimport QueueSlot, offsets_taken
+from rocketc.log._queue_offsets cimport QueueSlot, cq_hash, offsets_taken
 
 cdef enum:
     HELD_US = 200           # how often it is looked whether a topic is deleted at last
