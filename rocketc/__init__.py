@@ -38,6 +38,7 @@ from rocketc.read.scan import Damage, Scan, ScanReport, decode, scan
 from rocketc.status import GetStatus, PutStatus
 from rocketc.store._lookups import QueryResult
 from rocketc.store._queue_reader import GetResult
+from rocketc.store._raw_records import RawGetResult
 from rocketc.store._store import MessageStore
 from rocketc.store.cleaning import Cleaned, CleanReport, OldestKept
 from rocketc.store.opening import open
@@ -114,6 +115,7 @@ __all__ = [
     "QueryResult",
     "Queue",
     "QueueRange",
+    "RawGetResult",
     "RebuildReport",
     "RocketcError",
     "SalvageReport",

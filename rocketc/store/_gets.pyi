@@ -8,6 +8,7 @@ from rocketc.read._message import Message
 from rocketc.store._lookups import QueryResult
 from rocketc.store._puts import Putting
 from rocketc.store._queue_reader import GetResult
+from rocketc.store._raw_records import RawGetResult
 
 _When = int | datetime.datetime
 
@@ -29,6 +30,18 @@ class Getting(Putting):
         decompress: bool = True,
         unwrap: bool = True,
     ) -> GetResult: ...
+    def get_raw(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        max_count: int = 32,
+        *,
+        tags: str | Iterable[str] | None = None,
+        max_bytes: int | None = None,
+        exact_tags: bool = True,
+        broker_limits: bool = False,
+    ) -> RawGetResult: ...
     def follow(
         self,
         topic: str,

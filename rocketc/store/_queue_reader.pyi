@@ -1,4 +1,4 @@
-"""Reading by queue: get()."""
+"""Reading by queue: get(), get_raw()."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -10,6 +10,7 @@ from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.status import GetStatus
+from rocketc.store._raw_records import RawGetResult
 from rocketc.store._results import ReadResult
 
 @final
@@ -57,4 +58,16 @@ class QueueReader:
         decompress: bool = True,
         unwrap: bool = True,
     ) -> GetResult: ...
+    def get_raw(
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        max_count: int = 32,
+        *,
+        tags: str | Iterable[str] | None = None,
+        max_bytes: int | None = None,
+        exact_tags: bool = True,
+        broker_limits: bool = False,
+    ) -> RawGetResult: ...
     def _set_memory(self, size: int) -> None: ...

@@ -45,24 +45,22 @@ class Known:
         return wrong
 
     def getMessage(self, store: Any, question: Question, answer: Question) -> tuple[Told, Told]:
-        got = store.get(
-            question["topic"],
-            question["queueId"],
-            question["offset"],
-            question["maxMsgNums"],
-            tags=question["tags"],
-            exact_tags=False,
-            broker_limits=True,
-        )
-        found = {
-            "status": got.status.name,
-            "nextBeginOffset": got.next_offset,
-            "minOffset": got.min_offset,
-            "maxOffset": got.max_offset,
-            "phyOffsets": list(got.phy_offsets),
-            "bufferTotalSize": len(got.buffer),
-        }
-        return found, {name: answer[name] for name in found}
+        where = question["topic"], question["queueId"], question["offset"], question["maxMsgNums"]
+        how = {"tags": question["tags"], "exact_tags": False, "broker_limits": True}
+        copied, raw = store.get(*where, **how), store.get_raw(*where, **how)
+        for got, size in ((copied, len(copied.buffer)), (raw, sum(len(view) for view in raw.views))):
+            found = {
+                "status": got.status.name,
+                "nextBeginOffset": got.next_offset,
+                "minOffset": got.min_offset,
+                "maxOffset": got.max_offset,
+                "phyOffsets": list(got.phy_offsets),
+                "bufferTotalSize": size,
+            }
+            wanted = {name: answer[name] for name in found}
+            if found != wanted:
+                break
+        return found, wanted
 
     def getOffsetInQueueByTime(self, store: Any, question: Question, answer: Question) -> tuple[Told, Told]:
         where = question["topic"], question["queueId"], question["timestamp"]

@@ -48,7 +48,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         "A store",
         "To write to a store, and to read it by queue, key, id and time.",
         [
-            *["open", "MessageStore", "PutResult", "PutStatus", "GetResult", "GetStatus", "QueryResult"],
+            *["open", "MessageStore", "PutResult", "PutStatus", "GetResult", "GetStatus", "RawGetResult"],
+            "QueryResult",
             *["tables.TopicConfig", "CleanReport", "Cleaned", "OldestKept"],
         ],
     ),

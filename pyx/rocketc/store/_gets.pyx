@@ -14,8 +14,9 @@ from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 from rocketc.log._put_result cimport closed, failure
 from rocketc.store._lookups cimport KeyQuery, prepare_query
 from rocketc.store._puts cimport Putting
-from rocketc.store._queue_reader cimport GetResult
-from rocketc.store._results cimport checked_int, read_flags
+from rocketc.store._queue_reader cimport GetRequest, GetResult
+from rocketc.store._raw_records cimport RawRecords
+from rocketc.store._results cimport TagFilter, checked_int, read_flags
 
 from rocketc.status import GetStatus
 
@@ -102,6 +103,54 @@ cdef class Getting(Putting):
                     return r
         finally:
             self._leave()
+
+    def get_raw(
+        self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None,
+        bint exact_tags=True, bint broker_limits=False,
+    ):
+        """The records that get() would read, where they lie in the log, nothing copied; return a RawGetResult.
+
+        max_count, tags, max_bytes, exact_tags, broker_limits  as in get()
+        The result is a row of memoryviews, one a record as it is stored: not decompressed, inner batches whole. It says
+        the physical offset, queue offset and tags code of each. Its files stay mapped until release(), or its end.
+        Size, magic, physical offset, queue id and queue offset of each record were compared with the consume queue.
+        CRCs and topic were not: Message.of() and decode() read the records. A file that another process cuts short
+        while a memoryview of it is read ends this process, as with views=True.
+        Raises CorruptUnitError if the first record is not what its unit says: what comes before is handed out first.
+        ClosedError, StoreIOError, TypeError, ValueError.
+        Source: RocketMQ DefaultMessageStore.getMessage, GetMessageResult.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put_many("orders", [b"one", b"two"], tags="web")
+        ...     store.wait_dispatched()
+        ...     with store.get_raw("orders") as found:
+        ...         found.status.name, len(found), len(found.views), found.queue_offsets, found.tags_codes
+        True
+        ('FOUND', 2, 1, [0, 1], [117588, 117588])
+        """
+        cdef int how = read_flags("none", True, True, False, exact_tags, broker_limits)
+        self._enter_reading()
+        try:
+            self._look_around()
+            return self.reader.raw(topic, queue_id, offset, max_count, tags, max_bytes, how)
+        finally:
+            self._leave()
+
+    cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1:
+        """get_raw() for callers in C: QueueReader.get_records() of an open store, which makes no Python object.
+
+        Called with the GIL, which is released while queue and log are read. h may be used, and released, without it.
+        Raises ClosedError, and what QueueReader.get_records() raises.
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            with nogil:
+                self.reader.get_records(a, tags, h)
+        finally:
+            self._leave()
+        return 0
 
     cdef bint _wait_for_more(
         self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,

@@ -268,7 +268,7 @@ cdef class Lookups:
         cdef int64_t most = min(w.max_count, HITS) if loose else w.max_count
         cdef int n = HITS, i, rc
         h.count = 0
-        h.messages = h.bytes = 0
+        h.bytes = 0
         w.failed = 0
         index_cursor(&w.cursor, loose)
         while n == HITS and h.count < most:
@@ -316,7 +316,7 @@ cdef class Lookups:
             if not loose and (when < w.begin or when > w.end or not has_key(&r, w)):
                 rc = RC_OK if r.phy_offset == phy_offset else RC_BAD_UNIT
             else:
-                rc = picked_add(h, phy_offset, r.size, -1, -1, 1)
+                rc = picked_add(h, phy_offset, r.size, -1)
         if c.file.cut != 0:
             return RC_FILE_CUT
         return rc if rc == RC_OK or rc > 0 or rc <= -10 else RC_BAD_UNIT
@@ -425,4 +425,4 @@ cdef int record_size(Cursor* c, int64_t phy_offset, PickedRecords* h) noexcept n
     cursor_rest(c)
     if c.file.cut != 0:
         return RC_FILE_CUT
-    return picked_add(h, phy_offset, size, -1, -1, 1) if RC_MSG_MIN_BYTES <= size <= room else RC_OK
+    return picked_add(h, phy_offset, size, -1) if RC_MSG_MIN_BYTES <= size <= room else RC_OK

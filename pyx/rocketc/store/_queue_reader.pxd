@@ -1,26 +1,38 @@
-"""Reading by queue: get()."""
-from libc.stdint cimport int32_t, int64_t
+"""Reading by queue: get(), get_raw()."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._consume_queues cimport ConsumeQueues
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
-from rocketc.format._queue_units cimport Unit
-from rocketc.store._results cimport Cursor, LogPaths, PickedRecord, PickedRecords, QueueIdentity, ReadResult, TagFilter
+from rocketc.format._queue_units cimport Unit, is_light
+from rocketc.store._raw_records cimport RawGetResult, RawRecord, RawRecords
+from rocketc.store._results cimport LogPaths, QueueIdentity, ReadResult, TagFilter
 
-# What get() was asked, and what it says.
-ctypedef struct Asked:
-    QueueIdentity of
-    int64_t offset
-    int64_t max_count
-    int64_t max_bytes
-    int how
-    int status                  # a GetStatus
-    int64_t next
-    int64_t min
-    int64_t max
-    int64_t filtered            # messages that the filter let not pass
-    int64_t last_phy            # of the last unit considered, -1: none
-    PickedRecord wrong                 # what was damaged
+cdef enum:
+    MAX_COUNT = 32              # messages of one get(), if not asked for another number
+    TRANSFER_BYTES = 128 << 20
+
+# What a caller wants of a queue. Pointers are the caller's, and stay valid while the call runs.
+ctypedef struct GetRequest:
+    QueueIdentity of            # topic and queue id; lmq: is_light() of the topic
+    int64_t offset              # queue offset to begin at
+    int64_t max_count           # messages
+    int64_t max_bytes           # of all records together; the first one comes whatever its size
+    int flags                   # ReadFlags: READ_LOOSE, READ_BROKER, READ_CODES; others are for get()
+
+cdef inline void request_init(
+    GetRequest* a, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset,
+) noexcept nogil:
+    """A request for 32 messages of a queue, RocketMQ's number; the caller may change max_count, max_bytes and flags."""
+    a.of.topic = topic
+    a.of.topic_len = topic_len
+    a.of.queue_id = queue_id
+    a.of.lmq = is_light(topic, topic_len)
+    a.offset = offset
+    a.max_count = MAX_COUNT
+    a.max_bytes = TRANSFER_BYTES
+    a.flags = 0
+
 
 cdef class GetResult(ReadResult):
     cdef readonly:
@@ -47,16 +59,23 @@ cdef class QueueReader:
     cdef GetResult read(
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     )
-    cdef int _pick(self, Asked* a, ConsumeQueue* q, TagFilter tags, PickedRecords* h, Cursor* c) noexcept nogil
-    cdef int _walk(self, Asked* a, ConsumeQueue* q, TagFilter tags, PickedRecords* h, Cursor* c) noexcept nogil
+    cdef RawGetResult raw(
+        self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
+    )
+    cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1 nogil
+    cdef bytes _prepare(
+        self, GetRequest* a, str topic, object queue_id, object offset, object max_count, object max_bytes, int how,
+    )
+    cdef int _pick(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil
+    cdef int _walk(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil
     cdef int _look(
-        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint text, PickedRecords* h, Cursor* c,
+        self, const GetRequest* a, const Unit* u, int64_t unit, TagFilter tags, bint text, RawRecords* h,
         int64_t* removed,
     ) noexcept nogil
     cdef int64_t _corrected(self, int64_t old, int64_t offset) noexcept nogil
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil
-    cdef bint _is_full(self, const Asked* a, const PickedRecords* h, const Unit* u) noexcept nogil
+    cdef bint _is_full(self, const GetRequest* a, const RawRecords* h, const Unit* u) noexcept nogil
     cdef TagFilter _filter_of(self, object tags)
-    cdef int _fail(self, int rc, ConsumeQueue* q, const PickedRecord* t) except -1
+    cdef int _fail(self, int rc, ConsumeQueue* q, const RawRecord* wrong) except -1
 
 cdef ConsumeQueue* find_queue(ConsumeQueues queues, str topic, int32_t queue_id) except? NULL

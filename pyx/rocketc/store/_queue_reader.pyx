@@ -1,9 +1,10 @@
 # cython: language_level=3
-"""Reading by queue: get().
+"""Reading by queue: get(), get_raw().
 
-One call without the GIL walks over the units of a consume queue, filters them and picks what the caller may have;
-another one copies the records out of the log, back to back, and checks each. Messages lie over that copy: attributes
-are decoded when they are asked for. Source: RocketMQ DefaultMessageStore.getMessage
+One call without the GIL walks over the units of a consume queue, filters them and picks what the caller may have. For
+get_raw() the heads of the records are compared with the units, and nothing is copied; for get() the records are copied
+and checked (_record_copies). Messages lie over that copy: attributes are decoded when they are asked for.
+Source: RocketMQ DefaultMessageStore.getMessage
 """
 import os
 
@@ -17,32 +18,29 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 
 from rocketc._status cimport error_of, reason_of
 from rocketc.c.atomic cimport rc_count_i64, rc_load_i64
-from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
-from rocketc.c.status cimport RC_BAD_BODY_CRC, RC_BAD_PROPERTY_CRC, RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK
+from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
+from rocketc.c.status cimport RC_BAD_BODY_CRC, RC_BAD_PROPERTY_CRC, RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_OK
 from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, cq_unit_of
 from rocketc.derived._consume_queues cimport ConsumeQueues
-from rocketc.files._append_file cimport file_readable
+from rocketc.files._append_file cimport FileState, file_readable
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
-from rocketc.format._queue_units cimport Unit, is_blank, is_light, is_schedule_topic, is_valid
+from rocketc.format._queue_units cimport Unit, is_blank, is_schedule_topic, is_valid
 from rocketc.format._record cimport Record, parse_record
+from rocketc.store._raw_records cimport (
+    GET_FOUND, GET_MESSAGE_WAS_REMOVING, GET_NO_MATCHED_MESSAGE, GET_OFFSET_FOUND_NULL, GET_OFFSET_OVERFLOW_BADLY,
+    GET_OFFSET_OVERFLOW_ONE, GET_OFFSET_TOO_SMALL, RawGetResult, RawRecord, RawRecords, raw_add, raw_check, raw_clear,
+    raw_enter, raw_free, raw_init, raw_release, raw_reserve, raw_rest, raw_seek,
+)
+from rocketc.store._record_copies cimport copy_around_bodies, copy_records
 from rocketc.store._results cimport (
-    Cursor, LogPaths, PickedRecord, PickedRecords, READ_BROKER, READ_LOOSE, READ_VIEWS, ReadResult, TagFilter,
-    checked_int, cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, picked_add,
-    picked_init, picked_reserve, read_copies, read_flags, read_views,
+    LogPaths, READ_BROKER, READ_CODES, READ_LOOSE, READ_VIEWS, ReadResult, TagFilter, checked_int, fetch, files_of,
+    read_flags,
 )
 
 from rocketc.errors import CorruptUnitError
 from rocketc.status import GetStatus
 
 cdef enum:
-    FOUND = 0               # GetStatus
-    NO_MATCHED_MESSAGE = 1
-    MESSAGE_WAS_REMOVING = 2
-    OFFSET_FOUND_NULL = 3
-    OFFSET_OVERFLOW_BADLY = 4
-    OFFSET_OVERFLOW_ONE = 5
-    OFFSET_TOO_SMALL = 6
-    NO_MESSAGE_IN_QUEUE = 8
     MEMORY_BYTES = 0        # of QueueReader._limits
     MEMORY_COUNT = 1
     DISK_BYTES = 2
@@ -51,7 +49,6 @@ cdef enum:
     ROWS_AT_ONCE = 4096     # room for records that is made before the first is met
     FILTERS_KEPT = 256
 
-cdef int64_t TRANSFER_BYTES = 128 << 20             # of one get()
 cdef int64_t LEAST_TRANSFER_BYTES = 100             # that a broker lets a client ask for
 cdef int64_t MEMORY_UNKNOWN = <int64_t>24 << 30
 cdef tuple STATUS = tuple(GetStatus)
@@ -149,6 +146,14 @@ cdef class QueueReader:
         cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
         return self.read(topic, queue_id, offset, max_count, tags, max_bytes, how)
 
+    def get_raw(
+        self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None,
+        bint exact_tags=True, bint broker_limits=False,
+    ):
+        """As MessageStore.get_raw()."""
+        cdef int how = read_flags("none", True, True, False, exact_tags, broker_limits)
+        return self.raw(topic, queue_id, offset, max_count, tags, max_bytes, how)
+
     cdef ConsumeQueue* queue(self, str topic, int32_t queue_id) except? NULL:
         """find_queue(), and the log's files that its messages are in."""
         cdef ConsumeQueue* q = find_queue(self.queues, topic, queue_id)
@@ -156,151 +161,193 @@ cdef class QueueReader:
             self.log.refresh()          # another process writes it
         return q
 
+    cdef bytes _prepare(
+        self, GetRequest* a, str topic, object queue_id, object offset, object max_count, object max_bytes, int how,
+    ):
+        """Take down the arguments of a get; `a` is good as long as the topic, and what is returned.
+
+        how  ReadFlags
+        Raises TypeError, ValueError.
+        """
+        cdef bytes name = None
+        cdef const char* text
+        cdef Py_ssize_t n = 0
+        cdef int32_t id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
+        cdef int64_t at = checked_int("offset", offset, INT64_MIN, INT64_MAX)
+        try:
+            text = PyUnicode_AsUTF8AndSize(topic, &n)
+        except UnicodeEncodeError:      # a folder whose name is not UTF-8
+            name = topic.encode("utf-8", "surrogateescape")
+            text = PyBytes_AS_STRING(name)
+            n = len(name)
+        request_init(a, <const uint8_t*>text, <int32_t>min(n, INT32_MAX), id, at)
+        a.max_count = checked_int("max_count", max_count, 0 if how & READ_BROKER else 1, INT32_MAX)
+        if max_bytes is not None:
+            a.max_bytes = checked_int("max_bytes", max_bytes, 1, INT64_MAX)
+        a.flags = how
+        return name
+
     cdef GetResult read(
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     ):
-        """get(): `how` is made of the bits of How."""
-        cdef Asked a
-        cdef Cursor c
+        """get(): `how` is made of the bits of ReadFlags."""
+        cdef GetRequest a
+        cdef RawRecords h
         cdef ConsumeQueue* q
         cdef GetResult result = GetResult.__new__(GetResult)
-        cdef PickedRecords* h = &result._picked
         cdef TagFilter filter = self._filter_of(tags)
-        cdef Py_ssize_t n = 0
-        cdef bytes name
-        cdef int rc = RC_OK
-        cdef bint picked
-        a.of.queue_id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
-        a.offset = checked_int("offset", offset, INT64_MIN, INT64_MAX)
-        a.max_count = checked_int("max_count", max_count, 0 if how & READ_BROKER else 1, INT32_MAX)
-        a.max_bytes = TRANSFER_BYTES if max_bytes is None else checked_int("max_bytes", max_bytes, 1, INT64_MAX)
-        if how & READ_BROKER:
-            a.max_bytes = max(min(a.max_bytes, TRANSFER_BYTES), LEAST_TRANSFER_BYTES)
+        cdef bytes _name = self._prepare(&a, topic, queue_id, offset, max_count, max_bytes, how)
+        cdef int rc
+        raw_init(&h)
         try:
-            a.of.topic = <const uint8_t*>PyUnicode_AsUTF8AndSize(topic, &n)
-        except UnicodeEncodeError:
-            name = topic.encode("utf-8", "surrogateescape")
-            a.of.topic = <const uint8_t*>PyBytes_AS_STRING(name)
-            n = len(name)
-        a.of.topic_len = <int32_t>min(n, INT32_MAX)
-        a.how = how
-        a.of.lmq = is_light(a.of.topic, n)
-        cursor_init(&c, &self.log.q)
-        q = self.queue(topic, a.of.queue_id)
-        try:
-            while True:
-                with nogil:
-                    rc = self._pick(&a, q, filter, h, &c)
-                picked = rc == RC_OK
-                if picked and h.count > 0:
-                    if how & READ_VIEWS:
-                        rc = read_views(&c, result, &a.of, how)
-                    else:
-                        rc = read_copies(&c, result, &a.of, how)
-                if rc == RC_OK:
-                    break
-                if rc == RC_MORE:
-                    continue
-                if h.count == 0:
-                    self._fail(rc, q, &h.rows[0] if picked else &a.wrong)
-                a.next = h.rows[h.count].queue_offset       # what came before the damage, first
-                break
+            q = self.queue(topic, a.of.queue_id)
+            with nogil:
+                rc = self._pick(&a, q, filter, &h)
+            if rc == RC_OK and h.count > 0:
+                if how & READ_VIEWS:
+                    rc = copy_around_bodies(result, &h, &a.of, how)
+                else:
+                    rc = copy_records(result, &h, &a.of, how)
+            if h.count > 0:
+                rc_count_i64(&q.given, h.messages)      # what comes before damage, first
+                rc_count_i64(&q.given_bytes, h.bytes)
+            elif rc != RC_OK:
+                self._fail(rc, q, &h.wrong)
         finally:
-            cursor_leave(&c)
-        if h.count > 0:
-            rc_count_i64(&q.given, h.messages)
-            rc_count_i64(&q.given_bytes, h.bytes)
-        result.status = STATUS[a.status]
-        result.next_offset = a.next
-        result.min_offset = a.min
-        result.max_offset = a.max
-        result.filter_message_count = a.filtered
-        result.suggest_pulling_from_slave = a.last_phy >= 0 and rc_load_i64(&c.log.wrote) - a.last_phy > self._memory
+            raw_free(&h)
+        result.status = STATUS[h.status]
+        result.next_offset = h.next_offset
+        result.min_offset = h.min_offset
+        result.max_offset = h.max_offset
+        result.filter_message_count = h.filtered
+        result.suggest_pulling_from_slave = h.suggest_slave
         result._how = how
         if h.count > 0:
             result._tags = filter
             result._offset = a.offset
-            result._file_size = c.log.file_size
-            result._paths = files_of(self.paths, h)
-        elif result._buffer is None:
+            result._file_size = self.log.q.file_size
+            result._paths = files_of(self.paths, &result._picked)
+        else:
             result._buffer = b""
         return result
 
-    cdef int _pick(self, Asked* a, ConsumeQueue* q, TagFilter tags, PickedRecords* h, Cursor* c) noexcept nogil:
-        """Choose the records: RC_OK and a.status, or what is wrong with the first one (a.wrong)."""
+    cdef RawGetResult raw(
+        self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
+    ):
+        """get_raw(): `how` is made of the bits of ReadFlags."""
+        cdef GetRequest a
+        cdef RawGetResult result = RawGetResult.__new__(RawGetResult)
+        cdef TagFilter filter = self._filter_of(tags)
+        cdef bytes _name = self._prepare(&a, topic, queue_id, offset, max_count, max_bytes, how | READ_CODES)
+        with nogil:
+            self.get_records(&a, filter, &result.raw)
+        return result
+
+    cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1 nogil:
+        """Pick the records that a caller may have, and hold their files; nothing is copied.
+
+        tags  None: all
+        h     raw_init() made it; what it holds from before is let go first. Then it says what was found, and holds the
+              files of its rows until raw_release()
+        The head of each record was compared with its unit (raw_check()); its topic, body and CRCs were not. It may be
+        called with or without the GIL, and takes it only for a store that another process writes, and to raise.
+        Raises CorruptUnitError, CorruptRecordError and StoreIOError if the first record is damaged: what comes before
+        damage is handed out first, and h.next_offset is where it is. MemoryError.
+        Source: RocketMQ DefaultMessageStore.getMessage.
+        """
+        cdef ConsumeQueue* q
         cdef int rc
-        h.count = 0
-        h.messages = h.bytes = 0
-        a.filtered = 0
-        a.last_phy = -1
-        a.wrong.size = 0
-        a.min = a.max = 0
-        a.next = a.offset
-        a.status = NO_MESSAGE_IN_QUEUE
+        raw_release(h)
+        if self.queues.read_only:
+            with gil:
+                topic = (<const char*>a.of.topic)[:a.of.topic_len].decode("utf-8", "surrogateescape")
+                q = self.queue(topic, a.of.queue_id)
+        else:
+            q = self.queues.find(a.of.topic, a.of.topic_len, a.of.queue_id)
+        rc = self._pick(a, q, tags, h)
+        if rc == RC_OK and h.count > 0:
+            rc = raw_check(h, &a.of)
+        if h.count > 0:
+            rc_count_i64(&q.given, h.messages)
+            rc_count_i64(&q.given_bytes, h.bytes)
+        elif rc != RC_OK:
+            with gil:
+                self._fail(rc, q, &h.wrong)
+        return 0
+
+    cdef int _pick(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil:
+        """Choose the records: RC_OK and h.status, or what is wrong with the first one (h.wrong)."""
+        cdef int rc = RC_OK
+        raw_clear(h)
+        h.log = &self.log.q
+        h.next_offset = a.offset
         if q != NULL:
-            a.max = rc_load_i64(&q.units)       # before what is stored before it
+            h.max_offset = rc_load_i64(&q.units)        # before what is stored before it
             if q.unit_bytes != RC_CQ_UNIT_BYTES:
-                a.max = rc_load_i64(&q.max_offset)
-            rc = cq_min_offset(q, &a.min)
+                h.max_offset = rc_load_i64(&q.max_offset)
+            rc = cq_min_offset(q, &h.min_offset)
             if rc != RC_OK:
                 return rc
-        if a.max == 0:
-            a.next = self._corrected(a.offset, 0)
-        elif a.offset < a.min:
-            a.status = OFFSET_TOO_SMALL
-            a.next = self._corrected(a.offset, a.min)
-        elif a.offset == a.max:
-            a.status = OFFSET_OVERFLOW_ONE
-        elif a.offset > a.max:
-            a.status = OFFSET_OVERFLOW_BADLY
-            a.next = self._corrected(a.offset, a.max)
+        if h.max_offset == 0:
+            h.next_offset = self._corrected(a.offset, 0)
+        elif a.offset < h.min_offset:
+            h.status = GET_OFFSET_TOO_SMALL
+            h.next_offset = self._corrected(a.offset, h.min_offset)
+        elif a.offset == h.max_offset:
+            h.status = GET_OFFSET_OVERFLOW_ONE
+        elif a.offset > h.max_offset:
+            h.status = GET_OFFSET_OVERFLOW_BADLY
+            h.next_offset = self._corrected(a.offset, h.max_offset)
         else:
-            rc = self._walk(a, q, tags, h, c)
-            cursor_rest(c)
+            rc = self._walk(a, q, tags, h)
+            raw_rest(h)
             if h.count > 0:
-                a.status = FOUND
-                return RC_OK
-            return rc
-        return RC_OK
+                h.status = GET_FOUND
+                rc = RC_OK
+            h.suggest_slave = h.last_phy >= 0 and rc_load_i64(&h.log.wrote) - h.last_phy > self._memory
+        return rc
 
     cdef int64_t _corrected(self, int64_t old, int64_t offset) noexcept nogil:
         return old if self._keep_offset else offset
 
-    cdef bint _is_full(self, const Asked* a, const PickedRecords* h, const Unit* u) noexcept nogil:
+    cdef bint _is_full(self, const GetRequest* a, const RawRecords* h, const Unit* u) noexcept nogil:
         """Whether one more does not go into the answer; the first always does."""
+        cdef int64_t most = a.max_bytes
         cdef int at
         if h.count == 0:
             return False
-        if h.messages + u.count > a.max_count or h.bytes + u.size > a.max_bytes or h.bytes >= a.max_bytes:
+        if a.flags & READ_BROKER:
+            most = max(min(most, TRANSFER_BYTES), LEAST_TRANSFER_BYTES)
+        if h.messages + u.count > a.max_count or h.bytes + u.size > most or h.bytes >= most:
             return True
-        if not a.how & READ_BROKER:
+        if not a.flags & READ_BROKER:
             return False
         at = DISK_BYTES if rc_load_i64(&self.log.q.wrote) - u.phy_offset > self._memory else MEMORY_BYTES
         return h.bytes + u.size > self._limits[at] or h.messages > self._limits[at + 1] - 1
 
-    cdef int _walk(self, Asked* a, ConsumeQueue* q, TagFilter tags, PickedRecords* h, Cursor* c) noexcept nogil:
-        """Go over the units from a.offset on: what is picked is added to h, and a.next is behind the last one.
+    cdef int _walk(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil:
+        """Go over the units from a.offset on: what is picked is added to h, and h.next_offset is behind the last one.
 
-        Returns RC_OK, or what is wrong with the unit at a.next, which a.wrong is then.
+        Returns RC_OK, or what is wrong with the unit at h.next_offset, which h.wrong is then.
         """
         cdef Unit units[CHUNK]
         cdef Unit* u
         cdef int64_t limit = max(self._scan_bytes, a.max_count * RC_CQ_UNIT_BYTES), scanned = 0, unit, removed = -1
         cdef int64_t units_in_file = q.files.file_size // q.unit_bytes, file_number
-        cdef bint text = tags is not None and not a.how & READ_LOOSE
+        cdef bint text = tags is not None and not a.flags & READ_LOOSE
         cdef bint code = tags is not None and not (text and (
             q.unit_bytes == RC_BCQ_UNIT_BYTES           # the tags are those of the messages in the batch
             or is_schedule_topic(a.of.topic, a.of.topic_len)    # units have times there
         ))
         cdef int files = 1, i, got = 0, rc = cq_unit_of(q, a.offset, &unit)
-        a.status = NO_MATCHED_MESSAGE
+        h.status = GET_NO_MATCHED_MESSAGE
         if rc != RC_OK or unit < 0:
             return rc
         file_number = unit // units_in_file
         # For as many as may come: nothing is copied while there are more of them.
-        picked_reserve(h, <int>min(min(a.max_count, a.max - a.offset), ROWS_AT_ONCE))
-        while a.next < a.max:
-            if unit // units_in_file != file_number and a.how & READ_BROKER:
+        raw_reserve(h, min(min(a.max_count, h.max_offset - a.offset), <int64_t>ROWS_AT_ONCE))
+        while h.next_offset < h.max_offset:
+            if unit // units_in_file != file_number and a.flags & READ_BROKER:
                 if h.count > 0 or files >= self._travel:
                     return RC_OK
                 files += 1
@@ -310,25 +357,25 @@ cdef class QueueReader:
                 return rc
             if got == 0:
                 if h.count == 0:
-                    a.status = OFFSET_FOUND_NULL
-                    a.next = self._corrected(a.next, self._rolled(q, unit, a.max))
+                    h.status = GET_OFFSET_FOUND_NULL
+                    h.next_offset = self._corrected(h.next_offset, self._rolled(q, unit, h.max_offset))
                 return RC_OK
             for i in range(got):
                 u = &units[i]
-                if scanned >= limit or a.next >= a.max:
+                if scanned >= limit or h.next_offset >= h.max_offset:
                     return RC_OK
                 if u.queue_offset + u.count <= a.offset:
                     continue                            # of a batch queue with a gap
                 if is_blank(u):                         # what it says of its size does not count
                     scanned += q.unit_bytes
-                    a.next = u.queue_offset + u.count
+                    h.next_offset = u.queue_offset + u.count
                     if h.count == 0:
-                        a.status = MESSAGE_WAS_REMOVING
+                        h.status = GET_MESSAGE_WAS_REMOVING
                     continue
                 if self._is_full(a, h, u):
                     return RC_OK
                 rc = RC_OK
-                if code and q.ext != NULL:
+                if (code or a.flags & READ_CODES) and q.ext != NULL:
                     rc = cq_tags_code(q, u, &u.tags_code)
                     if rc == RC_END:                    # what the extension does not have, the record tells
                         rc = RC_OK
@@ -336,50 +383,68 @@ cdef class QueueReader:
                     rc = RC_BAD_UNIT
                 if rc == RC_OK and u.phy_offset >= removed:
                     if not code or tags.fits(u.tags_code):
-                        rc = self._look(a, u, unit + i, tags, text, h, c, &removed)
+                        rc = self._look(a, u, unit + i, tags, text, h, &removed)
                     else:
-                        a.filtered += u.count
+                        h.filtered += u.count
                         if h.count == 0:
-                            a.status = NO_MATCHED_MESSAGE
+                            h.status = GET_NO_MATCHED_MESSAGE
                 if rc != RC_OK:
-                    picked_init(&a.wrong, u.phy_offset, u.size if u.size != 0 else 1, u.queue_offset, unit + i, u.count)
+                    h.wrong.phy_offset = u.phy_offset
+                    h.wrong.size = u.size if u.size != 0 else 1
+                    h.wrong.queue_offset = u.queue_offset
+                    h.wrong.unit = unit + i
                     return rc
                 scanned += q.unit_bytes
-                a.last_phy = u.phy_offset
-                a.next = u.queue_offset + u.count
+                h.last_phy = u.phy_offset
+                h.next_offset = u.queue_offset + u.count
             unit += got
         return RC_OK
 
     cdef int _look(
-        self, Asked* a, const Unit* u, int64_t unit, TagFilter tags, bint text, PickedRecords* h, Cursor* c,
+        self, const GetRequest* a, const Unit* u, int64_t unit, TagFilter tags, bint text, RawRecords* h,
         int64_t* removed,
     ) noexcept nogil:
         """Pick one unit's record, if it is there and has one of the tags. Returns RC_OK, or what is wrong with it."""
         cdef Record r
-        cdef int64_t at, size = self.log.q.file_size
-        cdef int rc = cursor_seek(c, u.phy_offset)
-        if rc == ENOENT and u.phy_offset < rc_load_i64(&self.log.q.wrote):
+        cdef RawRecord* row
+        cdef FileState* f
+        cdef const uint8_t* p
+        cdef int64_t at, size = h.log.file_size
+        cdef int rc = raw_seek(h, u.phy_offset)
+        if rc == ENOENT and u.phy_offset < rc_load_i64(&h.log.wrote):
             removed[0] = u.phy_offset - u.phy_offset % size + size
             if h.count == 0:
-                a.status = MESSAGE_WAS_REMOVING
+                h.status = GET_MESSAGE_WAS_REMOVING
             return RC_OK
         if rc != RC_OK:
             return RC_BAD_UNIT if rc == ENOENT else rc
-        at = u.phy_offset - c.file.start
-        if at + u.size > file_readable(c.file):
+        f = h.files[h.file]
+        at = u.phy_offset - f.start
+        if at + u.size > file_readable(f):
             return RC_BAD_UNIT
+        p = f.base + at
         if text:
-            cursor_enter(c)
-            fetch(c.file.base + at, u.size)
-            rc = parse_record(c.file.base + at, <size_t>u.size, &r)
-            if c.file.cut != 0:
+            raw_enter(h, h.file)
+            fetch(p, u.size)
+            rc = parse_record(p, <size_t>u.size, &r)
+            if f.cut != 0:
                 return RC_FILE_CUT
             if rc != RC_OK:
                 return rc if rc <= -10 else RC_BAD_UNIT
             if not tags.passes(&r):
-                a.filtered += u.count
+                h.filtered += u.count
                 return RC_OK
-        return picked_add(h, u.phy_offset, u.size, u.queue_offset, unit, u.count)
+        fetch(p, RC_MSG_MIN_BYTES)      # raw_check() looks there, or the copy begins
+        row = raw_add(h, u.size, u.count)
+        if row == NULL:
+            return ENOMEM
+        row.at = p
+        row.phy_offset = u.phy_offset
+        row.queue_offset = u.queue_offset
+        row.tags_code = u.tags_code
+        row.unit = unit
+        row.file = h.file
+        return RC_OK
 
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil:
         """Queue offset of the first unit behind the file that a unit is in."""
@@ -407,21 +472,22 @@ cdef class QueueReader:
         tags = list(tags)
         return None if "*" in tags else TagFilter(tags)
 
-    cdef int _fail(self, int rc, ConsumeQueue* q, const PickedRecord* t) except -1:
+    cdef int _fail(self, int rc, ConsumeQueue* q, const RawRecord* wrong) except -1:
         """Raise what is wrong with a record, or the unit that names it."""
         cdef int64_t pos
         if rc == ENOMEM:
             raise MemoryError
         if rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC:
-            raise error_of(rc, self.paths.at(t.phy_offset), t.phy_offset, "crc='none' hands it out as it is")
+            raise error_of(rc, self.paths.at(wrong.phy_offset), wrong.phy_offset, "crc='none' hands it out as it is")
         if rc > 0 or rc == RC_FILE_CUT:
-            raise error_of(rc, self.paths.at(t.phy_offset) if t.size != 0 else os.fsdecode(q.folder))
-        pos = t.unit * q.unit_bytes
+            raise error_of(rc, self.paths.at(wrong.phy_offset) if wrong.size != 0 else os.fsdecode(q.folder))
+        pos = wrong.unit * q.unit_bytes
         path = os.path.join(os.fsdecode(q.folder), f"{pos - pos % q.files.file_size:020d}")
         raise CorruptUnitError(
             path, pos % q.files.file_size, reason_of(rc),
-            f"the unit of queue offset {t.queue_offset} names {t.size} bytes at physical offset {t.phy_offset}, where "
-            "its record is not; `rocketc rebuild` makes the queue anew from the log, `rocketc verify` reads the log"
+            f"the unit of queue offset {wrong.queue_offset} names {wrong.size} bytes at physical offset "
+            f"{wrong.phy_offset}, where its record is not; `rocketc rebuild` makes the queue anew from the log, "
+            "`rocketc verify` reads the log"
         )
 
     def _set_memory(self, int64_t size):

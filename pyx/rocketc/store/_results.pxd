@@ -17,6 +17,7 @@ cdef enum ReadFlags:
     READ_WHOLE = 16              # inner batches are not opened
     READ_BODY_CRC = 32           # times a Crc: what is checked
     READ_FULL_CRC = 64
+    READ_CODES = 128             # tags codes are wanted of every unit: those that the extension has, too
     READ_CRC = READ_BODY_CRC | READ_FULL_CRC
     READ_PLAIN = READ_STORED | READ_WHOLE
 
@@ -25,9 +26,7 @@ ctypedef struct PickedRecord:
     Record r                    # its pointers lead into the copy, or the map
     int64_t phy_offset
     int64_t queue_offset        # -1: nobody said one
-    int64_t unit                # number of the unit that says so; -1: an index does
     int32_t size
-    int32_t count               # messages
     bint mapped                 # its body stays in the map
 
 # What a call picked.
@@ -36,7 +35,6 @@ ctypedef struct PickedRecords:
     PickedRecord one                   # most look-ups find one record
     int count
     int room
-    int64_t messages
     int64_t bytes
     bint special                # some body is compressed, or an inner batch
 
@@ -101,17 +99,13 @@ cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil
 cdef void cursor_enter(Cursor* c) noexcept nogil
 cdef void cursor_rest(Cursor* c) noexcept nogil
 cdef void cursor_leave(Cursor* c) noexcept nogil
-cdef void picked_init(
-    PickedRecord* t, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
-) noexcept nogil
 cdef int picked_reserve(PickedRecords* h, int room) noexcept nogil
-cdef int picked_add(
-    PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
-) noexcept nogil
+cdef int picked_add(PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset) noexcept nogil
+cdef bint is_special(const Record* r) noexcept nogil
+cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of, int how) noexcept nogil
 cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil
 cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1
 cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1
-cdef int read_views(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1
 cdef int open_record(
     list out, const Record* r, bytes raw, str file, int how, TagFilter tags, int64_t first,
 ) except -1

@@ -24,7 +24,7 @@ from rocketc.c.layout cimport (
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_MORE, RC_OK
-from rocketc.files._append_file cimport FileState, View, file_release, view_of
+from rocketc.files._append_file cimport FileState, file_release
 from rocketc.files._file_queue cimport queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
@@ -246,28 +246,19 @@ cdef int picked_reserve(PickedRecords* h, int room) noexcept nogil:
     return RC_OK
 
 
-cdef int picked_add(
-    PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
-) noexcept nogil:
+cdef int picked_add(PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset) noexcept nogil:
     """One record more: RC_OK or ENOMEM."""
+    cdef PickedRecord* t
     if h.count == h.room and picked_reserve(h, <int>(2 * h.room + 32 if h.room > 0 else 1)) != RC_OK:
         return ENOMEM
-    picked_init(&h.rows[h.count], phy_offset, size, queue_offset, unit, count)
-    h.count += 1
-    h.messages += count
-    h.bytes += size
-    return RC_OK
-
-
-cdef void picked_init(
-    PickedRecord* t, int64_t phy_offset, int32_t size, int64_t queue_offset, int64_t unit, int32_t count,
-) noexcept nogil:
+    t = &h.rows[h.count]
     t.phy_offset = phy_offset
     t.size = size
     t.queue_offset = queue_offset
-    t.unit = unit
-    t.count = count
     t.mapped = False
+    h.count += 1
+    h.bytes += size
+    return RC_OK
 
 
 cdef bint is_listed(const Record* r, const QueueIdentity* of, int64_t queue_offset) noexcept nogil:
@@ -324,16 +315,19 @@ cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of
     return RC_BAD_UNIT
 
 
+cdef bint is_special(const Record* r) noexcept nogil:
+    """Whether a record's body may have to be decompressed or opened."""
+    return r.sys_flag & (RC_FLAG_COMPRESSED | RC_FLAG_INNER_BATCH) != 0
+
+
 cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil:
     """Copy the records that were picked, back to back, and check them.
 
-    dst  h.bytes of room; NULL: look at them in the map, and find out which bodies may stay there
+    dst  h.bytes of room
     of   whose they must be; NULL: nobody has said that
-    Returns RC_OK; RC_MORE if a file went meanwhile (pick again); ENOMEM or a fault of row h.count, before which all are
-    good.
+    Returns RC_OK; RC_MORE if a file went meanwhile (pick again); or a fault of row h.count, before which all are good.
     """
     cdef PickedRecord* t
-    cdef const uint8_t* at
     cdef int i, rc = RC_OK, count = h.count
     h.bytes = 0
     h.special = False
@@ -345,23 +339,14 @@ cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdent
             rc = RC_MORE if rc == ENOENT else rc
             break
         cursor_enter(c)
-        at = c.file.base + (t.phy_offset - c.file.start)
-        if dst != NULL:
-            memcpy(dst + h.bytes, at, <size_t>t.size)
-            at = dst + h.bytes
-        rc = check_claim(t, at, of, how)
+        memcpy(dst + h.bytes, c.file.base + (t.phy_offset - c.file.start), <size_t>t.size)
+        rc = check_claim(t, dst + h.bytes, of, how)
         if c.file.cut != 0:
             rc = RC_FILE_CUT
         if rc != RC_OK:
             break
-        if t.r.sys_flag & (RC_FLAG_COMPRESSED | RC_FLAG_INNER_BATCH):
-            h.special = True
-        t.mapped = dst == NULL and (
-            how & READ_PLAIN == READ_PLAIN
-            or not (t.r.sys_flag & RC_FLAG_COMPRESSED and not how & READ_STORED)
-            and not (is_to_unwrap(&t.r) and not how & READ_WHOLE)
-        )
-        h.bytes += t.size - (t.r.body_len if t.mapped else 0)
+        h.special |= is_special(&t.r)
+        h.bytes += t.size
         h.count = i + 1
     cursor_rest(c)
     return rc
@@ -398,64 +383,6 @@ cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
         r.topic += shift
         r.props += shift
     return 0
-
-
-cdef int read_views(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1:
-    """copy_record() for bodies that stay in the map: the rest of the records is copied."""
-    cdef PickedRecords* h = &answer._picked
-    cdef PickedRecord* t
-    cdef View view
-    cdef FileState* f
-    cdef uint8_t* dst
-    cdef const uint8_t* src
-    cdef ptrdiff_t head, behind
-    cdef int i, rc, fault
-    with nogil:
-        fault = copy_record(c, h, NULL, of, how)
-    if h.count == 0 or fault == RC_MORE:
-        return fault
-    answer._views = []
-    answer._buffer = PyBytes_FromStringAndSize(NULL, h.bytes)
-    dst = <uint8_t*>PyBytes_AS_STRING(answer._buffer)
-    for i in range(h.count):
-        t = &h.rows[i]
-        head = t.r.body - t.r.at
-        behind = t.size - head - t.r.body_len
-        rc = queue_hold(c.log, t.phy_offset, &f)
-        if rc != RC_OK:
-            cursor_leave(c)     # else what is picked again is in the same file, which takes no new holds
-            return RC_MORE if rc == ENOENT else rc
-        view = view_of(f, t.phy_offset - f.start + (head if t.mapped else 0), t.r.body_len if t.mapped else t.size)
-        cursor_leave(c)
-        rc = cursor_seek(c, t.phy_offset)
-        if rc != RC_OK:
-            return RC_MORE if rc == ENOENT else rc
-        cursor_enter(c)
-        src = view.data
-        if t.mapped:
-            memcpy(dst, src - head, <size_t>head)
-            memcpy(dst + head, src + t.r.body_len, <size_t>behind)
-        else:
-            memcpy(dst, src, <size_t>t.size)
-        cursor_rest(c)
-        if f.cut != 0:
-            h.count = 0
-            return RC_FILE_CUT
-        if t.mapped:
-            answer._views.append(view)
-            t.r.tail = dst + (t.r.tail - t.r.at)
-            t.r.topic = dst + (t.r.topic - t.r.at - t.r.body_len)
-            t.r.props = dst + (t.r.props - t.r.at - t.r.body_len)
-            t.r.body = src
-            t.r.at = dst
-            dst += head + behind
-        else:
-            rc = check_claim(t, dst, of, how)
-            if rc != RC_OK:
-                h.count = 0
-                return rc
-            dst += t.size
-    return fault
 
 
 cdef int open_record(

@@ -522,6 +522,12 @@ def test_random_puts_against_the_specification_in_plain_python(tmp_path_factory,
         wanted = specified(queue, offset, count, tags, most, limits, exact)
         assert (found.status.name, found.next_offset, found.phy_offsets) == wanted
         assert found.buffer == b"".join(m.record for m in found)
+        raw = under_test.get_raw(
+            topic, queue_id, offset, count, tags=tags, max_bytes=most, broker_limits=limits, exact_tags=exact
+        )
+        assert (raw.status.name, raw.next_offset, raw.phy_offsets) == wanted
+        assert b"".join(raw) == b"".join(raw.views) == found.buffer
+        assert (raw.queue_offsets, raw.filter_message_count) == (found.queue_offsets, found.filter_message_count)
 
 
 def specified(

@@ -1,0 +1,6 @@
+"""The records that a read of a queue picked, copied out of the map and checked."""
+from rocketc.store._raw_records cimport RawRecords
+from rocketc.store._results cimport QueueIdentity, ReadResult
+
+cdef int copy_records(ReadResult answer, RawRecords* h, const QueueIdentity* of, int how) except? -1
+cdef int copy_around_bodies(ReadResult answer, RawRecords* h, const QueueIdentity* of, int how) except? -1
