@@ -18,6 +18,7 @@ from rocketc.files.paths import Log, LogFile, Paths, resolve
 from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
 from rocketc.read import arrow_interop
 from rocketc.read._arrow import Batch, Schema, stream_capsule
+from rocketc.read._few_records import few_messages
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
 from rocketc.read._reader import Reader
@@ -133,6 +134,12 @@ class _Reading:
             raise ValueError(f"batch_bytes={self.batch_bytes}: at least 1")
         if self.max_decompressed < 0:
             raise ValueError(f"max_decompressed={self.max_decompressed}: at least 0")
+
+
+# What decode() uses when it was asked for nothing special; none of them is changed by those who use it.
+_PLAIN = _Reading()
+_NO_FILTER = Filter()
+_USUAL = (_PLAIN.errors, _PLAIN.crc, _PLAIN.batch_bytes, _PLAIN.max_decompressed)
 
 
 class ScanRun:
@@ -298,10 +305,16 @@ class Scan(HtmlRepr):
     >>> scan.report.damage
     [Damage(file=None, start=99, stop=108, reason='bad_magic')]
 
-    path          what scan() was given; of decode() the name of the buffer, or None
-    logs          the logs that are read; none of a buffer
-    column_names  the columns of batches, in their order
+    path  what scan() was given; of decode() the name of the buffer, or None
+    logs  the logs that are read; none of a buffer
     """
+
+    # What a scan has that decode() makes of a short buffer, asked for nothing special: it costs as little as can be.
+    _reading = _PLAIN
+    _filter = _NO_FILTER
+    _asked: Mapping[str, object] = {}
+    _column_names: list[str] | None = None
+    _pass: ScanRun | list[Message] | None = None
 
     def __init__(
         self,
@@ -320,8 +333,14 @@ class Scan(HtmlRepr):
         self._filter = filter
         self._reading = reading
         self._asked = {name: value for name, value in asked.items() if value is not None}
-        self.column_names = Schema(reading.columns).names
-        self._pass: ScanRun | None = None
+        self._column_names = Schema(reading.columns).names
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of batches, in their order."""
+        if self._column_names is None:
+            self._column_names = Schema(self._reading.columns).names
+        return self._column_names
 
     def __repr__(self) -> str:
         texts = [*self._source(), *(f"{name}={text}" for name, text in self._options())]
@@ -369,8 +388,8 @@ class Scan(HtmlRepr):
         >>> [len(block) for block in rocketc.decode(rocketc.encode("t", b"a")).run([]).blocks()]
         [1]
         """
-        self._pass = ScanRun(self, columns)
-        return self._pass
+        self._pass = run = ScanRun(self, columns)
+        return run
 
     def __iter__(self) -> Iterator[Message]:
         """The messages, in log order.
@@ -380,6 +399,11 @@ class Scan(HtmlRepr):
         >>> [m.body for m in rocketc.decode(two)]
         [b'a', b'b']
         """
+        if self._reading is _PLAIN:
+            few = few_messages(self._buffer, self._base, self.path)
+            if few is not None:
+                self._pass = few
+                return iter(few)
         return itertools.chain.from_iterable(self.run([]).blocks())
 
     def follow(self, poll: float = 0.1, idle: Callable[[], None] | None = None) -> Iterator[Message]:
@@ -399,8 +423,8 @@ class Scan(HtmlRepr):
             raise ValueError("follow() needs one commit log")
         if any(is_url(file.path) for file in self.logs[0].files):
             raise ValueError("follow() reads local files only, no URLs")
-        self._pass = ScanRun(self, [], follow=poll, idle=idle)
-        return itertools.chain.from_iterable(self._pass.blocks())
+        self._pass = run = ScanRun(self, [], follow=poll, idle=idle)
+        return itertools.chain.from_iterable(run.blocks())
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).
@@ -471,6 +495,9 @@ class Scan(HtmlRepr):
     @property
     def report(self) -> ScanReport:
         """What the latest pass has met so far."""
+        if isinstance(self._pass, list):
+            size = len(self._buffer)
+            return ScanReport(records=len(self._pass), bytes=size, files=1, end=self._pass[0].phy_offset + size)
         return self._pass.report() if self._pass is not None else ScanReport()
 
     def __arrow_c_schema__(self) -> object:
@@ -605,6 +632,16 @@ def decode(
     >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()
     1
     """
-    view = memoryview(buffer).cast("B")
+    view = buffer if type(buffer) is bytes else memoryview(buffer).cast("B")
+    if (
+        (topics is None and queues is None and tags is None and keys is None and begin is None and end is None)
+        and (offsets is None and start is None and stop is None and columns is None and where is None)
+        and decompress is True
+        and unwrap is True
+        and (errors, crc, batch_bytes, max_decompressed) == _USUAL
+    ):
+        scan = Scan.__new__(Scan)
+        scan.logs, scan.path, scan._buffer, scan._base = [], file, view, base_offset
+        return scan
     reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed)
     return _asked_for([], file, view, base_offset, reading, topics, queues, tags, keys, begin, end, offsets)
