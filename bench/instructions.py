@@ -156,11 +156,38 @@ def verifying(body: int, *, store: bool) -> Callable[[str], int]:
     return work
 
 
-def getting(take: Callable, **options) -> Callable[[str], int]:
-    """get of 32, over and over the first part of a queue of 2,000; instructions of each message walked over."""
+def decoding(body: int) -> Callable[[str], int]:
+    """decode() of one record a call."""
+    record = rocketc.encode("BenchTopic", b"x" * body, properties={"TAGS": "TagA", "KEYS": "order-4711"})
+
+    def work(which: str) -> int:
+        decode = rocketc.decode
+        for _ in range(CALLS[which]):
+            [_message] = decode(record)
+        return CALLS[which]
+
+    return work
+
+
+def looking_at() -> Callable[[str], int]:
+    """message() of one record a call."""
     store = store_of(256, MANY)
     store.wait_dispatched()
-    get = store.get
+    message, at = store.message, store.get("BenchTopic", 1, 0, 1).phy_offsets[0]
+
+    def work(which: str) -> int:
+        for _ in range(CALLS[which]):
+            message(at)
+        return CALLS[which]
+
+    return work
+
+
+def getting(take: Callable, *, raw: bool = False, **options) -> Callable[[str], int]:
+    """get or get_raw of 32, over and over the first part of a queue of 2,000; of each message walked over."""
+    store = store_of(256, MANY)
+    store.wait_dispatched()
+    get = store.get_raw if raw else store.get
 
     def work(which: str) -> int:
         offset = walked = 0
@@ -259,6 +286,9 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "get 32, as Message, body read, 256 B": lambda: getting(bodies),
     "get 32, as one buffer, 256 B": lambda: getting(lambda got: got.buffer),
     "get 32, no message has the tag": lambda: getting(lambda got: None, tags="None"),
+    "get_raw 32, views taken, 256 B": lambda: getting(lambda got: got.views, raw=True),
+    "decode of one record, 256 B": lambda: decoding(256),
+    "message by physical offset, 256 B": looking_at,
     "query by key": lambda: finding("order-{}"),
     "query, there is none": lambda: finding("nobody-{}"),
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),

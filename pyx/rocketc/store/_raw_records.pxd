@@ -1,6 +1,7 @@
 """Records of a queue where they lie in the map: picked, held, not copied."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from rocketc.c.status cimport RC_OK
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._append_file cimport FileState, View
 from rocketc.files._file_queue cimport FileQueue
@@ -72,14 +73,41 @@ cdef class RecordRun:
         const uint8_t* _at
         Py_ssize_t _size
 
+cdef inline RawRecord* raw_add(RawRecords* h, int32_t size, int32_t messages) noexcept nogil:
+    """One record more, for the caller to fill in: its size and messages are. NULL without memory."""
+    cdef RawRecord* row
+    if h.count == h.room and raw_reserve(h, <int64_t>2 * h.room) != RC_OK:
+        return NULL
+    row = &h.rows[h.count]
+    row.size = size
+    row.count = messages
+    h.count += 1
+    h.messages += messages
+    h.bytes += size
+    return row
+
+
+cdef inline int raw_seek(RawRecords* h, int64_t phy_offset) noexcept nogil:
+    """Let h.file be the file that covers phy_offset, held: RC_OK, ENOENT, or what mapping it said."""
+    if h.file >= 0 and h.files[h.file].start <= phy_offset < h.files[h.file].start + h.log.file_size:
+        return RC_OK
+    return raw_hold(h, phy_offset)
+
+
+cdef inline FileState* raw_enter(RawRecords* h, int file) noexcept nogil:
+    """From here on this thread may touch the map of a held file, until raw_rest() or another one is entered."""
+    if h.guarded != file:
+        raw_guard(h, file)
+    return h.files[file]
+
+
 cdef void raw_init(RawRecords* h) noexcept nogil
 cdef void raw_clear(RawRecords* h) noexcept nogil
 cdef void raw_release(RawRecords* h) noexcept nogil
 cdef void raw_free(RawRecords* h) noexcept nogil
 cdef int raw_reserve(RawRecords* h, int64_t room) noexcept nogil
-cdef RawRecord* raw_add(RawRecords* h, int32_t size, int32_t messages) noexcept nogil
-cdef int raw_seek(RawRecords* h, int64_t phy_offset) noexcept nogil
-cdef FileState* raw_enter(RawRecords* h, int file) noexcept nogil
+cdef int raw_hold(RawRecords* h, int64_t phy_offset) noexcept nogil
+cdef void raw_guard(RawRecords* h, int file) noexcept nogil
 cdef void raw_rest(RawRecords* h) noexcept nogil
 cdef void raw_cut_back(RawRecords* h, int count) noexcept nogil
 cdef int raw_check(RawRecords* h, const QueueIdentity* of) noexcept nogil

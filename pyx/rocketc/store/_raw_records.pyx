@@ -91,20 +91,6 @@ cdef int raw_reserve(RawRecords* h, int64_t room) noexcept nogil:
     return RC_OK
 
 
-cdef RawRecord* raw_add(RawRecords* h, int32_t size, int32_t messages) noexcept nogil:
-    """One record more, for the caller to fill in: its size and messages are. NULL without memory."""
-    cdef RawRecord* row
-    if h.count == h.room and raw_reserve(h, <int64_t>2 * h.room) != RC_OK:
-        return NULL
-    row = &h.rows[h.count]
-    row.size = size
-    row.count = messages
-    h.count += 1
-    h.messages += messages
-    h.bytes += size
-    return row
-
-
 cdef int add_file(RawRecords* h, FileState* f) noexcept nogil:
     cdef bint own = h.files != h.some_files
     cdef FileState** files
@@ -123,12 +109,10 @@ cdef int add_file(RawRecords* h, FileState* f) noexcept nogil:
     return RC_OK
 
 
-cdef int raw_seek(RawRecords* h, int64_t phy_offset) noexcept nogil:
-    """Let h.file be the file that covers phy_offset, held: RC_OK, ENOENT, or what mapping it said."""
+cdef int raw_hold(RawRecords* h, int64_t phy_offset) noexcept nogil:
+    """raw_seek() for another file than the last one."""
     cdef FileState* f
     cdef int i, rc
-    if h.file >= 0 and h.files[h.file].start <= phy_offset < h.files[h.file].start + h.log.file_size:
-        return RC_OK
     for i in range(h.file_count):
         if h.files[i].start <= phy_offset < h.files[i].start + h.log.file_size:
             h.file = i
@@ -141,14 +125,12 @@ cdef int raw_seek(RawRecords* h, int64_t phy_offset) noexcept nogil:
     return rc
 
 
-cdef FileState* raw_enter(RawRecords* h, int file) noexcept nogil:
-    """From here on this thread may touch the map of a held file, until raw_rest() or another one is entered."""
+cdef void raw_guard(RawRecords* h, int file) noexcept nogil:
+    """raw_enter() for another file than the last one."""
     cdef FileState* f = h.files[file]
-    if h.guarded != file:
-        raw_rest(h)
-        enter_writing(&h.guard, f.base, f.size, &f.cut)
-        h.guarded = file
-    return f
+    raw_rest(h)
+    enter_writing(&h.guard, f.base, f.size, &f.cut)
+    h.guarded = file
 
 
 cdef void raw_rest(RawRecords* h) noexcept nogil:

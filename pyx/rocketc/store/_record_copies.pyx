@@ -16,7 +16,7 @@ from rocketc.format._record cimport Record, is_to_unwrap
 from rocketc.store._raw_records cimport RawRecord, RawRecords, raw_cut_back, raw_enter, raw_rest, raw_view
 from rocketc.store._results cimport (
     PickedRecord, PickedRecords, QueueIdentity, READ_PLAIN, READ_STORED, READ_WHOLE, ReadResult, attach_copy,
-    check_claim, is_special, picked_add, picked_reserve,
+    check_claim, is_special, picked_reserve,
 )
 
 cdef enum:
@@ -37,20 +37,23 @@ cdef inline void fetch_row(const RawRecords* h, int i) noexcept nogil:
 cdef inline int checked(
     PickedRecords* to, RawRecords* h, int i, const uint8_t* at, const QueueIdentity* of, int how,
 ) noexcept nogil:
-    """Add record i, whose bytes are at `at`, if it is what its unit says; else h ends before it."""
+    """Add record i, whose bytes are at `at`, if it is what its unit says; else h ends before it. `to` has room."""
     cdef const RawRecord* row = &h.rows[i]
-    cdef int rc = picked_add(to, row.phy_offset, row.size, row.queue_offset)
-    if rc == RC_OK:
-        rc = check_claim(&to.rows[i], at, of, how)
-        if h.files[row.file].cut != 0:
-            rc = RC_FILE_CUT
-        if rc != RC_OK:
-            to.count -= 1
-            to.bytes -= row.size
+    cdef PickedRecord* t = &to.rows[i]
+    cdef int rc
+    t.phy_offset = row.phy_offset
+    t.size = row.size
+    t.queue_offset = row.queue_offset
+    t.mapped = False
+    rc = check_claim(t, at, of, how)
+    if h.files[row.file].cut != 0:
+        rc = RC_FILE_CUT
     if rc != RC_OK:
         raw_cut_back(h, i)
         return rc
-    to.special |= is_special(&to.rows[i].r)
+    to.count = i + 1
+    to.bytes += row.size
+    to.special |= is_special(&t.r)
     return RC_OK
 
 

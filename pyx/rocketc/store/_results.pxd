@@ -1,6 +1,7 @@
 """Records that a read picked: copied out of the log at once, checked, made to messages when they are asked for."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from rocketc.c.layout cimport RC_FLAG_COMPRESSED, RC_FLAG_INNER_BATCH
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._append_file cimport FileState
 from rocketc.files._file_queue cimport FileQueue
@@ -60,6 +61,11 @@ ctypedef struct QueueIdentity:
     int32_t queue_id
     bint lmq                    # the queue is a light one: its records have a topic of their own
 
+cdef inline bint is_special(const Record* r) noexcept nogil:
+    """Whether a record's body may have to be decompressed or opened."""
+    return r.sys_flag & (RC_FLAG_COMPRESSED | RC_FLAG_INNER_BATCH) != 0
+
+
 cdef class TagFilter:
     cdef:
         int32_t* _codes
@@ -101,7 +107,6 @@ cdef void cursor_rest(Cursor* c) noexcept nogil
 cdef void cursor_leave(Cursor* c) noexcept nogil
 cdef int picked_reserve(PickedRecords* h, int room) noexcept nogil
 cdef int picked_add(PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset) noexcept nogil
-cdef bint is_special(const Record* r) noexcept nogil
 cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of, int how) noexcept nogil
 cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil
 cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1

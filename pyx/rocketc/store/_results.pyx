@@ -9,7 +9,9 @@ from operator import index
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from cpython.ref cimport Py_INCREF
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
@@ -18,7 +20,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from rocketc.c.bytes cimport rc_get_i32
 from rocketc.c.jhash cimport rc_jhash
 from rocketc.c.layout cimport (
-    RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT, RC_FLAG_INNER_BATCH, RC_MSG_QUEUE_ID_AT,
+    RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT, RC_MSG_QUEUE_ID_AT,
     RC_PROPERTY_INNER_MULTI_DISPATCH, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, RC_PROPERTY_TAGS,
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch
@@ -30,7 +32,7 @@ from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record
 from rocketc.format._text_table cimport KEEP, TextTable
-from rocketc.read._message cimport message_in
+from rocketc.read._message cimport Message, message_in
 
 from rocketc.errors import CorruptRecordError
 from rocketc.format import compression
@@ -315,11 +317,6 @@ cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of
     return RC_BAD_UNIT
 
 
-cdef bint is_special(const Record* r) noexcept nogil:
-    """Whether a record's body may have to be decompressed or opened."""
-    return r.sys_flag & (RC_FLAG_COMPRESSED | RC_FLAG_INNER_BATCH) != 0
-
-
 cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil:
     """Copy the records that were picked, back to back, and check them.
 
@@ -436,6 +433,18 @@ cdef bint has_tag(const Record* part, TagFilter tags) noexcept nogil:
     return n >= 0 and tags._texts.get(part.props + at, n) == KEEP
 
 
+cdef list plain_messages(const PickedRecords* h, bytes raw, str path):
+    """The messages of records that are handed out as they are stored, all of them in raw and of one file."""
+    cdef list out = PyList_New(h.count)
+    cdef Message m
+    cdef int i
+    for i in range(h.count):
+        m = message_in(&h.rows[i].r, raw, None, path)
+        Py_INCREF(m)
+        PyList_SET_ITEM(out, i, m)      # takes that reference
+    return out
+
+
 @cython.freelist(16)
 @cython.no_gc
 cdef class ReadResult:
@@ -459,9 +468,12 @@ cdef class ReadResult:
         cdef TagFilter tags = None
         if out is not None:
             return out
-        out = []
         if isinstance(self._paths, str):
             path = self._paths
+            if not self._picked.special and not self._how & READ_VIEWS:
+                self._messages = plain_messages(&self._picked, self._buffer, path)
+                return self._messages
+        out = []
         if not self._how & READ_LOOSE:
             tags = self._tags
         for i in range(self._picked.count):
