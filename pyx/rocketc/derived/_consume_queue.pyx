@@ -15,8 +15,7 @@ from rocketc.c.atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.bytes cimport rc_trim_zeros
 from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
-from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_MORE, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
-from rocketc.c.vm cimport rc_guard
+from rocketc.c.status cimport RC_END, RC_MORE, RC_NO_ROOM, RC_OK, RC_OUT_OF_ORDER
 from rocketc.derived._consume_queue_ext cimport (
     ExtUnit, ext_begin, ext_clear, ext_finish, ext_flush, ext_free, ext_get, ext_put, ext_truncate_by_min,
     is_ext_address,
@@ -25,11 +24,10 @@ from rocketc.derived._consume_queue_units cimport (
     ConsumeQueue, begin_at, cq_read, cq_read_loaded, drop_files, last_of, next_real, units_before, write_blanks,
     write_unit,
 )
-from rocketc.files._append_file cimport FileState, RC_OS_PAGE_BYTES, can_flush, file_clear, file_data_end, file_release
+from rocketc.files._append_file cimport FileState, RC_OS_PAGE_BYTES, can_flush, file_clear, file_data_end
 from rocketc.files._file_queue cimport (
-    queue_flush, queue_free, queue_hold, queue_init, queue_last, queue_remove, queue_start, queue_sync_names,
+    queue_flush, queue_free, queue_init, queue_last, queue_read, queue_remove, queue_start, queue_sync_names,
 )
-from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._queue_units cimport Unit, is_valid
 from rocketc.log._queue_offsets cimport cq_hash
 
@@ -253,21 +251,22 @@ cdef void cq_free(ConsumeQueue* q) noexcept nogil:
 
 cdef int trimmed(ConsumeQueue* q, int64_t* end) noexcept nogil:
     """The position behind the last byte of the last file that is not zero; RC_OK, an errno, or RC_FILE_CUT."""
-    cdef rc_guard guard
+    cdef uint8_t block[RC_OS_PAGE_BYTES]
     cdef FileState* f = queue_last(&q.files)
-    cdef int64_t data = file_data_end(f)
+    cdef int64_t data = file_data_end(f), n, kept = 0
     cdef int rc
     if data < 0:
         return <int>-data
-    rc = queue_hold(&q.files, f.start, &f)
-    if rc != RC_OK:
-        return rc
-    enter_writing(&guard, f.base, f.size, &f.cut)
-    end[0] = <int64_t>rc_trim_zeros(f.base, <size_t>min(data, q.files.file_size))
-    guard_leave(&guard)
-    rc = RC_OK if f.cut == 0 else RC_FILE_CUT
-    file_release(f)
-    return rc
+    data = min(data, q.files.file_size)
+    while data > 0 and kept == 0:
+        n = min(data, <int64_t>RC_OS_PAGE_BYTES)
+        data -= n
+        rc = queue_read(&q.files, f.start + data, block, &n)
+        if rc != RC_OK:
+            return rc
+        kept = <int64_t>rc_trim_zeros(block, <size_t>n)
+    end[0] = data + kept if kept > 0 else 0
+    return RC_OK
 
 
 cdef int cq_measure(ConsumeQueue* q) noexcept nogil:

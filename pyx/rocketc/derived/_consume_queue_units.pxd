@@ -7,6 +7,9 @@ from rocketc.files._append_file cimport FileState
 from rocketc.files._file_queue cimport FileQueue
 from rocketc.format._queue_units cimport Unit
 
+cdef enum:
+    UNITS_AT_ONCE = 64      # that one cq_read() hands out at most
+
 # One queue. Only the dispatcher writes; readers take `units` first and look at nothing behind it.
 ctypedef struct ConsumeQueue:
     ConsumeQueue* next      # of the same bucket

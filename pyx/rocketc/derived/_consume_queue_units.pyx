@@ -16,8 +16,8 @@ from rocketc.c.points cimport rc_point
 from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_OK
 from rocketc.c.vm cimport rc_guard
 from rocketc.derived._consume_queue_ext cimport ExtUnit, ext_clear, ext_get, is_ext_address
-from rocketc.files._append_file cimport FileState, RC_OS_PAGE_BYTES, file_release, file_room
-from rocketc.files._file_queue cimport queue_hold, queue_next, queue_remove, queue_sync_names, queue_take_up
+from rocketc.files._append_file cimport FileState, RC_OS_PAGE_BYTES, file_room
+from rocketc.files._file_queue cimport queue_next, queue_read, queue_remove, queue_sync_names, queue_take_up
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._queue_units cimport Unit, decode_unit, encode_unit, is_blank, is_valid
 
@@ -26,7 +26,7 @@ cdef enum:
 
 
 cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noexcept nogil:
-    """Read up to n units from number `unit` on, at most to the end of its file.
+    """Read up to n units from number `unit` on, at most UNITS_AT_ONCE, and at most to the end of its file.
 
     got  how many: 0 if there is no such unit
     Returns RC_OK, an errno, or RC_FILE_CUT.
@@ -40,30 +40,21 @@ cdef int cq_read_loaded(ConsumeQueue* q, int64_t unit, Unit* out, int* got) noex
 
 
 cdef int read_upto(ConsumeQueue* q, int64_t upto, int64_t unit, int n, Unit* out, int* got) noexcept nogil:
-    cdef rc_guard guard
-    cdef FileState* f
-    cdef const uint8_t* p
-    cdef int64_t pos = unit * q.unit_bytes, room
-    cdef int rc, i, count = n
+    """What cq_read() does, for units before `upto`: the one place where units are read out of their files."""
+    cdef uint8_t data[UNITS_AT_ONCE * RC_BCQ_UNIT_BYTES]
+    cdef int64_t size
+    cdef int i, rc
     got[0] = 0
     if unit < 0 or unit >= upto:
         return RC_OK
-    rc = queue_hold(&q.files, pos, &f)
+    size = min(min(<int64_t>n, upto - unit), <int64_t>UNITS_AT_ONCE) * q.unit_bytes
+    rc = queue_read(&q.files, unit * q.unit_bytes, data, &size)
     if rc != RC_OK:
         return RC_OK if rc == ENOENT else rc
-    room = (f.start + q.files.file_size - pos) // q.unit_bytes
-    count = <int>min(min(<int64_t>count, upto - unit), room)
-    enter_writing(&guard, f.base, f.size, &f.cut)
-    p = f.base + (pos - f.start)
-    for i in range(count):
-        decode_unit(p + i * q.unit_bytes, unit + i, q.unit_bytes, &out[i])
-    guard_leave(&guard)
-    if f.cut != 0:
-        rc = RC_FILE_CUT
-    file_release(f)
-    if rc == RC_OK:
-        got[0] = count
-    return rc
+    got[0] = <int>(size // q.unit_bytes)
+    for i in range(got[0]):
+        decode_unit(data + i * q.unit_bytes, unit + i, q.unit_bytes, &out[i])
+    return RC_OK
 
 
 cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexcept nogil:

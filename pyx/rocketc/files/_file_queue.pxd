@@ -1,5 +1,5 @@
 """The row of files of one queue, as the threads of a store share it."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from rocketc.c.atomic cimport rc_fence_full, rc_load_i64, rc_store_i64
 from rocketc.c.service cimport pthread_mutex_t, rc_service, rc_service_wake
@@ -53,6 +53,7 @@ cdef int queue_remove(FileQueue* q, int i) noexcept nogil
 cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil
 cdef void queue_settle(FileQueue* q) noexcept nogil
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
+cdef int queue_read(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil
 cdef int queue_make_folders(FileQueue* q) noexcept nogil
 cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_commit(FileQueue* q) noexcept nogil

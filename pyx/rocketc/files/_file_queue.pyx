@@ -4,23 +4,31 @@
 The functions return 0 or an errno, and need no GIL. MappedFileQueue owns such a row, or a consume queue does.
 Source: RocketMQ MappedFileQueue.
 """
-from libc.errno cimport EBUSY, EEXIST, ENAMETOOLONG, ENOENT, ENOMEM
+from libc.errno cimport EBUSY, EEXIST, EINTR, ENAMETOOLONG, ENOENT, ENOMEM
 from libc.errno cimport errno as c_errno
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
-from libc.string cimport memmove, strcpy, strlen, strrchr
+from libc.string cimport memcpy, memmove, strcpy, strlen, strrchr
+from posix.fcntl cimport O_RDONLY
+from posix.fcntl cimport open as open_file
 from posix.stat cimport mkdir
+from posix.types cimport off_t
 from posix.unistd cimport close as close_file
+from posix.unistd cimport pread
 
 from rocketc.c.atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
-from rocketc.c.status cimport RC_END, RC_OK
-from rocketc.c.vm cimport rc_sync_folder
+from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_OK
+from rocketc.c.vm cimport rc_guard, rc_sync_folder
 from rocketc.files._append_file cimport (
     FILE_READ, FILE_SPARSE, FILE_WHOLE, FileState, RC_OS_PAGE_BYTES, file_commit, file_create, file_data_end,
     file_drop, file_flush, file_hold, file_map, file_new, file_release, file_shutdown, file_unlink, file_unmap,
 )
+from rocketc.files._guard cimport enter_writing, leave as guard_leave
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CLOEXEC
 
 cdef enum:
     PATH_BYTES = 4096
@@ -271,6 +279,61 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
         if rc != RC_OK:
             file_release(file[0])
     pthread_mutex_unlock(&q.mutex)
+    return rc
+
+
+cdef int read_unmapped(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil:
+    """queue_read() from the file itself, which nobody has mapped, or can."""
+    cdef FileState* f
+    cdef int64_t done = 0
+    cdef ssize_t got = 1
+    cdef int fd, rc = RC_OK
+    pthread_mutex_lock(&q.mutex)
+    f = find(q, offset)
+    if f == NULL or not file_hold(f):
+        rc = ENOENT
+    pthread_mutex_unlock(&q.mutex)
+    if rc != RC_OK:
+        return rc
+    n[0] = min(n[0], f.start + q.file_size - offset)
+    fd = open_file(f.path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        rc = c_errno
+    while rc == RC_OK and done < n[0]:
+        got = pread(fd, dst + done, <size_t>(n[0] - done), <off_t>(offset - f.start + done))
+        if got < 0 and c_errno != EINTR:
+            rc = c_errno
+        elif got == 0:
+            rc = RC_FILE_CUT
+        done += max(got, 0)
+    if fd >= 0:
+        close_file(fd)
+    file_release(f)
+    return rc
+
+
+cdef int queue_read(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil:
+    """Copy bytes from an offset on: from the map of their file, or from the file where it can't be mapped.
+
+    dst  room for n bytes
+    n    bytes that are wanted; set to those that were copied: the file that covers the offset may end before
+    A process may have so many maps only (vm.max_map_count): behind that files are read with a call of the system.
+    Returns RC_OK, ENOENT if no file covers the offset, another errno, or RC_FILE_CUT.
+    """
+    cdef rc_guard guard
+    cdef FileState* f
+    cdef int rc = queue_hold(q, offset, &f)
+    if rc == ENOMEM:
+        return read_unmapped(q, offset, dst, n)
+    if rc != RC_OK:
+        return rc
+    n[0] = min(n[0], f.start + q.file_size - offset)
+    enter_writing(&guard, f.base, f.size, &f.cut)
+    memcpy(dst, f.base + (offset - f.start), <size_t>n[0])
+    guard_leave(&guard)
+    if f.cut != 0:
+        rc = RC_FILE_CUT
+    file_release(f)
     return rc
 
 

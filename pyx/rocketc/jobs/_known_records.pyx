@@ -18,7 +18,7 @@ from rocketc.derived._queue_table cimport key_of
 from rocketc.format._queue_units cimport Unit, is_valid
 
 cdef enum:
-    UNITS = 256             # that one call reads
+    UNITS = 64              # that one call reads
 
 # A record as a unit tells of it.
 ctypedef struct Tile:
