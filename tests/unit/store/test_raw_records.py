@@ -129,6 +129,13 @@ def test_tags_codes_of_delayed_messages_are_times(read):
     assert code == 1_700_000_000_000 + 10_000
 
 
+def test_tags_codes_come_from_the_extension(tmp_path):
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 16, enable_consume_queue_ext=True) as store:
+        store.put_many("orders", [b"one", b"two"], tags="A")
+        store.wait_dispatched()
+        assert store.get_raw("orders").tags_codes == [oracle.tags_code("A")] * 2
+
+
 def test_a_batch_is_one_record_of_several_messages(read):
     body = oracle.encode_batch([(n, b"%d" % n, {}) for n in range(3)])
     pairs = {"INNER_NUM": "3", "INNER_BASE": "0"}
