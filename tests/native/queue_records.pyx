@@ -5,7 +5,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 from rocketc.store._gets cimport Getting
 from rocketc.store._queue_reader cimport GetRequest, QueueReader, request_init
-from rocketc.store._raw_records cimport GET_FOUND, RawRecords, raw_free, raw_init, raw_release, raw_run_end
+from rocketc.store._raw_records cimport (
+    GET_FOUND, RawRecord, RawRecords, raw_add, raw_free, raw_init, raw_release, raw_run_end,
+)
 from rocketc.store._results cimport READ_BROKER, READ_CODES, READ_LOOSE, TagFilter
 
 
@@ -65,3 +67,21 @@ cdef class Puller:
     def release(self):
         with nogil:
             raw_release(&self.records)
+
+
+def grown(int count):
+    """The physical offsets of so many rows that were added one by one."""
+    cdef RawRecords h
+    cdef RawRecord* row
+    cdef int i
+    raw_init(&h)
+    try:
+        for i in range(count):
+            row = raw_add(&h, 100, 1)
+            if row == NULL:
+                raise MemoryError
+            row.phy_offset = i
+        assert h.count == h.messages == count and h.bytes == 100 * count
+        return [h.rows[i].phy_offset for i in range(h.count)]
+    finally:
+        raw_free(&h)

@@ -62,9 +62,9 @@ def test_views_end_where_other_records_lie_between_and_where_a_file_ends(read):
 
 
 def test_one_view_for_each_file_of_the_log(read, tmp_path):
-    found = read(bodies(150, properties={"x": "y" * 1000})).get_raw("orders", 1, 0, 1000)
+    found = read(bodies(600, properties={"x": "y" * 1000})).get_raw("orders", 1, 0, 1000)
     files = sorted((tmp_path / "commitlog").iterdir())
-    assert len(files) > 2 and len(found.views) == len(files)
+    assert len(files) > 8 and len(found.views) == len(files)
     assert b"".join(found.views) == b"".join(oracle_records(files))
 
 
@@ -332,6 +332,11 @@ def test_from_c_each_file_is_held_once_and_let_go_at_once(native, tmp_path):
         assert store.clean(expired_ms=-1).log_files > 0
         assert puller.pull(b"orders")[0] == GetStatus.OFFSET_TOO_SMALL
         assert puller.rows() == []
+
+
+@pytest.mark.parametrize("count", [1, 32, 33, 1000])
+def test_rows_move_to_memory_of_their_own(native, count):
+    assert native.grown(count) == list(range(count))
 
 
 def test_from_c_without_the_gil(native, read, tmp_path):
