@@ -4,11 +4,13 @@ import datetime
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from rocketc.derived._change_feed import ChangeFeed
 from rocketc.read._message import Message
 from rocketc.store._lookups import QueryResult
 from rocketc.store._puts import Putting
 from rocketc.store._queue_reader import GetResult
 from rocketc.store._raw_records import RawGetResult
+from rocketc.store.subscriptions import Subscription
 
 _When = int | datetime.datetime
 
@@ -52,6 +54,9 @@ class Getting(Putting):
         max_count: int = 32,
         **how: Any,
     ) -> AsyncIterator[Message]: ...
+    def subscribe(self, queues: Iterable[tuple[str, int]] | None = None) -> Subscription: ...
+    @property
+    def feed(self) -> ChangeFeed | None: ...
     def query(
         self,
         topic: str,
@@ -76,5 +81,4 @@ class Getting(Putting):
     def wait_dispatched(self, timeout: float | None = None) -> bool: ...
     @property
     def dispatch_behind_bytes(self) -> int: ...
-    def _listen(self, fd: int) -> None: ...
-    def _arm(self) -> None: ...
+    def _max_offsets(self, queues: Iterable[tuple[str, int]] | None = None) -> dict[tuple[str, int], int]: ...

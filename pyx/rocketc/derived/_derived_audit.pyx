@@ -18,7 +18,7 @@ from rocketc.derived._consume_queue cimport is_fit, is_of_another
 from rocketc.derived._consume_queue_ext cimport is_ext_address
 from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_read, cq_tags_code, is_named
 from rocketc.derived._dispatch_worker cimport DispatchRequest
-from rocketc.derived._dispatcher cimport Dispatcher, WAKEUP_SLOTS
+from rocketc.derived._dispatcher cimport Dispatcher, RECENT_QUEUES
 from rocketc.derived._mapped_index_file cimport (
     IndexUnit, MappedIndexFile, part_get, part_get_some, part_is_full, part_map, time_diff,
 )
@@ -87,7 +87,7 @@ cdef class DerivedAudit(Dispatcher):
         MappedIndexFile* _key_part
         int64_t _first_key
         int _key_count
-        Near _near[WAKEUP_SLOTS]       # each queue has one place in it
+        Near _near[RECENT_QUEUES]       # each queue has one place in it
         ConsumeQueue* _last     # the queue of the last record
         int64_t _log_start
         int64_t _log_stop
@@ -183,11 +183,11 @@ cdef class DerivedAudit(Dispatcher):
         ):
             return q
         h = cq_hash(topic, topic_len, queue_id)
-        q = self.recent[h % WAKEUP_SLOTS]
+        q = self.recent[h % RECENT_QUEUES]
         if q == NULL or not is_named(q, topic, topic_len, queue_id, h):
             q = self.queues.find(topic, topic_len, queue_id)
         if q != NULL:
-            self.recent[h % WAKEUP_SLOTS] = self._last = q
+            self.recent[h % RECENT_QUEUES] = self._last = q
         elif not is_fit(topic, topic_len) or queue_id < 0:
             rc[0] = RC_UNFIT_TOPIC
         else:
@@ -274,7 +274,7 @@ cdef class DerivedAudit(Dispatcher):
 
     cdef int _unit_of(self, ConsumeQueue* q, int64_t number, const Unit** unit) noexcept nogil:
         """The unit of a number, NULL if there is none: RC_OK, an errno, or RC_FILE_CUT."""
-        cdef Near* near = &self._near[q.hash % WAKEUP_SLOTS]
+        cdef Near* near = &self._near[q.hash % RECENT_QUEUES]
         cdef int64_t i = number - near.first
         cdef int n = 1, rc
         unit[0] = NULL

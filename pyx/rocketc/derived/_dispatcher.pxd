@@ -1,6 +1,7 @@
 """From the records of a log to the consume queues and the index."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from rocketc.derived._change_feed cimport ChangeFeed
 from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._consume_queues cimport ConsumeQueues
 from rocketc.derived._dispatch_worker cimport DispatchRequest, DispatchWorker, MOST_HASHES
@@ -13,7 +14,7 @@ from rocketc.tables._deleted_topics cimport DeletedTopicOffsets
 cdef enum:
     ROWS = 64               # records that are taken apart before the first is dispatched: its slot is in the cache then
     HASHES = 20000          # of their keys; one record has MOST_HASHES at most
-    WAKEUP_SLOTS = 64       # a thread that waits for messages waits at one of them; queues share them
+    RECENT_QUEUES = 64      # the queues of the last records are found without the table
     DELAY_LEVELS = 64
 
 # What a properties string says that dispatching needs; a length of 0 or less: nothing.
@@ -33,7 +34,7 @@ cdef class Dispatcher:
         int32_t hashes[HASHES]
         int row_count
         int hash_count
-        ConsumeQueue* recent[WAKEUP_SLOTS]
+        ConsumeQueue* recent[RECENT_QUEUES]
         int64_t delays[DELAY_LEVELS]    # ms of each delay level; level n is at n - 1
         int delay_count
         int64_t position        # physical offset: all before it is dispatched
@@ -42,7 +43,8 @@ cdef class Dispatcher:
         const char* error_path  # what failed last
         int64_t partial_phy     # the record whose first keys, partial_keys of them, are in the index already
         int partial_keys
-        uint64_t woken        # wakeup slots of the queues that got messages
+        ChangeFeed feed         # None: nobody waits for what is dispatched
+        uint64_t woken          # wakeup slots of the queues that got messages
         int64_t queues_from     # records before it are in the queues,
         int64_t index_from      # ... and in the index
         bint whole              # the log is walked from its first record on, or live

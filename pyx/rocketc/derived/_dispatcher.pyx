@@ -25,6 +25,7 @@ from rocketc.c.layout cimport (
 from rocketc.c.properties cimport rc_separators, rc_value_at
 from rocketc.c.status cimport RC_BAD_CHAIN, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOPIC
 from rocketc.c.vm cimport rc_guard
+from rocketc.derived._change_feed cimport WAKEUP_SLOTS
 from rocketc.derived._consume_queue cimport cq_put
 from rocketc.derived._consume_queue_units cimport ConsumeQueue, is_named
 from rocketc.derived._consume_queues cimport ConsumeQueues
@@ -160,7 +161,7 @@ cdef class Dispatcher:
     ) noexcept nogil:
         """The queue of a record, made if it is new; NULL, and why. Most records go where one of the last ones went."""
         cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
-        cdef ConsumeQueue* q = self.recent[h % WAKEUP_SLOTS]
+        cdef ConsumeQueue* q = self.recent[h % RECENT_QUEUES]
         rc[0] = RC_OK
         if q != NULL and is_named(q, topic, topic_len, queue_id, h) and rc_load_i64(&q.dead) == 0:
             return q
@@ -171,7 +172,7 @@ cdef class Dispatcher:
             if q != NULL:
                 self.error_path = q.folder
             return NULL
-        self.recent[h % WAKEUP_SLOTS] = q
+        self.recent[h % RECENT_QUEUES] = q
         return q
 
     cdef int64_t _tags_code(self, const Record* r, DispatchProperties* w, int64_t timestamp) noexcept nogil:
@@ -273,12 +274,17 @@ cdef class Dispatcher:
     cdef int _put_rows(self) noexcept nogil:
         """Dispatch the rows that are staged: RC_OK, or what the first that failed met; those before it are done."""
         cdef DispatchRequest* row
-        cdef int i, rc = RC_OK
-        for i in range(self.row_count):
-            row = &self.rows[i]
+        cdef int done = 0, rc = RC_OK
+        while done < self.row_count:
+            row = &self.rows[done]
             rc = self.writer.put(row, &self.hashes[row.first_hash]) if self.catching_up else put_row(self, row)
             if rc != RC_OK:
                 break
+            done += 1
+        if self.feed is not None and not self.catching_up:      # before the position says that they are dispatched
+            self.feed.add(self.rows, <int>min(done + 1, self.row_count))     # a unit is there even if its keys are not
+        if done > 0:
+            row = &self.rows[done - 1]
             rc_store_i64(&self.timestamp, row.unit.store_timestamp)
             rc_store_i64(&self.position, row.end)
         self.row_count = self.hash_count = 0

@@ -1,18 +1,13 @@
 """The thread that follows the log, and those who wait for messages."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t
 
-from rocketc.c.service cimport pthread_cond_t, pthread_mutex_t, rc_service
-from rocketc.derived._dispatcher cimport Dispatcher, WAKEUP_SLOTS
+from rocketc.c.service cimport pthread_mutex_t, rc_service
+from rocketc.derived._change_feed cimport WakeupSlot
+from rocketc.derived._dispatcher cimport Dispatcher
 from rocketc.log._commit_log cimport CommitLog
 
 cdef enum:
     SIZES = 33
-
-# Who waits for messages of some queues.
-ctypedef struct WakeupSlot:
-    pthread_mutex_t mutex
-    pthread_cond_t cond
-    int64_t waiting         # how many
 
 cdef class ReputService(Dispatcher):
     cdef:
@@ -20,11 +15,7 @@ cdef class ReputService(Dispatcher):
         rc_service keeper       # the thread that flushes what was dispatched
         pthread_mutex_t working     # while records are dispatched
         pthread_mutex_t flushing    # of queues and index
-        WakeupSlot wakeup_slots[WAKEUP_SLOTS]
         WakeupSlot progress           # who waits for all of the log
-        int64_t waiting         # readers who wait for messages, of all wakeup_slots
-        int64_t notify_fd       # an eventfd, told of new messages once it is armed; -1: none
-        int64_t armed
         int64_t dispatched      # records
         int64_t dispatched_bytes
         int64_t sizes[SIZES]    # of them, those of up to 2 ** i bytes, and more than 2 ** (i - 1)
@@ -39,21 +30,18 @@ cdef class ReputService(Dispatcher):
         int64_t least_pages
         bint _ready
         bint _running
-        bint _ending            # nobody may wait any more
     cdef readonly:
         CommitLog log
     cdef int64_t _limit(self) noexcept nogil
     cdef int _step(self) noexcept nogil
     cdef int _walk(self, int64_t limit) noexcept nogil
     cdef int _skip(self, int64_t at) noexcept nogil
-    cdef void _ring(self) noexcept nogil
+    cdef int _advance(self) noexcept nogil
+    cdef void _ring_progress(self) noexcept nogil
+    cdef bint _is_awaited(self) noexcept nogil
     cdef bint _nap(self, int64_t since) noexcept nogil
     cdef void _run(self) noexcept nogil
     cdef void _note(self) noexcept nogil
     cdef void _keep(self) noexcept nogil
-    cdef int wait(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset, int64_t until_ns,
-        int64_t slice_ns,
-    ) noexcept nogil
     cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil
     cdef int flush(self, int64_t least_pages) noexcept nogil

@@ -10,8 +10,7 @@ import os
 
 cimport cython
 from libc.errno cimport ENOENT
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from posix.unistd cimport write as write_file
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from rocketc._status cimport check
 from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_fence_full, rc_load_i64, rc_store_i64
@@ -23,10 +22,10 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.status cimport RC_BLANK, RC_FILE_CUT, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 from rocketc.c.vm cimport rc_guard
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._change_feed cimport ChangeFeed
 from rocketc.derived._consume_queues cimport ConsumeQueues
 from rocketc.derived._dispatch_worker cimport MOST_HASHES
-from rocketc.derived._dispatcher cimport Dispatcher, HASHES, ROWS, WAKEUP_SLOTS
+from rocketc.derived._dispatcher cimport Dispatcher, HASHES, ROWS
 from rocketc.derived._key_index cimport KeyIndex
 from rocketc.files._append_file cimport FileState, file_readable, file_release
 from rocketc.files._file_queue cimport queue_hold
@@ -35,7 +34,6 @@ from rocketc.format._record cimport Record, parse_record
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_note
 from rocketc.log._put_result cimport failure
-from rocketc.log._queue_offsets cimport cq_hash
 
 cdef enum:
     POLL_NS = 500000                # how long it naps while messages come; nobody has to wake it then
@@ -58,9 +56,7 @@ cdef class ReputService(Dispatcher):
     """
 
     def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, CommitLog log not None):
-        cdef int i
         self.log = log
-        self.notify_fd = -1
         self.most_behind = MOST_BEHIND
         self.follows_flush = config.flush == "sync" and not config.read_un_committed
         self.interval_ns = config.flush_interval_consume_queue * 1_000_000
@@ -72,22 +68,16 @@ cdef class ReputService(Dispatcher):
         check(pthread_mutex_init(&self.flushing, NULL))
         check(pthread_mutex_init(&self.progress.mutex, NULL))
         check(rc_cond_init(&self.progress.cond))
-        for i in range(WAKEUP_SLOTS):
-            check(pthread_mutex_init(&self.wakeup_slots[i].mutex, NULL))
-            check(rc_cond_init(&self.wakeup_slots[i].cond))
+        self.feed = ChangeFeed(queues)
         self._ready = True
 
     def __dealloc__(self):
-        cdef int i
         if not self._ready:
             return
         if self._running:
             self.log.q.reader = NULL
             rc_service_stop(&self.service)
             rc_service_stop(&self.keeper)
-        for i in range(WAKEUP_SLOTS):
-            pthread_cond_destroy(&self.wakeup_slots[i].cond)
-            pthread_mutex_destroy(&self.wakeup_slots[i].mutex)
         pthread_cond_destroy(&self.progress.cond)
         pthread_mutex_destroy(&self.progress.mutex)
         pthread_mutex_destroy(&self.flushing)
@@ -116,7 +106,6 @@ cdef class ReputService(Dispatcher):
             rc = RC_OK
             while rc == RC_OK and rc_load_i64(&self.position) < self._limit():
                 rc = self._step()
-            self._ring()
             if rc == RC_MORE:
                 rc = RC_OK
             if rc == RC_OK and rc_load_i64(&self.log.fl.failed) == 0:   # else the next opening builds them anew
@@ -132,6 +121,7 @@ cdef class ReputService(Dispatcher):
         """In a forked child: there is no thread to stop."""
         self.service.running = self.keeper.running = 0
         self._running = self._ready = False
+        self.feed.forget()
 
     cdef int64_t _limit(self) noexcept nogil:
         """How far the log may be dispatched."""
@@ -140,16 +130,27 @@ cdef class ReputService(Dispatcher):
     cdef int _step(self) noexcept nogil:
         """Dispatch some of what there is: RC_OK, RC_MORE if nothing could be done, or why not."""
         cdef int64_t before = rc_load_i64(&self.position)
+        cdef int rc = self._advance()
+        if rc != RC_OK:
+            rc_store_i64(&self.error, rc)
+        elif self.error != 0:
+            rc_store_i64(&self.error, 0)
+        self._ring_progress()
+        if rc != RC_OK:
+            return rc
+        return RC_MORE if before == rc_load_i64(&self.position) else RC_OK
+
+    cdef int _advance(self) noexcept nogil:
+        """Dispatch one file's records, and wake those who wait for their queues: any thread. RC_OK, or why not."""
+        cdef uint64_t woken
         cdef int rc
         pthread_mutex_lock(&self.working)
         rc = self._walk(self._limit())
+        woken = self.woken
+        self.woken = 0
         pthread_mutex_unlock(&self.working)
-        if rc != RC_OK:
-            rc_store_i64(&self.error, rc)
-            return rc
-        if self.error != 0:
-            rc_store_i64(&self.error, 0)
-        return RC_MORE if before == rc_load_i64(&self.position) else RC_OK
+        self.feed.ring(woken)
+        return rc
 
     cdef int _walk(self, int64_t limit) noexcept nogil:
         """Dispatch one file's records before `limit`."""
@@ -205,59 +206,19 @@ cdef class ReputService(Dispatcher):
 
     # who waits
 
-    cdef void _ring(self) noexcept nogil:
-        """Tell those who wait for what was dispatched."""
-        cdef int64_t one = 1
-        cdef int i
-        rc_fence_full()         # what was stored is seen by who begins to wait, or he is seen here
-        if rc_load_i64(&self.waiting) > 0:
-            for i in range(WAKEUP_SLOTS):
-                if self.woken >> i & 1 and rc_load_i64(&self.wakeup_slots[i].waiting) > 0:
-                    pthread_mutex_lock(&self.wakeup_slots[i].mutex)
-                    pthread_cond_broadcast(&self.wakeup_slots[i].cond)
-                    pthread_mutex_unlock(&self.wakeup_slots[i].mutex)
+    cdef void _ring_progress(self) noexcept nogil:
+        """Tell those in wait_position()."""
+        rc_fence_full()         # the position is seen by who begins to wait, or he is seen here
         if rc_load_i64(&self.progress.waiting) > 0:
             pthread_mutex_lock(&self.progress.mutex)
             pthread_cond_broadcast(&self.progress.cond)
             pthread_mutex_unlock(&self.progress.mutex)
-        if self.woken != 0 and self.notify_fd >= 0 and rc_load_i64(&self.armed) != 0:
-            rc_store_i64(&self.armed, 0)
-            write_file(<int>self.notify_fd, &one, sizeof(one))
-        self.woken = 0
-
-    cdef int wait(
-        self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset, int64_t until_ns,
-        int64_t slice_ns,
-    ) noexcept nogil:
-        """Wait until a queue has a message at an offset or behind: RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT."""
-        cdef WakeupSlot* slot = &self.wakeup_slots[cq_hash(topic, topic_len, queue_id) % WAKEUP_SLOTS]
-        cdef ConsumeQueue* q = NULL
-        cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
-        cdef int rc = RC_OK
-        rc_add_i64(&self.waiting, 1)
-        pthread_mutex_lock(&slot.mutex)
-        rc_add_i64(&slot.waiting, 1)
-        rc_fence_full()
-        while True:
-            if q == NULL:
-                q = self.queues.find(topic, topic_len, queue_id)
-            if q != NULL and rc_load_i64(&q.max_offset) > offset and rc_load_i64(&q.units) > 0:
-                break
-            now = rc_clock_ns()
-            if now >= until_ns or now >= slice_end or self._ending:
-                rc = RC_MORE if now < until_ns and not self._ending else RC_FLUSH_TIMEOUT
-                break
-            rc_cond_wait(&slot.cond, &slot.mutex, min(until_ns, slice_end) - now)
-        rc_add_i64(&slot.waiting, -1)
-        pthread_mutex_unlock(&slot.mutex)
-        rc_add_i64(&self.waiting, -1)
-        return rc
 
     cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil:
         """Wait until all before a physical offset is dispatched: RC_OK, RC_MORE, RC_FLUSH_TIMEOUT, or why it is not."""
         cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
+        cdef bint ended
         cdef int rc = RC_OK
-        rc_add_i64(&self.waiting, 1)
         pthread_mutex_lock(&self.progress.mutex)
         rc_add_i64(&self.progress.waiting, 1)
         rc_fence_full()
@@ -266,35 +227,21 @@ cdef class ReputService(Dispatcher):
             if rc_load_i64(&self.error) != 0:
                 rc = <int>self.error
                 break
-            if now >= until_ns or now >= slice_end or self._ending:
-                rc = RC_MORE if now < until_ns and not self._ending else RC_FLUSH_TIMEOUT
+            ended = rc_load_i64(&self.feed.ended) != 0
+            if now >= until_ns or now >= slice_end or ended:
+                rc = RC_MORE if now < until_ns and not ended else RC_FLUSH_TIMEOUT
                 break
             rc_cond_wait(&self.progress.cond, &self.progress.mutex, min(until_ns, slice_end) - now)
         rc_add_i64(&self.progress.waiting, -1)
         pthread_mutex_unlock(&self.progress.mutex)
-        rc_add_i64(&self.waiting, -1)
         return rc
 
     def end_waits(self):
         """The store is being closed: whoever waits is let go, and nobody waits from here on."""
-        cdef int i
-        self._ending = True
-        for i in range(WAKEUP_SLOTS):
-            pthread_mutex_lock(&self.wakeup_slots[i].mutex)
-            pthread_cond_broadcast(&self.wakeup_slots[i].cond)
-            pthread_mutex_unlock(&self.wakeup_slots[i].mutex)
+        self.feed.end()
         pthread_mutex_lock(&self.progress.mutex)
         pthread_cond_broadcast(&self.progress.cond)
         pthread_mutex_unlock(&self.progress.mutex)
-
-    def notify(self, int fd):
-        """Write to fd, an eventfd, when there are new messages, once for each arm(); -1: no more."""
-        self.notify_fd = fd
-
-    def arm(self):
-        """Tell of the next new messages; who is to be told looks once more behind this call, and then sleeps."""
-        rc_store_i64(&self.armed, 1)
-        rc_fence_full()
 
     def delete_queues(self, dict ends):
         """ConsumeQueues.delete(), while nothing is dispatched or made durable. Neither thread ever takes the GIL."""
@@ -373,7 +320,7 @@ cdef class ReputService(Dispatcher):
             "dispatch_behind_bytes": self.behind,
             "unqueued": self.unqueued_count,
             "queues": len(self.queues),
-            "waiting_readers": rc_load_i64(&self.waiting),
+            "waiting_readers": rc_load_i64(&self.feed.waiting) + rc_load_i64(&self.progress.waiting),
         }
 
     def sizes_of_records(self):
@@ -386,10 +333,14 @@ cdef class ReputService(Dispatcher):
         """All records before it are in queues and index."""
         return rc_load_i64(&self.position)
 
+    cdef bint _is_awaited(self) noexcept nogil:
+        """Whether somebody waits for what is to be dispatched next."""
+        return self.feed.is_awaited() or rc_load_i64(&self.progress.waiting) > 0
+
     cdef bint _nap(self, int64_t since) noexcept nogil:
         """Nothing is there to be dispatched; True if the thread should end. since: rc_clock_ns() of the last record."""
         cdef bint stop
-        if rc_load_i64(&self.waiting) == 0 and rc_clock_ns() - since < BUSY_NS:
+        if not self._is_awaited() and rc_clock_ns() - since < BUSY_NS:
             return rc_service_wait(&self.service, POLL_NS)
         rc_store_i64(&self.log.q.reader_asleep, 1)
         rc_fence_full()         # a record that came before is seen here, or who puts it sees that we sleep
@@ -403,7 +354,6 @@ cdef class ReputService(Dispatcher):
         cdef int rc
         while True:
             rc = self._step()
-            self._ring()
             self._note()
             if rc == RC_OK:
                 since = rc_clock_ns()

@@ -175,7 +175,7 @@ cdef class Getting(Putting):
         while rc == RC_MORE:
             PyErr_CheckSignals()
             with nogil:
-                rc = self.dispatcher.wait(p, n, queue_id, offset, until, SLICE_NS)
+                rc = self.dispatcher.feed.wait_for_offset(p, n, queue_id, offset, until, SLICE_NS)
             if rc != RC_OK and self._closing:
                 raise closed(f"{self.path}: the store was closed meanwhile")
         return rc == RC_OK
@@ -185,8 +185,8 @@ cdef class Getting(Putting):
 
         offset  queue offset to begin at; None: the first message that is there
         tags, max_count and others as in get()
-        No thread waits: one descriptor tells the event loop of new messages. It ends with ClosedError once the store is
-        closed; to end it before, leave the loop.
+        Any number of tasks and event loops. No thread waits: one descriptor tells an event loop of new messages. It
+        ends with ClosedError once the store is closed; to end it before, leave the loop.
 
         >>> import asyncio, rocketc, tempfile
         >>> async def main():
@@ -201,6 +201,35 @@ cdef class Getting(Putting):
         if self._followers is None:
             self._followers = self._followers_class(self)
         return self._followers.follow(topic, queue_id, offset, tags=tags, max_count=max_count, **how)
+
+    def subscribe(self, queues=None):
+        """Be told which queues get messages from now on: a Subscription.
+
+        queues  (topic, queue id) of those that are wanted, or None for all
+        Any number of threads and event loops may have some. What was put before is not told: look at the queues after
+        this call. A subscription that waits is told of a message as soon as get() finds it. Raises ValueError,
+        ClosedError.
+        Source: RocketMQ MessageArrivingListener.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     with store.subscribe() as subscription:
+        ...         r = store.put_many("orders", [b"one", b"two"])
+        ...         subscription.wait(timeout=5), [(c.topic, c.queue_id) for c in subscription.changes()]
+        (True, [('orders', 0)])
+        """
+        self._enter_reading()
+        try:
+            if self._followers is None:
+                self._followers = self._followers_class(self)
+            return self._followers.subscribe(queues)
+        finally:
+            self._leave()
+
+    @property
+    def feed(self):
+        """The ChangeFeed, for callers in C; None if the store is open for reading only."""
+        return None if self.dispatcher is None else self.dispatcher.feed
 
     def query(
         self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
@@ -413,9 +442,17 @@ cdef class Getting(Putting):
         """Bytes of the log that may be in queues and index, and are not yet."""
         return 0 if self.dispatcher is None else self.dispatcher.behind
 
-    def _listen(self, int fd):
-        """For Subscriptions: write to fd, an eventfd, when there are new messages, once an _arm(); -1: no more."""
-        self.dispatcher.notify(fd)
+    def _max_offsets(self, queues=None):
+        """For a subscription of a store that another process writes: {(topic, queue id): max_offset}.
 
-    def _arm(self):
-        self.dispatcher.arm()
+        queues  of these; None: of all
+        """
+        self._enter_reading()
+        try:
+            self._look_around()
+            if queues is not None:
+                return {key: self.lookups.max_offset(key[0], key[1]) for key in queues}
+            self.reader.queues.look_at_all()
+            return {(topic, queue_id): end for topic, queue_id, _, end, *_ in self.reader.queues.counts()}
+        finally:
+            self._leave()
