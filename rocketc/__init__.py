@@ -13,6 +13,7 @@ except ImportError as error:
 
 from rocketc import rendering
 from rocketc.config import StoreConfig
+from rocketc.derived.queue_change import QueueChange
 from rocketc.errors import (
     ClosedError,
     CorruptRecordError,
@@ -42,6 +43,7 @@ from rocketc.store._raw_records import RawGetResult
 from rocketc.store._store import MessageStore
 from rocketc.store.cleaning import Cleaned, CleanReport, OldestKept
 from rocketc.store.opening import open
+from rocketc.store.subscriptions import Subscription
 from rocketc.workqueue._in_flight import Item
 from rocketc.workqueue.consumer import Consumer
 from rocketc.workqueue.queue import Queue
@@ -114,6 +116,7 @@ __all__ = [
     "PutStatus",
     "QueryResult",
     "Queue",
+    "QueueChange",
     "QueueRange",
     "RawGetResult",
     "RebuildReport",
@@ -126,6 +129,7 @@ __all__ = [
     "StoreFullError",
     "StoreIOError",
     "StoreLockedError",
+    "Subscription",
     "UniqueId",
     "VerifyReport",
     "decode",

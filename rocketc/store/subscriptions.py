@@ -45,6 +45,7 @@ class PolledSubscriber:
     is_armed = False
 
     def __init__(self, store: MessageStore, queues: frozenset[Key] | None) -> None:
+        self.path = store.path
         self._store = store
         self._queues = queues
         self._ended = False
@@ -52,9 +53,9 @@ class PolledSubscriber:
 
     def check_open(self) -> None:
         if self._ended:
-            raise ClosedError(f"{self._store.path}: the subscription is closed")
+            raise ClosedError(f"{self.path}: the subscription is closed")
         if self._store.closed:
-            raise ClosedError(f"{self._store.path}: the store is closed")
+            raise ClosedError(f"{self.path}: the store is closed")
 
     def changes(self) -> tuple[list[QueueChange], bool]:
         self.check_open()
@@ -83,7 +84,7 @@ class PolledSubscriber:
     def set_fd(self, fd: int) -> None:
         if fd >= 0:
             raise io.UnsupportedOperation(
-                f"{self._store.path}: the store is open for reading only, and who writes it tells nobody: there is no "
+                f"{self.path}: the store is open for reading only, and who writes it tells nobody: there is no "
                 "descriptor; use wait()"
             )
 
@@ -172,9 +173,9 @@ class Subscription:
         ...         ready == [subscription]
         True
         """
-        self._subscriber.check_open()
         with self._lock:
-            if self._read < 0 and not self.closed:
+            if self._read < 0:
+                self._subscriber.check_open()
                 read, write = descriptors()
                 try:
                     self._subscriber.set_fd(write)
@@ -206,6 +207,9 @@ class Subscription:
                     loop.call_soon_threadsafe(_finish, future)
                     return  # _wait_readable() goes on
             self._close()
+
+    def __repr__(self) -> str:
+        return f"<rocketc.Subscription {self._subscriber.path!r}{', closed' if self.closed else ''}>"
 
     def __enter__(self) -> Self:
         return self
@@ -315,7 +319,7 @@ class _LoopFollowers:
 
     def _on_changes(self) -> None:
         if not self._waiting:
-            self._subscription._drain()  # it is armed for the next one who listens
+            self._subscription._drain()  # listen() arms it again
             return
         try:
             changes = self._subscription.changes()

@@ -49,7 +49,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         "To write to a store, and to read it by queue, key, id and time.",
         [
             *["open", "MessageStore", "PutResult", "PutStatus", "GetResult", "GetStatus", "RawGetResult"],
-            "QueryResult",
+            *["QueryResult", "Subscription", "QueueChange"],
             *["tables.TopicConfig", "CleanReport", "Cleaned", "OldestKept"],
         ],
     ),

@@ -109,4 +109,4 @@ cdef class ChangeSubscriber:
         ChangeFeed _feed
         Subscriber* _subscriber
         object _wanted          # None: all queues
-        str _path
+        readonly str path       # of the store

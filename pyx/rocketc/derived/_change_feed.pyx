@@ -237,7 +237,7 @@ cdef class ChangeFeed:
         """
         cdef int rc = RC_OK
         count[0] = 0
-        if rc_load_i64(&self.ended) != 0:
+        if rc_load_i64(&self.ended) != 0 or rc_load_i64(&s.ended) != 0:
             return RC_CLOSED
         pthread_mutex_lock(&s.fetching)
         room = min(room, <int>FEED_PORTION)
@@ -265,12 +265,13 @@ cdef class ChangeFeed:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void end_subscriber(self, Subscriber* s) noexcept nogil:
-        """Wake who waits in wait(), for good: arm() and wait() return RC_CLOSED from here on."""
+        """Wake who waits in wait(), for good: all calls return RC_CLOSED from here on."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
         if s.ended == 0:
             rc_store_i64(&s.ended, 1)
+            rc_add_i64(&self.subscribers, -1)
             if s.armed != 0:
                 self._disarm(s)
             s.wake_up = NULL
@@ -284,7 +285,8 @@ cdef class ChangeFeed:
             pthread_mutex_lock(&self._mutex)
             if s.armed != 0:
                 self._disarm(s)
-            rc_add_i64(&self.subscribers, -1)
+            if s.ended == 0:
+                rc_add_i64(&self.subscribers, -1)
             pthread_mutex_unlock(&self._mutex)
             free_subscriber(s)
         else:
@@ -506,8 +508,14 @@ cdef class ChangeFeed:
 
     @property
     def subscriber_count(self):
-        """Subscribers, armed or not."""
+        """Subscribers, armed or not; without those that were ended."""
         return rc_load_i64(&self.subscribers)
+
+    # test hooks
+
+    def set_entries(self, int64_t entries):
+        """Units that a subscriber may be behind, a power of two; before there was one."""
+        self._room = entries
 
 
 @cython.no_gc_clear      # its end needs the feed
@@ -524,7 +532,7 @@ cdef class ChangeSubscriber:
         cdef uint64_t interest = 0
         cdef bytes name
         cdef int rc
-        self._path = path
+        self.path = path
         if queues is not None:
             self._wanted = frozenset(queues)
             for topic, queue_id in self._wanted:
@@ -547,8 +555,8 @@ cdef class ChangeSubscriber:
 
     def _refuse(self):
         if self._subscriber != NULL and rc_load_i64(&self._subscriber.ended) != 0:
-            raise closed(f"{self._path}: the subscription is closed")
-        raise closed(f"{self._path}: the store is closed")
+            raise closed(f"{self.path}: the subscription is closed")
+        raise closed(f"{self.path}: the store is closed")
 
     @property
     def missed(self):
@@ -565,7 +573,6 @@ cdef class ChangeSubscriber:
             raise MemoryError
         try:
             while rc == RC_MORE and not found:
-                self.check_open()
                 with nogil:
                     rc = self._feed.fetch(self._subscriber, changes, FEED_PORTION, &count)
                 if rc == RC_CLOSED:

@@ -584,8 +584,13 @@ cdef class MessageStore(RawAccess):
         self.log.roll()
 
     def _hook(self, str name, value):
-        """As CommitLog.hook() has them, and most_behind: bytes that may not be dispatched before it is told of."""
+        """As CommitLog.hook() has them, and
+        most_behind   bytes that may not be dispatched before it is told of
+        feed_entries  as ChangeFeed.set_entries() has them
+        """
         if name == "most_behind":
             rc_store_i64(&self.dispatcher.most_behind, value)
+        elif name == "feed_entries":
+            self.dispatcher.feed.set_entries(value)
         else:
             self.log.hook(name, value)
