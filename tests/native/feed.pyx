@@ -27,6 +27,7 @@ cdef class Follower:
     cdef int64_t stop
     cdef readonly int64_t changes       # that run() got
     cdef readonly int64_t rounds        # of run()
+    cdef readonly int64_t torn          # changes whose tags code was not the digit of its queue id
 
     def __cinit__(self, ChangeFeed feed not None, queue=None, int fd=-1):
         cdef uint64_t interest = 0
@@ -87,6 +88,22 @@ cdef class Follower:
                     rc = self.feed.fetch(self.subscriber, changes, FEED_PORTION, &count)
                     self.changes += count
                     self.rounds += 1
+        return rc
+
+    def spin(self):
+        """Fetch without a pause until stop_run() or the end of the store, where each tag is the queue id, a digit."""
+        cdef QueueChange changes[FEED_PORTION]
+        cdef int count = 0, rc = RC_OK, i
+        with nogil:
+            while rc != RC_CLOSED and rc_load_i64(&self.stop) == 0:
+                rc = self.feed.fetch(self.subscriber, changes, FEED_PORTION, &count)
+                self.rounds += 1
+                self.changes += count
+                for i in range(count):
+                    if changes[i].topic_len != 1 or changes[i].code_count not in (1, FEED_MANY):
+                        self.torn += 1
+                    elif changes[i].code_count == 1 and changes[i].codes[0] != c"0" + changes[i].queue_id:
+                        self.torn += 1
         return rc
 
     def stop_run(self):
