@@ -32,6 +32,7 @@ import native
 from common import MIB, PLAIN, write_log
 
 import rocketc
+from rocketc.derived._change_feed import ChangeSubscriber
 from rocketc.derived._key_index import KeyIndex
 from rocketc.format import _encoding
 
@@ -94,6 +95,26 @@ def putting(body: int) -> Callable[[str], int]:
         for n in range(CALLS[which]):
             put("BenchTopic", text, tags="TagA", keys="order-4711", queue_id=n % 4)
         store.wait_dispatched()
+        return CALLS[which]
+
+    return work
+
+
+def putting_with_a_subscriber(body: int, *, awake: bool) -> Callable[[str], int]:
+    """put as above, with a subscriber of the change feed that asks for a wake-up behind each put, or never again."""
+    text, store = b"x" * body, writable()
+    put, subscriber = store.put, ChangeSubscriber(store.feed, store.path)
+    arm, skip = (subscriber.arm, subscriber.skip) if awake else (int, int)
+    fd = os.eventfd(0)
+    subscriber.set_fd(fd)
+    subscriber.arm()
+
+    def work(which: str) -> int:
+        for n in range(CALLS[which]):
+            put("BenchTopic", text, tags="TagA", keys="order-4711", queue_id=n % 4)
+            store.wait_dispatched()
+            skip()
+            arm()
         return CALLS[which]
 
     return work
@@ -276,6 +297,8 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "messages; CRC, 256 B": lambda: messages(256),
     "put, 128 B": lambda: putting(128),
     "put, 1 KiB": lambda: putting(1024),
+    "put, dispatched one by one, a subscriber asleep, 128 B": lambda: putting_with_a_subscriber(128, awake=False),
+    "put, dispatched one by one, a subscriber awake, 128 B": lambda: putting_with_a_subscriber(128, awake=True),
     "put_many, 128 B": lambda: putting_many(128),
     "put_many, 1 KiB": lambda: putting_many(1024),
     "index: put": indexing,

@@ -43,7 +43,7 @@ from rocketc.store._raw_records import RawGetResult
 from rocketc.store._store import MessageStore
 from rocketc.store.cleaning import Cleaned, CleanReport, OldestKept
 from rocketc.store.opening import open
-from rocketc.store.subscriptions import Subscription
+from rocketc.store.subscription import Subscription
 from rocketc.workqueue._in_flight import Item
 from rocketc.workqueue.consumer import Consumer
 from rocketc.workqueue.queue import Queue

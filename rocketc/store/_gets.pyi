@@ -10,7 +10,7 @@ from rocketc.store._lookups import QueryResult
 from rocketc.store._puts import Putting
 from rocketc.store._queue_reader import GetResult
 from rocketc.store._raw_records import RawGetResult
-from rocketc.store.subscriptions import Subscription
+from rocketc.store.subscription import Subscription
 
 _When = int | datetime.datetime
 

@@ -65,6 +65,17 @@ def records() -> None:
     assert_type(rocketc.COLUMN_NAMES, tuple[str, ...])
 
 
+def subscriptions(store: rocketc.MessageStore) -> None:
+    with store.subscribe([("orders", 0)]) as subscription:
+        assert_type(subscription, rocketc.Subscription)
+        assert_type((subscription.wait(1.5), subscription.fileno(), subscription.missed), tuple[bool, int, int])
+        for change in subscription.changes():
+            assert_type(change, rocketc.QueueChange)
+            assert_type((change.topic, change.queue_id, change.max_offset), tuple[str, int, int])
+            assert_type(change.tags_codes, tuple[int, ...] | None)
+    store.subscribe("orders")  # type: ignore[arg-type]
+
+
 def errors(error: rocketc.CorruptRecordError) -> None:
     assert_type((error.file, error.offset, error.reason), tuple[str | None, int, str])
     value_error: ValueError = error

@@ -73,7 +73,7 @@ cdef class ChangeFeed:
         int64_t waiting         # threads in wait_for_offset()
         int64_t subscribers
         int64_t armed           # how many of them
-        int64_t ended           # 1: the store is closed; 2: so it is in a forked child, where locks may be held for ever
+        int64_t ended           # 1: the store is closed; 2: so it is in a forked child, where locks may stay held
         FeedEntry* _entries     # a ring of _room of them, made for the first subscriber
         int64_t _room           # a power of two
         int64_t _next_entry     # number of the next one; written by who dispatches

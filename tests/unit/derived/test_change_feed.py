@@ -162,7 +162,6 @@ def test_one_wake_up_for_each_time_it_is_armed(feed, store):
         assert os.read(read, 8)
         with pytest.raises(BlockingIOError):
             os.read(read, 8)
-    del one
     for fd in {read, write}:
         os.close(fd)
 

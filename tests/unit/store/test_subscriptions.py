@@ -76,7 +76,7 @@ def test_all_messages_before_a_return_of_wait_dispatched_are_told(store):
 
 def test_some_queues(store):
     """Exactly these: also of those whose hashes are alike."""
-    with store.subscribe((("t", n) for n in (3, 70))) as subscription:
+    with store.subscribe(("t", n) for n in (3, 70)) as subscription:
         for n in range(200):
             store.put("t", b"x", queue_id=n)
         assert store.wait_dispatched(SOON)
@@ -270,25 +270,14 @@ def test_no_descriptor_is_left(open_store):
 
 def test_async_iteration(store):
     async def main():
-        seen = 0
-        async with asyncio.timeout(SOON) if hasattr(asyncio, "timeout") else contextless():
-            async for changes in store.subscribe():
-                assert changes
-                seen = changes[-1].max_offset
-                if seen == 50:
-                    return seen
+        async for changes in store.subscribe():
+            assert changes
+            if changes[-1].max_offset == 50:
+                return 50
 
     timer = later(0.05, lambda: [store.put("t", b"x") for _ in range(50)])
-    assert asyncio.run(main()) == 50
+    assert asyncio.run(asyncio.wait_for(main(), SOON)) == 50
     timer.join()
-
-
-class contextless:
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *error):
-        return None
 
 
 def test_several_event_loops(store):
