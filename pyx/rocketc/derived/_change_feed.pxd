@@ -53,6 +53,7 @@ ctypedef struct Subscriber:
     pthread_mutex_t fetching    # all below
     int64_t next_entry      # number of the entry that it fetches next
     int64_t next_queue      # number of the queue that it is told of next, after it fell too far behind; -1: it did not
+    int64_t live_until      # queues of entries before this one were told of as they are: no max_offset may go back
     int64_t missed          # how often it fell too far behind
 
 # Threads that wait for messages of some queues.
@@ -100,6 +101,9 @@ cdef class ChangeFeed:
     cdef void _disarm(self, Subscriber* s) noexcept nogil
     cdef bint _has_changes(self, Subscriber* s) noexcept nogil
     cdef bint _copy(self, Subscriber* s, int64_t at, int count, FeedEntry* copies) noexcept nogil
+    cdef void _tell_as_they_are(
+        self, Subscriber* s, QueueChange* changes, ConsumeQueue** queues, int count,
+    ) noexcept nogil
     cdef int _fetch_entries(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil
     cdef int _fetch_queues(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil
 

@@ -363,6 +363,7 @@ cdef class ChangeFeed:
                     group = groups[place] - 1
                     if group < 0:
                         if count[0] == room:
+                            self._tell_as_they_are(s, changes, queues, count[0])
                             s.next_entry = at + i
                             return RC_MORE
                         group = count[0]
@@ -377,8 +378,21 @@ cdef class ChangeFeed:
                 changes[group].max_offset = copies[i].max_offset
                 add_code(&changes[group], copies[i].tags_code)
             at += n
+        self._tell_as_they_are(s, changes, queues, count[0])
         s.next_entry = at
         return RC_OK
+
+    cdef void _tell_as_they_are(
+        self, Subscriber* s, QueueChange* changes, ConsumeQueue** queues, int count,
+    ) noexcept nogil:
+        """After all queues were told of as they were then, with units whose entries come now: tell of these queues as
+        they are. No max_offset goes back then."""
+        cdef int i
+        if s.next_entry >= s.live_until:
+            return
+        for i in range(count):
+            changes[i].max_offset = rc_load_i64(&queues[i].max_offset)
+        s.live_until = rc_load_i64(&self._next_entry)
 
     cdef int _fetch_queues(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil:
         """The next of all queues, as they are now."""
@@ -389,6 +403,7 @@ cdef class ChangeFeed:
             q = self.queues.next_there(&i)
             if q == NULL:
                 s.next_queue = -1
+                s.live_until = rc_load_i64(&self._next_entry)
                 return RC_MORE
             s.next_queue = i
             if not interest_of(q) & s.interest:
