@@ -53,7 +53,7 @@ class _LoopFollowers:
         try:
             changes = self._subscription.changes()
         except ClosedError:
-            self.end()
+            self._loop.remove_reader(self._fd)  # the store is being closed; then it calls detach()
             return
         for change in changes:
             for future in self._waiting.pop((change.topic, change.queue_id), ()):

@@ -188,7 +188,7 @@ def test_readers_in_c_while_the_ring_goes_round(open_store):
     threads = [threading.Thread(target=one.spin) for one in several]
     for thread in threads:
         thread.start()
-    for _ in range(20):
+    for _ in range(5):
         for n in range(2000):
             store.put("T", b"x", queue_id=n % 7, tags=str(n % 7))
         if all(one.missed > 0 and one.changes > one.missed * 7 for one in several):  # some were told from the ring
