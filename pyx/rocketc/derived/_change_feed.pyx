@@ -41,6 +41,7 @@ cdef enum:
     COPIES = 64                     # entries that are copied before it is looked whether they are whole
     GROUPS = 1024                   # of the table that finds a queue among the changes; more than FEED_PORTION
     SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
+    UNTOLD = 64                     # units that can be read and are in no entry yet: ROWS of the dispatcher, at most
 
 
 cdef inline uint64_t interest_of(const ConsumeQueue* q) noexcept nogil:
@@ -392,7 +393,7 @@ cdef class ChangeFeed:
             return
         for i in range(count):
             changes[i].max_offset = rc_load_i64(&queues[i].max_offset)
-        s.live_until = rc_load_i64(&self._next_entry)
+        s.live_until = rc_load_i64(&self._next_entry) + UNTOLD
 
     cdef int _fetch_queues(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil:
         """The next of all queues, as they are now."""
@@ -403,7 +404,7 @@ cdef class ChangeFeed:
             q = self.queues.next_there(&i)
             if q == NULL:
                 s.next_queue = -1
-                s.live_until = rc_load_i64(&self._next_entry)
+                s.live_until = rc_load_i64(&self._next_entry) + UNTOLD
                 return RC_MORE
             s.next_queue = i
             if not interest_of(q) & s.interest:
