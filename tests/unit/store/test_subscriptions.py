@@ -260,6 +260,7 @@ def test_no_descriptor_is_left(open_store):
     for subscription in several[:5]:
         subscription.close()
         subscription.close()
+    assert descriptors() == before + 5
     del several, subscription
     assert descriptors() == before
     assert store.feed.subscriber_count == 0
