@@ -37,7 +37,6 @@ class QueuesModel(StoreModel):
     def answers(self) -> None:
         self.store.flush()
         self.flushed()
-        assert self.store.wait_dispatched(30)
         records = records_of(self.root)
         queued = [r for n, r in enumerate(records, self.gone) if n >= self.begins.get(r["topic"], 0)]
         assert_answers(self.store, records, queued=queued)

@@ -37,6 +37,7 @@ cdef class ReputService(Dispatcher):
     cdef int _walk(self, int64_t limit) noexcept nogil
     cdef int _skip(self, int64_t at) noexcept nogil
     cdef int _advance(self) noexcept nogil
+    cdef int reach(self, int64_t end) noexcept nogil
     cdef void _ring_progress(self) noexcept nogil
     cdef bint _is_awaited(self) noexcept nogil
     cdef bint _nap(self, int64_t since) noexcept nogil

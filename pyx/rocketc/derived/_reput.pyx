@@ -152,6 +152,23 @@ cdef class ReputService(Dispatcher):
         self.feed.ring(woken)
         return rc
 
+    cdef int reach(self, int64_t end) noexcept nogil:
+        """Dispatch in the caller's thread, so that a reader finds all that was put before `end`, a physical offset.
+
+        In sync mode only what is durable is dispatched. What another thread is dispatching is waited for.
+        Returns RC_OK: all of it is in queues and index, or may not be yet; RC_MORE: call again; or why dispatching
+        stands still.
+        """
+        cdef int64_t before = rc_load_i64(&self.position)
+        cdef int rc = <int>rc_load_i64(&self.error)
+        if rc != RC_OK or before >= min(end, self._limit()):
+            return rc
+        rc = self.log.commit()
+        if rc == RC_OK:
+            rc = self._advance()
+            self._ring_progress()
+        return RC_MORE if rc == RC_OK and rc_load_i64(&self.position) > before else rc
+
     cdef int _walk(self, int64_t limit) noexcept nogil:
         """Dispatch one file's records before `limit`."""
         cdef rc_guard guard

@@ -29,7 +29,7 @@ cdef class CommitLog:
         bint _light             # messages go to the queues that INNER_MULTI_DISPATCH names, too
         bint _wake_flush        # each put wakes the flush
         bint _wake_commit       # ... or the commit, once it has enough pages
-        int64_t _last_end       # physical offset behind the last record
+        int64_t last_end       # physical offset behind the last record
         int64_t appended        # records
         int64_t appended_bytes
         int64_t rolls
@@ -52,6 +52,7 @@ cdef class CommitLog:
     cdef int _begin_file(self, int64_t start, int* error) noexcept nogil
     cdef int _begin_at(self, int64_t start, int* error) noexcept nogil
     cdef int _commit_before(self, FileState* f) noexcept nogil
+    cdef int commit(self) noexcept nogil
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
     cdef void _take_lock(self) noexcept nogil

@@ -146,7 +146,7 @@ cdef class CommitLog:
         """
         cdef FileState* last = queue_last(self.q)
         cdef int i
-        self._last_end = last_record_end
+        self.last_end = last_record_end
         self.q.store_timestamp = self.q.flushed_timestamp = timestamp
         self.fl.checkpoint_fd = checkpoint_fd
         self.fl.queued = queued
@@ -378,7 +378,7 @@ cdef class CommitLog:
             elif stored > 0:
                 self._publish(f, pos, now)
                 rc_store_i64(&self.appended, self.appended + stored)
-                rc_store_i64(&self._last_end, f.start + pos)
+                rc_store_i64(&self.last_end, f.start + pos)
                 rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
         rc_store_i64(&self._in_lock_since, 0)
         self.lock.unlock()
@@ -532,8 +532,13 @@ cdef class CommitLog:
 
         So readers, and what a crash leaves, see no gap when the pool has run out.
         """
+        return RC_OK if f.buffer != NULL else self.commit()
+
+    cdef int commit(self) noexcept nogil:
+        """Write what stands in the pool's buffers into the files, where readers see it. RC_OK, or why not: the store
+        has failed then."""
         cdef int rc
-        if f.buffer != NULL or not self.a.pooled:
+        if not self.a.pooled:
             return RC_OK
         pthread_mutex_lock(&self.fl.committing)
         rc = queue_commit(self.q)
@@ -563,7 +568,7 @@ cdef class CommitLog:
     @property
     def last_record_end(self):
         """Physical offset behind the last record, of this session or before; blank records do not count."""
-        return rc_load_i64(&self._last_end)
+        return rc_load_i64(&self.last_end)
 
     def stats(self):
         """Counters and times of this log; see MessageStore.stats()."""

@@ -423,7 +423,7 @@ cdef int append_run(CommitLog log, RawRun* run, const uint8_t* data) noexcept no
     log._publish(f, end, run.timestamp if run.records > 0 else rc_load_i64(&log.q.store_timestamp))
     rc_store_i64(&log.appended, log.appended + run.records)
     if run.records > 0:
-        rc_store_i64(&log._last_end, f.start + pos + run.records_end)
+        rc_store_i64(&log.last_end, f.start + pos + run.records_end)
         rc_store_i64(&log.appended_bytes, log.appended_bytes + run.records_end)
     return RC_OK
 

@@ -37,12 +37,25 @@ cdef class Getting(Putting):
     """What a MessageStore is to those who read."""
 
     cdef int _look_around(self) except -1:
-        """Take in the files that another process has made since."""
+        """Let queues and index have what was put before; of a store that another process writes, take in its files."""
         if self.dispatcher is None:
             self.reader.log.refresh()
             self.reader.queues.min_phy_offset = max(self.reader.log.min_offset, 0)
             if self.lookups.index is not None:
                 self.lookups.index.refresh()
+        elif rc_load_i64(&self.dispatcher.position) < rc_load_i64(&self.log.last_end):
+            self._reach(rc_load_i64(&self.log.last_end))
+        return 0
+
+    cdef int _reach(self, int64_t end) except -1:
+        """Dispatch all before a physical offset. If it can't be, queues and index are read as they are: what keeps it
+        back, such as a full disk, is in the log of the library, and is what wait_dispatched() raises."""
+        cdef int rc = RC_MORE
+        while rc == RC_MORE:
+            with nogil:
+                rc = self.dispatcher.reach(end)
+            if rc == RC_MORE:
+                PyErr_CheckSignals()
         return 0
 
     def get(
@@ -65,8 +78,9 @@ cdef class Getting(Putting):
         crc            what is checked of each: "none", "body" (the body's CRC), "full" (the property CRC, too)
         decompress     False: bodies as they are stored
         unwrap         False: an inner batch is one message; else those in it are, those before offset left out
-        A filter looks at max_filter_message_size bytes of units (800), or at max_count if that is more. In sync mode
-        only what is durable is there.
+        A filter looks at max_filter_message_size bytes of units (800), or at max_count if that is more.
+        A message whose put has returned is found, by any thread; in sync mode one that nobody waited for is found once
+        it is durable, or at once with read_un_committed. The same holds for the other methods that read.
         Raises CorruptUnitError and CorruptRecordError if the first message is damaged: what comes before is handed out
         first. ClosedError, also while it waits; StoreIOError, TypeError, ValueError.
         Source: RocketMQ DefaultMessageStore.getMessage.
@@ -248,9 +262,7 @@ cdef class Getting(Putting):
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
         ...     r = store.put("orders", b"one", keys="k1 k2")
-        ...     store.wait_dispatched()
         ...     [m.body for m in store.query("orders", "k2")]
-        True
         [b'one']
         """
         cdef KeyQuery w
@@ -312,9 +324,7 @@ cdef class Getting(Putting):
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
         ...     r = store.put("orders", b"one")
-        ...     store.wait_dispatched()
         ...     store.offset_by_time("orders", 0, 0), store.offset_by_time("orders", 0, 1 << 50)
-        True
         (0, 1)
         """
         self._enter_reading()
@@ -342,7 +352,7 @@ cdef class Getting(Putting):
     def max_offset(self, str topic not None, queue_id=0, *, bint committed=True):
         """Queue offset behind the last message, 0 for an unknown queue.
 
-        committed  False: also messages that are put, and not in the queue yet
+        committed  False: also messages that are in the log and not in the queue yet, as those that are not durable
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -393,11 +403,12 @@ cdef class Getting(Putting):
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
         ...     r = store.put("orders", b"one", queue_id=3)
-        ...     store.wait_dispatched(), store.queues()
-        (True, [('orders', 3)])
+        ...     store.queues()
+        [('orders', 3)]
         """
         self._enter_reading()
         try:
+            self._look_around()
             return sorted(self.reader.queues.items())
         finally:
             self._leave()
@@ -405,8 +416,9 @@ cdef class Getting(Putting):
     def wait_dispatched(self, timeout=None):
         """Wait until all that was put before is in queues and index: True, or False if it is not after timeout seconds.
 
-        In sync mode that is what is durable; a message that nobody waits for becomes so 10 ms later. Raises
-        StoreFullError or StoreIOError if queues or index can't be written.
+        For those who look at the files: get() and others find what was put without it. In sync mode it waits for the
+        flush, too; a message that nobody waits for is durable 10 ms later. Raises StoreFullError or StoreIOError if
+        queues or index can't be written.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
