@@ -1,11 +1,18 @@
-"""How fast are the interfaces below put and get: records of a queue as views, one message without layers?"""
+"""How fast are the interfaces below put and get, beside what they replace?
+
+Prepared records, records of a queue as views, the log's bytes by physical offset, the change feed, one message without
+layers, and what it costs to find what was just put.
+"""
 
 from collections.abc import Callable
 
 import java_peer
+import rows_feed
+import rows_put
+import rows_raw
 from common import same, timed
 from reading import Pair, numbers, stores
-from writing import TOPIC, Bench, JavaSide, Side, less_is_better
+from writing import TOPIC, Bench, JavaSide, Side, less_is_better, scratch
 
 import rocketc
 
@@ -119,6 +126,10 @@ def main():
             store.wait_dispatched()
             views(name, pair, store)
             one_message(name, store)
+    rows_raw.rows(bench)
+    with scratch(bench) as folder:
+        rows_put.rows(bench, str(folder))
+        rows_feed.add_feed_rows(bench, str(folder))
 
 
 if __name__ == "__main__":

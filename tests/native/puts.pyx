@@ -4,62 +4,88 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from rocketc.c.status cimport RC_MORE, RC_OK
 from rocketc.log._prepared_record cimport APPEND_IN_ORDER, PreparedRecord, prepared_init
 from rocketc.log._put_result cimport put_status
 from rocketc.store._puts cimport Putting
 
 
-def put(Putting store not None, list rows, *, bint in_order=False):
-    """Put rows; what became of each: (PutStatus, physical offset, its end, queue offset, store timestamp).
+cdef class Prepared:
+    """Records that are filled once, from rows, and put as often as one likes.
 
     rows  dicts: topic, body and props are bytes; queue_id, flag, sys_flag, born_timestamp, born_host and store_host
           (bytes as stored), reconsume_times, prepared_offset, expected and batch may be left out
     """
-    cdef PreparedRecord* records = <PreparedRecord*>malloc((<size_t>len(rows) + 1) * sizeof(PreparedRecord))
-    cdef PreparedRecord* r
-    cdef bytes text
-    cdef list found = []
-    cdef int i
-    if records == NULL:
-        raise MemoryError
-    try:
-        for i in range(<int>len(rows)):
-            row = rows[i]
-            r = &records[i]
-            prepared_init(r)
-            text = row["topic"]
-            r.args.topic = <const uint8_t*>PyBytes_AS_STRING(text)
-            r.args.topic_len = <int32_t>len(text)
-            text = row["body"]
-            r.args.body = <const uint8_t*>PyBytes_AS_STRING(text)
-            r.args.body_len = <int32_t>len(text)
-            text = row.get("props", b"")
-            r.args.props = <const uint8_t*>PyBytes_AS_STRING(text)
-            r.args.props_len = <int32_t>len(text)
-            r.args.queue_id = row.get("queue_id", 0)
-            r.args.flag = row.get("flag", 0)
-            r.args.sys_flag = row.get("sys_flag", 0)
-            r.args.reconsume_times = row.get("reconsume_times", 0)
-            r.args.prepared_offset = row.get("prepared_offset", 0)
-            if "born_timestamp" in row:
-                r.args.born_timestamp = row["born_timestamp"]
-            if "born_host" in row:
-                text = row["born_host"]
-                r.args.born_host = <const uint8_t*>PyBytes_AS_STRING(text)
-            if "store_host" in row:
-                text = row["store_host"]
-                r.args.store_host = <const uint8_t*>PyBytes_AS_STRING(text)
-            r.expected = row.get("expected", -1)
-            r.batch = row.get("batch", 1)
-        store.append(records, <int>len(rows), APPEND_IN_ORDER if in_order else 0)
-        for i in range(<int>len(rows)):
-            r = &records[i]
+    cdef PreparedRecord* records
+    cdef int count
+    cdef list rows          # which own what the records point to
+
+    def __cinit__(self, list rows not None):
+        cdef int i
+        self.rows = rows
+        self.count = <int>len(rows)
+        self.records = <PreparedRecord*>malloc((<size_t>self.count + 1) * sizeof(PreparedRecord))
+        if self.records == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            self.fill(&self.records[i], rows[i])
+
+    def __dealloc__(self):
+        free(self.records)
+
+    cdef int fill(self, PreparedRecord* r, dict row) except -1:
+        prepared_init(r)
+        r.args.topic = at(row["topic"])
+        r.args.topic_len = <int32_t>len(row["topic"])
+        r.args.body = at(row["body"])
+        r.args.body_len = <int32_t>len(row["body"])
+        r.args.props = at(row.get("props", b""))
+        r.args.props_len = <int32_t>len(row.get("props", b""))
+        r.args.queue_id = row.get("queue_id", 0)
+        r.args.flag = row.get("flag", 0)
+        r.args.sys_flag = row.get("sys_flag", 0)
+        r.args.reconsume_times = row.get("reconsume_times", 0)
+        r.args.prepared_offset = row.get("prepared_offset", 0)
+        if "born_timestamp" in row:
+            r.args.born_timestamp = row["born_timestamp"]
+        if "born_host" in row:
+            r.args.born_host = at(row["born_host"])
+        if "store_host" in row:
+            r.args.store_host = at(row["store_host"])
+        r.expected = row.get("expected", -1)
+        r.batch = row.get("batch", 1)
+        return 0
+
+    def put(self, Putting store not None, *, bint in_order=False):
+        """What became of each record: (PutStatus, physical offset, its end, queue offset, store timestamp)."""
+        cdef PreparedRecord* r
+        cdef list found = []
+        cdef int i
+        store.append(self.records, self.count, APPEND_IN_ORDER if in_order else 0)
+        for i in range(self.count):
+            r = &self.records[i]
             found.append((
                 put_status(r.status), r.args.phy_offset, r.end, r.args.queue_offset, r.args.store_timestamp,
             ))
         return found
-    finally:
-        free(records)
+
+    def put_again(self, Putting store not None, int times):
+        """Put all of them so often; all must be stored."""
+        cdef int i, k
+        for k in range(times):
+            for i in range(self.count):
+                self.records[i].status = RC_MORE
+            if store.append(self.records, self.count, 0) != RC_OK:
+                raise AssertionError("a record was refused")
+
+
+cdef const uint8_t* at(bytes data) except NULL:
+    return <const uint8_t*>PyBytes_AS_STRING(data)
+
+
+def put(Putting store not None, list rows, *, bint in_order=False):
+    """Prepared(rows).put(store)"""
+    return Prepared(rows).put(store, in_order=in_order)
 
 
 def offsets_of(Putting store not None):

@@ -162,7 +162,3 @@ def rows(bench: Bench):
     append_rows(bench, log)
     read_rows(bench, log)
     replica_rows(bench, log)
-
-
-if __name__ == "__main__":
-    rows(Bench("raw_rows", __doc__))

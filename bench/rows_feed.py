@@ -81,14 +81,3 @@ def add_feed_rows(bench: Bench, folder: str) -> None:
                 ours=side(folder, count, awake, puts),
                 theirs=side(folder, 0, False, puts),
             )
-
-
-def main() -> None:
-    bench = Bench("feed", __doc__)
-    shm = "/dev/shm"
-    with tempfile.TemporaryDirectory(dir=shm if Path(shm).is_dir() else None) as folder:
-        add_feed_rows(bench, folder)
-
-
-if __name__ == "__main__":
-    main()
