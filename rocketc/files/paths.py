@@ -40,7 +40,7 @@ class LogFile:
     last   no file with data follows in the same log
     start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
     exact  the log goes on at start, as the report of a scan has said: nothing is searched for
-    exact_stop  a record ends at stop: what follows is not looked at
+    exact_stop  where a record ends, at stop or behind it: what follows is not looked at; None: unknown
     """
 
     path: str
@@ -51,7 +51,7 @@ class LogFile:
     start: int | None = None
     stop: int | None = None
     exact: bool = False
-    exact_stop: bool = False
+    exact_stop: int | None = None
 
     @property
     def origin(self) -> int:

@@ -21,7 +21,7 @@ class Walker(LogBytes):
         crc: int = 1,
         search: bool = False,
         exact: bool = False,
-        exact_stop: bool = False,
+        exact_stop: int | None = None,
         errors: str = "raise",
         last: bool = True,
         follow: bool = False,

@@ -235,7 +235,7 @@ class ScanRun:
             "stop": stop,
             "search": part is not None and (part.start, part.stop) != (None, None),
             "exact": part is not None and part.exact and start == part.start,
-            "exact_stop": part is not None and part.exact_stop and stop == part.stop,
+            "exact_stop": None if part is None else part.exact_stop,
             "crc": _CRC[reading.crc],
             "errors": reading.errors,
             "last": last,

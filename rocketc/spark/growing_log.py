@@ -222,7 +222,7 @@ class GrowingLog:
                 start=at if file.origin < at else None,
                 stop=end.offset if end.offset < file.next_base else None,
                 exact=known,
-                exact_stop=end_known,
+                exact_stop=end.offset if end_known else None,
             )
             for file in _between(files, at, end.offset)
         ]
@@ -326,7 +326,7 @@ def _between(files: Files, start: int, stop: int | None) -> Iterator[LogFile]:
 
 def _part(file: LogFile, start: int, known: bool, stop: int | None) -> LogFile:
     """What a file has between these offsets; known: a record begins at the first one for sure."""
-    part = replace(file, stop=stop, exact_stop=True)
+    part = replace(file, stop=stop, exact_stop=stop)
     return replace(part, start=start, exact=known) if file.origin < start else part
 
 

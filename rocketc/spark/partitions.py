@@ -131,7 +131,6 @@ def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iter
                     start=start,
                     stop=stop,
                     exact=file.exact and start == file.start,
-                    exact_stop=file.exact_stop and stop == file.stop,
                 )
 
 

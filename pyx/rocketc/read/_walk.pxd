@@ -16,6 +16,7 @@ cdef class Walker(LogBytes):
         size_t _pos             # of the next record; all before it is done
         size_t _from            # records before it are walked over in silence
         size_t _to              # records from it on are not ours
+        size_t _exact_to        # a record ends there, and nothing behind it is looked at
         size_t _ready           # the map has its pages up to here
         size_t _zeros_at        # from here on there were only zeros when we looked
         Filter _filter

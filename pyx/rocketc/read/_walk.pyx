@@ -81,7 +81,7 @@ cdef class Walker(LogBytes):
             stop have each record once and each damaged range once, wherever the file is cut
     exact   nothing is searched for: the log goes on at start, as another walker's position said; what stands there is
             ours, damage too
-    exact_stop  a record ends at stop: what follows is not looked at
+    exact_stop  physical offset where a record ends, at stop or behind it: what follows is not looked at; None: unknown
     errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
     last    no file with data follows
     follow  wait for a record that is not whole yet: next_block() returns 0 and may be called again
@@ -89,7 +89,7 @@ cdef class Walker(LogBytes):
 
     def __cinit__(
         self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY,
-        bint search=False, bint exact=False, bint exact_stop=False, str errors="raise", bint last=True,
+        bint search=False, bint exact=False, exact_stop=None, str errors="raise", bint last=True,
         bint follow=False, str file=None, fetch=None,
     ):
         self._filter = filter
@@ -101,7 +101,8 @@ cdef class Walker(LogBytes):
         self.damage = []
         self._from = 0 if start is None else min(max(start - self.base, 0), self._limit)
         self._to = self._limit if stop is None else min(max(stop - self.base, 0), self._limit)
-        self._search = search and not exact_stop
+        self._exact_to = <size_t>-1 if exact_stop is None else min(max(exact_stop - self.base, 0), self._limit)
+        self._search = search and self._to < self._exact_to
         self._begun = not search or exact or self._from == 0
         if exact:
             self._pos = min(self._from, self._len)
@@ -169,10 +170,10 @@ cdef class Walker(LogBytes):
     cdef bint _is_agreed(self) except -1:
         """Whether the end is where a search finds a record: what stands before that one is ours, damage or not."""
         cdef size_t next
-        if not self._search or self._pos >= self._len:
+        if not self._search or self._pos >= min(self._len, self._exact_to):
             return True
         next = self._find_next(self._pos)
-        self._to = next if next < self._len else self._limit
+        self._to = min(next if next < self._len else self._limit, self._exact_to)
         return next == self._pos
 
     cdef void _make_ready(self) noexcept nogil:

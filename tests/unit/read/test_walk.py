@@ -349,4 +349,9 @@ def test_a_known_stop_is_not_looked_behind(tmp_path):
     part = dataclasses.replace(log.files[0], stop=len(first))
     with pytest.raises(rocketc.CorruptRecordError):
         list(rocketc.scan(part))
-    assert [m.body for m in rocketc.scan(dataclasses.replace(part, exact_stop=True))] == [b"first"]
+    known = dataclasses.replace(part, exact_stop=len(first))
+    assert [m.body for m in rocketc.scan(known)] == [b"first"]
+    for cut in range(1, len(first)):  # the parts of a part know it, too
+        before, behind = dataclasses.replace(known, stop=cut), dataclasses.replace(known, start=cut)
+        assert [m.body for m in rocketc.scan(before)] == [b"first"]
+        assert list(rocketc.scan(behind)) == []

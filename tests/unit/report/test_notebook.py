@@ -190,6 +190,7 @@ def things(open_store, open_queue, tmp_path, golden):
     scan = rocketc.scan(store.path)
     batch = next(rocketc.scan(store.path).run(None).batches())
     got = store.get("orders")
+    news = store.subscribe()
     queue = open_queue(tmp_path / "jobs")
     queue.put(b"\xff" * 1_000_000)
     damaged = golden("v533-bitrot").path
@@ -200,6 +201,7 @@ def things(open_store, open_queue, tmp_path, golden):
         rocketc.salvage(damaged, tmp_path / "saved"), rocketc.rebuild(tmp_path / "saved"), scan, scan.report,
         store.config, rocketc.decode_unique_id("7F000001AB12CD34EF560000000017C2"), report,
         got, store.query("orders", "k"), future, store.clean(), store.create_topic("t"),
+        store.get_raw("orders"), news, rocketc.QueueChange("orders", 0, 2, [0]),
     ]  # fmt: skip
     return found
 

@@ -182,7 +182,7 @@ def test_threads_that_name_queues_in_any_order(open_store, native):
         for round_ in range(30):
             order = names[seed * 7 % 40 :] + names[: seed * 7 % 40]
             order = order[::-1] if (seed + round_) % 2 else order
-            native.put(store, [{"topic": name, "body": b"%d" % seed * 100} for name in order])
+            native.put(store, [{"topic": name, "body": b"%d" % seed * 200} for name in order])
             store.put("t3", b"one")
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
