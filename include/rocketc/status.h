@@ -54,7 +54,7 @@ enum {
     RC_OUT_OF_ORDER = -65,    /* a queue offset that can't be true */
     RC_UNFIT_TOPIC = -66,     /* a topic that can't be the name of a folder */
     RC_UNKNOWN_TOPIC = -67,   /* a topic without an entry in the table of topics, which is not to get one by a put */
-    RC_NOT_A_BATCH = -68,     /* the property INNER_NUM, and sys_flag does not say that the record is an inner batch */
+    RC_NOT_A_BATCH = -68, /* the property INNER_NUM, and sys_flag does not say that the record is an inner batch */
 };
 
 #endif

@@ -2,6 +2,6 @@
 
 Knows: the files of queues and index, how records get there, how both are checked against the log.
 Does not know: how a store is opened, or what a caller of put() or get() wants.
-Others use: `_consume_queues`, `_key_index`, `_reput` (ReputService), `_change_feed` and `queue_change` (who is told of new
-messages), `_dispatcher`, `_index_reader`, `_derived_audit`, `queue_files` (files of a closed store).
+Others use: `_consume_queues`, `_key_index`, `_reput` (ReputService), `_change_feed` and `queue_change` (who is told of
+new messages), `_dispatcher`, `_index_reader`, `_derived_audit`, `queue_files` (files of a closed store).
 """

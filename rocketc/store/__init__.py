@@ -2,5 +2,6 @@
 
 Knows: log, queues, index and tables of a store, and keeps them in step. The only place that has them all open.
 Does not know: consumer groups, jobs over closed stores, Spark, the command line.
-Others use: `opening` (open()), `_store` (MessageStore), `_results`, `_queue_reader`, `_lookups`, `cleaning`, `subscription`.
+Others use: `opening` (open()), `_store` (MessageStore), `_puts`, `_gets`, `_results`, `_queue_reader`, `_raw_records`,
+`_lookups`, `cleaning`, `subscription`.
 """

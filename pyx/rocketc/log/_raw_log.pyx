@@ -23,7 +23,7 @@ from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.service cimport rc_clock_ms
 from rocketc.c.status cimport (
-    RC_BAD_BLANK, RC_BAD_PHYSICAL_OFFSET, RC_BAD_SIZE, RC_BLANK, RC_END, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE,
+    RC_BAD_BLANK, RC_BAD_PHYSICAL_OFFSET, RC_BAD_SIZE, RC_BLANK, RC_END, RC_FAILED, RC_FILE_CUT, RC_MORE,
     RC_OK, RC_OUT_OF_ORDER, RC_PAGE_CACHE_BUSY, RC_TRUNCATED, RC_ZEROED,
 )
 from rocketc.c.vm cimport rc_guard
