@@ -69,7 +69,8 @@ cdef class RawAccess(Getting):
         install()
         self._enter_reading()
         try:
-            self._look_around()
+            if self.log is None:
+                self._look_around()
             q = &self.reader.log.q
             with nogil:
                 rc = raw_read(q, phy_offset, limit, max_bytes, True, &raw)
