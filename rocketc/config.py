@@ -47,7 +47,7 @@ _ALLOWED = {
     "recovery": ("keep", "java"),
 }
 _PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
-_OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory", "recovery")
+_OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory", "recovery", "hold_readers")
 
 # Keys of broker.conf that are more than their field's name in other letters, and those of older releases.
 _KEYS = {
@@ -142,6 +142,8 @@ class StoreConfig:
     flush_consume_queue_least_pages = 2                pages of 4096 bytes,
     flush_consume_queue_thorough_interval = 60000      ms after which all is flushed, the index too
     read_un_committed = False                          in sync mode, show messages that are not durable yet
+    hold_readers = False                               show only messages that confirm() was called for, or that were
+                                                       there when the store was opened
     message_delay_level = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  what each level means
     enable_lmq = False                                 with enable_multi_dispatch: messages go to the light queues
     enable_multi_dispatch = False                      (%LMQ%...) that their property INNER_MULTI_DISPATCH names, too
@@ -274,6 +276,7 @@ class StoreConfig:
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval: int = 60_000
     read_un_committed: bool = False
+    hold_readers: bool = False
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False

@@ -1,4 +1,4 @@
-"""Who waits for a put without a thread of its own: PutFuture for put_async, LoopWaiters for aput."""
+"""Who waits for a put without a thread of its own: PutFuture for put_async, LoopWaiters of each event loop for aput."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc.config import StoreConfig
 from rocketc.errors import ClosedError, StoreFailedError
+from rocketc.log._positions import Position, PositionDescriptor
 from rocketc.store._pending_put import PendingPut, mark_timed_out
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ class FlushedStore(Protocol):
     def failed(self) -> StoreFailedError | None: ...
     @property
     def flushed_phy_offset(self) -> int: ...
+    @property
+    def flushed_position(self) -> Position | None: ...
     def wait_flushed(self, phy_offset: int, timeout: float | None = None, /) -> bool: ...
     def _wait_closed(self, timeout: float, /) -> bool: ...
-    def _notify(self, fd: int, at: int, /) -> None: ...
 
 
 class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg]
@@ -135,11 +137,16 @@ class _Finisher:
                     self._thread = None
                     return
                 future = self._futures.popleft()
-            error = future.exception()
-            if error is None:
-                future.set_result(future._put)
-            else:
-                future.set_exception(error)
+            error = future.exception()  # waits
+            done = [(future, error)]
+            with self._more:  # one flush is for many of them
+                while self._futures and self._futures[0].done():
+                    done.append((self._futures[0], self._futures.popleft().exception()))
+            for future, error in done:
+                if error is None:
+                    future.set_result(future._put)
+                else:
+                    future.set_exception(error)
 
 
 def _finisher_of(store: FlushedStore) -> _Finisher:
@@ -150,60 +157,52 @@ def _finisher_of(store: FlushedStore) -> _Finisher:
 
 
 class LoopWaiters:
-    """The aput() calls of one event loop that wait for a flush; one descriptor tells of them all."""
+    """The aput() calls of one event loop that wait for a flush; one descriptor tells of them all.
 
-    def __init__(self, store: FlushedStore) -> None:
+    store  open for writing
+    loop   the running one
+    """
+
+    def __init__(self, store: FlushedStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = loop
         self._waiting: deque[tuple[int, int, asyncio.Future[PutResult], PutResult]] = deque()
         self._read = self._write = -1
         self._read, self._write = descriptors()
-
-    def attach(self) -> None:
-        """Serve the running loop. Raises RuntimeError if another one waits for messages."""
-        import asyncio  # here: who never awaits need not wait for it to be loaded
-
-        loop = asyncio.get_running_loop()
-        if loop is self._loop:
-            return
-        if self._loop is not None and not self._loop.is_closed():
-            if self._waiting:
-                raise RuntimeError(f"{self._store!r} serves another event loop; open a store for each")
-            self._loop.remove_reader(self._read)
-        self._waiting.clear()
-        self._loop = loop
+        assert store.flushed_position is not None
+        self._flushed = PositionDescriptor(store.flushed_position, self._write)
         loop.add_reader(self._read, self._on_flush)
 
     def detach(self) -> None:
         """The store is closed: answer who still waits, and give the descriptor up. In any thread."""
-        import asyncio
+        import asyncio  # here: who never awaits need not wait for it to be loaded
 
-        loop = self._loop
-        self._store._notify(-1, 0)
-        if loop is not None and not loop.is_closed() and asyncio._get_running_loop() is not loop:
+        self._flushed.end()
+        if not self._loop.is_closed() and asyncio._get_running_loop() is not self._loop:
             with contextlib.suppress(RuntimeError):  # it is closed by now
-                loop.call_soon_threadsafe(self._end)
+                self._loop.call_soon_threadsafe(self.end)
                 return
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
-        if self._loop is not None and not self._loop.is_closed() and self._read >= 0:
+    def end(self) -> None:
+        """Answer who still waits, if the loop goes on, and give the descriptor up; in its thread."""
+        if not self._loop.is_closed() and self._read >= 0:
             self._loop.remove_reader(self._read)
             self._answer()
-            self._store._notify(-1, 0)
-        self._loop = None
         self._close()
 
     def _close(self) -> None:
         fds, self._read, self._write = {self._read, self._write} - {-1}, -1, -1
+        if fds:
+            self._flushed.end()
         for fd in fds:
             os.close(fd)
 
     def __del__(self) -> None:
-        self._close()  # of a loop that has never run again, and not run _end() either
+        self._close()  # of a loop that has never run again, and not run end() either
 
     def wait(self, put: PutResult, must_wait: bool) -> asyncio.Future[PutResult]:
-        assert self._loop is not None
+        """A future of put, done when it is durable."""
         future: asyncio.Future[PutResult] = self._loop.create_future()
         if not must_wait or self._store.flushed_phy_offset >= put.end:
             future.set_result(put)
@@ -211,10 +210,9 @@ class LoopWaiters:
         until = time.monotonic_ns() + self._store.config.sync_flush_timeout * 1_000_000
         self._waiting.append((put.end, until, future, put))
         if len(self._waiting) == 1:
-            self._store._notify(self._write, put.end)
             self._loop.call_later(self._store.config.sync_flush_timeout / 1000 + 0.001, self._on_time)
-            if self._store.flushed_phy_offset >= put.end:
-                self._loop.call_soon(self._answer)  # between the two lines above
+            if not self._flushed.arm(put.end):
+                self._loop.call_soon(self._answer)  # it became durable meanwhile, or the store has failed
         return future
 
     def _on_flush(self) -> None:
@@ -224,7 +222,7 @@ class LoopWaiters:
 
     def _on_time(self) -> None:
         self._answer()
-        if self._waiting and self._loop is not None:
+        if self._waiting:
             left = (self._waiting[0][1] - time.monotonic_ns()) / 1e9
             self._loop.call_later(max(left, 0) + 0.001, self._on_time)
 
@@ -234,10 +232,11 @@ class LoopWaiters:
         while self._waiting:
             end, until, future, put = self._waiting[0]
             if end > flushed and failed is None and time.monotonic_ns() <= until:
-                self._store._notify(self._write, end)
-                if self._store.flushed_phy_offset < end:
+                if self._flushed.arm(end):
                     return
-                flushed = self._store.flushed_phy_offset
+                flushed, failed = self._store.flushed_phy_offset, self._store.failed
+                if end > flushed and failed is None:
+                    return  # the store is closed, or of another process: _on_time() answers
                 continue
             self._waiting.popleft()
             if future.done():
@@ -249,6 +248,35 @@ class LoopWaiters:
             else:
                 mark_timed_out(put)
                 future.set_result(put)
+
+
+class EventLoops:
+    """The event loops that call aput() of one store, each with its LoopWaiters."""
+
+    def __init__(self, store: FlushedStore) -> None:
+        self._store = store
+        self._loops: dict[asyncio.AbstractEventLoop, LoopWaiters] = {}
+        self._lock = threading.Lock()
+
+    def running(self) -> LoopWaiters:
+        """Of the running loop; those of loops that are closed are given up. Raises RuntimeError if none runs."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        waiters = self._loops.get(loop)
+        if waiters is None:
+            with self._lock:
+                for other in [other for other in self._loops if other.is_closed()]:
+                    self._loops.pop(other).end()
+                waiters = self._loops[loop] = LoopWaiters(self._store, loop)
+        return waiters
+
+    def detach(self) -> None:
+        """The store is closed: LoopWaiters.detach() of each. In any thread."""
+        with self._lock:
+            loops, self._loops = self._loops, {}
+        for waiters in loops.values():
+            waiters.detach()
 
 
 def descriptors() -> tuple[int, int]:

@@ -31,7 +31,7 @@ from rocketc.store._queue_reader import QueueReader
 from rocketc.store._store import MessageStore
 from rocketc.store.alarms import Alarms
 from rocketc.store.catch_up import CatchUpReport, catch_up, indexed_up_to, missing_queues, save_queue_sums
-from rocketc.store.futures import LoopWaiters, PutFuture
+from rocketc.store.futures import EventLoops, PutFuture
 from rocketc.store.maintenance import Maintenance
 from rocketc.store.subscriptions import Subscriptions
 from rocketc.tables.deleted_topics import DeletedTopics, end_deletions
@@ -79,7 +79,7 @@ def open(
         settings = _with_index_found(root, settings)
     if settings.duplication_enable:
         raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
-    waiters = (PutFuture, LoopWaiters, Subscriptions)
+    waiters = (PutFuture, EventLoops, Subscriptions)
     if read_only:
         there = ReadOnlyRoot(root, settings)
         return MessageStore._make(root, settings, there, *_readers(root, settings), None, waiters)

@@ -76,6 +76,11 @@ def subscriptions(store: rocketc.MessageStore) -> None:
     store.subscribe("orders")  # type: ignore[arg-type]
 
 
+def positions(store: rocketc.MessageStore) -> None:
+    store.confirm(store.flushed_phy_offset)
+    assert_type((store.confirmed_phy_offset, store.wait_confirmed(0, timeout=1.5)), tuple[int, bool])
+
+
 def errors(error: rocketc.CorruptRecordError) -> None:
     assert_type((error.file, error.offset, error.reason), tuple[str | None, int, str])
     value_error: ValueError = error

@@ -96,6 +96,7 @@ OURS = {
     "prepare": "auto",
     "lock_files_in_memory": False,
     "recovery": "keep",
+    "hold_readers": False,
 }
 TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when": "2;14"}
 DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS

@@ -25,6 +25,7 @@ cdef class ReputService(Dispatcher):
         int64_t is_behind       # ... and 1 says that it was
         int lost                # the first failure to make queues or index durable
         bint follows_flush      # only what is durable is dispatched
+        int64_t held            # 1: only what is confirmed is
         int64_t interval_ns     # of the keeper
         int64_t thorough_ns
         int64_t least_pages

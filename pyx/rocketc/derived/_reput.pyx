@@ -2,8 +2,8 @@
 """The thread that follows the log and builds consume queues and index behind it, and those who wait for messages.
 
 One thread without Python follows the log: in async mode up to what is written, in sync mode up to what is durable, so
-that nobody sees a message that a power cut can take back. Another makes queues and index durable now and then; what it
-has not, the next opening takes from the log.
+that nobody sees a message that a power cut can take back. With hold_readers it stops at what is confirmed. Another
+makes queues and index durable now and then; what it has not, the next opening takes from the log.
 Source: RocketMQ ReputMessageService, FlushConsumeQueueService.
 """
 import os
@@ -59,6 +59,7 @@ cdef class ReputService(Dispatcher):
         self.log = log
         self.most_behind = MOST_BEHIND
         self.follows_flush = config.flush == "sync" and not config.read_un_committed
+        self.held = config.hold_readers
         self.interval_ns = config.flush_interval_consume_queue * 1_000_000
         self.thorough_ns = config.flush_consume_queue_thorough_interval * 1_000_000
         self.least_pages = config.flush_consume_queue_least_pages
@@ -103,6 +104,7 @@ cdef class ReputService(Dispatcher):
             self.log.q.reader = NULL
             rc_service_stop(&self.service)
             rc_service_stop(&self.keeper)
+            rc_store_i64(&self.held, 0)     # nobody reads any more, and the next opening dispatches all there is
             rc = RC_OK
             while rc == RC_OK and rc_load_i64(&self.position) < self._limit():
                 rc = self._step()
@@ -124,8 +126,12 @@ cdef class ReputService(Dispatcher):
         self.feed.forget()
 
     cdef int64_t _limit(self) noexcept nogil:
-        """How far the log may be dispatched."""
-        return rc_load_i64(&self.log.q.flushed) if self.follows_flush else rc_load_i64(&self.log.q.wrote)
+        """How far the log may be dispatched.
+
+        Source: RocketMQ ReputMessageService, which stops at getConfirmOffset().
+        """
+        cdef int64_t end = rc_load_i64(&self.log.q.flushed) if self.follows_flush else rc_load_i64(&self.log.q.wrote)
+        return end if rc_load_i64(&self.held) == 0 else min(end, rc_load_i64(&self.log.confirmed_position.at))
 
     cdef int _step(self) noexcept nogil:
         """Dispatch some of what there is: RC_OK, RC_MORE if nothing could be done, or why not."""
@@ -155,7 +161,8 @@ cdef class ReputService(Dispatcher):
     cdef int reach(self, int64_t end) noexcept nogil:
         """Dispatch in the caller's thread, so that a reader finds all that was put before `end`, a physical offset.
 
-        In sync mode only what is durable is dispatched. What another thread is dispatching is waited for.
+        In sync mode only what is durable is dispatched, with hold_readers only what is confirmed. What another thread
+        is dispatching is waited for.
         Returns RC_OK: all of it is in queues and index, or may not be yet; RC_MORE: call again; or why dispatching
         stands still.
         """

@@ -7,6 +7,7 @@ from rocketc.files._append_file cimport FileState
 from rocketc.files._file_queue cimport FileQueue
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.log._flusher cimport Flusher
+from rocketc.log._positions cimport Position
 from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._put_locks cimport PutMessageLock
 from rocketc.log._queue_offsets cimport QueueOffsets
@@ -41,6 +42,8 @@ cdef class CommitLog:
         MappedFileQueue queue
         QueueOffsets offsets
         PutMessageLock lock
+        Position flushed_position       # all before it is durable
+        Position confirmed_position     # all before it is where it has to be, as confirm() was told
     cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil
     cdef int64_t _measure(self, PreparedRecord* records, int n, int how, int* count) noexcept nogil
     cdef int _measure_one(self, PreparedRecord* r) noexcept nogil
@@ -53,6 +56,8 @@ cdef class CommitLog:
     cdef int _begin_at(self, int64_t start, int* error) noexcept nogil
     cdef int _commit_before(self, FileState* f) noexcept nogil
     cdef int commit(self) noexcept nogil
+    cdef int confirm(self, int64_t phy_offset) noexcept nogil
+    cdef void end_positions(self) noexcept nogil
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
     cdef void _take_lock(self) noexcept nogil

@@ -27,8 +27,8 @@ from rocketc.c.layout cimport (
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
 from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
 from rocketc.c.status cimport (
-    RC_BODY_TOO_LONG, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE, RC_OK, RC_OUT_OF_ORDER, RC_PAGE_CACHE_BUSY,
-    RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG,
+    RC_BODY_TOO_LONG, RC_CLOSED, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE, RC_OK, RC_OUT_OF_ORDER,
+    RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG,
 )
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport (
@@ -45,6 +45,7 @@ from rocketc.format._record cimport (
 from rocketc.log._flusher cimport (
     flusher_checkpoint, flusher_destroy, flusher_fail, flusher_init, flusher_start, flusher_stop, flusher_wake,
 )
+from rocketc.log._positions cimport Position
 from rocketc.log._prepared_record cimport (
     APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, batch_size, fitting, is_same_queue, refuse,
 )
@@ -102,7 +103,9 @@ cdef class CommitLog:
         self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
         self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
         check(allocator_init(&self.a, self.q))
-        check(flusher_init(&self.fl, self.q))
+        self.flushed_position = Position()
+        self.confirmed_position = Position()
+        check(flusher_init(&self.fl, self.q, <void*>self.flushed_position, <void*>self.confirmed_position))
         self._ready = True
         self.a.ahead = 0 if config.prepare == "allocate" else min(AHEAD_BYTES, self.q.file_size)
         self.a.block = ASYNC_BLOCK_BYTES
@@ -129,6 +132,7 @@ cdef class CommitLog:
             if self._running:
                 flusher_stop(&self.fl)
             allocator_stop(&self.a)
+            self.end_positions()
             flusher_destroy(&self.fl)
             allocator_destroy(&self.a)
         if self._given_up != NULL:
@@ -157,6 +161,10 @@ cdef class CommitLog:
             self._last = last
         elif last != NULL:
             self._last = last
+        self.flushed_position.at = self.q.flushed
+        self.confirmed_position.at = self.q.wrote       # readers may have had all of it
+        if self.fl.sync:
+            self.flushed_position.mover = &self.fl.service
         with nogil:
             flusher_checkpoint(&self.fl)    # all that there is is durable, and what was there before may have been cut
         check(allocator_start(&self.a))
@@ -179,6 +187,7 @@ cdef class CommitLog:
                 if rc != RC_OK:
                     flusher_fail(&self.fl, rc, NULL)
             allocator_stop(&self.a)
+            self.end_positions()
             self._let_go()
         self._running = False
         self._last = NULL
@@ -601,17 +610,32 @@ cdef class CommitLog:
         """Since when a put has held the lock: ms since the epoch; 0 while none does."""
         return rc_load_i64(&self._in_lock_since)
 
-    def notify(self, int fd, int64_t at):
-        """Write to fd, an eventfd, once all before `at` is durable; -1: no more."""
-        self.fl.notify_fd = fd
-        rc_store_i64(&self.fl.notify_at, at if fd >= 0 else INT64_MAX)
-        if fd >= 0:
-            rc_service_wake(&self.fl.service)
+    cdef int confirm(self, int64_t phy_offset) noexcept nogil:
+        """All before a physical offset is where it has to be, on the replicas perhaps: move the confirmed position.
+
+        A lower one than before does nothing. Readers that are held below it can go on.
+        Returns RC_OK, RC_OUT_OF_ORDER if the log ends before it, RC_CLOSED: nothing is changed then.
+        Source: RocketMQ DefaultMessageStore.setConfirmOffset, which takes any offset.
+        """
+        if rc_load_i64(&self.confirmed_position.ended) != 0:
+            return RC_CLOSED
+        if phy_offset > rc_load_i64(&self.q.wrote):
+            return RC_OUT_OF_ORDER
+        self.confirmed_position.advance(phy_offset)
+        queue_tell(self.q)
+        return RC_OK
+
+    cdef void end_positions(self) noexcept nogil:
+        """They do not move any more: whoever waits is let go."""
+        self.flushed_position.end()
+        self.confirmed_position.end()
 
     def forget(self):
         """In a forked child: there are no threads to stop and no files to delete."""
         self.a.service.running = self.fl.service.running = self.fl.committer.running = 0
         self.a.ready = NULL
+        self.flushed_position.forget()
+        self.confirmed_position.forget()
         self._running = self._ready = False     # threads sleep in conditions, in the parent: their end is not ours
 
     # test hooks

@@ -20,8 +20,8 @@ ctypedef struct Flusher:
     int64_t failed          # the first errno or code of a flush, a write or a close; 0: none. Never goes back
     const char* failed_path  # the file it was about, or NULL; set before failed
     int64_t asked           # 1 while the thread has a wake-up before it
-    int64_t notify_at       # a descriptor is told once flushed is here; INT64_MAX: not
-    int notify_fd
+    void* position          # the Position that each flush moves; its owner's
+    void* confirmed         # another one, which learns that the store has failed
     int64_t took            # ns: the last flush that did something
     bint sync
     bint timed              # the thread sleeps its whole interval, whoever wakes it
@@ -46,7 +46,7 @@ ctypedef struct Flusher:
     int64_t slow_ns         # test hook: each flush takes so much longer
     rc_histogram latency    # of each flush
 
-cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil
+cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed) noexcept nogil
 cdef int flusher_start(Flusher* fl) noexcept nogil
 cdef int flusher_stop(Flusher* fl) noexcept nogil
 cdef void flusher_destroy(Flusher* fl) noexcept nogil

@@ -8,9 +8,8 @@ for the one who came first. A thread without Python flushes for those who do not
 The first failure is kept for good: the kernel forgets a failed page after telling once, so a second flush that succeeds
 proves nothing (promise 2). Source: RocketMQ GroupCommitService, FlushRealTimeService, CommitRealTimeService.
 """
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from posix.unistd cimport usleep
-from posix.unistd cimport write as write_file
 
 from rocketc.c.atomic cimport rc_count_i64, rc_load_i64, rc_set_once_i64, rc_store_i64
 from rocketc.c.histogram cimport rc_histogram_add
@@ -24,6 +23,7 @@ from rocketc.files._allocator cimport allocator_return
 from rocketc.files._append_file cimport FileState, can_flush, file_release
 from rocketc.files._checkpoint cimport checkpoint_write
 from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
+from rocketc.log._positions cimport Position
 
 cdef enum:
     SYNC_PAUSE_NS = 10000000            # how long a record that nobody waits for stays unflushed in sync mode
@@ -33,8 +33,12 @@ cdef enum:
     SLOW_NS = 500000000                 # a flush that takes longer is told of, as RocketMQ does
 
 
-cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
-    """Make fl (zero bytes) ready to start; undone by flusher_destroy."""
+cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed) noexcept nogil:
+    """Make fl (zero bytes) ready to start; undone by flusher_destroy.
+
+    position   a Position, which each flush moves
+    confirmed  another one, which learns that the store has failed; both stay until flusher_destroy
+    """
     cdef int rc = rc_service_init(&fl.service)
     if rc == RC_OK:
         rc = rc_service_init(&fl.committer)
@@ -49,8 +53,9 @@ cdef int flusher_init(Flusher* fl, FileQueue* q) noexcept nogil:
     if rc == RC_OK:
         rc = rc_cond_init(&fl.done[1])
     fl.q = q
-    fl.notify_at = INT64_MAX
-    fl.notify_fd = fl.checkpoint_fd = -1
+    fl.position = position
+    fl.confirmed = confirmed
+    fl.checkpoint_fd = -1
     fl.told = fl.told_queued = fl.queued = -1
     return rc
 
@@ -89,17 +94,9 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil:
     pthread_cond_broadcast(&fl.done[0])
     pthread_cond_broadcast(&fl.done[1])
     pthread_mutex_unlock(&fl.mutex)
-    notify(fl, True)
-
-
-cdef void notify(Flusher* fl, bint always) noexcept nogil:
-    """Tell the event loop, if it waits for what is durable now."""
-    cdef int64_t one = 1
-    if fl.notify_fd >= 0 and rc_load_i64(&fl.notify_at) != INT64_MAX and (
-        always or rc_load_i64(&fl.q.flushed) >= rc_load_i64(&fl.notify_at)
-    ):
-        rc_store_i64(&fl.notify_at, INT64_MAX)
-        write_file(fl.notify_fd, &one, sizeof(one))
+    (<Position>fl.position).advance(rc_load_i64(&fl.q.flushed))     # a flush that failed may have come some way
+    (<Position>fl.position).fail(<int>fl.failed)
+    (<Position>fl.confirmed).fail(<int>fl.failed)
 
 
 cdef void flusher_wake(Flusher* fl) noexcept nogil:
@@ -149,6 +146,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
     if fl.sync:
         queue_tell(fl.q)
+    (<Position>fl.position).advance(rc_load_i64(&fl.q.flushed))
     started = rc_clock_ns() - started
     rc_store_i64(&fl.took, started)
     rc_histogram_add(&fl.latency, <unsigned long long>started)
@@ -187,7 +185,6 @@ cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
     rc = flush_now(fl, least_pages)
     end(fl)
     pthread_mutex_unlock(&fl.mutex)
-    notify(fl, False)
     return rc
 
 
@@ -210,7 +207,6 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
             begin(fl)
             flush_now(fl, 0)
             end(fl)
-            notify(fl, False)
             waited = True
             continue
         now = rc_clock_ns()
@@ -276,7 +272,7 @@ cdef void* run_sync(void* argument) noexcept nogil:
     cdef Flusher* fl = <Flusher*>argument
     cdef int64_t told = 0, now, pause = IDLE_NS
     while not rc_service_wait(&fl.service, pause):
-        if rc_load_i64(&fl.asked) != 0 and rc_load_i64(&fl.notify_at) == INT64_MAX:
+        if rc_load_i64(&fl.asked) != 0 and rc_load_i64(&(<Position>fl.position).armed) == 0:
             if rc_service_wait(&fl.service, min(rc_load_i64(&fl.took), LINGER_NS)):
                 break
         rc_store_i64(&fl.asked, 0)

@@ -12,8 +12,8 @@ cdef class Putting:
         MessageArgsEncoder _encoder
         CommitLog log       # None if read-only
         object _future      # the class of what put_async returns
-        object _loop_waiters    # the class of _waiters
-        object _waiters     # of aput, made when it is called first
+        object _event_loops_class
+        object _event_loops     # of aput, made when it is called first
         int64_t _calls      # all that are under way
         int64_t _main_calls  # of the main thread, which alone runs handlers of signals, and uses this alone
         int64_t _puts

@@ -154,8 +154,8 @@ cdef class Putting:
     ):
         """put() for asyncio: `r = await store.aput(...)`. The message is in the log when the call returns.
 
-        One descriptor tells the event loop of each group of messages that became durable; no thread waits. A store
-        serves one event loop at a time.
+        One descriptor tells the event loop of each group of messages that became durable; no thread waits. Several
+        event loops may use one store.
 
         >>> import asyncio, rocketc, tempfile
         >>> async def main():
@@ -167,14 +167,14 @@ cdef class Putting:
         cdef PutResult r
         self._enter()           # all of it: close() gives the descriptor up, which may be somebody else's then
         try:
-            if self._waiters is None:
-                self._waiters = self._loop_waiters(self)
-            self._waiters.attach()
+            if self._event_loops is None:
+                self._event_loops = self._event_loops_class(self)
+            waiters = self._event_loops.running()
             r = self._put(
                 topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
                 reconsume_times, prepared_transaction_offset, wait_store_ok, False,
             )
-            return self._waiters.wait(r, self._sync and wait_store_ok)
+            return waiters.wait(r, self._sync and wait_store_ok)
         finally:
             self._leave()
 

@@ -15,7 +15,7 @@ from posix.unistd cimport usleep
 
 from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
 from rocketc.c.service cimport rc_clock_ns
-from rocketc.c.status cimport RC_OK
+from rocketc.c.status cimport RC_CLOSED, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK, RC_OUT_OF_ORDER
 from rocketc.derived._reput cimport ReputService
 from rocketc.format._text_table cimport TextTable
 from rocketc.log._flusher cimport flusher_flush
@@ -25,11 +25,15 @@ from rocketc.store._lookups cimport Lookups
 from rocketc.store._queue_reader cimport QueueReader
 from rocketc.store._raw cimport RawAccess
 
+from rocketc.errors import PhyOffsetError
 from rocketc.files.lock_file import close_all
 from rocketc.rendering import html_of
 from rocketc.status import PutStatus
 from rocketc.store.cleaning import expired_queues, unused_topics
 from rocketc.tables.offsets import ConsumerOffsets
+
+cdef enum:
+    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
 
 _open = weakref.WeakSet()
 
@@ -106,7 +110,7 @@ cdef class MessageStore(RawAccess):
         store._root = root
         store.reader = reader
         store.lookups = lookups
-        store._future, store._loop_waiters, store._followers_class = waiters
+        store._future, store._event_loops_class, store._followers_class = waiters
         store._encoder = MessageArgsEncoder(config)
         store._known = TextTable()
         store._numbering = threading.Lock()
@@ -186,6 +190,67 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
+    def confirm(self, int64_t phy_offset):
+        """All before a physical offset is where it has to be, on the replicas perhaps: move confirmed_phy_offset there.
+
+        It never goes back: a lower one than before does nothing. Threads in wait_confirmed() are woken, and with
+        hold_readers the messages before it can be read. Raises PhyOffsetError if the log ends before it, ClosedError;
+        nothing is changed then.
+        Source: RocketMQ DefaultMessageStore.setConfirmOffset.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), hold_readers=True, mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"hello")
+        ...     store.confirmed_phy_offset, len(store.get("orders"))
+        ...     store.confirm(r.end)
+        ...     store.confirmed_phy_offset == r.end, len(store.get("orders"))
+        (0, 0)
+        (True, 1)
+        """
+        cdef int rc
+        self._enter()
+        try:
+            rc = self.log.confirm(phy_offset)
+            if rc == RC_OUT_OF_ORDER:
+                end = rc_load_i64(&self.log.q.wrote)
+                raise PhyOffsetError(
+                    f"{self.path}: physical offset {phy_offset} can't be confirmed: the log ends at {end}", phy_offset
+                )
+        finally:
+            self._leave()
+
+    def wait_confirmed(self, int64_t end, timeout=None):
+        """Wait until all before a physical offset is confirmed: True, or False if it is not after timeout seconds.
+
+        Any number of threads may wait; one is woken when its own offset is reached. Raises StoreFailedError, and
+        ClosedError if the store is closed meanwhile.
+        Source: RocketMQ GroupTransferService.
+
+        >>> import rocketc, tempfile, threading
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     end = store.put("orders", b"hello").end
+        ...     threading.Timer(0.01, store.confirm, [end]).start()
+        ...     store.wait_confirmed(end, timeout=5), store.wait_confirmed(end + 1, timeout=0)
+        (True, False)
+        """
+        cdef int64_t until = INT64_MAX
+        cdef int rc = RC_MORE
+        if timeout is not None:
+            until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
+        self._enter()
+        try:
+            while rc == RC_MORE:
+                PyErr_CheckSignals()
+                with nogil:
+                    rc = self.log.confirmed_position.wait(end, until, SLICE_NS)
+            if rc == RC_CLOSED:
+                raise closed(f"{self.path}: the store was closed meanwhile")
+            if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
+                raise failure(self.log, self.path)
+            return rc == RC_OK
+        finally:
+            self._leave()
+
     def close(self):
         """Let the calls under way end, flush, and give the store up; does nothing the second time.
 
@@ -217,6 +282,7 @@ cdef class MessageStore(RawAccess):
         self._closing = True
         if self.dispatcher is not None:
             self.dispatcher.end_waits()
+            self.log.confirmed_position.end()
         while rc_load_i64(&self._calls) > 0:
             with nogil:
                 usleep(200)
@@ -258,9 +324,9 @@ cdef class MessageStore(RawAccess):
         whole = self.dispatcher.stop()
         rc = self.log.stop()
         done(partial(_open.discard, self), errors)
-        if self._waiters is not None:
-            done(self._waiters.detach, errors)
-            self._waiters = None
+        if self._event_loops is not None:
+            done(self._event_loops.detach, errors)
+            self._event_loops = None
         done(partial(self._root.end, rc == RC_OK and whole), errors)
         done(self._root.release, errors)
         return rc
@@ -310,6 +376,21 @@ cdef class MessageStore(RawAccess):
     def flushed_phy_offset(self):
         """All records before it are durable."""
         return self.max_phy_offset if self.log is None else rc_load_i64(&self.log.q.flushed)
+
+    @property
+    def confirmed_phy_offset(self):
+        """All records before it are confirmed: by confirm(), or because the log had them when it was opened."""
+        return self.max_phy_offset if self.log is None else rc_load_i64(&self.log.confirmed_position.at)
+
+    @property
+    def flushed_position(self):
+        """The Position of flushed_phy_offset, for callers in C; None if the store is open for reading only."""
+        return None if self.log is None else self.log.flushed_position
+
+    @property
+    def confirmed_position(self):
+        """The Position of confirmed_phy_offset, for callers in C; None if the store is open for reading only."""
+        return None if self.log is None else self.log.confirmed_position
 
     @property
     def dispatched_phy_offset(self):
@@ -570,10 +651,6 @@ cdef class MessageStore(RawAccess):
             return found
         finally:
             self._leave()
-
-    def _notify(self, int fd, int64_t at):
-        """For LoopWaiters: write to fd once all before `at` is durable; a store that has failed tells at once."""
-        self.log.notify(fd, at)
 
     # test hooks
 

@@ -353,27 +353,56 @@ def test_a_loop_that_ended_while_it_waited(sync_store):
     assert run(again()) == 1
 
 
-def test_two_loops_at_a_time(sync_store):
-    """One store serves one loop; the other one is told, and its message is not stored."""
+def test_several_loops_at_a_time(sync_store):
+    """Each loop is woken for its own messages, while others wait."""
+    store = sync_store()
+
+    async def main(n):
+        found = [(await store.aput("t", b"x", queue_id=n)).queue_offset for _ in range(20)]
+        many = await asyncio.gather(*(store.aput("t", b"x", queue_id=n) for _ in range(200)))
+        assert all(store.flushed_phy_offset >= r.end for r in many)
+        return found + [r.queue_offset for r in many]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: run(main(n)), range(4)))
+    assert found == [list(range(220))] * 4
+
+
+def test_a_loop_waits_while_another_is_answered(sync_store):
+    """... and both are answered by one flush."""
     store = sync_store()
 
     async def main():
-        store._hook("slow_ns", 1_000_000_000)
-        waiting = store.aput("t", b"x")
+        store._hook("slow_ns", SLOW)
+        first = store.aput("t", b"x")
 
         def other():
             async def inner():
-                with pytest.raises(RuntimeError, match="another event loop"):
-                    await store.aput("t", b"y")
-                return True
+                return (await store.aput("t", b"y")).queue_offset
 
-            return asyncio.run(inner())
+            return run(inner())
 
-        assert await asyncio.to_thread(other)
-        assert (await waiting).queue_offset == 0
+        assert await asyncio.to_thread(other) == 1
+        return (await first).queue_offset
 
-    run(main())
-    assert [m.body for m in rocketc.scan(store.path)] == [b"x"]
+    assert run(main()) == 0
+
+
+def test_close_while_several_loops_wait(sync_store):
+    store = sync_store()
+    ready = threading.Barrier(4)
+
+    async def main():
+        waiting = store.aput("t", b"x")
+        await asyncio.to_thread(ready.wait, 60)
+        return (await waiting).queue_offset
+
+    store._hook("slow_ns", SLOW)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = [pool.submit(run, main()) for _ in range(3)]
+        ready.wait(60)
+        store.close()
+        assert sorted(one.result(60) for one in found) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("slow", [0, SLOW])
