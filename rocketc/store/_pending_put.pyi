@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from rocketc.log._commit_log import CommitLog
 from rocketc.log._put_result import PutResult
 
 class PendingPut:
-    def __init__(self, store: Any, log: CommitLog, put: PutResult, until: int) -> None: ...
     @property
     def _store(self) -> Any: ...
     @property

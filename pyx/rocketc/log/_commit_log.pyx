@@ -164,6 +164,7 @@ cdef class CommitLog:
         self.flushed_position.at = self.q.flushed
         self.confirmed_position.at = self.q.wrote       # readers may have had all of it
         if self.fl.sync:
+            self.flushed_position.mover_asked = &self.fl.asked
             self.flushed_position.mover = &self.fl.service
         with nogil:
             flusher_checkpoint(&self.fl)    # all that there is is durable, and what was there before may have been cut

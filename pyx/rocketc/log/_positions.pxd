@@ -31,7 +31,8 @@ cdef class Position:
         int64_t armed           # subscribers and threads that wait
         int64_t failed          # why the store failed: an errno or a code; 0: it did not
         int64_t ended           # 1: the store is closed; 2: so it is in a forked child, where the mutex may stay held
-        rc_service* mover       # the thread that moves it, which is woken when the first one waits; NULL: none
+        rc_service* mover       # the thread that moves it, which lets records gather while nobody waits; NULL: none
+        int64_t* mover_asked    # 1: there are records for it
         pthread_mutex_t _mutex  # all of the list
         PositionSubscriber* _first
         PositionSubscriber* _last

@@ -79,7 +79,7 @@ cdef class Position:
         if rc == RC_MORE:
             s.wanted = wanted
             self._insert(s)
-            if self._first == s and self.mover != NULL:
+            if self._first == s and self.mover != NULL and rc_load_i64(self.mover_asked) != 0:
                 rc_service_wake(self.mover)
         pthread_mutex_unlock(&self._mutex)
         return rc

@@ -1,4 +1,6 @@
 """A put that may not be durable yet."""
+from libc.stdint cimport int64_t
+
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._put_result cimport PutResult
 
@@ -8,3 +10,5 @@ cdef class PendingPut:
         readonly object _store
         readonly PutResult _put
         readonly long long _until
+
+cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, int64_t until)

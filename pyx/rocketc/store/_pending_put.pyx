@@ -1,5 +1,7 @@
 # cython: language_level=3
 """A put that may not be durable yet: the part of PutFuture that needs no Python."""
+from libc.stdint cimport int64_t
+
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._put_result cimport PutResult
@@ -17,17 +19,24 @@ cdef class PendingPut:
     _waited  of who inherits: waits, as result() does
     """
 
-    def __init__(self, store, CommitLog log not None, PutResult put not None, long long until):
-        self._store = store
-        self._log = log
-        self._put = put
-        self._until = until
-
     def result(self, timeout=None):
         """The PutResult, once it is durable. Raises StoreFailedError, and TimeoutError after timeout seconds."""
         if self._until == 0 or rc_load_i64(&self._log.q.flushed) >= self._put.end:
             return self._put
         return self._waited(timeout)
+
+
+cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, int64_t until):
+    """An instance of kind, which is PendingPut or derives from it, without a call of its __init__.
+
+    The fields are those of PendingPut; log is the store's.
+    """
+    cdef PendingPut p = <PendingPut>kind.__new__(kind)
+    p._store = store
+    p._log = log
+    p._put = put
+    p._until = until
+    return p
 
 
 def mark_timed_out(PutResult put not None):

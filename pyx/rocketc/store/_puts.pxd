@@ -11,7 +11,7 @@ cdef class Putting:
     cdef:
         MessageArgsEncoder _encoder
         CommitLog log       # None if read-only
-        object _future      # the class of what put_async returns
+        type _future        # the class of what put_async returns
         object _event_loops_class
         object _event_loops     # of aput, made when it is called first
         int64_t _calls      # all that are under way

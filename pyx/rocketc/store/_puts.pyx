@@ -34,6 +34,7 @@ from rocketc.log._prepared_record cimport (
     APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, initials_of, is_same_queue, number_of, property_of, topic_fault,
 )
 from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refusal
+from rocketc.store._pending_put cimport new_pending_put
 
 from rocketc import _layout as layout
 from rocketc.errors import RocketcError
@@ -144,8 +145,8 @@ cdef class Putting:
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, False,
         )
-        until = rc_clock_ns() + self._timeout_ns if self._sync and wait_store_ok else 0
-        return self._future(self, self.log, r, until)
+        cdef int64_t until = rc_clock_ns() + self._timeout_ns if self._sync and wait_store_ok else 0
+        return new_pending_put(self._future, self, self.log, r, until)
 
     def aput(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
