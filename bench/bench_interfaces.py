@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import java_peer
 import rows_feed
+import rows_positions
 import rows_put
 import rows_raw
 from common import same, timed
@@ -130,6 +131,7 @@ def main():
     with scratch(bench) as folder:
         rows_put.rows(bench, str(folder))
         rows_feed.add_feed_rows(bench, str(folder))
+        rows_positions.add_position_rows(bench, str(folder))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The transient store pool: RocketMQ's TransientStorePool."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -46,16 +47,20 @@ def log(store):
 
 
 def test_messages_go_to_memory_first(pooled):
-    """The file gets them with a commit; only then are they readable."""
-    store = pooled()
-    r = store.put("t", b"hello")
-    assert r.status is PutStatus.PUT_OK
-    assert store.max_phy_offset == r.end
-    assert log(store) == []
-    assert store.message(0) is None
-    assert store.flush() == r.end
-    assert [m["storedBody"] for m in oracle.records(log(store))] == [b"hello"]
-    assert store.message(0).body == b"hello"
+    """The file gets them with a commit: only then are they there for others, and a flush or a read of this store is
+    one."""
+    for commit in (lambda store: store.flush(), lambda store: store.message(0)):
+        store = pooled()
+        r = store.put("t", b"hello")
+        assert r.status is PutStatus.PUT_OK
+        assert store.max_phy_offset == r.end
+        assert log(store) == []
+        assert store.read_raw(0) == b""
+        commit(store)
+        assert [m["storedBody"] for m in oracle.records(log(store))] == [b"hello"]
+        assert store.message(0).body == b"hello"
+        store.close()
+        shutil.rmtree(store.path)
 
 
 def test_bytes_are_those_without_a_pool(pooled, open_store, tmp_path):

@@ -61,14 +61,3 @@ def add_position_rows(bench: Bench, folder: str) -> None:
                 ours=side(folder, count, wanted, puts),
                 theirs=side(folder, 0, wanted, puts),
             )
-
-
-def main() -> None:
-    bench = Bench("positions", __doc__)
-    shm = "/dev/shm"
-    with tempfile.TemporaryDirectory(dir=shm if Path(shm).is_dir() else None) as folder:
-        add_position_rows(bench, folder)
-
-
-if __name__ == "__main__":
-    main()
