@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport INT32_MAX, int32_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy, strlen
 
@@ -128,6 +128,7 @@ cdef class MessageArgsEncoder:
             r.args.store_host = c.store_host
             if len(host) == RC_HOST_V6_BYTES:
                 r.args.sys_flag |= RC_FLAG_STORE_HOST_V6
+        self.default_hosts(r)
         if properties is None and keys is None and tags is None and wait:
             return None
         if tags is not None and not isinstance(tags, str):
@@ -136,9 +137,9 @@ cdef class MessageArgsEncoder:
             keys = " ".join(keys)
         if properties is not None:
             p = self._add_properties(c, p, properties, tags, keys) if PyDict_CheckExact(properties) else NULL
-        if p != NULL and keys:
+        if p != NULL and keys is not None and PyUnicode_GET_LENGTH(keys) > 0:
             p = add_pair(p, end, <const uint8_t*>RC_PROPERTY_KEYS, strlen(RC_PROPERTY_KEYS), <PyObject*>keys)
-        if p != NULL and tags:
+        if p != NULL and tags is not None and PyUnicode_GET_LENGTH(tags) > 0:
             p = add_pair(p, end, <const uint8_t*>RC_PROPERTY_TAGS, strlen(RC_PROPERTY_TAGS), <PyObject*>tags)
         if p != NULL and not wait:
             p = add_pair(p, end, <const uint8_t*>RC_PROPERTY_WAIT, strlen(RC_PROPERTY_WAIT), <PyObject*>"false")

@@ -28,6 +28,7 @@ ctypedef struct PreparedRecord:
     int error               # errno, if status is RC_NO_FILE
     int32_t size            # bytes of the record
     int64_t end             # physical offset behind it
+    bint known              # its topic was met before: the store need not look
     uint32_t hash           # append's own: of topic and queue id,
     QueueSlot* slot         # ... and the next offset of that queue
 

@@ -28,6 +28,7 @@ cdef class Putting:
         object _tell        # a function that tells the log of the library what the threads have met
         object _numbering   # a lock: who puts messages with queue offsets in their properties
         TextTable _known    # topics that were met
+        str _met            # one of them: that of the last put
         bint _keeps_topics  # there is a table of them
         readonly str path
         readonly object config

@@ -186,6 +186,7 @@ cdef class Putting:
         cdef PutCall c
         cdef Py_buffer view
         cdef MessageArgs* d = &c.record.args
+        cdef PutResult r
         cdef bint viewed = False
         _kept = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
@@ -195,6 +196,7 @@ cdef class Putting:
         d.sys_flag |= sys_flag & ~HOSTS_V6
         d.reconsume_times = reconsume_times
         d.prepared_offset = prepared
+        c.record.known = topic is self._met
         if PyBytes_CheckExact(body):
             d.body = <const uint8_t*>PyBytes_AS_STRING(body)
             d.body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
@@ -204,7 +206,10 @@ cdef class Putting:
             d.body = <const uint8_t*>view.buf
             d.body_len = <int32_t>min(view.len, INT32_MAX)
         try:
-            return self._put_records(&c.record, 1, 0, store_host, wait and c.wait)
+            r = self._put_records(&c.record, 1, 0, store_host, wait and c.wait)
+            if topic is not self._met:
+                self._met = topic
+            return r
         finally:
             if viewed:
                 PyBuffer_Release(&view)
@@ -490,12 +495,13 @@ cdef class Putting:
             r = &records[i]
             if r.status != RC_MORE:
                 continue
-            if before == NULL or not is_same_queue(before, r):
+            if not r.known and (before == NULL or not is_same_queue(before, r)):
                 if self._known.get(r.args.topic, r.args.topic_len) != KEEP:
                     r.status = self._meet(r.args.topic, r.args.topic_len)
                     if r.status != RC_MORE:
                         continue
-            self._encoder.default_hosts(r)
+            if r.args.born_host == NULL or r.args.store_host == NULL:
+                self._encoder.default_hosts(r)
             if r.args.props_len > 0 and (before == NULL or before.args.props != r.args.props):
                 initials |= initials_of(r.args.props, r.args.props_len)
             before = r
@@ -551,6 +557,7 @@ cdef class Putting:
     cdef int _forget(self, names) except -1:
         """Topics were deleted: the next message of each is the first one."""
         cdef bytes text
+        self._met = None
         for name in names:
             text = name.encode("utf-8", "surrogateescape")
             self._known.put(bytes_at(text), <int>len(text), UNKNOWN)

@@ -439,6 +439,7 @@ cdef class MessageStore(RawAccess):
             topic = self._maintenance.create(name, **fields)
             if not self._keeps_topics:
                 self._keeps_topics = True
+                self._met = None
                 self._known = TextTable()       # others were met without a look into the table of topics
             return topic
         finally:
