@@ -103,6 +103,7 @@ def test_too_late(sync_store):
     store = sync_store(sync_flush_timeout=30)
     store._hook("slow_ns", 1_000_000_000)
     futures = [store.put_async("t", b"x") for _ in range(3)]
+    time.sleep(0.01)  # the store's own thread has begun to flush: who waits does not do it himself
     called = []
     futures[1].add_done_callback(lambda f: called.append(f.result().status))
     done, _ = concurrent.futures.wait(futures[1:2], timeout=60)
