@@ -11,6 +11,7 @@ from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport RC_MORE, RC_OK, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC
 from rocketc.c.utf8 cimport rc_utf8_valid
 
+
 cdef bint is_retry_topic(const uint8_t* topic, int32_t n) noexcept nogil:
     cdef int32_t prefix = <int32_t>strlen(RC_RETRY_PREFIX)
     return n >= prefix and memcmp(topic, RC_RETRY_PREFIX, <size_t>prefix) == 0

@@ -11,8 +11,8 @@ from rocketc._status cimport error_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES, RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES
 from rocketc.c.status cimport (
-    RC_BODY_TOO_LONG, RC_FAILED, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK, RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG,
-    RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
+    RC_BAD_ARGUMENT, RC_BODY_TOO_LONG, RC_FAILED, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK, RC_PAGE_CACHE_BUSY,
+    RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
 )
 from rocketc.c.text cimport rc_hex
 from rocketc.log._commit_log cimport CommitLog
@@ -25,6 +25,7 @@ from rocketc.status import PutStatus
 
 cdef frozenset ILLEGAL = frozenset([
     RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH,
+    RC_BAD_ARGUMENT,
 ])
 
 
@@ -149,6 +150,11 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
     elif rc == RC_NOT_A_BATCH:
         error = illegal_message(
             "property INNER_NUM belongs to an inner batch, and sys_flag does not say it is one (0x80)"
+        )
+    elif rc == RC_BAD_ARGUMENT:
+        error = illegal_message(
+            f"topic {topic!r}: a message of a batch lacks queue offsets (INNER_BASE, INNER_MULTI_QUEUE_OFFSET): "
+            "put() takes it alone"
         )
     else:
         error = error_of(rc, path)

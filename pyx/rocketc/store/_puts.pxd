@@ -39,6 +39,7 @@ cdef class Putting:
     cdef int _append(self, PreparedRecord* records, int n, int how, bint wait) except? -1
     cdef int _append_run(self, PreparedRecord* records, int n, int how, bint wait) except? -1
     cdef int _append_numbered(self, PreparedRecord* r) except? -1
+    cdef int _refuse_unnumbered(self, PreparedRecord* records, int n) except -1
     cdef bint _needs_numbers(self, PreparedRecord* r) except -1
     cdef bint _judge(self, PreparedRecord* records, int n) except -1
     cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1

@@ -22,7 +22,9 @@ from rocketc.c.layout cimport (
     RC_PROPERTY_DELAY, RC_PROPERTY_INNER_BASE, RC_PROPERTY_INNER_NUM,
 )
 from rocketc.c.service cimport rc_clock_ns
-from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_NOT_A_BATCH, RC_OK, RC_OUT_OF_ORDER, RC_UNKNOWN_TOPIC
+from rocketc.c.status cimport (
+    RC_BAD_ARGUMENT, RC_FLUSH_TIMEOUT, RC_MORE, RC_NOT_A_BATCH, RC_OK, RC_OUT_OF_ORDER, RC_UNKNOWN_TOPIC,
+)
 from rocketc.format._encoding cimport host_bytes
 from rocketc.format._record cimport MessageArgs
 from rocketc.format._text_table cimport KEEP, UNKNOWN
@@ -31,7 +33,8 @@ from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_wait, flusher_wake
 from rocketc.log._message_args cimport PutCall, illegal_message, lacks_light_offsets
 from rocketc.log._prepared_record cimport (
-    APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, initials_of, is_same_queue, number_of, property_of, topic_fault,
+    APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, initials_of, is_same_queue, number_of, property_of,
+    refuse, topic_fault,
 )
 from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refusal
 from rocketc.store._pending_put cimport new_pending_put
@@ -348,7 +351,8 @@ cdef class Putting:
         It does not wait for the flush: in sync mode all before `end` is durable once flushed_phy_offset is there.
         Returns RC_OK if all are stored, else the first status that is not; the status of each record says what became
         of it, put_status() says it in RocketMQ's words. Besides those of CommitLog.append there are RC_UNFIT_TOPIC,
-        RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC and RC_NOT_A_BATCH. Raises ClosedError, StoreFullError, and what making a
+        RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH, and RC_BAD_ARGUMENT for a batch with a record whose
+        properties lack queue offsets. Raises ClosedError, StoreFullError, and what making a
         topic raises: those whose status is RC_OK are stored then.
         """
         self._enter()
@@ -409,6 +413,7 @@ cdef class Putting:
         if not self._judge(records, n):
             rc = self._append_run(records, n, how, wait)
         else:
+            self._refuse_unnumbered(records, n)
             while i < n:
                 k = i
                 while k < n and (records[k].status != RC_MORE or not self._needs_numbers(&records[k])):
@@ -428,6 +433,7 @@ cdef class Putting:
         if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
             rc_count_i64(&self._refused, 1)
         return rc
+
     cdef int _append_run(self, PreparedRecord* records, int n, int how, bint wait) except? -1:
         """_append() of records that are judged."""
         cdef CommitLog log = self.log
@@ -506,6 +512,20 @@ cdef class Putting:
                 initials |= initials_of(r.args.props, r.args.props_len)
             before = r
         return initials & INNER_INITIAL != 0
+
+    cdef int _refuse_unnumbered(self, PreparedRecord* records, int n) except -1:
+        """Refuse batches with a record that needs queue offsets in it: such a record is put alone, a batch is not."""
+        cdef int i = 0, k, batch
+        while i < n:
+            batch = batch_count(records + i, n - i)
+            for k in range(i, i + batch if batch > 1 else i):
+                if records[k].status == RC_MORE and self._needs_numbers(&records[k]):
+                    records[k].status = RC_BAD_ARGUMENT
+                if records[k].status != RC_MORE:
+                    refuse(records + i, batch, records[k].status, RC_OK)
+                    break
+            i += batch
+        return 0
 
     cdef bint _needs_numbers(self, PreparedRecord* r) except -1:
         """Whether the properties of a record lack queue offsets that it must have; how many messages it stands for, and

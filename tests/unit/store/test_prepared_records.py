@@ -106,6 +106,21 @@ def test_a_batch_goes_in_whole_or_not(open_store, native):
     assert bodies(store.path) == [b"before", b"behind"]
 
 
+def test_a_batch_of_records_without_their_queue_offsets_is_refused_whole(open_store, native):
+    """Such a record is put alone, so the batch would be torn apart."""
+    store = open_store(enable_lmq=True, enable_multi_dispatch=True)
+    inner = {"topic": b"t", "body": b"", "props": b"INNER_NUM\0012\2", "sys_flag": INNER_BATCH}
+    light = {"topic": b"t", "body": b"", "props": b"INNER_MULTI_DISPATCH\1%LMQ%a\2"}
+    for row in (inner, light):
+        batch = [{"topic": b"t", "body": b"first", "batch": 3}, row, {"topic": b"t", "body": b"last"}]
+        found = native.put(store, [*batch, {"topic": b"t", "body": b"behind"}])
+        assert [status for status, *_ in found] == [PutStatus.MESSAGE_ILLEGAL] * 3 + [PutStatus.PUT_OK]
+    assert bodies(store.path) == [b"behind"] * 2
+    with pytest.raises(rocketc.IllegalMessageError, match="lacks queue offsets"):
+        store.put_batch("t", [(0, b"a", None), (0, b"b", b"INNER_NUM\0012\2")], sys_flag=INNER_BATCH)
+    assert bodies(store.path) == [b"behind"] * 2
+
+
 def test_a_batch_lies_in_one_file(open_store, native):
     store = open_store(mapped_file_size_commit_log=4 * KIB)
     for _ in range(5):
