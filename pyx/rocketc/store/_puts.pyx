@@ -210,7 +210,7 @@ cdef class Putting:
             d.body_len = <int32_t>min(view.len, INT32_MAX)
         try:
             r = self._put_records(&c.record, 1, 0, store_host, wait and c.wait)
-            if topic is not self._met:
+            if topic is not self._met and self._known.get(d.topic, d.topic_len) == KEEP:    # not deleted meanwhile
                 self._met = topic
             return r
         finally:

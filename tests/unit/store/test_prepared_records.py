@@ -152,6 +152,26 @@ def test_topics_are_made_as_by_put(open_store, native):
     assert set(store.topics()) == {"first", "second"}
 
 
+def test_a_topic_that_is_deleted_while_a_put_waits_is_made_again(open_store):
+    """The put that waited was told that the topic is there; those behind it must look again."""
+    store = open_store()
+    store.create_topic("t")
+    ended = threading.Event()
+
+    def puts():
+        while not ended.is_set():
+            store.put("t", bytes(5000))
+
+    thread = threading.Thread(target=puts)
+    thread.start()
+    for _ in range(20):
+        store.delete_topics("t")
+    ended.set()
+    thread.join(60)
+    store.put("t", b"")
+    assert set(store.topics()) == {"t"}
+
+
 def test_queue_offsets_in_the_properties(open_store, native):
     """INNER_BASE and the offsets of light queues are added, in between records that need none."""
     store = open_store(enable_lmq=True, enable_multi_dispatch=True)
