@@ -146,12 +146,12 @@ class ReplicaModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.lost)
     @rule(max_bytes=block_bytes, byte=st.integers(0, 11), bit=st.integers(0, 7))
     def copy_damage(self, max_bytes: int, byte: int, bit: int) -> None:
-        """In size, magic number or CRC of the first record."""
+        """In size, magic number or CRC of the first record. Nobody checks the CRC of a blank or of an empty body."""
         at = self.next()
         self.master.flush()
         block = bytearray(self.master.read_raw(at, max_bytes))
         blank = block[4:8] == oracle.encode_blank(8)[4:]
-        if block and not (blank and byte >= 8):
+        if block and (byte < 8 or not blank and self.master.message(at).body):
             block[byte] ^= 1 << bit
             before = self.replica.max_phy_offset
             try:
@@ -229,8 +229,8 @@ class ReplicaModel(RuleBasedStateMachine):
             for store in (self.master, self.replica):
                 store.flush()
                 assert store.wait_dispatched(timeout=10)
-            ends = [{q: s.max_offset(*q) for q in s.queues()} for s in (self.master, self.replica)]
-            assert ends[0] == ends[1]
+            queues = self.replica.queues()  # the master may have more: queues whose records were all deleted
+            assert {q: self.master.max_offset(*q) for q in queues} == {q: self.replica.max_offset(*q) for q in queues}
 
 
 TestReplicaModel = ReplicaModel.TestCase
