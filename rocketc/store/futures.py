@@ -32,6 +32,8 @@ class FlushedStore(Protocol):
     @property
     def config(self) -> StoreConfig: ...
     @property
+    def background(self) -> bool: ...
+    @property
     def failed(self) -> StoreFailedError | None: ...
     @property
     def flushed_phy_offset(self) -> int: ...
@@ -114,7 +116,8 @@ class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg
 
 
 class _Finisher:
-    """A thread that finishes the futures of a store that somebody wants to be called back for, in their order."""
+    """A thread that finishes the futures of a store that somebody wants to be called back for, in their order; finish()
+    in a store without threads."""
 
     def __init__(self, store: FlushedStore) -> None:
         self._futures: deque[PutFuture] = deque()
@@ -125,10 +128,17 @@ class _Finisher:
     def add(self, future: PutFuture) -> None:
         with self._more:
             self._futures.append(future)
-            if self._thread is None:
+            if self._thread is None and self._store.background:
                 self._thread = threading.Thread(target=self._run, name="rocketc-futures", daemon=True)
                 self._thread.start()
             self._more.notify()
+        if not self._store.background:
+            self.finish()
+
+    def finish(self) -> None:
+        """Finish those that are over, and wait for nothing."""
+        while self._futures and self._futures[0]._is_over():
+            self._finish(self._futures.popleft())
 
     def _run(self) -> None:
         while True:
@@ -137,16 +147,18 @@ class _Finisher:
                     self._thread = None
                     return
                 future = self._futures.popleft()
-            error = future.exception()  # waits
-            done = [(future, error)]
+            done = [(future, future.exception())]  # waits
             with self._more:  # one flush is for many of them
                 while self._futures and self._futures[0].done():
                     done.append((self._futures[0], self._futures.popleft().exception()))
             for future, error in done:
-                if error is None:
-                    future.set_result(future._put)
-                else:
-                    future.set_exception(error)
+                self._finish(future, error)
+
+    def _finish(self, future: PutFuture, error: BaseException | None) -> None:
+        if error is None:
+            future.set_result(future._put)
+        else:
+            future.set_exception(error)
 
 
 def _finisher_of(store: FlushedStore) -> _Finisher:
@@ -208,6 +220,7 @@ class LoopWaiters:
             future.set_result(put)
             return future
         until = time.monotonic_ns() + self._store.config.sync_flush_timeout * 1_000_000
+        until = until if self._store.background else 1 << 63  # step() flushes, by another clock
         self._waiting.append((put.end, until, future, put))
         if len(self._waiting) == 1:
             self._loop.call_later(self._store.config.sync_flush_timeout / 1000 + 0.001, self._on_time)

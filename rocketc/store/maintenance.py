@@ -19,6 +19,7 @@ from rocketc.derived._key_index import KeyIndex
 from rocketc.errors import RocketcError
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.store.cleaning import Cleaner, CleanReport
+from rocketc.tables.config_manager import Clock, now_ms
 from rocketc.tables.deleted_topics import DeletedTopics
 from rocketc.tables.topics import TopicConfig, Topics
 
@@ -37,6 +38,8 @@ class Maintenance:
     on_cleaned  called when files were deleted
     settle   as a Cleaner takes it; None: all is durable
     deleted  the topics that were deleted, as the opening knows them
+    clock    ms since the epoch
+    background  False: there is no thread, step() does its work
     keeps_topics  there is a table of topics
 
     >>> import tempfile
@@ -62,9 +65,12 @@ class Maintenance:
         on_cleaned: Callable[[], object] = lambda: None,
         settle: Callable[[], int] | None = None,
         deleted: DeletedTopics | None = None,
+        clock: Clock = now_ms,
+        background: bool = True,
     ) -> None:
         self.topics = Topics(
             root,
+            clock=clock,
             auto_create_topic_enable=config.auto_create_topic_enable,
             default_topic_queue_nums=config.default_topic_queue_nums,
         )
@@ -84,10 +90,15 @@ class Maintenance:
             root=root,
             queues=queues,
             index=index,
-            pause=self._stop.wait,
+            clock=clock,
+            pause=self._stop.wait if background else lambda seconds: False,
             on_full=lambda disk, logic: on_full(disk or logic),
             settle=settle,
         )
+        self._background = background
+        self._clock = clock
+        self._persisted = self._cleaned_at = clock() if not background else 0
+        self._first = True
         if self._interval:
             self._start()
 
@@ -157,7 +168,7 @@ class Maintenance:
 
     def _start(self) -> None:
         with self._starting:
-            if self._thread is None:
+            if self._thread is None and self._background:
                 self._thread = threading.Thread(target=self._run, name="rocketc-maintenance", daemon=True)
                 self._thread.start()
 
@@ -169,13 +180,33 @@ class Maintenance:
             left -= step
             if self._interval and left <= 0:
                 left = self._interval
-                try:
-                    self.clean(asked=False)
-                except (RocketcError, OSError) as error:
-                    _log.warning("cleaning: %s", error)
+                self._clean()
 
-    def _persist(self) -> None:
+    def step(self) -> bool:
+        """What the thread would do by now, in the caller's; whether anything was written or deleted."""
+        now = self._clock()
+        self._persisted, self._cleaned_at = min(self._persisted, now), min(self._cleaned_at, now)  # it may go back
+        did = False
+        if now - self._persisted >= _PERSIST_SECONDS * 1000:
+            self._persisted = now
+            did = self._persist()
+        interval = max(self._interval, _FIRST_CLEANING_SECONDS) if self._first else self._interval
+        if self._interval and now - self._cleaned_at >= interval * 1000:
+            self._cleaned_at, self._first = now, False
+            did = self._clean() or did
+        return did
+
+    def _clean(self) -> bool:
         try:
-            self.topics.persist()
+            report = self.clean(asked=False)
+        except (RocketcError, OSError) as error:
+            _log.warning("cleaning: %s", error)
+            return False
+        return bool(report.log_files or report.derived)
+
+    def _persist(self) -> bool:
+        try:
+            return self.topics.persist()
         except (RocketcError, OSError) as error:
             _log.warning("topics: %s", error)
+            return False

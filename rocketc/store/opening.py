@@ -33,7 +33,9 @@ from rocketc.store.alarms import Alarms
 from rocketc.store.catch_up import CatchUpReport, catch_up, indexed_up_to, missing_queues, save_queue_sums
 from rocketc.store.futures import EventLoops, PutFuture
 from rocketc.store.maintenance import Maintenance
+from rocketc.store.stepping import Stepper, StoreClock
 from rocketc.store.subscriptions import Subscriptions
+from rocketc.tables.config_manager import Clock, now_ms
 from rocketc.tables.deleted_topics import DeletedTopics, end_deletions
 from rocketc.tables.table_file import read_table
 from rocketc.tables.topics import Topics
@@ -47,6 +49,8 @@ def open(
     flush: str | None = None,
     lock: str | None = None,
     read_only: bool = False,
+    clock: Clock | None = None,
+    background: bool = True,
     config: StoreConfig | None = None,
     **fields: Any,
 ) -> MessageStore:
@@ -56,11 +60,17 @@ def open(
     flush      "async" (default): a put is durable some hundred ms later; "sync": before it returns
     lock       what guards the end of the log: "reentrant" (default), "spin" or "adaptive"
     read_only  take no lock and write nothing; puts are refused
+    clock      tells ms since the epoch, for store timestamps and all intervals of a store without threads; None: the
+               time of day. It is read once by each call that puts (put_many: each 1024 messages), makes or deletes
+               topics, cleans, or steps
+    background  False: the store starts no thread; step() does their work. The same calls with the same times make the
+               same bytes, as a simulation needs it
     config     a StoreConfig; the other keywords are its fields and win over it
     Damage costs the damaged records and no more, but for the end of the log after a crash, which is cut off and kept;
     recovery="java" cuts where RocketMQ would.
     A log whose files have another size than the default keeps its size, unless the settings name one.
-    Raises StoreLockedError if another process, or this one, has it open; StoreIOError; StoreFullError.
+    Raises StoreLockedError if another process, or this one, has it open; StoreIOError; StoreFullError; ValueError for
+    a clock without background=False.
 
     >>> import rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -71,6 +81,8 @@ def open(
     [b'hello']
     """
     refuse_urls([os.fspath(path)], "open()")
+    if clock is not None and background:
+        raise ValueError("a clock needs background=False: the threads of a store go by the time of day")
     root = os.path.abspath(os.fspath(path))
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
     if config is None and "mapped_file_size_commit_log" not in fields:
@@ -83,8 +95,9 @@ def open(
     if read_only:
         there = ReadOnlyRoot(root, settings)
         return MessageStore._make(root, settings, there, *_readers(root, settings), None, waiters)
+    times = None if background else StoreClock(clock)
     make_folder(root)
-    dispatcher, owner = StoreRoot.open(root, settings)
+    dispatcher, owner, stepper = StoreRoot.open(root, settings, times)
     try:
         reader = QueueReader(dispatcher.log.queue, dispatcher.queues, settings)
         lookups = Lookups(reader, dispatcher.index, dispatcher.log.offsets)
@@ -98,9 +111,13 @@ def open(
             on_cleaned=owner.note_cleaned,
             settle=dispatcher.settle,
             deleted=owner.deleted,
+            clock=now_ms if times is None else times.last,
+            background=background,
         )
         alarms = Alarms(root, dispatcher)
-        return MessageStore._make(root, settings, owner, reader, lookups, dispatcher, waiters, maintenance, alarms)
+        return MessageStore._make(
+            root, settings, owner, reader, lookups, dispatcher, waiters, maintenance, alarms, stepper
+        )
     except BaseException:
         dispatcher.stop()
         dispatcher.log.stop()
@@ -143,16 +160,20 @@ class StoreRoot:
         self.caught_up: CatchUpReport | None = None
 
     @classmethod
-    def open(cls, root: str, config: StoreConfig) -> tuple[ReputService, StoreRoot]:
-        """Take the lock, recover the log, bring the queues and the index up to it, start the threads."""
+    def open(
+        cls, root: str, config: StoreConfig, clock: StoreClock | None = None
+    ) -> tuple[ReputService, StoreRoot, Stepper | None]:
+        """Take the lock, recover the log, bring the queues and the index up to it, start the threads; or, with a clock,
+        make what works in their place."""
         self = cls(root)
         try:
-            return self._start(config), self
+            dispatcher, stepper = self._start(config, clock)
+            return dispatcher, self, stepper
         except BaseException:
             self.release()
             raise
 
-    def _start(self, config: StoreConfig) -> ReputService:
+    def _start(self, config: StoreConfig, clock: StoreClock | None) -> tuple[ReputService, Stepper | None]:
         queue = MappedFileQueue(
             config.commit_log_paths(self._root), config.mapped_file_size_commit_log, config.read_only_paths
         )
@@ -205,8 +226,10 @@ class StoreRoot:
         amiss += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
         amiss += missing_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
-        log = CommitLog(queue, offsets, lock if config.lock == "adaptive" else LOCKS[config.lock](), config)
-        dispatcher = ReputService(queues, index, config, log)
+        put_lock = lock if config.lock == "adaptive" else LOCKS[config.lock]()
+        log = CommitLog(queue, offsets, put_lock, config, clock is None)
+        dispatcher = ReputService(queues, index, config, log, clock is None)
+        stepper = None if clock is None else Stepper(clock, dispatcher)
         dispatcher.leave_out(deleted.gone())
         files = list(resolve(queue.files)[0].files) if queue.files else []
         durable = (1 << 62) if clean else max(flushed, self.recovery.end)
@@ -240,7 +263,7 @@ class StoreRoot:
         )
         dispatcher.start()
         self._log, self._queues, self._index = log, queues, index
-        return dispatcher
+        return dispatcher, stepper
 
     def note_cleaned(self) -> None:
         """Files were deleted: the next opening shall not miss them."""

@@ -85,6 +85,8 @@ class Queue(Consumer):
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts is {max_attempts}; 1 is the least")
         refuse_names(topic, group)
+        if not fields.get("background", True):
+            raise ValueError("background is False; a Queue needs threads: those of its store, and its own")
         if not os.path.isdir(os.path.join(os.fspath(path), "commitlog")):
             fields.setdefault("mapped_file_size_commit_log", FILE_BYTES)
         store = open_store(path, flush=flush, **fields)

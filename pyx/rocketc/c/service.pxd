@@ -20,6 +20,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef extern from "rocketc/service.h" nogil:
     ctypedef struct rc_service:
         int running
+        int woken
     ctypedef void* (*rc_service_run)(void*) noexcept nogil
     int64_t rc_clock_ns() noexcept
     int64_t rc_clock_ms() noexcept

@@ -80,6 +80,7 @@ cdef class ChangeFeed:
         int64_t _next_entry     # number of the next one; written by who dispatches
         pthread_mutex_t _mutex  # the list of those that are armed; taken before Subscriber.mutex
         Subscriber* _first
+        bint stepped            # no thread dispatches: who waits would wait for ever
         bint _ready
     cdef int subscribe(
         self, uint64_t interest, int fd, WakeUp wake_up, void* argument, Subscriber** subscriber,

@@ -604,9 +604,12 @@ cdef class ChangeSubscriber:
             free(changes)
 
     def wait(self, timeout=None):
-        """Wait until there may be changes: True, or False after timeout seconds. Raises ClosedError."""
+        """Wait until there may be changes: True, or False after timeout seconds. Raises ClosedError; ValueError for a
+        timeout in a store without threads: nobody could wake the caller."""
         cdef int64_t until = INT64_MAX
         cdef int rc = RC_MORE
+        if self._feed.stepped and (timeout is None or timeout > 0):
+            raise ValueError(f"timeout={timeout}: this store has no thread that could end it; call step(), and wait(0)")
         if timeout is not None:
             until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
         while rc == RC_MORE:

@@ -29,6 +29,7 @@ cdef class DispatchWorker:
     cdef:
         KeyIndex _index
         bint _whole
+        bint _background
         rc_service _thread
         rc_service _done    # no thread: who waits for the other one waits here
         DispatchBlock _blocks[2]

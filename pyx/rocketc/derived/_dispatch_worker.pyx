@@ -29,10 +29,12 @@ cdef class DispatchWorker:
 
     index  or None
     whole  the rows are those of the whole log
+    background  False: there is no thread, the caller's puts the rows
     """
 
-    def __cinit__(self, KeyIndex index, bint whole):
+    def __cinit__(self, KeyIndex index, bint whole, bint background=True):
         self._index = index
+        self._background = background
         self._whole = whole
         check(rc_service_init(&self._thread))
         check(rc_service_init(&self._done))
@@ -77,7 +79,7 @@ cdef class DispatchWorker:
         """Give the full block to the thread, once it is done with the other; put it here if there can be no thread."""
         self._wait()
         if self._rc == RC_OK and (
-            self._thread.running or rc_service_start(&self._thread, run, <void*>self) == RC_OK
+            self._thread.running or self._background and rc_service_start(&self._thread, run, <void*>self) == RC_OK
         ):
             self._turn ^= 1
             self._blocks[self._turn].row_count = self._blocks[self._turn].hash_count = 0

@@ -50,6 +50,7 @@ cdef class Dispatcher:
         bint whole              # the log is walked from its first record on, or live
         bint catching_up        # what the files have is compared,
         DispatchWorker writer        # ... and written by a thread of its own; None: neither
+        bint background         # threads may be started
         bint doubt              # the queues' files say what can't be
         DeletedTopicOffsets gone         # topics whose old records make no queue
         bint multi              # messages go to the queues that INNER_MULTI_DISPATCH names, too

@@ -142,8 +142,9 @@ cdef class Dispatcher:
     start_at(), take() for each file of the log, finish().
     """
 
-    def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, *_):
+    def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, *_, **__):
         cdef int i
+        self.background = True
         self.queues = queues
         self.index = index
         self.partial_phy = -1
@@ -318,7 +319,7 @@ cdef class Dispatcher:
         self.index_from = index_from
         self.whole = whole
         self.catching_up = True
-        self.writer = DispatchWorker(self.index, whole)
+        self.writer = DispatchWorker(self.index, whole, self.background)
         self.doubt = False
         self.unqueued_count = 0
         self.partial_phy = -1

@@ -30,7 +30,7 @@ cdef class IndexFileQueue:
         MappedIndexFile* _last        # the file that is written to; NULL: there is none. Of the writer
         char* _folder           # of _encoded
         int64_t _names          # 1: a file was made whose name is not durable yet
-        int64_t _clock          # test hook: ms since the epoch, if not negative
+        int64_t _clock          # names new files, if not negative: ms, of a store without threads, and of tests
         int64_t _full_timestamp  # ms: end of the newest full file that is durable
         int64_t _unread         # name of the first file that load() did not take; -1: none
         int _lost               # errno of the first sync that failed

@@ -29,6 +29,7 @@ cdef class ReputService(Dispatcher):
         int64_t interval_ns     # of the keeper
         int64_t thorough_ns
         int64_t least_pages
+        int64_t since[2]        # ns of the clock, without threads: when the keeper's intervals began
         bint _ready
         bint _running
     cdef readonly:
@@ -46,4 +47,5 @@ cdef class ReputService(Dispatcher):
     cdef void _note(self) noexcept nogil
     cdef void _keep(self) noexcept nogil
     cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil
+    cdef int _reach_all(self, int64_t position) noexcept nogil
     cdef int flush(self, int64_t least_pages) noexcept nogil

@@ -32,13 +32,14 @@ from rocketc.files._file_queue cimport queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._record cimport Record, parse_record
 from rocketc.log._commit_log cimport CommitLog
-from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_note
+from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_note, is_due
 from rocketc.log._put_result cimport failure
 
 cdef enum:
     POLL_NS = 500000                # how long it naps while messages come; nobody has to wake it then
     BUSY_NS = 20000000              # so long after the last message it sleeps until it is woken
     IDLE_NS = 1000000000
+    MS = 1000000                    # ns
     RETRY_NS = 500000000            # after an error: the disk may have room again
     SETTLE_NS = 1000000000
     MOST_BEHIND = 134217728         # bytes: whoever waits for messages waits for seconds then
@@ -52,11 +53,15 @@ cdef class ReputService(Dispatcher):
     index   loaded, or None
     config  a StoreConfig
     log     a CommitLog, not started yet
+    background  False: there are no threads; set_clock() tells the time, step_dispatch() and step_keep() do their work
     start_at(), take() and finish() bring queues and index up to the log at an opening; start() begins the threads.
     """
 
-    def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, CommitLog log not None):
+    def __cinit__(
+        self, ConsumeQueues queues not None, KeyIndex index, config, CommitLog log not None, bint background=True,
+    ):
         self.log = log
+        self.background = background
         self.most_behind = MOST_BEHIND
         self.follows_flush = config.flush == "sync" and not config.read_un_committed
         self.held = config.hold_readers
@@ -70,6 +75,7 @@ cdef class ReputService(Dispatcher):
         check(pthread_mutex_init(&self.progress.mutex, NULL))
         check(rc_cond_init(&self.progress.cond))
         self.feed = ChangeFeed(queues)
+        self.feed.stepped = not background
         self._ready = True
 
     def __dealloc__(self):
@@ -90,10 +96,44 @@ cdef class ReputService(Dispatcher):
 
     def start(self):
         """Begin to follow the log, from where finish() was told it ends."""
+        if not self.background:
+            self.since = [self.log.clock * MS, self.log.clock * MS]
+            self._running = True
+            return
         self.log.q.reader = &self.service
         check(rc_service_start(&self.service, run, <void*>self))
         self._running = True
         check(rc_service_start(&self.keeper, run_keeper, <void*>self))
+
+    def set_clock(self, int64_t now):
+        """The time of what follows: of store timestamps and names of index files, and without threads of all intervals;
+        ms since the epoch."""
+        self.log.set_clock(now)
+        if self.index is not None:
+            self.index._clock = now
+
+    def step_dispatch(self):
+        """Dispatch all that may be dispatched; whether there was anything. What keeps it back is in `failure`."""
+        cdef int64_t before = rc_load_i64(&self.position)
+        cdef int rc = RC_OK
+        with nogil:
+            while rc == RC_OK:
+                rc = self._step()
+            self._note()
+        return rc_load_i64(&self.position) != before
+
+    def step_keep(self):
+        """Make queues and index durable as far as it is due by the clock; whether all of them were."""
+        cdef int64_t now = self.log.clock * MS
+        cdef bint due = is_due(&self.since[0], now, self.interval_ns)
+        cdef bint thorough = is_due(&self.since[1], now, self.thorough_ns)
+        with nogil:
+            if thorough:
+                self.flush(0)
+                flusher_checkpoint(&self.log.fl)
+            elif due:
+                self.flush(self.least_pages)
+        return thorough
 
     def stop(self):
         """Dispatch what is left, end the threads, make all durable, close queues and index; False if that failed."""
@@ -243,6 +283,8 @@ cdef class ReputService(Dispatcher):
         cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
         cdef bint ended
         cdef int rc = RC_OK
+        if not self.background:
+            return self._reach_all(position)
         pthread_mutex_lock(&self.progress.mutex)
         rc_add_i64(&self.progress.waiting, 1)
         rc_fence_full()
@@ -259,6 +301,13 @@ cdef class ReputService(Dispatcher):
         rc_add_i64(&self.progress.waiting, -1)
         pthread_mutex_unlock(&self.progress.mutex)
         return rc
+
+    cdef int _reach_all(self, int64_t position) noexcept nogil:
+        """wait_position() without threads: dispatch in the caller's."""
+        cdef int rc = RC_MORE
+        while rc == RC_MORE:
+            rc = self.reach(position)
+        return RC_FLUSH_TIMEOUT if rc == RC_OK and rc_load_i64(&self.position) < position else rc
 
     def end_waits(self):
         """The store is being closed: whoever waits is let go, and nobody waits from here on."""

@@ -23,6 +23,7 @@ ctypedef struct Allocator:
     bint lock               # files are locked in memory
     bint pooled             # files get a buffer
     bint fail_fast          # no buffer left: no file; else one without a buffer
+    bint stepped            # no thread: allocator_step does its work, and who takes a file that is not there makes it
     uint8_t** buffers       # of the pool: those that are free come first
     int buffer_count
     int buffers_free
@@ -31,6 +32,7 @@ cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil
 cdef int allocator_pool(Allocator* a, int count) noexcept nogil
 cdef int allocator_start(Allocator* a) noexcept nogil
 cdef void allocator_stop(Allocator* a) noexcept nogil
+cdef bint allocator_step(Allocator* a) noexcept nogil
 cdef void allocator_destroy(Allocator* a) noexcept nogil
 cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil
 cdef void allocator_leave(Allocator* a) noexcept nogil

@@ -116,6 +116,10 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
     if a.ready == NULL:
         a.wanted = start
         tries = a.tries
+        if a.stepped:
+            pthread_mutex_unlock(&a.mutex)
+            make_wanted(a)
+            pthread_mutex_lock(&a.mutex)
         rc_service_wake(&a.service)
         while a.ready == NULL and a.error_of <= tries:
             now = rc_clock_ns()
@@ -271,34 +275,49 @@ cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept n
     pthread_mutex_unlock(&a.mutex)
 
 
-cdef void* run(void* argument) noexcept nogil:
-    cdef Allocator* a = <Allocator*>argument
-    cdef FileState* f
+cdef bint make_wanted(Allocator* a) noexcept nogil:
+    """Make the file that is wanted, if it is not there yet, or note why it can't be; whether it was made."""
+    cdef FileState* f = NULL
     cdef int64_t start, tries
     cdef int rc
+    cdef bint made = False
+    pthread_mutex_lock(&a.mutex)
+    start = a.wanted if a.ready == NULL else -1
+    a.tries += 1
+    tries = a.tries
+    pthread_mutex_unlock(&a.mutex)
+    if start < 0:
+        return False
+    rc = make(a, start, &f)
+    if rc == ENOMEM and queue_unmap(a.q, KEPT) > 0:     # no more maps, or addresses
+        rc = make(a, start, &f)
+    pthread_mutex_lock(&a.mutex)
+    if rc != RC_OK:
+        a.error = rc
+        a.error_of = tries
+    elif a.wanted == start:
+        a.ready = f
+        a.wanted = -1
+        f = NULL
+        made = True
+    pthread_cond_broadcast(&a.answered)
+    pthread_mutex_unlock(&a.mutex)
+    discard(a, f)
+    return made
+
+
+cdef bint allocator_step(Allocator* a) noexcept nogil:
+    """All that the thread would do now, in the caller's; whether pages or a file were made ready."""
+    cdef bint made = False
+    while a.ahead > 0 and go_ahead(a):
+        made = True
+    return make_wanted(a) or made
+
+
+cdef void* run(void* argument) noexcept nogil:
+    cdef Allocator* a = <Allocator*>argument
     cdef bint more = False
     while not rc_service_wait(&a.service, 0 if more else IDLE_NS):
         more = a.ahead > 0 and go_ahead(a)
-        pthread_mutex_lock(&a.mutex)
-        start = a.wanted if a.ready == NULL else -1
-        a.tries += 1
-        tries = a.tries
-        pthread_mutex_unlock(&a.mutex)
-        if start < 0:
-            continue
-        f = NULL
-        rc = make(a, start, &f)
-        if rc == ENOMEM and queue_unmap(a.q, KEPT) > 0:     # no more maps, or addresses
-            rc = make(a, start, &f)
-        pthread_mutex_lock(&a.mutex)
-        if rc != RC_OK:
-            a.error = rc
-            a.error_of = tries
-        elif a.wanted == start:
-            a.ready = f
-            a.wanted = -1
-            f = NULL
-        pthread_cond_broadcast(&a.answered)
-        pthread_mutex_unlock(&a.mutex)
-        discard(a, f)
+        make_wanted(a)
     return NULL

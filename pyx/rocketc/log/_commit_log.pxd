@@ -21,7 +21,9 @@ cdef class CommitLog:
         FileState* _given_up    # an empty first file that was deleted; NULL: none was
         bint _ready             # a and fl are made
         bint _running           # their threads run
-        int64_t _clock          # test hook: the store timestamp, if not negative
+        bint _background        # it has threads; else step_flush() and step_ahead() do their work
+        int64_t clock           # the store timestamp, if not negative: of a store without threads, and of tests
+        int64_t _stamped        # all files before it have the time of their last record; without threads
         int64_t _in_lock_since  # ms; 0 while nobody holds the put lock
         int64_t _busy_ms
         int64_t _create_ns      # how long the next file is waited for

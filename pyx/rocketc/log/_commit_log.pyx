@@ -5,6 +5,7 @@ A record is laid into the mapped file once, byte by byte where it will stay: no 
 computed under the put lock but what only the lock knows (both offsets, the store timestamp, the property CRC).
 Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
 """
+import contextlib
 import os
 
 cimport cython
@@ -33,17 +34,18 @@ from rocketc.c.status cimport (
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport (
     allocator_destroy, allocator_follow, allocator_init, allocator_leave, allocator_pool, allocator_reserve,
-    allocator_return, allocator_start, allocator_stop, allocator_take,
+    allocator_return, allocator_start, allocator_step, allocator_stop, allocator_take,
 )
 from rocketc.files._append_file cimport FileState, can_flush, file_drop, file_map, file_shutdown
-from rocketc.files._file_queue cimport queue_commit, queue_last, queue_push, queue_remove, queue_tell, sync_folder_of
+from rocketc.files._file_queue cimport queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_tell, sync_folder_of
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport (
     MessageArgs, crc32, encode_blank, encode_record, message_args_size, properties_size,
 )
 from rocketc.log._flusher cimport (
-    flusher_checkpoint, flusher_destroy, flusher_fail, flusher_init, flusher_start, flusher_stop, flusher_wake,
+    flusher_begin, flusher_checkpoint, flusher_destroy, flusher_fail, flusher_init, flusher_start, flusher_step,
+    flusher_stop, flusher_wake,
 )
 from rocketc.log._positions cimport Position
 from rocketc.log._prepared_record cimport (
@@ -60,6 +62,7 @@ cdef enum:
     SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block,
     ASYNC_BLOCK_BYTES = 64 << 10    # and larger ones are made ready faster (bench/README.md, preparation)
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
+    MS = 1000000                    # ns
     HELD_US = 200                   # a put looks so often whether its topic is deleted at last
     LEAST_POWER = 10                # of histograms(): 1 us,
     MOST_POWER = 34                 # ... and 17 s
@@ -84,17 +87,20 @@ cdef class CommitLog:
     offsets  next queue offsets
     lock     a PutMessageLock
     config   a StoreConfig
+    background  False: there are no threads; set_clock() tells the time, step_flush() and step_ahead() do their work
     start() begins the threads, close() ends them; append() is for native callers.
     """
 
     def __cinit__(
         self, MappedFileQueue queue not None, QueueOffsets offsets not None, PutMessageLock lock not None, config,
+        bint background=True,
     ):
         self.queue = queue
         self.q = &queue.q
         self.offsets = offsets
         self.lock = lock
-        self._clock = -1
+        self.clock = -1
+        self._background = background
         self._busy_ms = config.os_page_cache_busy_time_out_mills
         self._create_ns = 5_000_000_000
         self._max_body = config.max_message_size
@@ -114,6 +120,7 @@ cdef class CommitLog:
         self.a.durable = config.flush == "sync"
         self.a.warm = config.warm_maped_file_enable
         self.a.lock = config.lock_files_in_memory or config.warm_maped_file_enable
+        self.a.stepped = not background
         self.a.fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.fl.sync = config.flush == "sync"
         self.fl.timed = config.flush_commit_log_timed
@@ -168,8 +175,11 @@ cdef class CommitLog:
             self.flushed_position.mover = &self.fl.service
         with nogil:
             flusher_checkpoint(&self.fl)    # all that there is is durable, and what was there before may have been cut
-        check(allocator_start(&self.a))
-        check(flusher_start(&self.fl))
+        if self._background:
+            check(allocator_start(&self.a))
+            check(flusher_start(&self.fl))
+        else:
+            flusher_begin(&self.fl, self.clock * MS)
         self._running = True
         allocator_follow(&self.a, last)
 
@@ -189,10 +199,50 @@ cdef class CommitLog:
                     flusher_fail(&self.fl, rc, NULL)
             allocator_stop(&self.a)
             self.end_positions()
+        if not self._background:
+            self.stamp_files(last=True)
+        with nogil:
             self._let_go()
         self._running = False
         self._last = NULL
         return rc
+
+    def step_flush(self):
+        """Commit, flush and write the checkpoint as far as it is due by the clock; whether anything was."""
+        cdef bint did
+        with nogil:
+            did = flusher_step(&self.fl, self.clock * MS)
+        return did
+
+    def step_ahead(self):
+        """Make the next file and the next pages ready; whether anything was to do."""
+        cdef bint did
+        with nogil:
+            did = allocator_step(&self.a)
+        return did
+
+    def stamp_files(self, *, bint last=False):
+        """Give full files the store timestamp of their last record as modification time: cleaning goes by it, and by
+        the clock of the store. last: the last file, too. One caller at a time, and nobody deletes files meanwhile."""
+        cdef FileState* f
+        cdef int64_t timestamp
+        cdef bint full, in_row = True
+        cdef int i = 0
+        while True:
+            f = queue_at(self.q, i)
+            if f == NULL:
+                return
+            i += 1
+            full = rc_load_i64(&f.wrote) >= <int64_t>f.size
+            if f.start < self._stamped or not (full or last):
+                continue
+            timestamp = f.store_timestamp
+            if timestamp > 0:           # else nothing was put into it since the store was opened
+                with contextlib.suppress(OSError):
+                    os.utime(os.fsdecode(f.path), ns=(timestamp * MS, timestamp * MS))
+            in_row = in_row and full and f.buffer == NULL and rc_load_i64(&f.flushed) >= <int64_t>f.size
+            if in_row:                  # nobody writes to it any more, nor to those before it
+                self._stamped = f.start + <int64_t>f.size
 
     cdef void _let_go(self) noexcept nogil:
         """Give back the pool's buffers and unmap the files that nobody views; no thread is left that uses them."""
@@ -369,8 +419,8 @@ cdef class CommitLog:
             return RC_MORE
         now = rc_clock_ms()
         rc_store_i64(&self._in_lock_since, now)
-        if self._clock >= 0:
-            now = self._clock
+        if self.clock >= 0:
+            now = self.clock
         rc = self._make_room(batch_size(records + i, n - i), &error)
         f = self._last
         if rc == RC_OK:
@@ -582,6 +632,11 @@ cdef class CommitLog:
         self._publish(f, <int64_t>f.size, f.store_timestamp)
         return RC_OK
 
+    def set_clock(self, timestamp):
+        """Give what is appended next this store timestamp: ms since the epoch, at least 0; None: the time of day.
+        Without threads it is the time of all intervals, too."""
+        self.clock = -1 if timestamp is None else timestamp
+
     @property
     def last_record_end(self):
         """Physical offset behind the last record, of this session or before; blank records do not count."""
@@ -647,10 +702,6 @@ cdef class CommitLog:
         self._running = self._ready = False     # threads sleep in conditions, in the parent: their end is not ours
 
     # test hooks
-
-    def set_clock(self, timestamp):
-        """Give what is appended next this store timestamp; None: the time of day."""
-        self._clock = -1 if timestamp is None else timestamp
 
     def roll(self):
         """Fill the last file with a blank record, if it has room for one, and go on in a new one."""

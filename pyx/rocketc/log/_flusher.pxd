@@ -44,6 +44,12 @@ ctypedef struct Flusher:
     int64_t slow            # those of them that took longer than SLOW_NS
     int64_t news            # 1: something for the log of the library has happened; whoever puts next sees to it
     int64_t slow_ns         # test hook: each flush takes so much longer
+    # When each interval of a store without threads began: ns of its clock
+    int64_t since_flush
+    int64_t since_thorough
+    int64_t since_commit
+    int64_t since_commit_thorough
+    int64_t since_checkpoint    # in sync mode
     rc_histogram latency    # of each flush
 
 cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed) noexcept nogil
@@ -56,3 +62,16 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
 cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil
+cdef void flusher_begin(Flusher* fl, int64_t now_ns) noexcept nogil
+cdef bint flusher_step(Flusher* fl, int64_t now_ns) noexcept nogil
+
+
+cdef inline bint is_due(int64_t* since, int64_t now, int64_t interval) noexcept nogil:
+    """Whether so much time has passed since an interval began: the next one begins then. Where the clock has gone back
+    it begins anew."""
+    if now < since[0]:
+        since[0] = now
+    if now - since[0] < interval:
+        return False
+    since[0] = now
+    return True

@@ -307,33 +307,87 @@ cdef void* run_timed(void* argument) noexcept nogil:
         flusher_checkpoint(fl)
 
 
+cdef bint is_commit_due(Flusher* fl, int64_t pages) noexcept nogil:
+    """Whether the buffers have at least so many pages that their files have not."""
+    cdef FileState* f
+    cdef int64_t wrote
+    cdef bint due = False
+    if queue_hold(fl.q, rc_load_i64(&fl.q.wrote) - 1, &f) == RC_OK:
+        wrote = rc_load_i64(&f.wrote)
+        due = f.buffer != NULL and can_flush(wrote, rc_load_i64(&f.committed), <int64_t>f.size, pages)
+        due = due or rc_load_i64(&fl.q.flushed) < f.start
+        file_release(f)
+    return due
+
+
+cdef void commit_buffers(Flusher* fl) noexcept nogil:
+    """Move what the buffers have into the files, tell the readers, and let it be flushed."""
+    cdef int rc
+    pthread_mutex_lock(&fl.committing)
+    rc = queue_commit(fl.q)
+    pthread_mutex_unlock(&fl.committing)
+    if rc != RC_OK:
+        flusher_fail(fl, rc, NULL)
+    rc_count_i64(&fl.commits, 1)
+    queue_tell(fl.q)
+    flusher_wake(fl)
+
+
 cdef void* run_committer(void* argument) noexcept nogil:
     """Move the buffers into the files every interval, once they have enough pages, and now and then all they have."""
     cdef Flusher* fl = <Flusher*>argument
-    cdef FileState* f
-    cdef int64_t thorough = rc_clock_ns(), now, pages, wrote
-    cdef int rc
-    cdef bint due
+    cdef int64_t thorough = rc_clock_ns(), now, pages
     while not rc_service_wait(&fl.committer, fl.commit_interval_ns):
         now = rc_clock_ns()
         pages = fl.commit_least_pages
         if now - thorough >= fl.commit_thorough_ns:
             thorough = now
             pages = 0
-        due = False
-        if queue_hold(fl.q, rc_load_i64(&fl.q.wrote) - 1, &f) == RC_OK:
-            wrote = rc_load_i64(&f.wrote)
-            due = f.buffer != NULL and can_flush(wrote, rc_load_i64(&f.committed), <int64_t>f.size, pages)
-            due = due or rc_load_i64(&fl.q.flushed) < f.start
-            file_release(f)
-        if not due or fl.failed != 0:
-            continue
-        pthread_mutex_lock(&fl.committing)
-        rc = queue_commit(fl.q)
-        pthread_mutex_unlock(&fl.committing)
-        if rc != RC_OK:
-            flusher_fail(fl, rc, NULL)
-        rc_count_i64(&fl.commits, 1)
-        queue_tell(fl.q)
-        flusher_wake(fl)
+        if is_commit_due(fl, pages) and fl.failed == 0:
+            commit_buffers(fl)
     return NULL
+
+
+# without threads
+
+cdef void flusher_begin(Flusher* fl, int64_t now_ns) noexcept nogil:
+    """What flusher_start is for a store without threads: all intervals begin."""
+    fl.since_flush = fl.since_thorough = fl.since_checkpoint = now_ns
+    fl.since_commit = fl.since_commit_thorough = now_ns
+
+
+cdef bint flusher_step(Flusher* fl, int64_t now_ns) noexcept nogil:
+    """What the threads would do by this time, in the caller's: commit, flush, and write the checkpoint.
+
+    now_ns  by the clock of the store
+    In sync mode all is flushed: nobody waits for the 10 ms that messages gather. Returns whether something was
+    committed or flushed.
+    """
+    cdef int64_t flushed = rc_load_i64(&fl.q.flushed), commits = fl.commits
+    cdef int64_t pages = fl.commit_least_pages
+    cdef bint due = False
+    if fl.allocator != NULL:
+        due = is_due(&fl.since_commit, now_ns, fl.commit_interval_ns)
+        if is_due(&fl.since_commit_thorough, now_ns, fl.commit_thorough_ns):
+            due = True
+            pages = 0
+        due = due or fl.committer.woken
+        fl.committer.woken = 0
+        if due and is_commit_due(fl, pages) and fl.failed == 0:
+            commit_buffers(fl)
+    if fl.sync:
+        rc_store_i64(&fl.asked, 0)
+        flusher_flush(fl, 0)
+        if is_due(&fl.since_checkpoint, now_ns, CHECKPOINT_NS):
+            flusher_checkpoint(fl)
+    else:
+        due = is_due(&fl.since_flush, now_ns, fl.interval_ns) or (rc_load_i64(&fl.asked) != 0 and not fl.timed)
+        pages = fl.least_pages
+        if is_due(&fl.since_thorough, now_ns, fl.thorough_ns):
+            due = True
+            pages = 0
+        if due:
+            rc_store_i64(&fl.asked, 0)
+            flusher_flush(fl, pages)
+            flusher_checkpoint(fl)
+    return fl.commits != commits or rc_load_i64(&fl.q.flushed) != flushed

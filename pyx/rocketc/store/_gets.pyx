@@ -70,7 +70,8 @@ cdef class Getting(Putting):
                        hash of the tag; the tag itself is looked at, too
         max_bytes      of all records together; 128 MiB if it is None. The first one comes whatever its size
         wait           seconds to wait for a message that passes, where none is there yet; None: not at all. With
-                       read_only=True the store is looked at now and then: every 0.5 ms at first, 50 ms at last
+                       read_only=True the store is looked at now and then: every 0.5 ms at first, 50 ms at last. With
+                       background=False only None and 0: no thread could bring the message
         views          bodies are memoryviews into the file; release() of the result, or its end, lets the file go
         exact_tags     False: the hash is enough, as RocketMQ's store has it
         broker_limits  max_transfer_* of the configuration hold, as in RocketMQ: 32 messages, or 8 that are not in
@@ -95,6 +96,8 @@ cdef class Getting(Putting):
         cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
         cdef int64_t until = -1, since = 0, at
         cdef GetResult r
+        if wait is not None and self._stepper is not None and wait > 0:
+            raise ValueError(f"wait={wait}: this store has no thread that could bring a message; call step(), and get()")
         self._enter_reading()
         try:
             while True:
@@ -417,7 +420,8 @@ cdef class Getting(Putting):
         """Wait until all that was put before is in queues and index: True, or False if it is not after timeout seconds.
 
         For those who look at the files: get() and others find what was put without it. In sync mode it waits for the
-        flush, too; a message that nobody waits for is durable 10 ms later. Raises StoreFullError or StoreIOError if
+        flush, too; a message that nobody waits for is durable 10 ms later. With background=False it flushes and
+        dispatches by itself. Raises StoreFullError or StoreIOError if
         queues or index can't be written.
 
         >>> import rocketc, tempfile
@@ -433,6 +437,8 @@ cdef class Getting(Putting):
         self._enter()
         try:
             end = self.log.last_record_end
+            if self._stepper is not None and self.dispatcher.follows_flush:
+                self._wait(end, INT64_MAX)
             while rc == RC_MORE:
                 PyErr_CheckSignals()
                 with nogil:

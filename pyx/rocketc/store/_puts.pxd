@@ -25,6 +25,7 @@ cdef class Putting:
         bint _closing
         bint _full          # a disk is too full, says the cleaner
         object _maintenance   # None if read-only
+        object _stepper     # tells the time of a store without threads, and does their work; None: it has threads
         object _tell        # a function that tells the log of the library what the threads have met
         object _numbering   # a lock: who puts messages with queue offsets in their properties
         TextTable _known    # topics that were met

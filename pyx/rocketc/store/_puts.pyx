@@ -410,6 +410,8 @@ cdef class Putting:
             raise disk_full(self.path)
         if rc_load_i64(&self.log.fl.news) != 0:
             self._tell_news()
+        if self._stepper is not None:
+            self._stepper.read_clock()
         if not self._judge(records, n):
             rc = self._append_run(records, n, how, wait)
         else:

@@ -49,11 +49,11 @@ def _held(offsets, topics):
 
 
 @contextlib.contextmanager
-def _still(keeper, path):
+def _still(keeper, path, stepper):
     """Pause and return what keeps the offsets of groups: the GroupOffsets of a Queue, or the table."""
     positions = None if keeper is None else keeper()
     if positions is None:
-        yield ConsumerOffsets(path)
+        yield ConsumerOffsets(path) if stepper is None else ConsumerOffsets(path, clock=stepper.last)
     else:
         with positions.paused():
             yield positions
@@ -94,12 +94,13 @@ cdef class MessageStore(RawAccess):
     @staticmethod
     def _make(
         str path, config, root, QueueReader reader not None, Lookups lookups not None, ReputService dispatcher, waiters,
-        maintenance=None, tell=None,
+        maintenance=None, tell=None, stepper=None,
     ):
         """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits.
 
         maintenance  makes a Maintenance of what is called when a disk is full
         tell       called with `failed` when there is something for the log of the library
+        stepper    a Stepper: there are no threads, step() does their work
         """
         cdef MessageStore store = MessageStore.__new__(MessageStore)
         store.closed = True             # until it is whole
@@ -122,6 +123,9 @@ cdef class MessageStore(RawAccess):
             store._maintenance = maintenance(lambda full: me() is None or me()._set_full(full))
             store._keeps_topics = store._maintenance.keeps_topics
             store._tell = tell
+            store._stepper = stepper
+            if stepper is not None:
+                store._timeout_ns = INT64_MAX // 2      # it waits for itself alone: a timeout would be chance
             _open.add(store)
         store.closed = False
         return store
@@ -251,6 +255,66 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
+    def step(self):
+        """Do what the threads of a store would do by now, in this thread; only with open(background=False).
+
+        The clock is read once. Then, always in this order:
+        1. with the transient pool, messages go from its buffers into the files: each commit_interval_commit_log
+        2. the log is flushed: each flush_interval_commit_log, in sync mode at each step; then the checkpoint is written
+        3. messages come into queues and index, and subscribers are told; in sync mode those that are durable
+        4. queues and index are made durable: each flush_interval_consume_queue; then the checkpoint is written
+        5. the next file and the next pages of the log are made
+        6. the table of topics is written, each second; what is too old is deleted, each clean_resource_interval
+        7. futures of put_async are finished, in sync mode those whose messages are durable
+        Intervals are those of the clock, and begin when the store is opened; where it goes back they begin anew.
+        Returns whether it did anything: as long as it does, the next step may find more. Raises StoreFailedError if the
+        store has failed, RuntimeError if it has threads of its own, ClosedError, and what the clock raises.
+
+        >>> import rocketc, tempfile
+        >>> now = 1_700_000_000_000
+        >>> store = rocketc.open(
+        ...     tempfile.mkdtemp(), clock=lambda: now, background=False, mapped_file_size_commit_log=1 << 20
+        ... )
+        >>> with store:
+        ...     r = store.put_many("orders", [b"hello"] * 1000)
+        ...     r.store_timestamp, store.flushed_phy_offset
+        ...     now += 500
+        ...     store.step(), store.flushed_phy_offset == r.end, store.step()
+        (1700000000000, 0)
+        (True, True, False)
+        """
+        cdef bint did
+        self._enter()
+        try:
+            if self._stepper is None:
+                raise RuntimeError(f"{self.path}: the store has threads: step() is for open(background=False)")
+            did = self._stepper.step(self._maintenance)
+            self._tell_news()
+            if self._finisher is not None:
+                self._finisher.finish()
+            if rc_load_i64(&self.log.fl.failed) != 0:
+                raise failure(self.log, self.path)
+            return did
+        finally:
+            self._leave()
+
+    @property
+    def background(self):
+        """Whether the store has threads of its own; False: step() does their work."""
+        return self._stepper is None
+
+    cdef int _enter_now(self) except -1:
+        """_enter() for what goes by the time: a store without threads reads its clock."""
+        self._enter()
+        if self._stepper is not None:
+            try:
+                self._stepper.read_clock()
+                self.log.stamp_files()
+            except BaseException:
+                self._leave()
+                raise
+        return 0
+
     def close(self):
         """Let the calls under way end, flush, and give the store up; does nothing the second time.
 
@@ -327,6 +391,8 @@ cdef class MessageStore(RawAccess):
         if self._event_loops is not None:
             done(self._event_loops.detach, errors)
             self._event_loops = None
+        if self._finisher is not None and self._stepper is not None:
+            done(self._finisher.finish, errors)
         done(partial(self._root.end, rc == RC_OK and whole), errors)
         done(self._root.release, errors)
         return rc
@@ -434,7 +500,7 @@ cdef class MessageStore(RawAccess):
         ...     store.create_topic("orders", message_type="FIFO").message_type
         'FIFO'
         """
-        self._enter()
+        self._enter_now()
         try:
             topic = self._maintenance.create(name, **fields)
             if not self._keeps_topics:
@@ -497,9 +563,9 @@ cdef class MessageStore(RawAccess):
         (True, True)
         ([('old', 0)], [('orders', 0)])
         """
-        self._enter()
+        self._enter_now()
         try:
-            with _still(self._positions, self.path) as positions, self._numbering:
+            with _still(self._positions, self.path, self._stepper) as positions, self._numbering:
                 expired = set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
                 with _held(self.log.offsets, {topic for topic, _ in expired}):
                     self.flush()
@@ -512,12 +578,13 @@ cdef class MessageStore(RawAccess):
 
     def _delete(self, set names):
         """Delete topics; the set of those that there were."""
-        self._enter()
+        self._enter_now()
         try:
             self.flush()
             self.wait_dispatched()          # so that the puts to these topics wait for little else
             with (
-                _still(self._positions, self.path) as positions, self._numbering, _held(self.log.offsets, names),
+                _still(self._positions, self.path, self._stepper) as positions, self._numbering,
+                _held(self.log.offsets, names),
             ):
                 end = self.max_phy_offset
                 self.flush()                # what is before `end` can be dispatched then
@@ -558,7 +625,7 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_dispatched(), store.clean(expired_ms=-1).log_files > 0, store.min_offset("orders") > 0
         (True, True, True)
         """
-        self._enter()
+        self._enter_now()
         try:
             return self._maintenance.clean(asked=asked, expired_ms=expired_ms, now=now)
         finally:
@@ -587,7 +654,7 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_dispatched(), store.delete_before(r.end).log_files, store.min_offset("orders")
         (True, 3, 9)
         """
-        self._enter()
+        self._enter_now()
         try:
             return self._maintenance.delete_before(phy_offset)
         finally:
@@ -665,10 +732,13 @@ cdef class MessageStore(RawAccess):
         """As CommitLog.hook() has them, and
         most_behind   bytes that may not be dispatched before it is told of
         feed_entries  as ChangeFeed.set_entries() has them
+        clock         ms: of store timestamps as _set_clock() takes it, and of index files
         """
         if name == "most_behind":
             rc_store_i64(&self.dispatcher.most_behind, value)
         elif name == "feed_entries":
             self.dispatcher.feed.set_entries(value)
+        elif name == "clock":
+            self.dispatcher.set_clock(value)
         else:
             self.log.hook(name, value)

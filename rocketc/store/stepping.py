@@ -1,0 +1,82 @@
+"""A store without threads: its clock, and the order in which step() does what threads do elsewhere.
+
+For tests and simulations: the same calls, with the same answers of the clock, make the same bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from rocketc.derived._reput import ReputService
+from rocketc.tables.config_manager import Clock, now_ms
+
+if TYPE_CHECKING:
+    from rocketc.store.maintenance import Maintenance
+
+_LATEST = 1 << 43  # ms: the year 2248; in ns it must be 64 bits
+
+
+class StoreClock:
+    """The clock of a store without threads; between two readings time stands still.
+
+    clock  ms since the epoch, a whole number from 0 on; None: the time of day
+    Raises ValueError, also in read(), if it says something else.
+
+    >>> times = iter([1000, 2000])
+    >>> clock = StoreClock(lambda: next(times))
+    >>> clock.last(), clock.read(), clock.last()
+    (1000, 2000, 2000)
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = now_ms if clock is None else clock
+        self._last = self.read()
+
+    def read(self) -> int:
+        """What time it is."""
+        now = self._clock()
+        if isinstance(now, bool) or not isinstance(now, int) or not 0 <= now < _LATEST:
+            raise ValueError(f"clock() says {now!r}; ms since the epoch are a whole number, from 0 to {_LATEST - 1}")
+        self._last = now
+        return now
+
+    def last(self) -> int:
+        """What it was when it was read last."""
+        return self._last
+
+
+class Stepper:
+    """Tells the parts of a store the time, and does what their threads would do.
+
+    clock       of the store, read before
+    dispatcher  and its log; both begin after this
+    One thread at a time steps; a step inside another one does nothing.
+    """
+
+    def __init__(self, clock: StoreClock, dispatcher: ReputService) -> None:
+        self._clock = clock
+        self._dispatcher = dispatcher
+        self._stepping = threading.Lock()
+        self.last = clock.last
+        dispatcher.set_clock(clock.last())
+
+    def read_clock(self) -> None:
+        """Read the clock, and let what comes next be of that time. Raises ValueError, and what the clock raises."""
+        self._dispatcher.set_clock(self._clock.read())
+
+    def step(self, maintenance: Maintenance) -> bool:
+        """MessageStore.step(); False if nothing was to do, or another thread is about it."""
+        if not self._stepping.acquire(blocking=False):
+            return False
+        try:
+            self.read_clock()
+            log = self._dispatcher.log
+            did = log.step_flush()
+            did = self._dispatcher.step_dispatch() or did
+            did = self._dispatcher.step_keep() or did
+            did = log.step_ahead() or did
+            log.stamp_files()
+            return maintenance.step() or did
+        finally:
+            self._stepping.release()
