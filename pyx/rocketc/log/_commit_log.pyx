@@ -37,7 +37,9 @@ from rocketc.files._allocator cimport (
     allocator_return, allocator_start, allocator_step, allocator_stop, allocator_take,
 )
 from rocketc.files._append_file cimport FileState, can_flush, file_drop, file_map, file_shutdown
-from rocketc.files._file_queue cimport queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_tell, sync_folder_of
+from rocketc.files._file_queue cimport (
+    queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_tell, sync_folder_of,
+)
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport (
@@ -87,7 +89,7 @@ cdef class CommitLog:
     offsets  next queue offsets
     lock     a PutMessageLock
     config   a StoreConfig
-    background  False: there are no threads; set_clock() tells the time, step_flush() and step_ahead() do their work
+    background  False: no threads; set_clock() tells the time, and step_flush() and step_ahead() do their work
     start() begins the threads, close() ends them; append() is for native callers.
     """
 

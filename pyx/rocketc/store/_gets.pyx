@@ -97,7 +97,7 @@ cdef class Getting(Putting):
         cdef int64_t until = -1, since = 0, at
         cdef GetResult r
         if wait is not None and self._stepper is not None and wait > 0:
-            raise ValueError(f"wait={wait}: this store has no thread that could bring a message; call step(), and get()")
+            raise ValueError(f"wait={wait}: this store has no thread that could bring one; call step(), and get()")
         self._enter_reading()
         try:
             while True:
