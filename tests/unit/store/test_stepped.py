@@ -387,6 +387,26 @@ def test_topics_are_written_each_second_of_the_clock(tmp_path, times):
         assert str(T0) in path.read_text()
 
 
+def test_maintenance_goes_on_after_a_clock_that_goes_back(tmp_path, times):
+    with open_stepped(
+        tmp_path, times, clean_resource_interval=10_000, delete_when=";".join(map(str, range(24))), file_reserved_time=0
+    ) as store:
+        store.create_topic("orders")
+        times.now -= 10 * HOUR
+        store.step()
+        store.put("audit", bytes(10_000))
+        store.put("audit", bytes(10_000))
+        times.now += 60_000
+        store.step()
+        assert "audit" in (tmp_path / "config" / "topics.json").read_text()
+        assert store.min_phy_offset == FILE
+
+
+def test_a_queue_needs_threads(tmp_path):
+    with pytest.raises(ValueError, match="background is False"):
+        rocketc.Queue(tmp_path / "queue", background=False)
+
+
 def test_a_sync_put_flushes_by_itself_and_the_others_are_done_at_the_next_step(tmp_path, times):
     with open_stepped(tmp_path, times, flush="sync") as store:
         first = store.put("orders", b"one")
