@@ -138,7 +138,8 @@ class _Finisher:
     def finish(self) -> None:
         """Finish those that are over, and wait for nothing."""
         while self._futures and self._futures[0]._is_over():
-            self._finish(self._futures.popleft())
+            future = self._futures.popleft()
+            self._finish(future, future.exception())
 
     def _run(self) -> None:
         while True:
