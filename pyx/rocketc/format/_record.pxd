@@ -8,7 +8,7 @@ from rocketc.c.layout cimport (
     RC_HOST_V4_BYTES, RC_HOST_V6_EXTRA, RC_MAGIC_BLANK, RC_MAGIC_V1, RC_MAGIC_V2, RC_MSG_BODY_CRC_AT, RC_MSG_BODY_PAST,
     RC_MSG_BORN_HOST_AT, RC_MSG_FLAG_AT, RC_MSG_MAGIC_AT, RC_MSG_MIN_BYTES, RC_MSG_PHYSICAL_OFFSET_AT,
     RC_MSG_QUEUE_OFFSET_AT, RC_MSG_STORE_HOST_PAST, RC_MSG_SYS_FLAG_AT, RC_MSG_TOTAL_SIZE_AT,
-    RC_PROPERTIES_LENGTH_BYTES, RC_PROP_CRC_BYTES,
+    RC_PROPERTIES_LENGTH_BYTES, RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES,
 )
 from rocketc.c.status cimport (
     RC_BAD_BODY_CRC, RC_BAD_BODY_LENGTH, RC_BAD_LENGTH, RC_BAD_MAGIC, RC_BAD_PHYSICAL_OFFSET, RC_BAD_PROPERTIES_LENGTH,
@@ -77,6 +77,25 @@ cdef inline int store_host_len(int32_t sys_flag) noexcept nogil:
     if sys_flag & RC_FLAG_STORE_HOST_V6:
         width += RC_HOST_V6_EXTRA
     return width
+
+
+cdef inline int properties_size(const MessageArgs* d) noexcept nogil:
+    """Bytes of the properties of the record that encode_record makes of d; may be more than a record can have."""
+    if not d.property_crc:
+        return d.props_len
+    return d.props_len + lacks_separator(d) + RC_PROP_CRC_BYTES
+
+
+cdef inline bint lacks_separator(const MessageArgs* d) noexcept nogil:
+    return d.props_len > 0 and d.props[d.props_len - 1] != RC_PROPERTY_SEPARATOR
+
+
+cdef inline int64_t message_args_size(const MessageArgs* d) noexcept nogil:
+    """Bytes of the record that encode_record makes of d; may be more than a record can have."""
+    return (
+        <int64_t>RC_MSG_BORN_HOST_AT + born_host_len(d.sys_flag) + RC_MSG_STORE_HOST_PAST + store_host_len(d.sys_flag)
+        + RC_MSG_BODY_PAST + d.body_len + d.version + d.topic_len + RC_PROPERTIES_LENGTH_BYTES + properties_size(d)
+    )
 
 
 cdef inline bint is_to_unwrap(const Record* r) noexcept nogil:
@@ -165,8 +184,7 @@ cdef inline int verify_record(const Record* r, int crc, rc_crc32_fn crc32, int64
 cdef bint has_property_crc(const Record* r) noexcept nogil
 cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil
 cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil
-cdef int64_t message_args_size(const MessageArgs* d) noexcept nogil
-cdef int properties_size(const MessageArgs* d) noexcept nogil
 cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil
+cdef void encode_measured(uint8_t* dst, int64_t size, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil
 cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil
 cdef rc_crc32_fn crc32                      # the fastest on this processor

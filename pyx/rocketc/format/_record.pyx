@@ -91,25 +91,6 @@ cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil:
     return RC_OK
 
 
-cdef int properties_size(const MessageArgs* d) noexcept nogil:
-    """Bytes of the properties of the record that encode_record makes of d; may be more than a record can have."""
-    if not d.property_crc:
-        return d.props_len
-    return d.props_len + lacks_separator(d) + RC_PROP_CRC_BYTES
-
-
-cdef inline bint lacks_separator(const MessageArgs* d) noexcept nogil:
-    return d.props_len > 0 and d.props[d.props_len - 1] != RC_PROPERTY_SEPARATOR
-
-
-cdef int64_t message_args_size(const MessageArgs* d) noexcept nogil:
-    """Bytes of the record that encode_record makes of d; may be more than a record can have."""
-    return (
-        <int64_t>RC_MSG_BORN_HOST_AT + born_host_len(d.sys_flag) + RC_MSG_STORE_HOST_PAST + store_host_len(d.sys_flag)
-        + RC_MSG_BODY_PAST + d.body_len + d.version + d.topic_len + RC_PROPERTIES_LENGTH_BYTES + properties_size(d)
-    )
-
-
 cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil:
     """Write d as one record, its first 8 bytes last: who sees size and magic in shared memory sees the rest.
 
@@ -119,19 +100,24 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
     Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback.
     """
     cdef int64_t size = message_args_size(d)
-    cdef int props_len = properties_size(d)
-    cdef uint8_t* p = dst
-    cdef int i, width
-    cdef uint32_t value
-    cdef uint8_t head[RC_BLANK_BYTES]       # size and magic
     if d.topic_len > (RC_TOPIC_V1_MAX_BYTES if d.version == 1 else RC_TOPIC_V2_MAX_BYTES):
         return RC_TOPIC_TOO_LONG
-    if props_len > RC_PROPERTIES_MAX_BYTES:
+    if properties_size(d) > RC_PROPERTIES_MAX_BYTES:
         return RC_PROPERTIES_TOO_LONG
     if size > INT32_MAX:
         return RC_BAD_ARGUMENT
     if <size_t>size > room:
         return RC_NO_ROOM
+    encode_measured(dst, size, d, crc32)
+    return RC_OK
+
+
+cdef void encode_measured(uint8_t* dst, int64_t size, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil:
+    """encode_record() of a record whose limits were checked: it has `size` bytes, as message_args_size() says."""
+    cdef uint8_t* p = dst
+    cdef int i, width
+    cdef uint32_t value
+    cdef uint8_t head[RC_BLANK_BYTES]       # size and magic
     rc_put_i32(p + RC_MSG_BODY_CRC_AT, d.body_crc)
     rc_put_i32(p + RC_MSG_QUEUE_ID_AT, d.queue_id)
     rc_put_i32(p + RC_MSG_FLAG_AT, d.flag)
@@ -164,7 +150,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
     p += d.version
     memcpy(p, d.topic, <size_t>d.topic_len)
     p += d.topic_len
-    rc_put_i16(p, <short>props_len)
+    rc_put_i16(p, <short>properties_size(d))
     rc_point(b"record: topic")
     p += RC_PROPERTIES_LENGTH_BYTES
     if d.props_len > 0:
@@ -187,7 +173,6 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
     rc_point(b"record: all but size and magic")
     rc_fence_release()
     encode_head(dst, size, d.version)
-    return RC_OK
 
 
 cdef inline void encode_head(uint8_t* dst, int64_t size, int version) noexcept nogil:

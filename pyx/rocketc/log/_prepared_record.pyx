@@ -104,7 +104,7 @@ cdef int fitting(
     while i < n:
         batch = batch_count(records + i, n - i)
         if records[i].status == RC_MORE:
-            more = batch_size(records + i, n - i)
+            more = records[i].size if batch == 1 else batch_size(records + i, n - i)
             if size[0] + more > room or (k > 0 and (k >= most or size[0] >= enough)):
                 break
             size[0] += more

@@ -1,0 +1,45 @@
+"""The files of the commit log while it is written: the threads behind them, room for the next record, its end."""
+from libc.stdint cimport int64_t
+
+from rocketc.c.histogram cimport rc_histogram
+from rocketc.files._allocator cimport Allocator
+from rocketc.files._append_file cimport FileState
+from rocketc.files._file_queue cimport FileQueue
+from rocketc.files._mapped_file_queue cimport MappedFileQueue
+from rocketc.log._flusher cimport Flusher
+from rocketc.log._positions cimport Position
+from rocketc.log._put_locks cimport PutMessageLock
+from rocketc.log._queue_offsets cimport QueueOffsets
+
+cdef class LogFiles:
+    cdef:
+        Allocator a
+        Flusher fl
+        FileQueue* q
+        FileState* _last        # the file that is written to; NULL: there is none yet. Guarded by the put lock
+        FileState* _given_up    # an empty first file that was deleted; NULL: none was
+        bint _ready             # a and fl are made
+        bint _running           # their threads run
+        bint _background        # it has threads; else step_flush() and step_ahead() do their work
+        int64_t clock           # the store timestamp, if not negative: of a store without threads, and of tests
+        int64_t _stamped        # all files before it have the time of their last record; without threads
+        int64_t _create_ns      # how long the next file is waited for
+        int64_t last_end        # physical offset behind the last record
+        int64_t rolls
+        rc_histogram roll_time
+    cdef readonly:
+        MappedFileQueue queue
+        QueueOffsets offsets
+        PutMessageLock lock
+        Position flushed_position       # all before it is durable
+        Position confirmed_position     # all before it is where it has to be, as confirm() was told
+    cdef int _make_room(self, int64_t size, int* error) noexcept nogil
+    cdef int _begin_file(self, int64_t start, int* error) noexcept nogil
+    cdef int _begin_at(self, int64_t start, int* error) noexcept nogil
+    cdef int _commit_before(self, FileState* f) noexcept nogil
+    cdef int commit(self) noexcept nogil
+    cdef int confirm(self, int64_t phy_offset) noexcept nogil
+    cdef void end_positions(self) noexcept nogil
+    cdef int _blank(self) noexcept nogil
+    cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
+    cdef void _let_go(self) noexcept nogil
