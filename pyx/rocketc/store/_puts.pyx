@@ -48,7 +48,7 @@ cdef enum:
     # Every so manieth put is timed: two looks at the clock cost as much as a small put. And it gives up the GIL: other
     # threads get on beside one that puts and puts.
     SAMPLE = 16
-    MANY = 1024                     # records that one call without the GIL takes
+    MANY = 128                      # records that one call of put_many takes: they stay in the first cache
     SMALL_BYTES = 4096              # of bodies that are copied in less time than to give up the GIL and get it back
     HOSTS_V6 = RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6
 
