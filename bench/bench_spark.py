@@ -62,6 +62,10 @@ def start_spark():
         os.close(kept)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(MemorySource)
+    if " " in sys.executable:  # Spark does not search for data sources then
+        from pyspark_rocketmq import DefaultSource
+
+        spark.dataSource.register(DefaultSource)
     return spark
 
 
