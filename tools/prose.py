@@ -30,18 +30,20 @@ class Rule:
     pattern  matches the word or form
     instead  what to write
     why      the reason
+    example  a text that it finds
     """
 
     pattern: re.Pattern[str]
     instead: str
     why: str
+    example: str
 
 
 def rules() -> list[Rule]:
-    """Read prose.tsv: one rule a line, pattern, replacement and reason separated by tabs."""
+    """Read prose.tsv: one rule a line, its fields separated by tabs."""
     lines = Path(__file__).with_suffix(".tsv").read_text().splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    return [Rule(re.compile(pattern, re.I | re.M), instead, why) for pattern, instead, why in rows]
+    return [Rule(re.compile(pattern, re.I | re.M), instead, why, example) for pattern, instead, why, example in rows]
 
 
 RULES = rules()
@@ -82,8 +84,8 @@ class Text:
 
 
 def blank(match: re.Match[str]) -> str:
-    """Code as one word, with its line breaks."""
-    return "X" + "\n" * match.group().count("\n")
+    """Return code as one word with its line breaks, and the target of a link as its bracket."""
+    return ("]" if match.group()[0] == "]" else "X") + "\n" * match.group().count("\n")
 
 
 def paragraphs(path: Path, line: int, text: str, limit: int) -> Iterator[Text]:
@@ -213,7 +215,7 @@ def findings(text: Text) -> Iterator[tuple[int, str, str]]:
 
 
 def files(arguments: list[str]) -> list[Path]:
-    """The files of the project that git knows, or those below the arguments."""
+    """Return the files of the project that git does not ignore, or those below the arguments."""
     out = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *arguments],
         cwd=ROOT,
@@ -225,12 +227,12 @@ def files(arguments: list[str]) -> list[Path]:
     return [path for path in (ROOT / name for name in out.splitlines()) if path.is_file() and path not in skipped]
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check the language of docs, docstrings, comments and messages.")
     parser.add_argument("paths", nargs="*", help="files or folders of the project; all of it if none is given")
     parser.add_argument("--count", action="store_true", help="print the number of findings per folder, and per rule")
     parser.add_argument("--rules", action="store_true", help="print the rules")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.rules:
         for rule in RULES:
             print(f"{rule.pattern.pattern}\n    {rule.instead} ({rule.why})")
@@ -247,9 +249,7 @@ def main() -> int:
                     print(f"{name}:{line}: {words}: {instead}")
     if options.count:
         for counter in (folders, forms):
-            for name, count in counter.most_common():
-                print(f"{count:6d}  {name}")
-            print()
+            print("".join(f"{count:6d}  {what}\n" for what, count in counter.most_common()))
     total = sum(folders.values())
     print(f"prose: {total} findings" if total else "prose: all texts pass", file=sys.stderr)
     return 1 if total else 0
