@@ -109,7 +109,7 @@ peers() {
 }
 
 docs() {
-    .venv/bin/python -c 'import material, mkdocs' >/dev/null 2>&1 && [ .venv/.docs -nt requirements-docs.lock ] && return 0
+    .venv/bin/python -c 'import material, mkdocs, mkdocstrings_handlers.python' >/dev/null 2>&1 && [ .venv/.docs -nt requirements-docs.lock ] && return 0
     say "installing the packages of requirements-docs.lock into .venv"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.lock ||
         fail "mkdocs and mkdocs-material can't be installed here, and the site is made with them: see requirements-docs.lock"

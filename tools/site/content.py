@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 import drawings
 import notebooks
 import reference
+from docstrings import escaped
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[([^][]*)\]\(([^)\s]+)\)")
@@ -117,7 +118,7 @@ class Site:
         said = re.match(r'"""(.+?)(?:"""|\n|$)', path.read_text(encoding="utf-8")) if name.endswith(".py") else None
         page = self.page_of(f"{folder}/{name}")
         shown = f"[{name}]({name})" if page in self.origins else f"`{name}`"
-        return f"| {shown} | {reference.escaped(said[1]) if said else ''} |"
+        return f"| {shown} | {escaped(said[1]) if said else ''} |"
 
     def for_the_site(self, page: str, markdown: str) -> str:
         """The Markdown of a page as the site wants it."""
