@@ -151,7 +151,7 @@ class ReplicaModel(RuleBasedStateMachine):
         self.master.flush()
         block = bytearray(self.master.read_raw(at, max_bytes))
         blank = block[4:8] == oracle.encode_blank(8)[4:]
-        if block and (byte < 8 or not blank and self.master.message(at).body):
+        if block and (byte < 8 or (not blank and self.master.message(at).body)):
             block[byte] ^= 1 << bit
             before = self.replica.max_phy_offset
             try:

@@ -114,7 +114,7 @@ cdef class CommitLog(LogFiles):
         if self.is_busy():
             return refuse(records, n, RC_PAGE_CACHE_BUSY, RC_OK)
         if n == 1 and records.status == RC_MORE:
-            records.status = self._measure_one(records, NULL)   # most calls: the loops over many would cost them a tenth
+            records.status = self._measure_one(records, NULL)  # most calls: the loops over many would cost a tenth
             if records.status != RC_OK:
                 return records.status
             records.status = RC_MORE

@@ -5,6 +5,7 @@ import os
 import threading
 
 import pytest
+from crash import remains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -668,10 +669,8 @@ def play(root, calls, mode):
     return said, files, files_of(root)
 
 
-def same_twice(root, calls, mode):
-    import tempfile
-
-    with tempfile.TemporaryDirectory(dir=root) as folder:
+def same_twice(calls, mode):
+    with remains.memory() as folder:
         one, two = (play(os.path.join(folder, name), calls, mode) for name in ("one", "two"))
         assert one == two
 
@@ -679,13 +678,14 @@ def same_twice(root, calls, mode):
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=4, deadline=None)
 @given(calls=CALLS)
-def test_any_calls_do_the_same_twice(tmp_path_factory, mode, calls):
-    same_twice(tmp_path_factory.getbasetemp(), calls, mode)
+def test_any_calls_do_the_same_twice(mode, calls):
+    same_twice(calls, mode)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=1000, deadline=None)
 @given(calls=CALLS)
-def test_any_calls_do_the_same_twice_for_long(tmp_path_factory, mode, calls):
-    same_twice(tmp_path_factory.getbasetemp(), calls, mode)
+def test_any_calls_do_the_same_twice_for_long(mode, calls):
+    same_twice(calls, mode)
