@@ -33,15 +33,13 @@ from rocketc.files._allocator cimport allocator_reserve
 from rocketc.files._append_file cimport FileState, can_flush
 from rocketc.files._file_queue cimport queue_tell
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
-from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport MessageArgs, crc32, encode_measured, message_args_size, properties_size
 from rocketc.log._flusher cimport flusher_fail, flusher_wake
 from rocketc.log._log_files cimport LogFiles
 from rocketc.log._prepared_record cimport (
     APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, batch_size, fitting, is_same_queue, refuse,
 )
-from rocketc.log._put_locks cimport PutMessageLock
-from rocketc.log._queue_offsets cimport QueueOffsets, cq_hash
+from rocketc.log._queue_offsets cimport cq_hash
 
 cdef enum:
     HOLD_RECORDS = 256              # so many records, or so many bytes, go in under one hold of the put lock
@@ -75,10 +73,7 @@ cdef class CommitLog(LogFiles):
     start() begins the threads, close() ends them; append() is for native callers.
     """
 
-    def __cinit__(
-        self, MappedFileQueue queue not None, QueueOffsets offsets not None, PutMessageLock lock not None, config,
-        bint background=True,
-    ):
+    def __cinit__(self, queue, offsets, lock, config, *_, **__):
         self._busy_ms = config.os_page_cache_busy_time_out_mills
         self._max_body = config.max_message_size
         self._property_crc = config.enabled_append_prop_crc
