@@ -81,6 +81,17 @@ def test_cython_is_read_like_python(tmp_path):
     assert found(tmp_path / "code.pyx", code) == [(1, "nobody"), (2, "anew")]
 
 
+def test_programs_in_strings_are_not_read(tmp_path):
+    code = 'SCRIPT = """\nif told: anew\n"""\nrun(\n    """\nif told: anew\n"""\n)\n'
+    assert found(tmp_path / "code.py", code) == []
+    assert found(tmp_path / "code.pyx", 'cdef extern from *:\n    """\n    #else anew\n    """\n') == []
+
+
+def test_a_sentence_after_an_argument_list_is_one_of_its_own(tmp_path):
+    words = " ".join(["word"] * (prose.MOST_WORDS - 5))
+    assert found(tmp_path / "code.py", f'"""Do it.\n\nvalue  {words}\nIt {words}.\n"""\n') == []
+
+
 def test_comments_of_c_are_read(tmp_path):
     code = '/* nobody\n * anew */\nint anew; // somebody\nchar *s = "// nobody";\n'
     assert found(tmp_path / "code.h", code) == [(1, "nobody"), (2, "anew"), (3, "somebody")]
@@ -102,6 +113,11 @@ def test_sentences_of_pages_and_docstrings_have_a_limit(tmp_path):
         assert found(tmp_path / name, text.format(f"{words.capitalize()}. Another one.")) == []
         assert len(found(tmp_path / name, text.format(f"{words.capitalize()} more. Another one."))) == 1
     assert found(tmp_path / "code.py", f"# {words} more\n") == []
+
+
+def test_a_closed_pipe_ends_it_quietly():
+    done = subprocess.run(["sh", "-c", f"'{sys.executable}' '{TOOL}' --rules | true"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_it_says_where_and_fails():

@@ -10,10 +10,10 @@ exceptions: rewrite the sentence, or change the rule for everybody.
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
-from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,15 +93,19 @@ def paragraphs(path: Path, line: int, text: str, limit: int) -> Iterator[Text]:
     lines: list[str] = []
     start = line
     doctest = False
+    argument = -1  # column of the argument list that the line belongs to
     for number, raw in enumerate([*text.split("\n"), ""], line):
         row = raw.strip()
+        column = len(raw) - len(raw.lstrip())
         if row.startswith(">>>"):
             doctest = True
         if doctest:
             if not row:
                 doctest = False
             row = ""
-        begins = not row or _ITEM.match(row) or _ARGUMENT.match(row)
+        begins = not row or _ITEM.match(row) or _ARGUMENT.match(row) or 0 <= argument >= column
+        if begins:
+            argument = column if _ARGUMENT.match(row) and not _ITEM.match(row) else -1
         if begins and lines:
             yield Text(path, start, "\n".join(lines), limit)
             lines = []
@@ -133,6 +137,11 @@ def comment_blocks(path: Path, found: list[tuple[int, int, str]]) -> Iterator[Te
         before = line
 
 
+def place(source: str, at: int) -> tuple[int, int]:
+    """Return the line, from 1, and the column, from 0, of a position."""
+    return source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at) - 1
+
+
 def is_prose(text: str) -> bool:
     """Whether a string is a sentence or a phrase: not a format, a key or a piece of code."""
     words = _WORD.findall(text)
@@ -141,15 +150,17 @@ def is_prose(text: str) -> bool:
 
 def texts_of_code(path: Path) -> Iterator[Text]:
     source = path.read_text()
-    starts = [0, *(match.end() for match in re.finditer("\n", source))]
     comments: list[tuple[int, int, str]] = []
     for match in _STRINGS.finditer(source):
-        line = bisect(starts, match.start())
+        line, column = place(source, match.start())
         if match.group("comment") is not None:
             text = match.group("comment").lstrip("#")
             if not re.match(r"( ?(noqa|type:|fmt:|cython:|pragma|!|distutils)|\w+: *$)", text):
-                comments.append((line, match.start() - starts[line - 1], text))
+                comments.append((line, column, text))
         elif match.group("text") is not None:
+            before = source[: match.start()].rstrip()
+            if source[match.start() - column : match.start()].strip() or before.endswith(("from *:", "(", ",")):
+                continue  # a program or a table in a string
             yield from paragraphs(path, line, _CODE.sub(blank, match.group("text")), MOST_WORDS)
         else:
             text = match.group("double") or match.group("single") or ""
@@ -158,20 +169,19 @@ def texts_of_code(path: Path) -> Iterator[Text]:
                 yield Text(path, line, _CODE.sub(blank, text))
     yield from comment_blocks(path, comments)
     for match in _TESTS.finditer(source):
-        yield Text(path, bisect(starts, match.start(1)), match.group(1).replace("_", " "))
+        yield Text(path, place(source, match.start(1))[0], match.group(1).replace("_", " "))
 
 
 def texts_of_c(path: Path) -> Iterator[Text]:
     source = path.read_text()
-    starts = [0, *(match.end() for match in re.finditer("\n", source))]
     lines: list[tuple[int, int, str]] = []
     for match in _C_COMMENTS.finditer(source):
-        line = bisect(starts, match.start())
+        line, column = place(source, match.start())
         if match.group("block") is not None:
             text = re.sub(r"^\s*\*+ ?", "", match.group("block"), flags=re.M)
             yield from paragraphs(path, line, _CODE.sub(blank, text), 0)
         elif match.group("line") is not None:
-            lines.append((line, match.start() - starts[line - 1], match.group("line")))
+            lines.append((line, column, match.group("line")))
     yield from comment_blocks(path, lines)
 
 
@@ -256,4 +266,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)
