@@ -61,7 +61,7 @@ def open(
     lock       what guards the end of the log: "reentrant" (default), "spin" or "adaptive"
     read_only  take no lock and write nothing; puts are refused
     clock      tells ms since the epoch, for store timestamps and all intervals of a store without threads; None: the
-               time of day. It is read once by each call that puts (put_many: for each 128 messages), makes or deletes
+               time of day. It is read once by each call that puts (put_many: for each 1,024 messages), makes or deletes
                topics, cleans, or steps
     background  False: the store starts no thread; step() does their work. The same calls with the same times make the
                same bytes, as a simulation needs it

@@ -199,8 +199,8 @@ def test_the_clock_is_read_once_a_put_and_once_a_step(tmp_path, times):
         assert times.readings == 3
         store.step()
         assert times.readings == 4
-        store.put_many("orders", [b"x"] * 129)
-        assert times.readings == 6  # each 128 messages
+        store.put_many("orders", [b"x"] * 1025)
+        assert times.readings == 6  # each 1,024 messages
         times.readings = 4
         store.get("orders"), store.query("orders", "k"), store.max_offset("orders")
         assert times.readings == 4
