@@ -1,4 +1,4 @@
-"""The files of the commit log while it is written: the threads behind them, room for the next record, its end."""
+"""The files of the commit log while it is written: their threads, room for the next record, the end of the log."""
 
 from typing_extensions import Self
 

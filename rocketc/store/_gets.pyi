@@ -1,4 +1,4 @@
-"""Getting: the side of a store that hands messages out."""
+"""Getting: the part of a store that returns messages."""
 
 import datetime
 from collections.abc import AsyncIterator, Iterable

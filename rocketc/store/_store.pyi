@@ -1,4 +1,4 @@
-"""MessageStore: a store that is open."""
+"""MessageStore: an open store."""
 
 from collections.abc import Iterable
 from types import TracebackType

@@ -1,6 +1,6 @@
-"""A store without threads: its clock, and the order in which step() does what threads do elsewhere.
+"""A store without threads: its clock, and the order in which step() does the work of the threads.
 
-For tests and simulations: the same calls, with the same answers of the clock, make the same bytes.
+For tests and simulations: the same calls, with the same times of the clock, write the same bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rocketc.tables.config_manager import Clock, now_ms
 if TYPE_CHECKING:
     from rocketc.store.maintenance import Maintenance
 
-_LATEST = 1 << 43  # ms: the year 2248; in ns it must be 64 bits
+_LATEST = 1 << 43  # ms: the year 2248; in ns it must fit into 64 bits
 
 
 class StoreClock:
-    """The clock of a store without threads; between two readings time stands still.
+    """The clock of a store without threads; the time does not change between two read() calls.
 
-    clock  ms since the epoch, a whole number from 0 on; None: the time of day
-    Raises ValueError, also in read(), if it says something else.
+    clock  returns ms since the epoch, an integer of at least 0; None: the time of day
+    Raises ValueError, also in read(), if it returns something else.
 
     >>> times = iter([1000, 2000])
     >>> clock = StoreClock(lambda: next(times))
@@ -34,7 +34,7 @@ class StoreClock:
         self._last = self.read()
 
     def read(self) -> int:
-        """What time it is."""
+        """Read the clock and return the time."""
         now = self._clock()
         if isinstance(now, bool) or not isinstance(now, int) or not 0 <= now < _LATEST:
             raise ValueError(f"clock() says {now!r}; ms since the epoch are a whole number, from 0 to {_LATEST - 1}")
@@ -42,15 +42,15 @@ class StoreClock:
         return now
 
     def last(self) -> int:
-        """What it was when it was read last."""
+        """Return the time of the last read()."""
         return self._last
 
 
 class Stepper:
-    """Tells the parts of a store the time, and does what their threads would do.
+    """Passes the time to the parts of a store, and does the work of their threads.
 
     clock       of the store, read before
-    dispatcher  and its log; both begin after this
+    dispatcher  and its log; both start after this
     One thread at a time steps; a step inside another one does nothing.
     """
 
@@ -62,11 +62,11 @@ class Stepper:
         dispatcher.set_clock(clock.last())
 
     def read_clock(self) -> None:
-        """Read the clock, and let what comes next be of that time. Raises ValueError, and what the clock raises."""
+        """Read the clock, and set the time for the following calls. Raises ValueError, and the errors of the clock."""
         self._dispatcher.set_clock(self._clock.read())
 
     def step(self, maintenance: Maintenance) -> bool:
-        """MessageStore.step(); False if nothing was to do, or another thread is about it."""
+        """MessageStore.step(); False if there was nothing to do, or another thread is in a step."""
         if not self._stepping.acquire(blocking=False):
             return False
         try:

@@ -1,4 +1,4 @@
-"""Making the log durable: group commit, flush in the background, and who waits for it."""
+"""Making the log durable: group commit, background flush, and callers that wait for a flush."""
 from libc.stdint cimport int64_t
 
 from rocketc.c.histogram cimport rc_histogram
@@ -7,24 +7,24 @@ from rocketc.files._allocator cimport Allocator
 from rocketc.files._file_queue cimport FileQueue
 
 ctypedef struct Flusher:
-    rc_service service      # the thread that flushes by itself
-    rc_service committer    # the thread that moves buffers into files; only with a pool
-    pthread_mutex_t mutex   # flushing; `done` waits with it
-    pthread_mutex_t committing  # a buffer is moved into its file, or taken from it
-    pthread_cond_t done[2]  # of flushes with even and with odd numbers: ended, or the store failed
-    int64_t turn            # the number of the last flush that began
-    int64_t upto            # what it makes durable, at least
+    rc_service service      # the flush thread
+    rc_service committer    # the thread that writes buffers into files; only with a pool
+    pthread_mutex_t mutex   # guards a flush; `done` waits with it
+    pthread_mutex_t committing  # held while a buffer is written into its file or detached
+    pthread_cond_t done[2]  # flushes with even and odd numbers: one has ended, or the store has failed
+    int64_t turn            # number of the last flush that began
+    int64_t upto            # at least these bytes become durable in it
     FileQueue* q
-    Allocator* allocator    # takes back the buffers of files that are full and durable; NULL: no pool
-    bint flushing           # somebody flushes: nobody else does
-    int64_t failed          # the first errno or code of a flush, a write or a close; 0: none. Never goes back
-    const char* failed_path  # the file it was about, or NULL; set before failed
-    int64_t asked           # 1 while the thread has a wake-up before it
-    void* position          # the Position that each flush moves; its owner's
-    void* confirmed         # another one, which learns that the store has failed
-    int64_t took            # ns: the last flush that did something
+    Allocator* allocator    # gets back the buffers of full, durable files; NULL: no pool
+    bint flushing           # a thread is flushing
+    int64_t failed          # first errno or code of a failed flush, write or close; 0: none. Never reset
+    const char* failed_path  # the file that failed, or NULL; set before failed
+    int64_t asked           # 1: the thread has been woken and has not started yet
+    void* position          # the Position that each flush advances; borrowed
+    void* confirmed         # another Position that learns of a failure; borrowed
+    int64_t took            # ns; the last flush that wrote something
     bint sync
-    bint timed              # the thread sleeps its whole interval, whoever wakes it
+    bint timed              # the thread sleeps its whole interval, even if woken
     int64_t interval_ns
     int64_t thorough_ns
     int64_t least_pages
@@ -32,19 +32,19 @@ ctypedef struct Flusher:
     int64_t commit_thorough_ns
     int64_t commit_least_pages
     int checkpoint_fd       # -1: none
-    pthread_mutex_t telling  # the checkpoint
-    int64_t checkpoint[5]   # its fields as they were written; the first is ours
-    int64_t noted[5]        # as others want them
-    int64_t told            # the flushed physical offset that was written with them; -1: none yet
-    int64_t queued          # physical offset up to which queues and index are durable; -1: it is not known
-    int64_t told_queued     # as it was written
-    int64_t flushes         # that did something
+    pthread_mutex_t telling  # guards the checkpoint
+    int64_t checkpoint[5]   # its fields as written; the first is set here
+    int64_t noted[5]        # its fields as other modules want them
+    int64_t told            # the flushed physical offset written with them; -1: none yet
+    int64_t queued          # physical offset up to which queues and index are durable; -1: unknown
+    int64_t told_queued     # queued, as written
+    int64_t flushes         # flushes that wrote something
     int64_t flushed_bytes
     int64_t commits
-    int64_t slow            # those of them that took longer than SLOW_NS
-    int64_t news            # 1: something for the log of the library has happened; whoever puts next sees to it
-    int64_t slow_ns         # test hook: each flush takes so much longer
-    # When each interval of a store without threads began: ns of its clock
+    int64_t slow            # flushes that took longer than SLOW_NS
+    int64_t news            # 1: an event waits to be logged; the next put logs it
+    int64_t slow_ns         # test hook: added to each flush
+    # Begin of each interval in a store without threads: ns of the store's clock
     int64_t since_flush
     int64_t since_thorough
     int64_t since_commit
@@ -67,8 +67,8 @@ cdef bint flusher_step(Flusher* fl, int64_t now_ns) noexcept nogil
 
 
 cdef inline bint is_due(int64_t* since, int64_t now, int64_t interval) noexcept nogil:
-    """Whether so much time has passed since an interval began: the next one begins then. Where the clock has gone back
-    it begins anew."""
+    """Return whether an interval has passed, and begin the next one if it has. If the clock has gone back, the interval
+    begins again."""
     if now < since[0]:
         since[0] = now
     if now - since[0] < interval:

@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""Making the log durable: group commit, flush in the background, and who waits for it.
+"""Making the log durable: group commit, background flush, and callers that wait for a flush.
 
-One flush at a time covers all that was appended before it began, so however many wait, each of them waits for two
-flushes at most. Whoever needs one does it: a single caller flushes in its own thread, without a hand-over; many wait
-for the one who came first. A thread without Python flushes for those who do not wait.
+One flush at a time covers all bytes that were appended before it began. So each waiter waits for at most two flushes,
+however many waiters there are. The first waiter flushes on its own thread, without a handover, and the others wait for
+it. A thread without Python flushes for callers that do not wait.
 
-The first failure is kept for good: the kernel forgets a failed page after telling once, so a second flush that succeeds
-proves nothing (promise 2). Source: RocketMQ GroupCommitService, FlushRealTimeService, CommitRealTimeService.
+The first failure is kept until the store is closed. The kernel reports a failed page only once, so a second flush that
+succeeds proves nothing (promise 2). Source: RocketMQ GroupCommitService, FlushRealTimeService, CommitRealTimeService.
 """
 from libc.stdint cimport int64_t, uint8_t
 from posix.unistd cimport usleep
@@ -26,18 +26,18 @@ from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, qu
 from rocketc.log._positions cimport Position
 
 cdef enum:
-    SYNC_PAUSE_NS = 10000000            # how long a record that nobody waits for stays unflushed in sync mode
-    LINGER_NS = 1000000                 # at most so long messages gather that nobody waits for in a call
+    SYNC_PAUSE_NS = 10000000            # in sync mode a record without a waiter is flushed after this time
+    LINGER_NS = 1000000                 # longest time for which records without a waiter gather in a call
     IDLE_NS = 1000000000
-    CHECKPOINT_NS = 1000000000          # at most so often
-    SLOW_NS = 500000000                 # a flush that takes longer is told of, as RocketMQ does
+    CHECKPOINT_NS = 1000000000          # shortest time between two checkpoints
+    SLOW_NS = 500000000                 # a longer flush is logged, as in RocketMQ
 
 
 cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed) noexcept nogil:
-    """Make fl (zero bytes) ready to start; undone by flusher_destroy.
+    """Initialize fl, which must be zero bytes. flusher_destroy undoes it.
 
-    position   a Position, which each flush moves
-    confirmed  another one, which learns that the store has failed; both stay until flusher_destroy
+    position   a Position that each flush advances
+    confirmed  another Position that learns of a failure; both must live until flusher_destroy
     """
     cdef int rc = rc_service_init(&fl.service)
     if rc == RC_OK:
@@ -68,7 +68,7 @@ cdef int flusher_start(Flusher* fl) noexcept nogil:
 
 
 cdef int flusher_stop(Flusher* fl) noexcept nogil:
-    """Join the threads and flush what is left; RC_OK or why the store failed."""
+    """Join the threads and flush the rest. Return RC_OK, or the reason why the store failed."""
     rc_service_stop(&fl.committer)
     rc_service_stop(&fl.service)
     return flusher_flush(fl, 0)
@@ -85,7 +85,7 @@ cdef void flusher_destroy(Flusher* fl) noexcept nogil:
 
 
 cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil:
-    """The store has failed, for good; the first reason counts. All who wait are told."""
+    """Mark the store as failed until it is closed, and wake all waiters. The first reason is kept."""
     pthread_mutex_lock(&fl.mutex)
     if fl.failed == 0:
         fl.failed_path = path
@@ -94,26 +94,26 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil:
     pthread_cond_broadcast(&fl.done[0])
     pthread_cond_broadcast(&fl.done[1])
     pthread_mutex_unlock(&fl.mutex)
-    (<Position>fl.position).advance(rc_load_i64(&fl.q.flushed))     # a flush that failed may have come some way
+    (<Position>fl.position).advance(rc_load_i64(&fl.q.flushed))     # a failed flush may have made some bytes durable
     (<Position>fl.position).fail(<int>fl.failed)
     (<Position>fl.confirmed).fail(<int>fl.failed)
 
 
 cdef void flusher_wake(Flusher* fl) noexcept nogil:
-    """Let the thread flush soon; one wake-up for all who ask before it begins."""
+    """Ask the thread to flush soon. Requests before the flush begins share one wake-up."""
     if rc_set_once_i64(&fl.asked, 1) == 0:
         rc_service_wake(&fl.service)
 
 
 cdef void take_back(Flusher* fl, int64_t since) noexcept nogil:
-    """Detach the buffers of files that became full and durable; only who flushes may."""
+    """Detach the buffers of files that have become full and durable. Only the flushing thread may call it."""
     cdef FileState* f
     cdef uint8_t* buffer
     cdef int64_t offset = since, upto = rc_load_i64(&fl.q.flushed)
     while offset < upto and queue_hold(fl.q, offset, &f) == RC_OK:
         buffer = f.buffer
         if buffer != NULL and f.flushed == <int64_t>f.size:
-            pthread_mutex_lock(&fl.committing)      # the committer may still read it
+            pthread_mutex_lock(&fl.committing)      # the committer may still be reading it
             f.buffer = NULL
             pthread_mutex_unlock(&fl.committing)
             allocator_return(fl.allocator, buffer)
@@ -122,9 +122,9 @@ cdef void take_back(Flusher* fl, int64_t since) noexcept nogil:
 
 
 cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
-    """One flush of all that is written; the caller has set `flushing`."""
+    """Flush all written bytes once; the caller has set `flushing`."""
     cdef const char* path = NULL
-    cdef int64_t timestamp = rc_load_i64(&fl.q.store_timestamp)     # before wrote: not a record later
+    cdef int64_t timestamp = rc_load_i64(&fl.q.store_timestamp)     # read before wrote, so that no later record counts
     cdef int64_t upto = rc_load_i64(&fl.q.wrote), since = rc_load_i64(&fl.q.flushed), started, slow_ns
     cdef int rc
     if fl.failed != 0:
@@ -160,7 +160,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
 
 
 cdef void begin(Flusher* fl) noexcept nogil:
-    """The caller flushes from here to end(), and nobody else does; the mutex is held, and let go."""
+    """Begin a flush on the calling thread; no other thread flushes until end(). The mutex is held, and is released."""
     fl.flushing = True
     fl.turn += 1
     fl.upto = rc_load_i64(&fl.q.wrote)
@@ -168,7 +168,7 @@ cdef void begin(Flusher* fl) noexcept nogil:
 
 
 cdef void end(Flusher* fl) noexcept nogil:
-    """Wake all whom this flush was for, and one of the others, who flushes for them; the mutex is held from here on."""
+    """Wake the waiters of this flush, and one other waiter to run the next flush. The mutex is held on return."""
     pthread_mutex_lock(&fl.mutex)
     fl.flushing = False
     pthread_cond_broadcast(&fl.done[fl.turn & 1])
@@ -176,7 +176,8 @@ cdef void end(Flusher* fl) noexcept nogil:
 
 
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
-    """Flush what is written when the call begins, if that is at least so many pages: RC_OK, or why the store failed."""
+    """Flush the bytes written before the call, if they are at least least_pages pages. Return RC_OK, or the reason why
+    the store failed."""
     cdef int rc
     pthread_mutex_lock(&fl.mutex)
     while fl.flushing:
@@ -189,11 +190,11 @@ cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
 
 
 cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil:
-    """Wait until all before `stop` is durable; flush in this thread if nobody does.
+    """Wait until all bytes before `stop` are durable. Flush on this thread if no other thread is flushing.
 
-    until_ns  of rc_clock_ns(): later is too late, also if it is durable by then
-    slice_ns  how long at most before the call returns with RC_MORE, so that the caller looks after signals
-    Returns RC_OK, RC_FLUSH_TIMEOUT, RC_MORE, or why the store failed.
+    until_ns  deadline by rc_clock_ns(). After it the call fails, even if the bytes are durable by then
+    slice_ns  longest time before the call returns RC_MORE, so that the caller can check for signals.
+    Returns RC_OK, RC_FLUSH_TIMEOUT, RC_MORE, or the reason why the store failed.
     """
     cdef int64_t now, slice_end = 0
     cdef int rc = RC_OK
@@ -216,10 +217,10 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
             rc = RC_FLUSH_TIMEOUT if now >= until_ns else RC_MORE
             break
         waited = True
-        # Those whom this flush is not for sleep on: only one of them is woken at its end.
+        # This flush wakes its own waiters and only one of the others: that one runs the next flush.
         rc_cond_wait(&fl.done[(fl.turn + (stop > fl.upto)) & 1], &fl.mutex, min(until_ns, slice_end) - now)
     if rc != RC_OK and not fl.flushing:
-        pthread_cond_signal(&fl.done[(fl.turn + 1) & 1])    # it may have been this one that was woken to flush
+        pthread_cond_signal(&fl.done[(fl.turn + 1) & 1])    # this waiter may be the one that was woken to flush
     pthread_mutex_unlock(&fl.mutex)
     if rc == RC_OK and waited and rc_clock_ns() > until_ns:
         rc = RC_FLUSH_TIMEOUT
@@ -227,10 +228,10 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
 
 
 cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil:
-    """What the next checkpoint should say of queues and index; it never goes back.
+    """Set what the next checkpoint says about queues and index. The values never go back.
 
-    timestamp, queued  ms, physical offset: what came before is durable in both
-    index_timestamp    ms: the end of the newest full file of the index; 0: there is none
+    timestamp, queued  ms, physical offset: all messages before it are durable in queues and index
+    index_timestamp    ms: the end of the newest full index file; 0: there is none
     """
     pthread_mutex_lock(&fl.telling)
     fl.noted[1] = max(fl.noted[1], timestamp)
@@ -240,7 +241,7 @@ cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t i
 
 
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
-    """Write how far all is durable, if that has changed; a failure here loses nothing: recovery reads more."""
+    """Write how far the store is durable, if that has changed. If it fails, nothing is lost: recovery reads more."""
     cdef int64_t timestamp = rc_load_i64(&fl.q.flushed_timestamp)
     cdef int64_t flushed = rc_load_i64(&fl.q.flushed)
     cdef bint changed
@@ -248,7 +249,7 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
     if fl.checkpoint_fd < 0:
         return RC_OK
     pthread_mutex_lock(&fl.telling)
-    # Before a clock that was set back is where it was, times stay.
+    # After the clock was set back, keep the times until it has caught up.
     changed = flushed != fl.told or fl.queued != fl.told_queued
     fl.noted[0] = max(fl.noted[0], timestamp)
     for i in range(5):
@@ -264,10 +265,10 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
 
 
 cdef void* run_sync(void* argument) noexcept nogil:
-    """Group commit for those who do not wait in the call; what nobody waits for is durable 10 ms later.
+    """Group commit for callers that do not wait in the call. Records without a waiter are durable 10 ms later.
 
-    Whoever asks for a result flushes himself. As long as nobody does, messages gather for as long as a flush takes:
-    flushes follow each other at once else, a handful of messages each, and take the producer's time.
+    A caller that asks for a result flushes on its own thread. Until then messages gather for as long as a flush takes.
+    Otherwise one small flush would follow the other and take time from the producer.
     """
     cdef Flusher* fl = <Flusher*>argument
     cdef int64_t told = 0, now, pause = IDLE_NS
@@ -286,7 +287,7 @@ cdef void* run_sync(void* argument) noexcept nogil:
 
 
 cdef void* run_timed(void* argument) noexcept nogil:
-    """Flush every interval what is enough pages, and now and then all."""
+    """Flush at each interval if enough pages are written, and all bytes at longer intervals."""
     cdef Flusher* fl = <Flusher*>argument
     cdef int64_t thorough = rc_clock_ns(), now, until
     while True:
@@ -308,7 +309,7 @@ cdef void* run_timed(void* argument) noexcept nogil:
 
 
 cdef bint is_commit_due(Flusher* fl, int64_t pages) noexcept nogil:
-    """Whether the buffers have at least so many pages that their files have not."""
+    """Return whether the buffers have at least `pages` pages that are not in the files yet."""
     cdef FileState* f
     cdef int64_t wrote
     cdef bint due = False
@@ -321,7 +322,7 @@ cdef bint is_commit_due(Flusher* fl, int64_t pages) noexcept nogil:
 
 
 cdef void commit_buffers(Flusher* fl) noexcept nogil:
-    """Move what the buffers have into the files, tell the readers, and let it be flushed."""
+    """Write the buffers into the files, wake the readers, and start a flush."""
     cdef int rc
     pthread_mutex_lock(&fl.committing)
     rc = queue_commit(fl.q)
@@ -334,7 +335,7 @@ cdef void commit_buffers(Flusher* fl) noexcept nogil:
 
 
 cdef void* run_committer(void* argument) noexcept nogil:
-    """Move the buffers into the files every interval, once they have enough pages, and now and then all they have."""
+    """Write the buffers into the files at each interval if enough pages are new, and all at longer intervals."""
     cdef Flusher* fl = <Flusher*>argument
     cdef int64_t thorough = rc_clock_ns(), now, pages
     while not rc_service_wait(&fl.committer, fl.commit_interval_ns):
@@ -351,17 +352,17 @@ cdef void* run_committer(void* argument) noexcept nogil:
 # without threads
 
 cdef void flusher_begin(Flusher* fl, int64_t now_ns) noexcept nogil:
-    """What flusher_start is for a store without threads: all intervals begin."""
+    """Begin all intervals of a store without threads, as flusher_start does for others."""
     fl.since_flush = fl.since_thorough = fl.since_checkpoint = now_ns
     fl.since_commit = fl.since_commit_thorough = now_ns
 
 
 cdef bint flusher_step(Flusher* fl, int64_t now_ns) noexcept nogil:
-    """What the threads would do by this time, in the caller's: commit, flush, and write the checkpoint.
+    """Do the work of the threads up to this time on the caller's thread: commit, flush, write the checkpoint.
 
     now_ns  by the clock of the store
-    In sync mode all is flushed: nobody waits for the 10 ms that messages gather. Returns whether something was
-    committed or flushed.
+    In sync mode everything is flushed at once, without the 10 ms for which messages gather. Returns whether something
+    was committed or flushed.
     """
     cdef int64_t flushed = rc_load_i64(&fl.q.flushed), commits = fl.commits
     cdef int64_t pages = fl.commit_least_pages

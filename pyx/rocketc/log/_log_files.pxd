@@ -1,4 +1,4 @@
-"""The files of the commit log while it is written: the threads behind them, room for the next record, its end."""
+"""The files of the commit log while it is written: their threads, room for the next record, the end of the log."""
 from libc.stdint cimport int64_t
 
 from rocketc.c.histogram cimport rc_histogram
@@ -16,23 +16,23 @@ cdef class LogFiles:
         Allocator a
         Flusher fl
         FileQueue* q
-        FileState* _last        # the file that is written to; NULL: there is none yet. Guarded by the put lock
-        FileState* _given_up    # an empty first file that was deleted; NULL: none was
-        bint _ready             # a and fl are made
+        FileState* _last        # the file that is written to; NULL: none yet. Guarded by the put lock
+        FileState* _given_up    # an empty first file that was deleted; NULL: none
+        bint _ready             # a and fl are initialized
         bint _running           # their threads run
-        bint _background        # it has threads; else step_flush() and step_ahead() do their work
-        int64_t clock           # the store timestamp, if not negative: of a store without threads, and of tests
-        int64_t _stamped        # all files before it have the time of their last record; without threads
-        int64_t _create_ns      # how long the next file is waited for
-        int64_t last_end        # physical offset behind the last record
+        bint _background        # False: no threads; step_flush() and step_ahead() do their work
+        int64_t clock           # fixed store timestamp if not negative: in a store without threads, and in tests
+        int64_t _stamped        # all files before it have the time of their last record; without threads only
+        int64_t _create_ns      # longest wait for the next file
+        int64_t last_end        # physical offset of the end of the last record
         int64_t rolls
         rc_histogram roll_time
     cdef readonly:
         MappedFileQueue queue
         QueueOffsets offsets
         PutMessageLock lock
-        Position flushed_position       # all before it is durable
-        Position confirmed_position     # all before it is where it has to be, as confirm() was told
+        Position flushed_position       # all bytes before it are durable
+        Position confirmed_position     # all bytes before it are confirmed, see confirm()
     cdef int _make_room(self, int64_t size, int* error) noexcept nogil
     cdef int _begin_file(self, int64_t start, int* error) noexcept nogil
     cdef int _begin_at(self, int64_t start, int* error) noexcept nogil

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""The files of the commit log while it is written: the threads behind them, room for the next record, its end.
+"""The files of the commit log while it is written: their threads, room for the next record, the end of the log.
 
-_commit_log.pyx lays the records down.
+_commit_log.pyx writes the records.
 """
 import contextlib
 import os
@@ -39,17 +39,17 @@ from rocketc.log._put_locks cimport PutMessageLock
 from rocketc.log._queue_offsets cimport QueueOffsets
 
 cdef enum:
-    AHEAD_BYTES = 16 << 20          # in front of the writer, whose pages are kept ready
-    SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block,
-    ASYNC_BLOCK_BYTES = 64 << 10    # and larger ones are made ready faster (bench/README.md, preparation)
+    AHEAD_BYTES = 16 << 20          # ahead of the writer, whose pages are kept ready
+    SYNC_BLOCK_BYTES = 16 << 10     # a sync of one record writes one block
+    ASYNC_BLOCK_BYTES = 64 << 10    # larger blocks are faster to prepare (bench/README.md, preparation)
     MS = 1000000                    # ns
-    HELD_US = 200                   # an empty file is looked at so often whether nobody holds it at last
+    HELD_US = 200                   # interval at which an empty file is checked for holders
     PATH_BYTES = 4096
 
 
-@cython.no_gc_clear      # its end needs the queue
+@cython.no_gc_clear      # __dealloc__ needs the queue
 cdef class LogFiles:
-    """What a CommitLog is to its files; the arguments are the CommitLog's."""
+    """The part of a CommitLog that manages its files; takes the arguments of CommitLog."""
 
     def __cinit__(
         self, MappedFileQueue queue not None, QueueOffsets offsets not None, PutMessageLock lock not None, config,
@@ -105,9 +105,9 @@ cdef class LogFiles:
     ):
         """Map the last file and start the threads.
 
-        checkpoint_fd, checkpoint   the checkpoint file, and its numbers
-        last_record_end, timestamp  of the log's last record: where it ends, and its store timestamp in ms
-        queued                      physical offset before which queues and index are durable; -1: it is not known
+        checkpoint_fd, checkpoint   the checkpoint file and its fields
+        last_record_end, timestamp  of the last record of the log: its end, and its store timestamp in ms
+        queued                      physical offset up to which queues and index are durable; -1: unknown
         """
         cdef FileState* last = queue_last(self.q)
         cdef int i
@@ -123,12 +123,12 @@ cdef class LogFiles:
         elif last != NULL:
             self._last = last
         self.flushed_position.at = self.q.flushed
-        self.confirmed_position.at = self.q.wrote       # readers may have had all of it
+        self.confirmed_position.at = self.q.wrote       # readers may have read up to here
         if self.fl.sync:
             self.flushed_position.mover_asked = &self.fl.asked
             self.flushed_position.mover = &self.fl.service
         with nogil:
-            flusher_checkpoint(&self.fl)    # all that there is is durable, and what was there before may have been cut
+            flusher_checkpoint(&self.fl)    # all bytes are durable here, and older bytes may have been cut off
         if self._background:
             check(allocator_start(&self.a))
             check(flusher_start(&self.fl))
@@ -138,7 +138,7 @@ cdef class LogFiles:
         allocator_follow(&self.a, last)
 
     def stop(self):
-        """End the threads, flush what is left, write the checkpoint; a file made ahead is deleted.
+        """End the threads, flush the rest, write the checkpoint, and delete a file that was made ahead.
 
         Returns 0, or the errno or code of the failure.
         """
@@ -162,22 +162,26 @@ cdef class LogFiles:
         return rc
 
     def step_flush(self):
-        """Commit, flush and write the checkpoint as far as it is due by the clock; whether anything was."""
+        """Commit, flush and write the checkpoint if they are due by the clock. Return whether anything was done."""
         cdef bint did
         with nogil:
             did = flusher_step(&self.fl, self.clock * MS)
         return did
 
     def step_ahead(self):
-        """Make the next file and the next pages ready; whether anything was to do."""
+        """Make the next file and the next pages ready. Return whether there was anything to do."""
         cdef bint did
         with nogil:
             did = allocator_step(&self.a)
         return did
 
     def stamp_files(self, *, bint last=False):
-        """Give full files the store timestamp of their last record as modification time: cleaning goes by it, and by
-        the clock of the store. last: the last file, too. One caller at a time, and nobody deletes files meanwhile."""
+        """Set the modification time of full files to the store timestamp of their last record. Cleaning compares it
+        with the clock of the store.
+
+        last  stamp the last file too
+        One caller at a time, and no other thread may delete files meanwhile.
+        """
         cdef FileState* f
         cdef int64_t timestamp
         cdef bint full, in_row = True
@@ -191,15 +195,15 @@ cdef class LogFiles:
             if f.start < self._stamped or not (full or last):
                 continue
             timestamp = f.store_timestamp
-            if timestamp > 0:           # else nothing was put into it since the store was opened
+            if timestamp > 0:           # 0: nothing was put into it since the store was opened
                 with contextlib.suppress(OSError):
                     os.utime(os.fsdecode(f.path), ns=(timestamp * MS, timestamp * MS))
             in_row = in_row and full and f.buffer == NULL and rc_load_i64(&f.flushed) >= <int64_t>f.size
-            if in_row:                  # nobody writes to it any more, nor to those before it
+            if in_row:                  # neither it nor an earlier file is written to any more
                 self._stamped = f.start + <int64_t>f.size
 
     cdef void _let_go(self) noexcept nogil:
-        """Give back the pool's buffers and unmap the files that nobody views; no thread is left that uses them."""
+        """Return the pool's buffers and unmap the files without views. No thread may use them any more."""
         cdef FileState* f
         cdef int i
         for i in range(self.q.count):
@@ -210,9 +214,9 @@ cdef class LogFiles:
             file_shutdown(f)
 
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil:
-        """All before `wrote` is whole: readers and the flush may see it.
+        """Publish the whole records before `wrote` to readers and to the flush.
 
-        The time comes last: whoever reads it, and then `wrote`, flushes all records up to that time.
+        The time is stored last: a thread that reads it and then `wrote` flushes all records up to that time.
         """
         f.store_timestamp = timestamp
         rc_store_i64(&f.wrote, wrote)
@@ -220,7 +224,7 @@ cdef class LogFiles:
         rc_store_i64(&self.q.store_timestamp, timestamp)
 
     cdef int _make_room(self, int64_t size, int* error) noexcept nogil:
-        """Let _last be a file with room for `size` bytes and a blank record: roll if it has not. The lock is held."""
+        """Make sure that _last has room for `size` bytes and a blank record; roll if not. The lock is held."""
         cdef FileState* f = self._last
         cdef int64_t start = 0
         cdef int rc
@@ -235,7 +239,7 @@ cdef class LogFiles:
         return self._begin_file(start, error)
 
     cdef int _begin_file(self, int64_t start, int* error) noexcept nogil:
-        """Let _last be a new file, which begins at start, behind all others. The lock is held."""
+        """Start a new file at start, after all others, and make it _last. The lock is held."""
         cdef FileState* f
         cdef int64_t begin = rc_clock_ns()
         cdef int rc
@@ -257,16 +261,16 @@ cdef class LogFiles:
         return RC_OK
 
     cdef int _begin_at(self, int64_t start, int* error) noexcept nogil:
-        """Let a log that holds nothing, its first file at most, begin with the one at start. The lock is held."""
+        """Move the beginning of a log without records to start; it has one file at most. The lock is held."""
         cdef char path[PATH_BYTES]
         cdef FileState* f = self._last
         cdef int rc = RC_OK
         self._last = NULL
         allocator_leave(&self.a)
         if f != NULL:
-            while not file_shutdown(f):     # who holds an empty file looks at it, and no more
+            while not file_shutdown(f):     # readers that hold an empty file only read it
                 usleep(HELD_US)
-            rc_add_i64(&f.pointers, 1)      # whoever lists the files looks at it without a lock
+            rc_add_i64(&f.pointers, 1)      # other threads list the files without a lock
             if self._given_up != NULL:
                 file_drop(self._given_up)
             self._given_up = f
@@ -279,22 +283,22 @@ cdef class LogFiles:
                 strcpy(path, f.path)
                 rc = queue_remove(self.q, 0)
             if rc == RC_OK:
-                rc = sync_folder_of(path)   # a power cut must not bring it back, with a gap behind it
+                rc = sync_folder_of(path)   # after a power cut the file must not be back, before a gap
             if rc != RC_OK:
                 flusher_fail(&self.fl, rc, NULL)
                 return RC_FAILED
         return self._begin_file(start, error)
 
     cdef int _commit_before(self, FileState* f) noexcept nogil:
-        """A file without a buffer is written through its map: all that stands before it must be in its files by then.
+        """Before a file without a buffer is written through its map, write the buffers of all earlier files.
 
-        So readers, and what a crash leaves, see no gap when the pool has run out.
+        So neither readers nor a recovery see a gap when the pool has run out of buffers.
         """
         return RC_OK if f.buffer != NULL else self.commit()
 
     cdef int commit(self) noexcept nogil:
-        """Write what stands in the pool's buffers into the files, where readers see it. RC_OK, or why not: the store
-        has failed then."""
+        """Write the pool's buffers into the files, where readers see the records. Return RC_OK, or the reason why the
+        store has failed."""
         cdef int rc
         if not self.a.pooled:
             return RC_OK
@@ -306,7 +310,7 @@ cdef class LogFiles:
         return rc
 
     cdef int _blank(self) noexcept nogil:
-        """Fill the rest of the last file with one blank record. A pool's memory is cleared: no old bytes go to disk."""
+        """Fill the rest of the last file with a blank record. Clear it in the pool, so that no old bytes are stored."""
         cdef rc_guard guard
         cdef FileState* f = self._last
         cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
@@ -324,10 +328,10 @@ cdef class LogFiles:
         return RC_OK
 
     cdef int confirm(self, int64_t phy_offset) noexcept nogil:
-        """All before a physical offset is where it has to be, on the replicas perhaps: move the confirmed position.
+        """Confirm all bytes before a physical offset (for example when replicas have them). Held readers can continue.
 
-        A lower one than before does nothing. Readers that are held below it can go on.
-        Returns RC_OK, RC_OUT_OF_ORDER if the log ends before it, RC_CLOSED: nothing is changed then.
+        An offset below the confirmed position does nothing.
+        Returns RC_OK; RC_OUT_OF_ORDER if the log ends before the offset, or RC_CLOSED, and then nothing is changed.
         Source: RocketMQ DefaultMessageStore.setConfirmOffset, which takes any offset.
         """
         if rc_load_i64(&self.confirmed_position.ended) != 0:
@@ -339,19 +343,19 @@ cdef class LogFiles:
         return RC_OK
 
     cdef void end_positions(self) noexcept nogil:
-        """They do not move any more: whoever waits is let go."""
+        """End both positions: they do not move any more, and their waiters are woken."""
         self.flushed_position.end()
         self.confirmed_position.end()
 
     def set_clock(self, timestamp):
-        """Give what is appended next this store timestamp: ms since the epoch, at least 0; None: the time of day.
-        Without threads it is the time of all intervals, too."""
+        """Set the store timestamp of the next records: ms since the epoch, at least 0; None: the current time.
+        In a store without threads it is also the time of all intervals."""
         self.clock = -1 if timestamp is None else timestamp
 
     def forget(self):
-        """In a forked child: there are no threads to stop and no files to delete."""
+        """In a forked child: drop the threads and files of the parent without stopping or deleting them."""
         self.a.service.running = self.fl.service.running = self.fl.committer.running = 0
         self.a.ready = NULL
         self.flushed_position.forget()
         self.confirmed_position.forget()
-        self._running = self._ready = False     # threads sleep in conditions, in the parent: their end is not ours
+        self._running = self._ready = False     # the threads and the conditions they wait on are the parent's

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Getting: the side of a store that hands messages out.
+"""Getting: the part of a store that returns messages.
 
-What is read, and how, is in _queue_reader (by queue) and _lookups (by key, id, time); here is who may call them, and
-who waits for messages that are not there yet.
+The reading itself is in _queue_reader (by queue) and _lookups (by key, id, time). This module checks that the store
+is open, and waits for messages.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
@@ -21,10 +21,10 @@ from rocketc.store._results cimport TagFilter, checked_int, read_flags
 from rocketc.status import GetStatus
 
 cdef enum:
-    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
-    PAUSE_US = 500                  # between the first two looks at what another process writes
-    PAUSE_MOST_US = 50000           # and between the last ones: who waits for long uses next to no processor
-    PAUSES = 16                     # a pause is that part of what was waited so far
+    SLICE_NS = 50000000             # how long a wait runs before it checks for signals
+    PAUSE_US = 500                  # first pause between checks for records of another process
+    PAUSE_MOST_US = 50000           # longest pause: a long wait uses almost no CPU
+    PAUSES = 16                     # a pause is 1/16 of the time waited so far
 
 cdef object FOUND = GetStatus.FOUND
 cdef object NO_MATCHED_MESSAGE = GetStatus.NO_MATCHED_MESSAGE
@@ -34,10 +34,10 @@ cdef object NO_MATCHED_LOGIC_QUEUE = GetStatus.NO_MATCHED_LOGIC_QUEUE
 
 
 cdef class Getting(Putting):
-    """What a MessageStore is to those who read."""
+    """The methods of a MessageStore that read messages."""
 
     cdef int _look_around(self) except -1:
-        """Let queues and index have what was put before; of a store that another process writes, take in its files."""
+        """Dispatch earlier puts to queues and index; in a store that another process writes, map its new files."""
         if self.dispatcher is None:
             self.reader.log.refresh()
             self.reader.queues.min_phy_offset = max(self.reader.log.min_offset, 0)
@@ -48,8 +48,10 @@ cdef class Getting(Putting):
         return 0
 
     cdef int _reach(self, int64_t end) except -1:
-        """Dispatch all before a physical offset. If it can't be, queues and index are read as they are: what keeps it
-        back, such as a full disk, is in the log of the library, and is what wait_dispatched() raises."""
+        """Dispatch all records before a physical offset. If that fails, queues and index are read unchanged.
+
+        The reason, such as a full disk, is in the log of the library; wait_dispatched() raises it.
+        """
         cdef int rc = RC_MORE
         while rc == RC_MORE:
             with nogil:
@@ -63,27 +65,28 @@ cdef class Getting(Putting):
         bint views=False, bint exact_tags=True, bint broker_limits=False, str crc not None="body",
         bint decompress=True, bint unwrap=True,
     ):
-        """Messages of a queue, from a queue offset on; return a GetResult, also if there is no such queue or offset.
+        """Return messages of a queue from a queue offset on as a GetResult, even if the queue or offset does not exist.
 
-        max_count      messages; 1 or more
-        tags           "A || B", or several of such texts; None, "" and "*": all. As RocketMQ, units are chosen by the
-                       hash of the tag; the tag itself is looked at, too
-        max_bytes      of all records together; 128 MiB if it is None. The first one comes whatever its size
-        wait           seconds to wait for a message that passes, where none is there yet; None: not at all. With
-                       read_only=True the store is looked at now and then: every 0.5 ms at first, 50 ms at last. With
-                       background=False only None and 0: no thread could bring the message
-        views          bodies are memoryviews into the file; release() of the result, or its end, lets the file go
-        exact_tags     False: the hash is enough, as RocketMQ's store has it
-        broker_limits  max_transfer_* of the configuration hold, as in RocketMQ: 32 messages, or 8 that are not in
-                       memory, 256 or 64 KiB; and one consume queue file is read
-        crc            what is checked of each: "none", "body" (the body's CRC), "full" (the property CRC, too)
+        max_count      number of messages; 1 or more
+        tags           "A || B", or several such texts; None, "" and "*": all. As in RocketMQ, the hash of the tag
+                       selects entries; then the tag itself is compared
+        max_bytes      of all records together; None: 128 MiB. The first record is returned whatever its size
+        wait           seconds to wait for a matching message if there is none yet; None: do not wait. With
+                       read_only=True the store is polled, every 0.5 ms at first and every 50 ms later. With
+                       background=False only None and 0 are allowed, because no thread could store the message
+        views          True: bodies are memoryviews into the file; release() of the result, or its end, releases the
+                       file
+        exact_tags     False: comparing the hash is enough, as in RocketMQ's store
+        broker_limits  True: the max_transfer_* limits of the configuration apply, as in RocketMQ: 32 messages, or 8
+                       that are not in memory, 256 or 64 KiB; only one consume queue file is read
+        crc            what is checked in each record: "none", "body" (the body's CRC), "full" (also the property CRC)
         decompress     False: bodies as they are stored
-        unwrap         False: an inner batch is one message; else those in it are, those before offset left out
-        A filter looks at max_filter_message_size bytes of units (800), or at max_count if that is more.
-        A message whose put has returned is found, by any thread; in sync mode one that nobody waited for is found once
-        it is durable, or at once with read_un_committed. The same holds for the other methods that read.
-        Raises CorruptUnitError and CorruptRecordError if the first message is damaged: what comes before is handed out
-        first. ClosedError, also while it waits; StoreIOError, TypeError, ValueError.
+        unwrap         False: an inner batch is one message; True: its messages, without those before offset
+        A filter reads at most max_filter_message_size bytes of the queue (800 entries), or max_count entries if more.
+        When a put has returned, all threads find its message. In sync mode, a message put without waiting is found when
+        it is durable, or immediately with read_un_committed. The other methods that read do the same.
+        Raises CorruptUnitError and CorruptRecordError if the first message is damaged; messages before the damage are
+        returned first. Raises ClosedError, also during the wait; StoreIOError, TypeError, ValueError.
         Source: RocketMQ DefaultMessageStore.getMessage.
 
         >>> import rocketc, tempfile
@@ -107,7 +110,7 @@ cdef class Getting(Putting):
                     return r
                 at = r.next_offset
                 if r.status is NO_MATCHED_MESSAGE and at < r.max_offset and at > offset:
-                    offset = at             # the filter took all that one read looks at
+                    offset = at             # the filter rejected all entries of this read
                     continue
                 if r.status is NO_MATCHED_MESSAGE or r.status is OFFSET_OVERFLOW_ONE:
                     offset = at
@@ -125,16 +128,16 @@ cdef class Getting(Putting):
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None,
         bint exact_tags=True, bint broker_limits=False,
     ):
-        """The records that get() would read, where they lie in the log, nothing copied; return a RawGetResult.
+        """Return the records that get() would read, in place in the log and without a copy, as a RawGetResult.
 
         max_count, tags, max_bytes, exact_tags, broker_limits  as in get()
-        The result is a row of memoryviews, one a record as it is stored: not decompressed, inner batches whole. It says
-        the physical offset, queue offset and tags code of each. Its files stay mapped until release(), or its end.
-        Size, magic, physical offset, queue id and queue offset of each record were compared with the consume queue.
-        CRCs and topic were not: Message.of() and decode() read the records. A file that another process cuts short
-        while a memoryview of it is read ends this process, as with views=True.
-        Raises CorruptUnitError if the first record is not what its unit says: what comes before is handed out first.
-        ClosedError, StoreIOError, TypeError, ValueError.
+        The result is a sequence of memoryviews, one per stored record: compressed bodies and inner batches are
+        unchanged. It has the physical offset, queue offset and tags code of each. Its files stay mapped until
+        release(), or its end. Size, magic number, physical offset, queue id and queue offset of each record are
+        compared with the consume queue. CRCs and topic are not checked: Message.of() and decode() read the records. As
+        with views=True, this process dies if another process truncates a file while a memoryview of it is read.
+        Raises CorruptUnitError if the first record does not match its entry; records before it are returned first.
+        Raises ClosedError, StoreIOError, TypeError, ValueError.
         Source: RocketMQ DefaultMessageStore.getMessage, GetMessageResult.
 
         >>> import rocketc, tempfile
@@ -155,10 +158,10 @@ cdef class Getting(Putting):
             self._leave()
 
     cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1:
-        """get_raw() for callers in C: QueueReader.get_records() of an open store, which makes no Python object.
+        """get_raw() for callers in C: QueueReader.get_records() of an open store. It does not make Python objects.
 
-        Called with the GIL, which is released while queue and log are read. h may be used, and released, without it.
-        Raises ClosedError, and what QueueReader.get_records() raises.
+        Call it with the GIL, which is released while queue and log are read. h may be used and released without the
+        GIL. Raises ClosedError and the errors of QueueReader.get_records().
         """
         self._enter_reading()
         try:
@@ -172,9 +175,9 @@ cdef class Getting(Putting):
     cdef bint _wait_for_more(
         self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
     ) except -1:
-        """Wait until a queue has a message at an offset or behind, or may have; False if it is too late.
+        """Wait until a queue has, or may have, a message at an offset or later; False if the time is over.
 
-        since  when the waiting began, by rc_clock_ns()
+        since  when the wait began, by rc_clock_ns()
         """
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
         cdef const uint8_t* p = name
@@ -198,12 +201,12 @@ cdef class Getting(Putting):
         return rc == RC_OK
 
     def follow(self, str topic not None, queue_id=0, offset=None, *, tags=None, max_count=32, **how):
-        """Messages of a queue for asyncio, those to come too: `async for message in store.follow("orders")`.
+        """Iterate over present and future messages of a queue: `async for m in store.follow("orders")`.
 
-        offset  queue offset to begin at; None: the first message that is there
+        offset  queue offset to begin at; None: the first message that exists
         tags, max_count and others as in get()
-        Any number of tasks and event loops. No thread waits: one descriptor tells an event loop of new messages. It
-        ends with ClosedError once the store is closed; to end it before, leave the loop.
+        Any number of tasks and event loops may follow. No thread waits: a file descriptor wakes the event loop when
+        messages arrive. The iterator raises ClosedError when the store is closed; to end it earlier, leave the loop.
 
         >>> import asyncio, rocketc, tempfile
         >>> async def main():
@@ -220,12 +223,12 @@ cdef class Getting(Putting):
         return self._followers.follow(topic, queue_id, offset, tags=tags, max_count=max_count, **how)
 
     def subscribe(self, queues=None):
-        """Be told which queues get messages from now on: a Subscription.
+        """Return a Subscription that reports which queues get messages from now on.
 
-        queues  (topic, queue id) of those that are wanted, or None for all
-        Any number of threads and event loops may have some. What was put before is not told: look at the queues after
-        this call. A subscription that waits is told of a message as soon as get() finds it. Raises ValueError,
-        ClosedError.
+        queues  (topic, queue id) of each queue to watch, or None for all
+        Any number of threads and event loops may have subscriptions. Messages put before this call are not reported:
+        read the queues after this call. A waiting subscription reports a message as soon as get() finds it. Raises
+        ValueError, ClosedError.
         Source: RocketMQ MessageArrivingListener.
 
         >>> import rocketc, tempfile
@@ -252,14 +255,14 @@ cdef class Getting(Putting):
         self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
         str crc not None="body", bint decompress=True, bint unwrap=True,
     ):
-        """The newest messages of a topic that have a key, or this UNIQ_KEY; return a QueryResult, oldest first.
+        """Return the newest messages of a topic that have a key, or this UNIQ_KEY, as a QueryResult; oldest first.
 
-        max_count   messages; an inner batch counts as one
-        begin, end  ms since the epoch or aware datetimes, both included, as in RocketMQ: of the store timestamp
-        exact_keys  False: RocketMQ's own answer. Messages of keys with the same hash are among it, some of them more
-                    than once; times are those of the index, whole seconds; 64 messages at most
+        max_count   number of messages; an inner batch counts as one
+        begin, end  range of store timestamps, both included, as in RocketMQ: ms since the epoch or aware datetimes
+        exact_keys  False: answer as RocketMQ does. Messages of other keys with the same hash are included, some more
+                    than once; times are those of the index, in whole seconds; at most 64 messages
         crc, decompress, unwrap  as in get()
-        Raises CorruptRecordError if the index or a record that it names is damaged.
+        Raises CorruptRecordError if the index, or a record that it refers to, is damaged.
         Source: RocketMQ DefaultMessageStore.queryMessage.
 
         >>> import rocketc, tempfile
@@ -278,9 +281,9 @@ cdef class Getting(Putting):
             self._leave()
 
     def message(self, phy_offset, *, str crc not None="body", bint decompress=True):
-        """The message whose record begins at a physical offset, or None if none does; an inner batch is one.
+        """Return the message whose record begins at a physical offset, or None; an inner batch is one message.
 
-        Raises CorruptRecordError if the record is there and its body is damaged.
+        Raises CorruptRecordError if there is a record and its body is damaged.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -296,11 +299,11 @@ cdef class Getting(Putting):
             self._leave()
 
     def message_by_id(self, str msg_id not None, topic=None):
-        """The message that an id names, or None.
+        """Return the message with an id, or None.
 
-        msg_id  offset message id (Message.msg_id), or with its topic the unique id that a client gave: UNIQ_KEY
-        topic   text; needed for a unique id
-        If several messages have a unique id, the newest is returned. Raises ValueError for a text that is no id.
+        msg_id  the offset message id (Message.msg_id), or the unique id that a client set: UNIQ_KEY
+        topic   text; required for a unique id
+        If several messages have the unique id, the newest is returned. Raises ValueError for a text that is not an id.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -315,14 +318,14 @@ cdef class Getting(Putting):
             self._leave()
 
     def offset_by_time(self, str topic not None, queue_id, timestamp, str boundary not None="lower"):
-        """Queue offset of a queue's message by its store timestamp; 0 for an unknown queue.
+        """Return the queue offset of a queue's message by its store timestamp; 0 for an unknown queue.
 
         timestamp  ms since the epoch, or an aware datetime
-        boundary   "lower": the first message of that time or later, the end of the queue if there is none;
-                   "upper": the last one of that time or earlier, else the first there is;
-                   "nearest": as RocketMQ 4 has it, one of the file that the files' modification times point to
-        As in RocketMQ, the last batch of a batch queue stands for all later times. Where the clock went back, the
-        answer is one of those that fit.
+        boundary   "lower": the first message of that time or later, or the end of the queue;
+                   "upper": the last message of that time or earlier, or the first message;
+                   "nearest": as in RocketMQ 4, a message of the file found by modification times
+        As in RocketMQ, the last batch of a batch queue is the answer for all later times. If the store's clock went
+        back, several messages match, and one of them is the answer.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -338,7 +341,7 @@ cdef class Getting(Putting):
             self._leave()
 
     def min_offset(self, str topic not None, queue_id=0):
-        """Queue offset of the first message that is there; 0 for an unknown queue, -1 for an empty batch queue.
+        """Return the queue offset of the first message; 0 for an unknown queue, -1 for an empty batch queue.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -353,9 +356,10 @@ cdef class Getting(Putting):
             self._leave()
 
     def max_offset(self, str topic not None, queue_id=0, *, bint committed=True):
-        """Queue offset behind the last message, 0 for an unknown queue.
+        """Return the queue offset after the last message; 0 for an unknown queue.
 
-        committed  False: also messages that are in the log and not in the queue yet, as those that are not durable
+        committed  False: count also messages that are in the log but not in the queue yet, such as those not yet
+                   durable
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -371,7 +375,7 @@ cdef class Getting(Putting):
             self._leave()
 
     def phy_offset_of(self, str topic not None, queue_id, offset):
-        """Physical offset of the record of a queue's message, as the queue says; -1 if there is none.
+        """Return the physical offset of a queue's message, from its entry; -1 if there is none.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -386,7 +390,7 @@ cdef class Getting(Putting):
             self._leave()
 
     def store_time(self, str topic not None, queue_id, offset):
-        """Store timestamp of a queue's message: ms since the epoch; -1 if it is not there.
+        """Return the store timestamp of a queue's message in ms since the epoch; -1 if there is no such message.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -401,7 +405,7 @@ cdef class Getting(Putting):
             self._leave()
 
     def queues(self):
-        """(topic, queue id) of each queue that has, or had, messages; sorted.
+        """Return the (topic, queue id) of each queue that has, or had, messages; sorted.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -417,12 +421,11 @@ cdef class Getting(Putting):
             self._leave()
 
     def wait_dispatched(self, timeout=None):
-        """Wait until all that was put before is in queues and index: True, or False if it is not after timeout seconds.
+        """Wait until all earlier puts are in queues and index; return False if timeout seconds pass before that.
 
-        For those who look at the files: get() and others find what was put without it. In sync mode it waits for the
-        flush, too; a message that nobody waits for is durable 10 ms later. With background=False it flushes and
-        dispatches by itself. Raises StoreFullError or StoreIOError if
-        queues or index can't be written.
+        Only code that reads the files needs it: get() and the other methods find earlier puts without it. In sync mode
+        it waits for the flush too; a message put without waiting is durable 10 ms later. With background=False it
+        flushes and dispatches itself. Raises StoreFullError or StoreIOError if queues or index can't be written.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -445,7 +448,7 @@ cdef class Getting(Putting):
                     rc = self.dispatcher.wait_position(end, until, SLICE_NS)
                 if rc != RC_OK and self._closing:
                     raise closed(f"{self.path}: the store was closed meanwhile")
-                # What is not durable, or not out of the pool, never will be.
+                # bytes that are not durable, or still in the pool, will not become durable
                 behind = self.dispatcher.follows_flush or self.log.fl.allocator != NULL
                 if rc == RC_MORE and behind and rc_load_i64(&self.log.fl.failed) != 0:
                     raise failure(self.log, self.path)
@@ -457,13 +460,13 @@ cdef class Getting(Putting):
 
     @property
     def dispatch_behind_bytes(self):
-        """Bytes of the log that may be in queues and index, and are not yet."""
+        """Bytes of the log that readers may read and that are not in queues and index yet."""
         return 0 if self.dispatcher is None else self.dispatcher.behind
 
     def _max_offsets(self, queues=None):
-        """For a subscription of a store that another process writes: {(topic, queue id): max_offset}.
+        """Return {(topic, queue id): max_offset}; for a subscription of a store that another process writes.
 
-        queues  of these; None: of all
+        queues  the queues to return; None: all
         """
         self._enter_reading()
         try:

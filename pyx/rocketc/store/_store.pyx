@@ -1,6 +1,7 @@
 # cython: language_level=3
-"""MessageStore: a store that is open. How it takes messages is in _puts, how it hands them out in _gets, and the bytes
-of its log in _raw."""
+"""MessageStore: an open store. It inherits putting from _puts, getting from _gets and the raw bytes of the log from
+_raw.
+"""
 import atexit
 import contextlib
 import os
@@ -33,14 +34,14 @@ from rocketc.store.cleaning import expired_queues, unused_topics
 from rocketc.tables.offsets import ConsumerOffsets
 
 cdef enum:
-    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
+    SLICE_NS = 50000000             # how long a wait runs before it checks for signals
 
 _open = weakref.WeakSet()
 
 
 @contextlib.contextmanager
 def _held(offsets, topics):
-    """Puts to these topics wait."""
+    """While the context is open, puts to these topics wait."""
     offsets.hold({topic.encode("utf-8", "surrogateescape") for topic in topics})
     try:
         yield
@@ -50,7 +51,7 @@ def _held(offsets, topics):
 
 @contextlib.contextmanager
 def _still(keeper, path, stepper):
-    """Pause and return what keeps the offsets of groups: the GroupOffsets of a Queue, or the table."""
+    """Pause and return the object with the groups' consumer offsets: the GroupOffsets of a Queue, or the table."""
     positions = None if keeper is None else keeper()
     if positions is None:
         yield ConsumerOffsets(path) if stepper is None else ConsumerOffsets(path, clock=stepper.last)
@@ -60,18 +61,21 @@ def _still(keeper, path, stepper):
 
 
 def _forked():
-    """In a forked child the stores of its parent are dead: no thread of theirs is here, and the files are not ours."""
+    """Abandon all stores in a forked child: their threads do not exist there, and the files belong to the parent."""
     for store in list(_open):
         store._abandon()
 
 
 os.register_at_fork(after_in_child=_forked)
-atexit.register(close_all, _open)  # what was acknowledged goes to the disk
+atexit.register(close_all, _open)  # acknowledged messages are flushed at exit
 
 
 cdef int done(step, list errors) except -1:
-    """A step of close() that is Python, where what a signal's handler raises arrives: errors take it, and the step is
-    done anew, which each can be. So is one that fails, once; an interrupt is no failure, however often it comes."""
+    """Run one Python step of close(); append the exceptions of the step and of signal handlers to errors.
+
+    A step that is interrupted or fails runs again, which is safe for each step. After its second failure it is given
+    up; interrupts are not counted.
+    """
     cdef int failures = 0
     while failures < 2:
         try:
@@ -86,9 +90,9 @@ cdef int done(step, list errors) except -1:
 
 
 cdef class MessageStore(RawAccess):
-    """A store that is open: rocketc.open() makes it, close() or `with` ends it.
+    """An open store. rocketc.open() returns it; close() or the end of its `with` block closes it.
 
-    Any number of threads may use it. It belongs to the process that opened it: a forked child can't write.
+    Any number of threads may use it, but only in the process that opened it: a forked child must open its own.
     """
 
     @staticmethod
@@ -96,14 +100,16 @@ cdef class MessageStore(RawAccess):
         str path, config, root, QueueReader reader not None, Lookups lookups not None, ReputService dispatcher, waiters,
         maintenance=None, tell=None, stepper=None,
     ):
-        """For rocketc.open: what reads, what follows the log (None to read only), and the classes of who waits.
+        """Make a store from its parts; for rocketc.open().
 
-        maintenance  makes a Maintenance of what is called when a disk is full
-        tell       called with `failed` when there is something for the log of the library
+        dispatcher  None: the store is open for reading only
+        waiters     the classes of futures, event loops and followers
+        maintenance  makes a Maintenance; its argument is called when a disk becomes full, or has space again
+        tell       called with `failed` when there is news for the log of the library
         stepper    a Stepper: there are no threads, step() does their work
         """
         cdef MessageStore store = MessageStore.__new__(MessageStore)
-        store.closed = True             # until it is whole
+        store.closed = True             # until all fields are set
         store.path = path
         store.config = config
         store.dispatcher = dispatcher
@@ -125,7 +131,7 @@ cdef class MessageStore(RawAccess):
             store._tell = tell
             store._stepper = stepper
             if stepper is not None:
-                store._timeout_ns = INT64_MAX // 2      # it waits for itself alone: a timeout would be chance
+                store._timeout_ns = INT64_MAX // 2      # only its own steps end the wait: no timeout by chance
             _open.add(store)
         store.closed = False
         return store
@@ -155,10 +161,10 @@ cdef class MessageStore(RawAccess):
     def _repr_html_(self):
         return html_of(self)
 
-    # durability and the end
+    # durability and closing
 
     def flush(self):
-        """Make durable all that was put before; return the flushed physical offset. Raises StoreFailedError.
+        """Make all messages put so far durable; return the flushed physical offset. Raises StoreFailedError.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -178,7 +184,7 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def wait_flushed(self, int64_t end, timeout=None):
-        """Wait until all before a physical offset is durable: True, or False if it is not after timeout seconds.
+        """Wait until all bytes before a physical offset are durable; return False if timeout seconds pass before that.
 
         Raises StoreFailedError.
 
@@ -195,11 +201,11 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def confirm(self, int64_t phy_offset):
-        """All before a physical offset is where it has to be, on the replicas perhaps: move confirmed_phy_offset there.
+        """Set confirmed_phy_offset: all bytes before it are where they must be, for example on the replicas.
 
-        It never goes back: a lower one than before does nothing. Threads in wait_confirmed() are woken, and with
-        hold_readers the messages before it can be read. Raises PhyOffsetError if the log ends before it, ClosedError;
-        nothing is changed then.
+        A value lower than the current one is ignored. The call wakes threads in wait_confirmed(). With
+        hold_readers, the messages before the offset become readable.
+        Raises PhyOffsetError if the log ends before phy_offset, ClosedError; then nothing changes.
         Source: RocketMQ DefaultMessageStore.setConfirmOffset.
 
         >>> import rocketc, tempfile
@@ -224,10 +230,10 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def wait_confirmed(self, int64_t end, timeout=None):
-        """Wait until all before a physical offset is confirmed: True, or False if it is not after timeout seconds.
+        """Wait until all bytes before a physical offset are confirmed; return False if timeout seconds pass first.
 
-        Any number of threads may wait; one is woken when its own offset is reached. Raises StoreFailedError, and
-        ClosedError if the store is closed meanwhile.
+        Any number of threads may wait; each wakes when its own offset is reached. Raises StoreFailedError, and
+        ClosedError if the store is closed in the meantime.
         Source: RocketMQ GroupTransferService.
 
         >>> import rocketc, tempfile, threading
@@ -256,19 +262,19 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def step(self):
-        """Do what the threads of a store would do by now, in this thread; only with open(background=False).
+        """Do the work of the store's background threads, in this thread; only with open(background=False).
 
-        The clock is read once. Then, always in this order:
-        1. with the transient pool, messages go from its buffers into the files: each commit_interval_commit_log
-        2. the log is flushed: each flush_interval_commit_log, in sync mode at each step; then the checkpoint is written
-        3. messages come into queues and index, and subscribers are told; in sync mode those that are durable
-        4. queues and index are made durable: each flush_interval_consume_queue; then the checkpoint is written
-        5. the next file and the next pages of the log are made
-        6. the table of topics is written, each second; what is too old is deleted, each clean_resource_interval
-        7. futures of put_async are finished, in sync mode those whose messages are durable
-        Intervals are those of the clock, and begin when the store is opened; where it goes back they begin anew.
-        Returns whether it did anything: as long as it does, the next step may find more. Raises StoreFailedError if the
-        store has failed, RuntimeError if it has threads of its own, ClosedError, and what the clock raises.
+        A step reads the clock once. Then it does, always in this order:
+        1. with the transient pool: write messages from its buffers to the files, every commit_interval_commit_log
+        2. flush the log every flush_interval_commit_log, in sync mode in each step; then write the checkpoint
+        3. dispatch messages to queues and index, and notify subscribers; in sync mode only durable messages
+        4. flush queues and index every flush_interval_consume_queue; then write the checkpoint
+        5. create the next file and prepare the next pages of the log
+        6. write the table of topics every second; delete expired files every clean_resource_interval
+        7. finish futures of put_async; in sync mode only those of durable messages
+        Intervals are measured with the store's clock from open() on. They restart when the clock goes back.
+        Returns True if it did something: then the next step may find more. Raises StoreFailedError if the store has
+        failed, RuntimeError if the store has threads of its own, ClosedError, and errors of the clock.
 
         >>> import rocketc, tempfile
         >>> now = 1_700_000_000_000
@@ -300,11 +306,11 @@ cdef class MessageStore(RawAccess):
 
     @property
     def background(self):
-        """Whether the store has threads of its own; False: step() does their work."""
+        """True if the store has threads of its own; False: step() does their work."""
         return self._stepper is None
 
     cdef int _enter_now(self) except -1:
-        """_enter() for what goes by the time: a store without threads reads its clock."""
+        """_enter() for calls that depend on the time: a store without threads reads its clock."""
         self._enter()
         if self._stepper is not None:
             try:
@@ -316,12 +322,12 @@ cdef class MessageStore(RawAccess):
         return 0
 
     def close(self):
-        """Let the calls under way end, flush, and give the store up; does nothing the second time.
+        """Wait for running calls, flush, and close the store. A second call does nothing.
 
-        Puts of other threads that come later get ClosedError. Raises StoreFailedError if the store has failed; it is
-        closed then too, and the next open() recovers it. A KeyboardInterrupt, and whatever else a signal's handler
-        raises meanwhile, comes when the store is closed. A handler that calls it while its thread is in a call of the
-        store gets ClosedError, which ends that call; the store is open then.
+        Later puts of other threads raise ClosedError. Raises StoreFailedError if the store has failed: it is closed
+        then too, and the next open() recovers it. KeyboardInterrupt and other exceptions of signal handlers are raised
+        after the store is closed. If a signal handler calls close() while its thread is in a call of the store, close()
+        raises ClosedError: call, and the store is still open.
 
         >>> import rocketc, tempfile
         >>> store = rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20)
@@ -339,7 +345,7 @@ cdef class MessageStore(RawAccess):
             return
         self._refuse_inside()
         if self._closing:
-            if self._closer != threading.get_ident():   # else a signal's handler calls it, in the midst of it
+            if self._closer != threading.get_ident():   # otherwise a signal handler calls it during close()
                 self._wait_closed(None)
             return
         self._closer = threading.get_ident()
@@ -371,7 +377,7 @@ cdef class MessageStore(RawAccess):
     def _refuse_inside(self, bint also=False):
         """Raise ClosedError where close() would wait for its own caller.
 
-        also  whoever has the store knows that it would
+        also  the caller knows that it would
         """
         if also or self._is_inside():
             raise closed(
@@ -380,11 +386,11 @@ cdef class MessageStore(RawAccess):
             )
 
     cdef int _end_writing(self, list errors) except? -1:
-        """All that gives the store up; what is raised goes to errors. RC_OK, or why not all is on the disk."""
+        """Run all steps that close a writer; exceptions go to errors. RC_OK, or why not all bytes are durable."""
         cdef int rc
         done(self._maintenance.stop, errors)
         with nogil:
-            rc = flusher_flush(&self.log.fl, 0)     # in sync mode the rest can be dispatched then
+            rc = flusher_flush(&self.log.fl, 0)     # in sync mode the remaining messages can be dispatched after this
         whole = self.dispatcher.stop()
         rc = self.log.stop()
         done(partial(_open.discard, self), errors)
@@ -398,11 +404,11 @@ cdef class MessageStore(RawAccess):
         return rc
 
     def _set_full(self, bint full):
-        """From the cleaner: whether a disk is too full for more messages."""
+        """The cleaner calls it: a disk is too full for more messages, or has space again."""
         self._full = full
 
     def _wait_closed(self, timeout):
-        """Until the close() under way in another thread has ended, or for so many seconds."""
+        """Wait until close() in another thread ends, or for this many seconds."""
         cdef int64_t until = INT64_MAX if timeout is None else rc_clock_ns() + <int64_t>(timeout * 1e9)
         while not self.closed and rc_clock_ns() < until:
             with nogil:
@@ -410,12 +416,12 @@ cdef class MessageStore(RawAccess):
             PyErr_CheckSignals()
 
     def _abandon(self):
-        """In a forked child: nothing of the store is ours."""
+        """Release the store in a forked child: its files belong to the parent."""
         self.closed = True
         self.dispatcher.forget()
         self.log.forget()
 
-    # what it is doing
+    # state
 
     @property
     def read_only(self):
@@ -430,22 +436,22 @@ cdef class MessageStore(RawAccess):
 
     @property
     def max_phy_offset(self):
-        """The end of the log: where the next record goes, or a blank one before it."""
+        """The end of the log: the next record, or the blank record before it, begins here."""
         return self._root.max_phy_offset if self.log is None else rc_load_i64(&self.log.q.wrote)
 
     @property
     def min_phy_offset(self):
-        """Physical offset that the first file begins at; 0 for an empty log."""
+        """Physical offset of the start of the first file; 0 for an empty log."""
         return self._root.min_phy_offset if self.log is None else max(self.log.queue.min_offset, 0)
 
     @property
     def flushed_phy_offset(self):
-        """All records before it are durable."""
+        """All records before this physical offset are durable."""
         return self.max_phy_offset if self.log is None else rc_load_i64(&self.log.q.flushed)
 
     @property
     def confirmed_phy_offset(self):
-        """All records before it are confirmed: by confirm(), or because the log had them when it was opened."""
+        """All records before it are confirmed: by confirm(), or because the log had them at open()."""
         return self.max_phy_offset if self.log is None else rc_load_i64(&self.log.confirmed_position.at)
 
     @property
@@ -460,10 +466,10 @@ cdef class MessageStore(RawAccess):
 
     @property
     def dispatched_phy_offset(self):
-        """All records before it are in queues and index; of a store that is open for reading, the end of the log."""
+        """All records before this offset are in queues and index; of a read-only store, the end of the log."""
         return self.max_phy_offset if self.dispatcher is None else self.dispatcher.dispatched_phy_offset
 
-    # topics, and what is too old
+    # topics, and deletion of expired files
 
     def topics(self):
         """The table of topics, config/topics.json: {name: TopicConfig}. Topics without an entry are not in it.
@@ -482,18 +488,18 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def create_topic(self, str name not None, **fields):
-        """Make a topic, or change one that is there; return its TopicConfig. It is on the disk then.
+        """Create a topic, or change an existing one; return its TopicConfig. The table is durable when it returns.
 
-        queues                             of both kinds, where the next two do not say; 4
-        read_queue_nums, write_queue_nums  queues that consumers read, and that producers write to
+        queues                             number of read and write queues, if the next two are not given; default 4
+        read_queue_nums, write_queue_nums  number of queues that consumers read, and that producers write to
         perm                               bits: 4 read, 2 write, 1 inherit
-        order                              its messages are ordered
-        queue_type                         "SimpleCQ" or "BatchCQ"; it never changes
+        order                              True: messages of the topic are ordered
+        queue_type                         "SimpleCQ" or "BatchCQ"; it can't be changed later
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
-        attributes                         others; `+name` says the same as `name`, `-name` takes it away
-        From the first one on the store keeps its table of topics: a put to another topic makes it, too, or is refused
-        if auto_create_topic_enable is off. Raises IllegalMessageError for a name that no topic can have, ValueError for
-        other values that RocketMQ has not; StoreIOError, StoreFullError.
+        attributes                         other attributes; `+name` is the same as `name`, `-name` removes it
+        After the first call the store keeps its table of topics. Then a put to a new topic creates the topic, or is
+        refused if auto_create_topic_enable is off. Raises IllegalMessageError for an invalid topic name, ValueError for
+        other values that RocketMQ does not allow; StoreIOError, StoreFullError.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -506,21 +512,21 @@ cdef class MessageStore(RawAccess):
             if not self._keeps_topics:
                 self._keeps_topics = True
                 self._met = None
-                self._known = TextTable()       # others were met without a look into the table of topics
+                self._known = TextTable()       # earlier topics were accepted without the table
             return topic
         finally:
             self._leave()
 
     def delete_topics(self, names):
-        """Delete topics: their consume queues, and their entries in the table of topics; return how many there were.
+        """Delete topics: their consume queues and entries in the table of topics; return how many existed.
 
-        names  a name, or several; RocketMQ's own topics too, if you say so
-        What was put to them before is in no queue from then on, and stays so whatever happens: a note in the store
-        tells (config/deletedTopics.json). The next message of such a topic gets queue offset 0. The old ones stay in
-        the log until its files are deleted: scan() and query() find them. How far groups have consumed them is
-        forgotten (config/consumerOffset.json), before all else: a crash in between costs no message, but some may come
-        twice. Puts of other threads to these topics, or to queues that are new, wait meanwhile. Raises StoreIOError,
-        StoreFullError, StoreFailedError; then it may be done in part, and the next call goes on.
+        names  a name, or several; RocketMQ's own topics too if you name them
+        Messages put before are in no queue any more. The file config/deletedTopics.json records this, so it stays so
+        after a crash or a rebuild. The next message of such a topic gets queue offset 0. Old messages stay in the log
+        until its files are deleted: scan() and query() find them. Consumer offsets of the topics
+        (config/consumerOffset.json) are deleted first: after a crash in between no message is lost, but some may be
+        delivered twice. Meanwhile, puts of other threads to these topics or to new queues wait. Raises StoreIOError,
+        StoreFullError, StoreFailedError; the deletion may then be incomplete, and the next call completes it.
         Source: RocketMQ DefaultMessageStore.deleteTopics.
 
         >>> import rocketc, tempfile
@@ -534,9 +540,9 @@ cdef class MessageStore(RawAccess):
         return len(self._delete({names} if isinstance(names, str) else set(names)))
 
     def clean_unused_topics(self, retain):
-        """Delete all topics but some: delete_topics() of those that have queues; return the names, sorted.
+        """Delete all topics that have queues, except some; return the sorted names of the deleted topics.
 
-        retain  the names of those that stay; RocketMQ's own topics and light queues do, too
+        retain  names of the topics to keep; RocketMQ's own topics and light queues are kept too
         Source: RocketMQ DefaultMessageStore.cleanUnusedTopic.
 
         >>> import rocketc, tempfile
@@ -549,10 +555,10 @@ cdef class MessageStore(RawAccess):
         return sorted(self._delete(set(unused_topics({topic for topic, _ in self.queues()}, retain))))
 
     def clean_expired_queues(self):
-        """Delete queues that had messages once, and have none in the log any more; return their (topic, queue id).
+        """Delete queues whose messages are all gone from the log; return their (topic, queue id).
 
-        The next message of such a queue gets queue offset 0, and how far groups have consumed it is forgotten. Entries
-        in the table of topics stay, and so do the queues of RocketMQ's own topics. Raises as delete_topics() does.
+        The next message of such a queue gets queue offset 0, and its consumer offsets are deleted. Entries in the table
+        of topics are kept, and so are the queues of RocketMQ's own topics. Raises the errors of delete_topics().
         Source: RocketMQ DefaultMessageStore.cleanExpiredConsumerQueue.
 
         >>> import rocketc, tempfile
@@ -569,7 +575,7 @@ cdef class MessageStore(RawAccess):
                 expired = set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
                 with _held(self.log.offsets, {topic for topic, _ in expired}):
                     self.flush()
-                    self.wait_dispatched()      # now no message comes any more; some may have come meanwhile
+                    self.wait_dispatched()      # puts are held now; some of the queues may have new messages
                     expired &= set(expired_queues(self.reader.queues.phy_ends(), self.min_phy_offset))
                     positions.drop(expired)
                     return sorted(self._maintenance.delete_queues(dict.fromkeys(expired, INT64_MAX), self._drop))
@@ -577,17 +583,17 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def _delete(self, set names):
-        """Delete topics; the set of those that there were."""
+        """Delete topics; return the set of those that existed."""
         self._enter_now()
         try:
             self.flush()
-            self.wait_dispatched()          # so that the puts to these topics wait for little else
+            self.wait_dispatched()          # shortens the time for which puts to these topics wait
             with (
                 _still(self._positions, self.path, self._stepper) as positions, self._numbering,
                 _held(self.log.offsets, names),
             ):
                 end = self.max_phy_offset
-                self.flush()                # what is before `end` can be dispatched then
+                self.flush()                # in sync mode dispatch needs durable records
                 self.wait_dispatched()
                 positions.drop(names)
                 gone = self._maintenance.delete_topics(names, end, self._drop)
@@ -597,7 +603,7 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def _drop(self, dict ends):
-        """Delete queues as ReputService.delete_queues() does; those that there were begin at offset 0 again."""
+        """Delete queues, see ReputService.delete_queues(); deleted queues begin at queue offset 0 again."""
         try:
             return self.dispatcher.delete_queues(ends)
         finally:
@@ -609,14 +615,14 @@ cdef class MessageStore(RawAccess):
             })
 
     def clean(self, *, asked=True, expired_ms=None, now=None):
-        """Delete log files that are too old, and what of queues and index tells of nothing else; return a CleanReport.
+        """Delete expired log files, and the parts of queues and index for them; return a CleanReport.
 
-        asked       at any hour of the day; False: only at those of delete_when, or where the disk is too full
-        expired_ms  a file that was not changed for so long goes; None: file_reserved_time hours
-        now         ms since the epoch; None: the clock's
-        The last file always stays, and so does one that a view holds, with those behind it. delete_file_batch_max files
-        go in one call. A store does it by itself every clean_resource_interval ms, if that is not 0.
-        Raises StoreIOError; what was deleted before that is.
+        asked       True: at any hour; False: only at the hours of delete_when, or if the disk is too full
+        expired_ms  minimum age: ms since the last change of the file; None: file_reserved_time hours
+        now         ms since the epoch; None: the clock's time
+        The last file is always kept. A file that a view holds is kept, and so are all files after it. One call deletes
+        at most delete_file_batch_max files. The store calls it every clean_resource_interval ms, if that is not 0.
+        Raises StoreIOError; files deleted before the error stay deleted.
         Source: RocketMQ CleanCommitLogService.
 
         >>> import rocketc, tempfile
@@ -632,9 +638,9 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def attach_offsets(self, positions):
-        """Let an object that keeps the offsets of consumer groups take part when queues are deleted.
+        """Attach the object that keeps the consumer offsets of groups; it takes part when queues are deleted.
 
-        positions  has paused(), a context manager in which no offset moves, and drop(topics); a weak reference is kept.
+        positions  has paused(), a context manager in which no offset moves, and drop(topics). A weak reference is kept.
                    rocketc.Queue attaches its own; without one, config/consumerOffset.json is changed
 
         >>> import rocketc, tempfile
@@ -644,9 +650,10 @@ cdef class MessageStore(RawAccess):
         self._positions = weakref.ref(positions)
 
     def delete_before(self, int64_t phy_offset):
-        """Delete the log files that end at or before a physical offset, whatever their age; return a CleanReport.
+        """Delete the log files that end at or before a physical offset, regardless of age; return a CleanReport.
 
-        The caller knows that nobody needs their messages; rocketc.Queue does, of those that all groups have acked.
+        The caller makes sure that their messages are not needed. rocketc.Queue deletes files that all groups have
+        acked.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 12) as store:
@@ -661,11 +668,11 @@ cdef class MessageStore(RawAccess):
             self._leave()
 
     def stats(self):
-        """Counters since the store was opened, and how long things took.
+        """Return counters and durations since the store was opened, as a dict; empty for a read-only store.
 
-        Times are in ns: {"count", "p50", "p99", "p999", "max", "sum"} of every 16th put, each flush, each roll to a new
-        file, and each wait for the put lock that was not free. `calls` and `waiting_readers` are those of now. A store
-        that is open for reading only has none of it. rocketc.metrics has these numbers, and more, for monitoring.
+        Durations are dicts in ns: {"count", "p50", "p99", "p999", "max", "sum"}. They are of every 16th put, each
+        flush, each roll to a new file, and each wait for the put lock. `calls` and `waiting_readers` are current
+        values. rocketc.metrics has these numbers, and more, for monitoring.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), flush="sync", mapped_file_size_commit_log=1 << 20) as store:
@@ -680,14 +687,15 @@ cdef class MessageStore(RawAccess):
         }
 
     def measurements(self):
-        """The numbers that rocketc.metrics makes metrics of, as of now: a dict. Raises ClosedError.
+        """Return the current values that rocketc.metrics exports, as a dict. Raises ClosedError.
 
-        by_queue        as QueueTable.counts() has them
-        log_bytes       of the log's files; index_files: their paths
-        log_files       only if it is open for reading: each a LogFile
-        The others only if it is open for writing: all of stats(), and
-        histograms      as CommitLog.histograms() has them
-        sizes           as ReputService.sizes_of_records() has them
+        by_queue        see QueueTable.counts()
+        log_bytes       size of the log's files
+        index_files     paths of the index files
+        log_files       a LogFile each; only if the store is read-only
+        The other keys only if the store is open for writing: those of stats(), and
+        histograms      see CommitLog.histograms()
+        sizes           see ReputService.sizes_of_records()
         dispatched_phy_offset, disk_full, appending_since
 
         >>> import rocketc, tempfile
@@ -729,10 +737,10 @@ cdef class MessageStore(RawAccess):
         self.log.roll()
 
     def _hook(self, str name, value):
-        """As CommitLog.hook() has them, and
-        most_behind   bytes that may not be dispatched before it is told of
-        feed_entries  as ChangeFeed.set_entries() has them
-        clock         ms: of store timestamps as _set_clock() takes it, and of index files
+        """The hooks of CommitLog.hook(), and
+        most_behind   bytes that may wait for dispatch before this is logged
+        feed_entries  see ChangeFeed.set_entries()
+        clock         ms: for store timestamps, see _set_clock(), and for index files
         """
         if name == "most_behind":
             rc_store_i64(&self.dispatcher.most_behind, value)
