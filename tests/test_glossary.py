@@ -78,7 +78,7 @@ def test_a_choice_exists_in_each_interface(row):
 
 
 def test_an_option_has_one_meaning_in_all_commands():
-    """A short option belongs to one long option; a long one has no two short ones."""
+    """A short option belongs to one long option, or the test names the two."""
     short: dict[str, set[str]] = {}
     for command in commands().values():
         for option in command.params:
