@@ -35,7 +35,7 @@ enum {
     RC_CRC32_WAYS = 5,
 };
 
-/* ---- table: eight bytes a step. The CRC is linear, so each table follows from its eight powers of two. */
+/* ---- table: eight bytes per step. The CRC is linear, so each table follows from its eight powers of two. */
 #define RC_CRC_T_(i, a, b, c, d, e, f, g, h)                                                              \
     (((i) & 1 ? a : 0) ^ ((i) & 2 ? b : 0) ^ ((i) & 4 ? c : 0) ^ ((i) & 8 ? d : 0) ^ ((i) & 16 ? e : 0) ^ \
      ((i) & 32 ? f : 0) ^ ((i) & 64 ? g : 0) ^ ((i) & 128 ? h : 0))

@@ -1,5 +1,5 @@
 """The files that show which process uses a store: `lock`, held by the writer, and `abort`, which exists while it runs.
-Also the work that is due when a process ends."""
+Also close_all(), for the end of a process."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class StoreLock:
             self.release()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a StoreLock belongs to its process")
+        raise TypeError("a StoreLock can't be pickled: it belongs to its process")
 
 
 def holder_of(root: str | os.PathLike[str]) -> int | None:

@@ -47,8 +47,8 @@ cdef enum:
     LINES_AHEAD_BYTES = 2048        # bytes after the end of the log that are fetched into the cache
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
     HELD_US = 200                   # interval at which a put checks whether its topic is still being deleted
-    LEAST_POWER = 10                # of histograms(): 1 us
-    MOST_POWER = 34                 # 17 s
+    LEAST_POWER = 10                # shortest time of histograms(): 1 us
+    MOST_POWER = 34                 # longest time: 17 s
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
 

@@ -81,7 +81,7 @@ cdef class PutMessageLock:
             raise TypeError("PutMessageLock is the base class of the put locks; use one of LOCKS")
 
     def __reduce__(self):
-        raise TypeError(f"a {type(self).__name__} belongs to its process")
+        raise TypeError(f"a {type(self).__name__} can't be pickled: it belongs to its process")
 
     cdef bint try_lock(self) noexcept nogil:
         """Take the lock if this is possible without waiting. Return whether it is taken."""

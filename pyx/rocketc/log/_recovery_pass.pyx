@@ -118,7 +118,7 @@ cdef class RecoveryPass:
 
 
 cdef bint is_torn(const Record* r) noexcept nogil:
-    """Whether the end of a record that passed its checks is missing, or a sector of its properties.
+    """Whether a record that passed its checks lacks its end or a sector of its properties.
 
     The CRC of the body covers neither. But zeros are not valid there: a record ends in a separator or a letter, or,
     without properties, in its topic. Records are in a map, so sectors of the file are aligned in memory too.
