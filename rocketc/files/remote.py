@@ -56,7 +56,7 @@ def refuse_urls(paths: Iterable[str], who: str) -> None:
     """
     for path in paths:
         if is_url(path):
-            raise StoreIOError(errno.ENOTSUP, f"it is a URL, but {who} takes local paths only; copy it first", shown(path))
+            raise StoreIOError(errno.ENOTSUP, f"it is a URL; {who} takes local paths only; copy it first", shown(path))
 
 
 def join(url: str, name: str) -> str:
