@@ -71,7 +71,7 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The physical offset at which reading ends, or the file; the last bytes may be zeros."""
+        """The physical offset at which reading ends: `stop`, or the end of the file. The last bytes may be zeros."""
         end = self.origin + self.size
         return end if self.stop is None else min(self.stop, end)
 
