@@ -1,4 +1,4 @@
-"""What Python modules need of layout.h: names of properties and topics, bits, sizes."""
+"""The constants of layout.h that Python modules need: names of properties and topics, bits, sizes."""
 
 PROPERTY_KEYS: str
 PROPERTY_TAGS: str

@@ -1,1 +1,1 @@
-"""Result codes and their one way into Python; all of it is for Cython."""
+"""Result codes, and the only way from them to Python exceptions; for Cython only."""

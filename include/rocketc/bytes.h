@@ -1,5 +1,5 @@
 /* Big-endian numbers at any address, as Java's ByteBuffer reads and writes them.
- * The caller has checked that the bytes are there. Never cast a byte pointer: copy, then swap. */
+ * The caller must check that the bytes exist. Never cast a byte pointer: copy, then swap. */
 #ifndef ROCKETC_BYTES_H
 #define ROCKETC_BYTES_H
 
@@ -60,7 +60,7 @@ static inline void rc_put_i64(uint8_t *p, int64_t v)
     memcpy(p, &be, sizeof be);
 }
 
-/* How many leading bytes of p[0..n) are zero; n if all are. */
+/* Return how many leading bytes of p[0..n) are zero; n if all are. */
 static inline size_t rc_zero_prefix(const uint8_t *p, size_t n)
 {
     size_t i = 0;
@@ -75,7 +75,7 @@ static inline size_t rc_zero_prefix(const uint8_t *p, size_t n)
     return i;
 }
 
-/* The length of p[0..n) without the zero bytes at its end. */
+/* Return the length of p[0..n) without the zero bytes at its end. */
 static inline size_t rc_trim_zeros(const uint8_t *p, size_t n)
 {
     uint64_t a[4];
@@ -90,7 +90,7 @@ static inline size_t rc_trim_zeros(const uint8_t *p, size_t n)
     return n;
 }
 
-/* The first byte of p[0..n) that is a or b; n if none is. */
+/* Return the index of the first byte of p[0..n) that is a or b; n if there is none. */
 static inline size_t rc_find_either(const uint8_t *p, size_t n, uint8_t a, uint8_t b)
 {
     size_t i = 0;

@@ -1,12 +1,12 @@
 /* CRC-32 (IEEE 802.3, reflected 0xEDB88320), as zlib's crc32() and java.util.zip.CRC32 compute it.
  *
- * Five ways, each a function of its own so that a test can call it; rc_crc32_best() names the
- * fastest that this processor has. rc_crc32_fn takes the value so far (0 at the start) and returns
- * the new one, so that a text may come in parts. p: n bytes, any alignment, may be NULL if n is 0.
+ * There are five implementations, each a function of its own, so that tests can call it; rc_crc32_best() returns
+ * the fastest on this processor. rc_crc32_fn takes the CRC of the bytes so far (0 at the start) and returns
+ * the new one, so the data may come in parts. p: n bytes, any alignment, may be NULL if n is 0.
  *
  * The folding follows V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using
  * PCLMULQDQ Instruction" (Intel, 2009). RC_FOLD_LO(d) is x^(d+32) mod P, RC_FOLD_HI(d) is
- * x^(d-32) mod P, both reflected and shifted left by one: what carries 128 bits forward over d bits.
+ * x^(d-32) mod P, both reflected and shifted left by one: the factors that carry 128 bits forward over d bits.
  * A body CRC of RocketMQ is this value with the top bit cleared: rc_body_crc. */
 #ifndef ROCKETC_CRC32_H
 #define ROCKETC_CRC32_H
@@ -35,7 +35,7 @@ enum {
     RC_CRC32_WAYS = 5,
 };
 
-/* ---- table: eight bytes a step. The CRC is linear, so each table follows from its eight powers of two. */
+/* ---- table: eight bytes per step. The CRC is linear, so each table follows from its eight powers of two. */
 #define RC_CRC_T_(i, a, b, c, d, e, f, g, h)                                                              \
     (((i) & 1 ? a : 0) ^ ((i) & 2 ? b : 0) ^ ((i) & 4 ? c : 0) ^ ((i) & 8 ? d : 0) ^ ((i) & 16 ? e : 0) ^ \
      ((i) & 32 ? f : 0) ^ ((i) & 64 ? g : 0) ^ ((i) & 128 ? h : 0))
@@ -111,13 +111,13 @@ static inline uint32_t rc_crc32_by_table(uint32_t crc, const uint8_t *p, size_t 
 #define RC_TARGET_VPCLMUL256 __attribute__((target("avx2,pclmul,vpclmulqdq")))
 #define RC_TARGET_VPCLMUL512 __attribute__((target("avx512f,avx512bw,avx512vl,pclmul,vpclmulqdq")))
 
-/* Carry x forward over the distance of k and add what stands there. */
+/* Carry x forward over the distance of k, and add the data there. */
 RC_TARGET_PCLMUL static inline __m128i rc_fold128(__m128i x, __m128i k, __m128i next)
 {
     return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11)), next);
 }
 
-/* The remainder of the 16 bytes in x: 128 bits to 96 by one more fold, then Barrett's way with a quotient of 64 bits. */
+/* The remainder of the 16 bytes in x: a fold from 128 bits to 96, then Barrett reduction with a 64-bit quotient. */
 RC_TARGET_PCLMUL static inline uint32_t rc_fold_end(__m128i x)
 {
     const __m128i k128 = _mm_set_epi64x(RC_FOLD_HI_128, RC_FOLD_LO_128);
@@ -129,8 +129,8 @@ RC_TARGET_PCLMUL static inline uint32_t rc_fold_end(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, t), 2);
 }
 
-/* Add the last n bytes at p to x, which holds all before them; n may be any number. The 16 bytes
- * before p must belong to the text too. */
+/* Add the last n bytes at p to x, which covers all bytes before them; n may be any number. The 16 bytes
+ * before p must belong to the data too. */
 RC_TARGET_PCLMUL static inline uint32_t rc_fold_rest(__m128i x, const uint8_t *p, size_t n)
 {
     static const uint8_t shift[48] = {
@@ -142,7 +142,7 @@ RC_TARGET_PCLMUL static inline uint32_t rc_fold_rest(__m128i x, const uint8_t *p
     for (; n >= 16; p += 16, n -= 16)
         x = rc_fold128(x, k128, _mm_loadu_si128((const __m128i *)p));
     if (n > 0) {
-        /* x and the rest are 16 + n bytes: the first n of x move behind zeros, the others before the rest. */
+        /* x and the rest are 16 + n bytes: the first n bytes of x move after zeros, the others before the rest. */
         __m128i first = _mm_shuffle_epi8(x, _mm_loadu_si128((const __m128i *)(shift + n)));
         __m128i away = _mm_loadu_si128((const __m128i *)(shift + 16 + n));
         __m128i rest = _mm_loadu_si128((const __m128i *)(p + n - 16));
@@ -224,8 +224,8 @@ RC_TARGET_VPCLMUL512 static inline __m512i rc_fold512(__m512i x, __m512i k, __m5
                                      0x96); /* a ^ b ^ c */
 }
 
-/* Zeros before a text do not change its remainder. So the first block is filled up with zeros in front,
- * all others are whole, and there is no rest to care for. */
+/* Zeros before the data do not change its remainder. So the first block is filled with zeros at its start,
+ * all others are whole, and no rest is left. */
 RC_TARGET_VPCLMUL512 static inline uint32_t rc_crc32_by_vpclmul512(uint32_t crc, const uint8_t *p, size_t n)
 {
     const __m512i k512 = _mm512_broadcast_i32x4(_mm_set_epi64x(RC_FOLD_HI_512, RC_FOLD_LO_512));
@@ -237,7 +237,7 @@ RC_TARGET_VPCLMUL512 static inline uint32_t rc_crc32_by_vpclmul512(uint32_t crc,
     __m256i half;
     if (n < 4)
         return rc_crc32_by_table(crc, p, n);
-    lead = (unsigned)(-n & 63); /* zeros in front */
+    lead = (unsigned)(-n & 63); /* zeros before the data */
     bits = 8 * (lead & 3);
     crc = ~crc;
     start = _mm512_set1_epi32((int)(crc << bits | (uint32_t)((uint64_t)crc >> (32 - bits))));
@@ -245,7 +245,7 @@ RC_TARGET_VPCLMUL512 static inline uint32_t rc_crc32_by_vpclmul512(uint32_t crc,
     x = _mm512_maskz_loadu_epi8(~(uint64_t)0 << lead, (const void *)((uintptr_t)p - lead));
     x = _mm512_xor_si512(x, _mm512_maskz_mov_epi8((uint64_t)0xF << lead, start));
     p += 64 - lead;
-    if (lead > 60) { /* the value so far goes on into the second block */
+    if (lead > 60) { /* the initial value extends into the second block */
         x = rc_fold512(
             x, k512,
             _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_maskz_mov_epi8((uint64_t)0xF >> (64 - lead), start)));
@@ -273,7 +273,7 @@ RC_TARGET_VPCLMUL512 static inline uint32_t rc_crc32_by_vpclmul512(uint32_t crc,
     for (; blocks > 0; p += 64, blocks--)
         x = rc_fold512(x, k512, _mm512_loadu_si512(p));
     start = _mm512_xor_si512(_mm512_clmulepi64_epi128(x, ends, 0x00), _mm512_clmulepi64_epi128(x, ends, 0x11));
-    start = _mm512_mask_xor_epi64(start, 0xC0, start, x); /* the last 16 bytes stay as they are */
+    start = _mm512_mask_xor_epi64(start, 0xC0, start, x); /* the last 16 bytes are not folded here */
     half = _mm256_xor_si256(_mm512_castsi512_si256(start), _mm512_extracti64x4_epi64(start, 1));
     return ~rc_fold_end(_mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
@@ -305,7 +305,7 @@ RC_TARGET_ARM64 static inline uint32_t rc_crc32_by_arm64(uint32_t crc, const uin
 
 #endif
 
-/* One way by its number, or NULL if this processor can't go it. */
+/* Return the implementation with a number, or NULL if this processor does not support it. */
 static inline rc_crc32_fn rc_crc32_way(int way)
 {
     if (way == RC_CRC32_TABLE)
@@ -330,7 +330,7 @@ static inline rc_crc32_fn rc_crc32_way(int way)
     return NULL;
 }
 
-/* The number of the fastest way here. Cheap, but ask once and keep rc_crc32_way of it. */
+/* Return the number of the fastest implementation. Call it once and keep the result. */
 static inline int rc_crc32_best(void)
 {
     int way = RC_CRC32_WAYS - 1;
@@ -339,7 +339,7 @@ static inline int rc_crc32_best(void)
     return way;
 }
 
-/* BODYCRC and __CRC32# of a message: the CRC without its top bit. */
+/* The BODYCRC or __CRC32# of a message: the CRC without its top bit. */
 static inline int32_t rc_body_crc(rc_crc32_fn crc32, const uint8_t *p, size_t n)
 {
     return (int32_t)(crc32(0, p, n) & 0x7FFFFFFFu);

@@ -1,20 +1,20 @@
-/* A histogram of latencies: any thread adds, any thread reads meanwhile. Zero bytes are an empty one.
- * Each power of two is cut in 8 buckets, so what is read is at most 12.5 % more than what was added. */
+/* A histogram of latencies. Any thread may add while any thread reads. Zero bytes are an empty histogram.
+ * Each power of two is divided into 8 buckets, so a value is read at most 12.5 % too large. */
 #ifndef ROCKETC_HISTOGRAM_H
 #define ROCKETC_HISTOGRAM_H
 
 #include <stdint.h>
 
 enum {
-    RC_HISTOGRAM_CUT = 3, /* a power of two has 2 ** 3 buckets; below the first of them each number has its own */
-    RC_HISTOGRAM_BUCKETS = 321, /* up to 2 ** 42 ns, 73 minutes; the last one is for all that is more */
+    RC_HISTOGRAM_CUT = 3, /* a power of two has 2 ** 3 buckets; each number below 2 ** 3 has its own */
+    RC_HISTOGRAM_BUCKETS = 321, /* up to 2 ** 42 ns, 73 minutes; the last bucket has all greater numbers */
 };
 
-/* All accesses are relaxed: a sum read meanwhile may miss what was added just now, and nothing else. */
+/* All accesses are relaxed: a reader may miss numbers that are being added, but sees all others. */
 typedef struct rc_histogram {
     uint64_t added[RC_HISTOGRAM_BUCKETS]; /* how many numbers, by bucket */
-    uint64_t max; /* the greatest one, exactly */
-    uint64_t sum; /* of all of them */
+    uint64_t max; /* the exact maximum */
+    uint64_t sum; /* of all numbers */
 } rc_histogram;
 
 static inline uint32_t rc_histogram_bucket(uint64_t ns)
@@ -27,7 +27,7 @@ static inline uint32_t rc_histogram_bucket(uint64_t ns)
     return bucket < RC_HISTOGRAM_BUCKETS ? bucket : RC_HISTOGRAM_BUCKETS - 1;
 }
 
-/* The greatest number that belongs into a bucket. */
+/* Return the greatest number of a bucket. */
 static inline uint64_t rc_histogram_upper(uint32_t bucket)
 {
     uint32_t power = bucket >> RC_HISTOGRAM_CUT;
@@ -46,7 +46,7 @@ static inline void rc_histogram_add(rc_histogram *h, uint64_t ns)
         ;
 }
 
-/* How many numbers were added. */
+/* Return how many numbers were added. */
 static inline uint64_t rc_histogram_count(const rc_histogram *h)
 {
     uint64_t count = 0;
@@ -55,19 +55,19 @@ static inline uint64_t rc_histogram_count(const rc_histogram *h)
     return count;
 }
 
-/* The greatest number that was added, exactly; 0 if none was. */
+/* Return the exact maximum of the added numbers; 0 if there are none. */
 static inline uint64_t rc_histogram_max(const rc_histogram *h)
 {
     return __atomic_load_n(&h->max, __ATOMIC_RELAXED);
 }
 
-/* The sum of all that was added, in 64 bits. */
+/* Return the sum of all added numbers, in 64 bits. */
 static inline uint64_t rc_histogram_sum(const rc_histogram *h)
 {
     return __atomic_load_n(&h->sum, __ATOMIC_RELAXED);
 }
 
-/* How many of the numbers are less than a power of two, 2 ** 41 ns at most. */
+/* Return how many of the numbers are less than a power of two, at most 2 ** 41 ns. */
 static inline uint64_t rc_histogram_below(const rc_histogram *h, uint64_t power_of_two)
 {
     uint64_t count = 0;
@@ -76,8 +76,8 @@ static inline uint64_t rc_histogram_below(const rc_histogram *h, uint64_t power_
     return count;
 }
 
-/* What `percent` of the numbers (0 to 100) do not exceed, at most 12.5 % too much and never above max; 0 if there are
- * none. Beyond 73 minutes it is max. */
+/* Return the number that `percent` of the numbers (0 to 100) do not exceed, at most 12.5 % too large and never above max;
+ * 0 if there are none. Above 73 minutes it is max. */
 static inline uint64_t rc_histogram_percentile(const rc_histogram *h, double percent)
 {
     uint64_t count = rc_histogram_count(h), max = rc_histogram_max(h), seen = 0;
@@ -92,7 +92,7 @@ static inline uint64_t rc_histogram_percentile(const rc_histogram *h, double per
     return max;
 }
 
-/* The least n with size <= 2 ** n; size: 1 or more. */
+/* Return the least n with size <= 2 ** n; size: 1 or more. */
 static inline uint32_t rc_size_class(uint32_t size)
 {
     return size > 1 ? 32 - (uint32_t)__builtin_clz(size - 1) : 0;

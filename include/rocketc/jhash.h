@@ -4,8 +4,8 @@
 
 #include "utf8.h"
 
-/* The hash behind eight ASCII characters more, the first one in the lowest byte: neighbours are joined to pairs, pairs to
- * fours, fours to the eight. One after the other each would wait for the multiplication before it. */
+/* Extend the hash by eight ASCII characters, the first one in the lowest byte. Neighbors are combined to pairs, pairs to
+ * fours, fours to eight: computed in sequence, each multiplication would wait for the one before it. */
 static inline uint32_t rc_jhash_eight(uint32_t h, uint64_t w)
 {
     w = (w & 0x00FF00FF00FF00FFu) * 31u + (w >> 8 & 0x00FF00FF00FF00FFu);
@@ -13,15 +13,15 @@ static inline uint32_t rc_jhash_eight(uint32_t h, uint64_t w)
     return h * 2487512833u + (uint32_t)w * 923521u + (uint32_t)(w >> 32);                  /* 31^8, 31^4 */
 }
 
-/* The same behind four. */
+/* Extend the hash by four ASCII characters. */
 static inline uint32_t rc_jhash_four(uint32_t h, uint32_t w)
 {
     w = (w & 0x00FF00FFu) * 31u + (w >> 8 & 0x00FF00FFu);
     return h * 923521u + (w & 0xFFFFu) * 961u + (w >> 16);
 }
 
-/* h = 31 * h + unit, wrapped to 32 bits, from the start value given (0 for a whole string).
- * p: n bytes of UTF-8; what is not valid counts as U+FFFD, as Java would have read it. */
+/* h = 31 * h + unit, wrapped to 32 bits, from a start value (0 for a whole string).
+ * p: n bytes of UTF-8; invalid bytes count as U+FFFD, as Java reads them. */
 static inline int32_t rc_jhash_from(int32_t start, const uint8_t *p, size_t n)
 {
     uint32_t h = (uint32_t)start;

@@ -9,11 +9,11 @@
 #include "utf8.h"
 
 enum {
-    RC_JSON_GROWTH = 6,  /* a byte of text becomes at most as many: \u001f */
+    RC_JSON_GROWTH = 6,  /* most bytes that one byte of text becomes: \u001f */
     RC_JSON_I64_MAX = 20 /* bytes of a number */
 };
 
-/* Whether one of the 8 bytes of v is below 0x20, a quotation mark or a backslash. */
+/* Whether one of the 8 bytes of v is less than 0x20, a quotation mark or a backslash. */
 static inline int rc_json_must_escape(uint64_t v)
 {
     const uint64_t one = 0x0101010101010101u, top = 0x8080808080808080u;
@@ -21,7 +21,7 @@ static inline int rc_json_must_escape(uint64_t v)
     return (((v - 0x20 * one) & ~v) | ((quote - one) & ~quote) | ((slash - one) & ~slash)) & top ? 1 : 0;
 }
 
-/* One character below U+0080. dst: RC_JSON_GROWTH bytes. */
+/* Write one character below U+0080. dst: RC_JSON_GROWTH bytes. */
 static inline size_t rc_json_char(uint8_t *dst, uint8_t c)
 {
     static const char letters[0x5D] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
@@ -42,7 +42,7 @@ static inline size_t rc_json_char(uint8_t *dst, uint8_t c)
     return 6;
 }
 
-/* n bytes of text within quotation marks; U+FFFD for what is not UTF-8. dst: RC_JSON_GROWTH * n + 2 bytes. */
+/* Write n bytes of text in quotation marks, with U+FFFD for invalid UTF-8. dst: RC_JSON_GROWTH * n + 2 bytes. */
 static inline size_t rc_json_text(uint8_t *dst, const uint8_t *src, size_t n)
 {
     uint8_t *out = dst;
@@ -60,7 +60,7 @@ static inline size_t rc_json_text(uint8_t *dst, const uint8_t *src, size_t n)
                 continue;
             }
         }
-        /* up to 8 bytes one by one, or a whole sequence if there are invalid ones */
+        /* up to 8 bytes one by one, or a whole sequence if the text has invalid bytes */
         for (size_t stop = n - i < 8 ? n : i + 8; i < stop;) {
             int step = valid ? 1 : rc_utf8_step(src + i, n - i);
             if (step == 1) {
@@ -79,7 +79,7 @@ static inline size_t rc_json_text(uint8_t *dst, const uint8_t *src, size_t n)
     return (size_t)(out - dst);
 }
 
-/* n bytes as base64 within quotation marks. dst: (n + 2) / 3 * 4 + 2 bytes. */
+/* Write n bytes as base64 in quotation marks. dst: (n + 2) / 3 * 4 + 2 bytes. */
 static inline size_t rc_json_base64(uint8_t *dst, const uint8_t *src, size_t n)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -98,7 +98,7 @@ static inline size_t rc_json_base64(uint8_t *dst, const uint8_t *src, size_t n)
     return (size_t)(out - dst);
 }
 
-/* dst: RC_JSON_I64_MAX bytes. */
+/* Write a number in decimal. dst: RC_JSON_I64_MAX bytes. */
 static inline size_t rc_json_i64(uint8_t *dst, int64_t v)
 {
     uint8_t digits[RC_JSON_I64_MAX];

@@ -1,4 +1,4 @@
-/* The disk format of a message store: every offset, width, magic number and name, once.
+/* The disk format of a message store: every offset, width, magic number and name, defined once.
  * Source: RocketMQ 4.0 to 5.3, MessageDecoder, CommitLog, MessageExtEncoder, MessageSysFlag, MessageConst. */
 #ifndef ROCKETC_LAYOUT_H
 #define ROCKETC_LAYOUT_H
@@ -12,7 +12,7 @@ enum {
     RC_MAGIC_BLANK = -875286124,
 };
 
-/* A message record up to its born host; from there on positions depend on the widths of both hosts. */
+/* A message record up to its born host; later positions depend on the widths of both hosts. */
 enum {
     RC_MSG_TOTAL_SIZE_AT = 0,                                      /* i32, this field included */
     RC_MSG_MAGIC_AT = RC_MSG_TOTAL_SIZE_AT + 4,                    /* i32 */
@@ -25,11 +25,11 @@ enum {
     RC_MSG_BORN_TIMESTAMP_AT = RC_MSG_SYS_FLAG_AT + 4,             /* i64, ms */
     RC_MSG_BORN_HOST_AT = RC_MSG_BORN_TIMESTAMP_AT + 8,            /* 8 or 20 bytes */
 
-    /* behind the born host, counted from its end */
+    /* after the born host, counted from its end */
     RC_MSG_STORE_TIMESTAMP_PAST = 0,                               /* i64, ms */
     RC_MSG_STORE_HOST_PAST = RC_MSG_STORE_TIMESTAMP_PAST + 8,      /* 8 or 20 bytes */
 
-    /* behind the store host, counted from its end */
+    /* after the store host, counted from its end */
     RC_MSG_RECONSUME_TIMES_PAST = 0,                               /* i32 */
     RC_MSG_PREPARED_OFFSET_PAST = RC_MSG_RECONSUME_TIMES_PAST + 4, /* i64 */
     RC_MSG_BODY_LENGTH_PAST = RC_MSG_PREPARED_OFFSET_PAST + 8,     /* i32 */
@@ -47,11 +47,11 @@ enum {
     RC_PROPERTIES_LENGTH_BYTES = 2,                                /* i16 */
     RC_PROPERTIES_MAX_BYTES = 32767,
     RC_TOPIC_V1_MAX_BYTES = 127,
-    RC_TOPIC_V1_MAX_CHARS = 127,                                   /* more makes a V2 record */
+    RC_TOPIC_V1_MAX_CHARS = 127,                                   /* a longer topic makes a V2 record */
     RC_TOPIC_V2_MAX_BYTES = 32767,
 };
 
-/* A blank record: bytes left in the file, magic; what follows is unspecified. */
+/* A blank record: number of bytes left in the file, magic number; the following bytes are unspecified. */
 enum {
     RC_BLANK_BYTES = 8,
 };
@@ -72,7 +72,7 @@ enum {
 #define RC_PROPERTY_DLQ_ORIGIN_TOPIC "DLQ_ORIGIN_TOPIC"
 #define RC_PROPERTY_DLQ_ORIGIN_MESSAGE_ID "DLQ_ORIGIN_MESSAGE_ID"
 
-/* Topics that mean something to the store: one by its name, the others by their prefix. */
+/* Topics with a meaning to the store: one by its name, the others by their prefix. */
 #define RC_SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX" /* delayed messages, until they are due */
 #define RC_RETRY_PREFIX "%RETRY%"
 #define RC_DLQ_PREFIX "%DLQ%" /* dead letters */
@@ -111,7 +111,7 @@ enum {
     RC_COMPRESSION_ZLIB = 3,
 };
 
-/* One entry of a client batch, also of an inner batch's body. */
+/* One entry of a client batch or of an inner batch's body. */
 enum {
     RC_ENTRY_TOTAL_SIZE_AT = 0,
     RC_ENTRY_MAGIC_AT = RC_ENTRY_TOTAL_SIZE_AT + 4,                /* i32, 0 */
@@ -128,14 +128,14 @@ enum {
     RC_MSG_ID_V6_CHARS = 2 * (RC_HOST_V6_BYTES + 8),
 };
 
-/* A consume queue unit. The unit with number n stands at logical byte n * RC_CQ_UNIT_BYTES of its queue. */
+/* A consume queue unit. Unit number n is at logical byte n * RC_CQ_UNIT_BYTES of its queue. */
 enum {
     RC_CQ_PHY_OFFSET_AT = 0,                                       /* i64 */
     RC_CQ_SIZE_AT = RC_CQ_PHY_OFFSET_AT + 8,                       /* i32, of the record */
     RC_CQ_TAGS_CODE_AT = RC_CQ_SIZE_AT + 4,                        /* i64, or a delivery time, or an ext address */
     RC_CQ_UNIT_BYTES = RC_CQ_TAGS_CODE_AT + 8,
 
-    RC_CQ_PRE_BLANK_SIZE = 0x7FFFFFFF,                             /* the rest 0: room before the queue begins */
+    RC_CQ_PRE_BLANK_SIZE = 0x7FFFFFFF,                             /* the rest 0: filler before the queue begins */
 };
 
 /* A unit of a batch consume queue: one for each inner batch. */
@@ -151,7 +151,7 @@ enum {
     RC_BCQ_UNIT_BYTES = RC_BCQ_RESERVED_AT + 4,
 };
 
-/* A unit of a consume queue's ext file: it begins like this, and a bit map ends it. */
+/* A unit of a consume queue's ext file: these fields, then a bit map. */
 enum {
     RC_EXT_SIZE_AT = 0,                                            /* i16, this field and the bit map included */
     RC_EXT_TAGS_CODE_AT = RC_EXT_SIZE_AT + 2,                      /* i64 */
@@ -160,7 +160,7 @@ enum {
     RC_EXT_BIT_MAP_AT = RC_EXT_BIT_MAP_SIZE_AT + 2,
     RC_EXT_MIN_BYTES = RC_EXT_BIT_MAP_AT,
 
-    RC_EXT_END_SIZE = -1,                                          /* in place of a size: go on in the next file */
+    RC_EXT_END_SIZE = -1,                                          /* in place of a size: see the next file */
 };
 
 /* An index file: a header, the hash slots, the units; unit 0 is never used. */
@@ -177,11 +177,11 @@ enum {
 
     RC_INDEX_KEY_HASH_AT = 0,                                      /* i32, not negative */
     RC_INDEX_PHY_OFFSET_AT = RC_INDEX_KEY_HASH_AT + 4,             /* i64 */
-    RC_INDEX_TIME_DIFF_AT = RC_INDEX_PHY_OFFSET_AT + 8,            /* i32, seconds behind the begin timestamp */
+    RC_INDEX_TIME_DIFF_AT = RC_INDEX_PHY_OFFSET_AT + 8,            /* i32, seconds after the begin timestamp */
     RC_INDEX_PREVIOUS_AT = RC_INDEX_TIME_DIFF_AT + 4,              /* i32, the next older unit of the chain, or 0 */
     RC_INDEX_UNIT_BYTES = RC_INDEX_PREVIOUS_AT + 4,
 
-    RC_INDEX_DEFAULT_SLOTS = 5000000,                              /* maxHashSlotNum; the file does not say */
+    RC_INDEX_DEFAULT_SLOTS = 5000000,                              /* maxHashSlotNum; not stored in the file */
 };
 
 /* StoreCheckpoint: five i64 fields, then zeros. */
@@ -194,7 +194,7 @@ enum {
     RC_CHECKPOINT_BYTES = 4096,
 };
 
-/* File names of the commit log: the physical offset of the first byte. */
+/* The name of a commit log file is the physical offset of its first byte. */
 enum {
     RC_FILE_NAME_DIGITS = 20,
 };

@@ -1,9 +1,9 @@
-/* Locks on C atomics: a spin lock, a mutex, and a lock that its owner may take again. Zero bytes are a free lock.
- * Each word of a lock is atomic; what the lock guards is ordered by these rules:
- *   taking a lock     acquire: sees all that the holders before wrote
- *   releasing it      release: shows all that was written while it was held
- *   everything else   relaxed: it only decides who waits how
- * No waiter starves: one that has waited for a millisecond is promised the lock, and newcomers keep back until it has it. */
+/* Locks on C atomics: a spin lock, a mutex, and a reentrant lock. Zero bytes are a free lock.
+ * Each word of a lock is atomic; these rules order accesses to the data that the lock guards:
+ *   taking a lock     acquire: sees all writes of the previous holders
+ *   releasing it      release: publishes all writes made while it was held
+ *   everything else   relaxed: it only decides which thread waits how
+ * No waiter starves: after a millisecond a waiter is promised the lock, and new threads wait until it has the lock. */
 #ifndef ROCKETC_LOCK_H
 #define ROCKETC_LOCK_H
 
@@ -21,15 +21,15 @@
 #endif
 
 enum {
-    RC_SPIN_TRIES = 32,            /* looks at a held spin lock before the thread yields */
-    RC_SPIN_PAUSES = 16,           /* pauses between two looks, at most */
-    RC_SPIN_YIELDS = 512,         /* yields after which it sleeps between its looks */
-    RC_SPIN_SLEEP_NS = 50000,      /* that long */
-    RC_MUTEX_TRIES = 32,           /* looks at a held mutex before the thread sleeps */
-    RC_MUTEX_PATIENCE_NS = 1000000, /* of waiting, after which a waiter asks for a promise */
+    RC_SPIN_TRIES = 32,            /* checks of a held spin lock before the thread yields */
+    RC_SPIN_PAUSES = 16,           /* most pauses between two checks */
+    RC_SPIN_YIELDS = 512,         /* yields after which the thread sleeps between checks */
+    RC_SPIN_SLEEP_NS = 50000,      /* duration of one sleep */
+    RC_MUTEX_TRIES = 32,           /* checks of a held mutex before the thread sleeps */
+    RC_MUTEX_PATIENCE_NS = 1000000, /* wait after which a waiter asks for a promise */
     RC_MUTEX_HELD = 1,             /* bits of the mutex word */
-    RC_MUTEX_WAITERS = 2,          /* somebody may sleep: the holder wakes one as it leaves */
-    RC_MUTEX_PROMISED = 4,         /* the holder hands over to the one who asked, and does not release */
+    RC_MUTEX_WAITERS = 2,          /* a thread may sleep: the holder wakes one when it releases the lock */
+    RC_MUTEX_PROMISED = 4,         /* the holder passes the lock to the thread that asked, instead of releasing it */
 };
 
 /* ---------------------------------------------------------------- spin lock */
@@ -38,10 +38,10 @@ typedef struct rc_spin {
     int32_t promised; /* 1 while one of the waiters has a promise */
 } rc_spin;
 
-/* One waiter's wait; zero bytes to begin with, on its stack. */
+/* The wait of one thread, on its stack; initially zero bytes. */
 typedef struct rc_spin_wait {
     int32_t yields;
-    int32_t promised; /* 1 if the promise is ours */
+    int32_t promised; /* 1 if this thread has the promise */
 } rc_spin_wait;
 
 static inline void rc_spin_pause(void)
@@ -53,7 +53,7 @@ static inline void rc_spin_pause(void)
 #endif
 }
 
-/* 1 if the lock was free and is ours now, 0 if it is held or promised to a waiter. Order: acquire. */
+/* Return 1 if the lock was free and is taken now, 0 if it is held or promised to a waiter. Order: acquire. */
 static inline int rc_spin_try_lock(rc_spin *lock)
 {
     int32_t is = 0;
@@ -61,14 +61,14 @@ static inline int rc_spin_try_lock(rc_spin *lock)
            __atomic_compare_exchange_n(&lock->held, &is, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* One turn of waiting: look up to `tries` times, with up to `pauses` pauses between two looks, and take the lock when it
- * is free; then give the core away once. 1 if the lock is ours, 0 if the caller should come again with the same wait. */
+/* Wait for one turn: check the lock up to `tries` times, with up to `pauses` pauses between two checks, and take it if
+ * it is free; otherwise yield the core once. Return 1 if the lock is taken; if 0, call again with the same wait. */
 static inline int rc_spin_turn(rc_spin *lock, rc_spin_wait *wait, int32_t tries, int32_t pauses)
 {
     int32_t pause = 1, none = 0;
     for (int32_t i = 0; i < tries; i++) {
         int32_t is = 0;
-        /* only look at first: a failed exchange would take the line away from the holder */
+        /* only read at first: a failed exchange would take the cache line from the holder */
         if (__atomic_load_n(&lock->held, __ATOMIC_RELAXED) == 0 &&
             (wait->promised != 0 || __atomic_load_n(&lock->promised, __ATOMIC_RELAXED) == 0) &&
             __atomic_compare_exchange_n(&lock->held, &is, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
@@ -83,19 +83,19 @@ static inline int rc_spin_turn(rc_spin *lock, rc_spin_wait *wait, int32_t tries,
     if (wait->promised == 0 &&
         __atomic_compare_exchange_n(&lock->promised, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         wait->promised = 1;
-        return 0; /* look once more before yielding, which may cost us a slice of the scheduler's */
+        return 0; /* check once before yielding, which may cost a time slice */
     }
     if (wait->yields < RC_SPIN_YIELDS) {
         wait->yields++;
         (void)sched_yield();
-    } else { /* held for long: do not burn the core, and let in a holder of lower priority */
+    } else { /* held for long: free the core, and let a holder of lower priority run */
         struct timespec ns = {0, RC_SPIN_SLEEP_NS};
         (void)nanosleep(&ns, NULL);
     }
     return 0;
 }
 
-/* Take the lock; waits by spinning and yielding. Not recursive. Order: acquire. */
+/* Take the lock; wait by spinning and yielding. Not recursive. Order: acquire. */
 static inline void rc_spin_lock(rc_spin *lock)
 {
     if (__builtin_expect(!rc_spin_try_lock(lock), 0)) {
@@ -105,7 +105,7 @@ static inline void rc_spin_lock(rc_spin *lock)
     }
 }
 
-/* Release the lock, whoever holds it; a free one stays free. Order: release. */
+/* Release the lock, from any thread; a free lock stays free. Order: release. */
 static inline void rc_spin_unlock(rc_spin *lock)
 {
     __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE);
@@ -115,7 +115,7 @@ static inline void rc_spin_unlock(rc_spin *lock)
 #if defined(__linux__)
 typedef struct rc_mutex {
     uint32_t word;   /* RC_MUTEX_ bits, or 0 */
-    uint32_t handed; /* 1 from the holder's handing over until the one it was promised to has seen it */
+    uint32_t handed; /* 1 from the time the holder passes the lock until the promised thread has seen it */
 } rc_mutex;
 
 static inline int64_t rc_mutex_now(void)
@@ -125,7 +125,7 @@ static inline int64_t rc_mutex_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Sleep while *word is `is`, until somebody wakes us; may also return just so. */
+/* Sleep while *word is `is`, until woken; may also return without a reason. */
 static inline void rc_futex_wait(uint32_t *word, uint32_t is)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0);
@@ -136,20 +136,20 @@ static inline void rc_futex_wake_one(uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* 1 if the mutex was free and is ours now, else 0. Order: acquire. */
+/* Return 1 if the mutex was free and is taken now, otherwise 0. Order: acquire. */
 static inline int rc_mutex_try_lock(rc_mutex *mutex)
 {
     uint32_t is = 0;
     return __atomic_compare_exchange_n(&mutex->word, &is, RC_MUTEX_HELD, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Wait for a held mutex. The word says that somebody may sleep from before our first sleep until we hold the mutex, or
- * the wake-up of another is ours to pass on: then we hold it and say so again. */
+/* Wait for a held mutex. RC_MUTEX_WAITERS is set from before the first sleep until this thread holds the mutex. After a
+ * sleep it sets the bit again when it takes the mutex, because it must pass on the wake-up to other sleeping threads. */
 static inline void rc_mutex_wait(rc_mutex *mutex)
 {
-    uint32_t slept = 0; /* RC_MUTEX_WAITERS once we have: others may sleep still */
+    uint32_t slept = 0; /* RC_MUTEX_WAITERS after the first sleep: other threads may still sleep */
     int64_t since = 0;
-    int asks = 0; /* 1 once we have waited for too long */
+    int asks = 0; /* 1 after waiting for too long */
     for (int i = 0; i < RC_MUTEX_TRIES; i++) {
         if (__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) == 0 && rc_mutex_try_lock(mutex))
             return;
@@ -167,7 +167,7 @@ static inline void rc_mutex_wait(rc_mutex *mutex)
             continue;
         if ((is & RC_MUTEX_HELD) == 0)
             return;
-        if ((want & ~is & RC_MUTEX_PROMISED) != 0) { /* ours: the word stays held until it is us who hold it */
+        if ((want & ~is & RC_MUTEX_PROMISED) != 0) { /* promised to this thread: the word stays held until it gets it */
             while (__atomic_load_n(&mutex->handed, __ATOMIC_ACQUIRE) == 0)
                 rc_futex_wait(&mutex->handed, 0);
             __atomic_store_n(&mutex->handed, 0, __ATOMIC_RELAXED);
@@ -182,14 +182,14 @@ static inline void rc_mutex_wait(rc_mutex *mutex)
     }
 }
 
-/* Take the mutex: one exchange if it is free, otherwise spins a while and sleeps. Not recursive. Order: acquire. */
+/* Take the mutex: one exchange if it is free, otherwise spin for a while, then sleep. Not recursive. Order: acquire. */
 static inline void rc_mutex_lock(rc_mutex *mutex)
 {
     if (__builtin_expect(!rc_mutex_try_lock(mutex), 0))
         rc_mutex_wait(mutex);
 }
 
-/* Release a mutex that the caller holds: one exchange if nobody waits. Order: release. */
+/* Release a mutex that the caller holds: one exchange if there are no waiters. Order: release. */
 static inline void rc_mutex_unlock(rc_mutex *mutex)
 {
     uint32_t is = RC_MUTEX_HELD;
@@ -225,19 +225,19 @@ static inline void rc_mutex_unlock(rc_mutex *mutex)
 #endif
 
 /* ---------------------------------------------------------------- reentrant lock */
-/* No thread may end while it holds one: a new thread may get the number of an old one. */
+/* A thread must not end while it holds one: a new thread may get the number of an ended one. */
 typedef struct rc_reentrant {
     rc_mutex mutex;
-    uintptr_t owner; /* the holder, or 0; a thread only asks whether it is itself */
-    uint32_t again;  /* how often the holder has taken it again; the holder's */
+    uintptr_t owner; /* the holder, or 0; a thread only compares it with its own number */
+    uint32_t again;  /* how many more times the holder has taken it; only the holder accesses it */
 } rc_reentrant;
 
-/* Another number in each thread, never 0; pthread_self() without the call where that is known. */
+/* A number that differs in each thread and is never 0: pthread_self(), without a call where possible. */
 static inline uintptr_t rc_this_thread(void)
 {
 #if defined(__linux__) && defined(__x86_64__)
     uintptr_t self;
-    __asm__("mov %%fs:0, %0" : "=r"(self)); /* the thread's own control block, says the ABI */
+    __asm__("mov %%fs:0, %0" : "=r"(self)); /* by the ABI, the address of the thread's control block */
     return self;
 #elif defined(__linux__) && defined(__aarch64__)
     uintptr_t self;
@@ -248,7 +248,7 @@ static inline uintptr_t rc_this_thread(void)
 #endif
 }
 
-/* Make a free lock of any bytes. */
+/* Initialize a free lock; the memory may have any content. */
 static inline void rc_reentrant_init(rc_reentrant *lock)
 {
     static const rc_mutex free_mutex =
@@ -262,7 +262,7 @@ static inline void rc_reentrant_init(rc_reentrant *lock)
     lock->again = 0;
 }
 
-/* 1 if the lock was free, or ours already, and is ours now (once more), else 0. Order: acquire. */
+/* Return 1 if the lock was free or held by this thread, and is taken now (again); otherwise 0. Order: acquire. */
 static inline int rc_reentrant_try_lock(rc_reentrant *lock)
 {
     uintptr_t me = rc_this_thread();
@@ -276,7 +276,7 @@ static inline int rc_reentrant_try_lock(rc_reentrant *lock)
     return 1;
 }
 
-/* Take the lock, once more if it is ours. Order: acquire. */
+/* Take the lock, again if this thread holds it. Order: acquire. */
 static inline void rc_reentrant_lock(rc_reentrant *lock)
 {
     if (__builtin_expect(!rc_reentrant_try_lock(lock), 0)) {
@@ -285,7 +285,8 @@ static inline void rc_reentrant_lock(rc_reentrant *lock)
     }
 }
 
-/* Undo one taking; the last one releases the lock. 0, or EPERM if it is not ours: then nothing happens. Order: release. */
+/* Undo one acquisition; the last one releases the lock. Return 0, or EPERM without any effect if this thread does not
+ * hold it. Order: release. */
 static inline int rc_reentrant_unlock(rc_reentrant *lock)
 {
     if (__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) != rc_this_thread())
@@ -299,7 +300,7 @@ static inline int rc_reentrant_unlock(rc_reentrant *lock)
     return 0;
 }
 
-/* How often the calling thread holds the lock. */
+/* Return how many times the calling thread holds the lock. */
 static inline uint32_t rc_reentrant_depth(const rc_reentrant *lock)
 {
     return __atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == rc_this_thread() ? lock->again + 1 : 0;

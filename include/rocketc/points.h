@@ -1,5 +1,5 @@
-/* Named points inside a write into a map. A build with ROCKETC_POINTS, for tests, tells rc_point_reached() of them, which
- * a library that is loaded first may have, to end the process there: tests/crash/points.c. Else they are nothing. */
+/* Named points in a write to a map. In a build with ROCKETC_POINTS, for tests, each calls rc_point_reached(), if a
+ * preloaded library defines it: it can end the process there (tests/crash/points.c). In other builds they do nothing. */
 #ifndef ROCKETC_POINTS_H
 #define ROCKETC_POINTS_H
 

@@ -1,4 +1,4 @@
-/* Cache lines asked for before they are needed. Any address will do: what is not mapped is not asked for. */
+/* Prefetching of cache lines. Any address is allowed: addresses that are not mapped are ignored. */
 #ifndef ROCKETC_PREFETCH_H
 #define ROCKETC_PREFETCH_H
 

@@ -1,5 +1,5 @@
 /* The properties string of a record: name 0x01 value 0x02, repeated; the last 0x02 may be missing.
- * Source: MessageDecoder.string2messageProperties since 4.9.1, which reads what all releases wrote. */
+ * Source: MessageDecoder.string2messageProperties since 4.9.1, which reads the strings of all releases. */
 #ifndef ROCKETC_PROPERTIES_H
 #define ROCKETC_PROPERTIES_H
 
@@ -11,7 +11,7 @@
 #include <emmintrin.h>
 #endif
 
-/* Where a pair stands in the string, positions in bytes; neither part is empty. */
+/* The positions of a pair in the string, in bytes; neither part is empty. */
 typedef struct rc_pair {
     int32_t name;       /* [name, name_end) */
     int32_t name_end;
@@ -21,11 +21,11 @@ typedef struct rc_pair {
 
 enum {
     RC_PAIR_MIN_BYTES = 4, /* n 1 v 2; so a string of 32767 bytes holds at most 8192 pairs */
-    RC_PAIRS_MAX = 8194,  /* and two for what turns out to be none */
+    RC_PAIRS_MAX = 8194,  /* plus two for incomplete pairs */
     RC_PAIRS_SEEN = 16384,
 };
 
-/* Bit i: p[i] == c, for 64 bytes at p. */
+/* Return a mask for 64 bytes at p; bit i: p[i] == c. */
 static inline uint64_t rc_equal_mask(const uint8_t *p, uint8_t c)
 {
     uint64_t mask = 0;
@@ -42,16 +42,16 @@ static inline uint64_t rc_equal_mask(const uint8_t *p, uint8_t c)
     return mask;
 }
 
-/* Bit i: a pair ends at p[base + i], for the up to 64 bytes of [base, n). Reads the 64 bytes before p + n, too: those before
- * the string are of its record, whose header is longer. */
+/* Return a mask for the up to 64 bytes of [base, n); bit i: a pair ends at p[base + i]. Also reads up to 64 bytes before
+ * p + n: those before the string belong to the header of its record, which is longer. */
 static inline uint64_t rc_separators(const uint8_t *p, int n, int base)
 {
     return n - base >= 64 ? rc_equal_mask(p + base, 2) : rc_equal_mask(p + n - 64, 2) >> (64 - (n - base));
 }
 
-/* Split n bytes (at most 32767) at p; pairs with an empty name or value are left out.
+/* Split n bytes (at most 32767) at p into pairs, without those with an empty name or value.
  * end: p is readable up to here, at least n bytes. pairs: room for n / 4 + 2 pairs.
- * Returns their number, in the order of the string, duplicates included. */
+ * Returns their number. The pairs have the order of the string, and may have duplicate names. */
 static inline int rc_split_properties(const uint8_t *p, int n, const uint8_t *end, rc_pair *pairs)
 {
     rc_pair *pair = pairs;
@@ -97,20 +97,20 @@ static inline int rc_same_name(const uint8_t *p, const rc_pair *a, const rc_pair
     return n == b->name_end - b->name && memcmp(p + a->name, p + b->name, (size_t)n) == 0;
 }
 
-/* Keep one pair of each name, at the place of its first and with the value of its last, as a Python dict does.
- * seen: RC_PAIRS_SEEN numbers of scratch, used only where there are many pairs. Returns the new number. */
+/* Keep one pair of each name, at the place of the first one and with the value of the last one, as a Python dict does.
+ * seen: scratch space of RC_PAIRS_SEEN numbers, only used for many pairs. Returns the new number of pairs. */
 static inline int rc_drop_duplicates(const uint8_t *p, rc_pair *pairs, int count, uint16_t *seen)
 {
     uint64_t marks = 0;
     int kept = 0, i, j, twins = 0;
     for (i = 0; i < count; i++) {
-        /* names that have nothing in common mostly differ in length and first letter */
+        /* most names differ in length or first letter */
         unsigned mark = (p[pairs[i].name] + 8u * (unsigned)(pairs[i].name_end - pairs[i].name)) & 63u;
         twins |= (int)(marks >> mark & 1);
         marks |= (uint64_t)1 << mark;
     }
     if (!twins)
-        return count; /* nearly always */
+        return count; /* the most frequent case */
     if (count > 32)
         memset(seen, 0, RC_PAIRS_SEEN * sizeof *seen);
     for (i = 0; i < count; i++) {
@@ -137,15 +137,15 @@ static inline int rc_drop_duplicates(const uint8_t *p, rc_pair *pairs, int count
     return kept;
 }
 
-/* Where the value begins in a piece of the string, the n bytes between two 0x02, if it has this name; 0 if not.
- * name: a literal, so that its length is known when this is compiled. */
+/* Return where the value begins in a piece of the string (the n bytes between two 0x02) if it has this name; 0 if not.
+ * name: a literal, so that the compiler knows its length. */
 static inline int rc_value_at(const uint8_t *p, int n, const char *name)
 {
     int at = (int)strlen(name) + 1;
     return n > at && p[at - 1] == 1 && memcmp(p, name, (size_t)at - 1) == 0 ? at : 0;
 }
 
-/* rc_find_property() for a name of name_len bytes. */
+/* Do rc_find_property() for a name of name_len bytes. */
 static inline int rc_find_name(const uint8_t *p, int n, const char *name, int name_len, int *value_at)
 {
     int found = -1, start = 0;
@@ -161,8 +161,8 @@ static inline int rc_find_name(const uint8_t *p, int n, const char *name, int na
     return found;
 }
 
-/* The last value of a name (one without 0x01 in it), without splitting all; returns its length, or -1 if the name is not there.
- * name: a literal, as for rc_value_at(). *value_at: set to its position. */
+/* Find the last value of a name (which must not contain 0x01) without splitting the string. Return its length, or -1.
+ * name: a literal, as for rc_value_at(). *value_at: set to the position of the value. */
 static inline int rc_find_property(const uint8_t *p, int n, const char *name, int *value_at)
 {
     return rc_find_name(p, n, name, (int)strlen(name), value_at);

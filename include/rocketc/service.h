@@ -1,5 +1,5 @@
-/* A thread of the store: it sleeps, is woken, and stops. Source: RocketMQ ServiceThread.
- * It runs without Python and takes no signal but those that a bad access raises. */
+/* A thread of the store, which sleeps, is woken, and stops. Source: RocketMQ ServiceThread.
+ * It does not run Python, and blocks all signals except those of invalid memory accesses and instructions. */
 #ifndef ROCKETC_SERVICE_H
 #define ROCKETC_SERVICE_H
 
@@ -13,8 +13,8 @@ typedef struct rc_service {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     pthread_t thread;
-    int running; /* 1 from start to the end of stop; only the owner's thread looks at it */
-    int woken;   /* a wake-up that nobody has seen yet; they do not add up */
+    int running; /* 1 from start to the end of stop; only the owner's thread reads it */
+    int woken;   /* 1: a wake-up that the thread has not seen yet; several count as one */
     int stop;
 } rc_service;
 
@@ -55,7 +55,7 @@ static inline int rc_cond_init(pthread_cond_t *cond)
 #endif
 }
 
-/* Wait on cond (made by rc_cond_init) for at most ns (>= 0), with the mutex held; returns as pthread_cond_wait may: at any time. */
+/* Wait on cond (of rc_cond_init) for at most ns (>= 0), with the mutex held. May return early, as pthread_cond_wait. */
 static inline void rc_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns)
 {
     struct timespec until;
@@ -70,7 +70,7 @@ static inline void rc_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, in
     (void)pthread_cond_timedwait(cond, mutex, &until);
 }
 
-/* Make s ready; 0 or an errno. Undone by rc_service_destroy. */
+/* Initialize s; return 0 or an errno. rc_service_destroy undoes it. */
 static inline int rc_service_init(rc_service *s)
 {
     int rc = pthread_mutex_init(&s->mutex, NULL);
@@ -83,7 +83,7 @@ static inline int rc_service_init(rc_service *s)
     return rc;
 }
 
-/* Start run(argument) in a thread; 0 or an errno. */
+/* Start run(argument) in a thread; return 0 or an errno. */
 static inline int rc_service_start(rc_service *s, rc_service_run run, void *argument)
 {
     pthread_attr_t attributes;
@@ -113,7 +113,7 @@ static inline void rc_service_wake(rc_service *s)
     (void)pthread_mutex_unlock(&s->mutex);
 }
 
-/* Called by the thread: sleep until it is woken or ns have passed; at once if it was woken before. Returns 1 to stop. */
+/* Called by the thread: sleep until woken or ns have passed; do not sleep if woken before. Return 1 to stop. */
 static inline int rc_service_wait(rc_service *s, int64_t ns)
 {
     int64_t until = rc_clock_ns() + ns, now;
@@ -127,7 +127,7 @@ static inline int rc_service_wait(rc_service *s, int64_t ns)
     return stop;
 }
 
-/* Ask the thread to stop and wait for its end; does nothing if it does not run. */
+/* Ask the thread to stop, and wait for its end. Do nothing if it does not run. */
 static inline void rc_service_stop(rc_service *s)
 {
     if (!s->running)

@@ -1,5 +1,5 @@
-/* The shape of a properties string, kept for those that come: most have the names and lengths of an earlier one, and then
- * one comparison does for splitting, looking for names that come twice, and checking for UTF-8. */
+/* The shapes of recent properties strings. Most strings have the same names and lengths as an earlier one. For these, one
+ * comparison replaces splitting, the search for duplicate names, and the UTF-8 check. */
 #ifndef ROCKETC_SHAPE_H
 #define ROCKETC_SHAPE_H
 
@@ -7,26 +7,26 @@
 #include "properties.h"
 
 enum {
-    RC_SHAPES = 8, /* kept at a time, each at its string's length modulo this */
-    RC_SHAPE_BYTES = 256, /* longer strings, and such of more pairs, are not kept */
+    RC_SHAPES = 8, /* number of shapes kept; a string's length modulo this selects one */
+    RC_SHAPE_BYTES = 256, /* longer strings, and strings with more pairs, are not kept */
     RC_SHAPE_PAIRS = 16,
-    RC_SHAPE_STEP = 16, /* a string is looked at in pieces of so many bytes */
+    RC_SHAPE_STEP = 16, /* a string is compared in blocks of this many bytes */
 };
 
 typedef struct rc_shape {
-    int32_t len; /* of the string; -1: there is none */
-    int32_t count; /* pairs, no name twice */
-    int32_t keys, tags; /* which of them are KEYS and TAGS; -1: none */
+    int32_t len; /* of the string; -1: the shape is empty */
+    int32_t count; /* number of pairs, without duplicate names */
+    int32_t keys, tags; /* indexes of KEYS and TAGS; -1: none */
     rc_pair pairs[RC_SHAPE_PAIRS]; /* positions in the string */
     int32_t names_len;
     int32_t name_ends[RC_SHAPE_PAIRS]; /* positions in names */
-    uint8_t names[RC_SHAPE_BYTES]; /* one behind the other */
+    uint8_t names[RC_SHAPE_BYTES]; /* one after the other */
     uint8_t bytes[RC_SHAPE_BYTES]; /* the string */
     uint8_t fixed[RC_SHAPE_BYTES]; /* 0xFF: this byte must be the same (names, separators) */
-    uint8_t value[RC_SHAPE_BYTES]; /* 0xFF: this one may be any ASCII character but 0x02 */
+    uint8_t value[RC_SHAPE_BYTES]; /* 0xFF: this byte may be any ASCII character except 0x02 */
 } rc_shape;
 
-/* 1 if the n bytes at p, readable up to end, are split like the string of this shape, and ASCII. */
+/* Return 1 if the n bytes at p, readable up to end, are ASCII and have this shape. */
 static inline int rc_shape_fits(const rc_shape *s, const uint8_t *p, int n, const uint8_t *end)
 {
     int whole = (n + RC_SHAPE_STEP - 1) / RC_SHAPE_STEP * RC_SHAPE_STEP;
@@ -40,7 +40,7 @@ static inline int rc_shape_fits(const rc_shape *s, const uint8_t *p, int n, cons
     return wrong == 0;
 }
 
-/* Keep how the n bytes at p were split; count pairs, no name twice. ascii: all of them are. */
+/* Keep the shape of the n bytes at p, split into count pairs without duplicate names. ascii: all bytes are ASCII. */
 static inline void rc_shape_keep(rc_shape *s, const uint8_t *p, int n, const rc_pair *pairs, int count, int ascii)
 {
     int32_t used = 0;

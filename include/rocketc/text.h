@@ -1,4 +1,4 @@
-/* Texts made of bytes: hex, hosts, and copies of short strings. */
+/* Texts made from bytes: hex, hosts, and copies of short strings. */
 #ifndef ROCKETC_TEXT_H
 #define ROCKETC_TEXT_H
 
@@ -7,10 +7,10 @@
 enum {
     RC_HOST_TEXT_MAX = 64, /* "[" 39 "]:" 11, rounded up */
     RC_STREAM_BYTES = 256, /* shorter copies go through the cache */
-    RC_COPY_SLACK = 32,    /* bytes behind a copy that rc_copy_short may overwrite */
+    RC_COPY_SLACK = 32,    /* bytes after a copy that rc_copy_short may overwrite */
 };
 
-/* Copy n bytes; short texts as one move of 32 bytes. dst: n + RC_COPY_SLACK bytes; src: readable for as many. */
+/* Copy n bytes; a short text is one move of 32 bytes. dst: n + RC_COPY_SLACK bytes; src: readable for as many. */
 static inline void rc_copy_slack(uint8_t *dst, const uint8_t *src, size_t n)
 {
     memcpy(dst, src, RC_COPY_SLACK);
@@ -18,7 +18,7 @@ static inline void rc_copy_slack(uint8_t *dst, const uint8_t *src, size_t n)
         memcpy(dst + RC_COPY_SLACK, src + RC_COPY_SLACK, n - RC_COPY_SLACK);
 }
 
-/* The same where src is readable up to end, at least n bytes. */
+/* Do the same if src is readable only up to end, at least n bytes. */
 static inline void rc_copy_short(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *end)
 {
     if (n <= RC_COPY_SLACK && (uintptr_t)end >= (uintptr_t)src + RC_COPY_SLACK)
@@ -27,8 +27,8 @@ static inline void rc_copy_short(uint8_t *dst, const uint8_t *src, size_t n, con
         memcpy(dst, src, n);
 }
 
-/* Copy n bytes past the cache, behind others that were copied so: dst lies in a large buffer that is filled front to
- * back and read later. Ordinary stores would first fetch every line that they are about to overwrite. */
+/* Append n bytes to a large buffer that is filled sequentially and read later, bypassing the cache. Ordinary stores would
+ * first fetch every line that they overwrite. */
 static inline void rc_copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
 {
 #if defined(__SSE2__)
@@ -50,7 +50,7 @@ static inline void rc_copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
     memcpy(dst, src, n);
 }
 
-/* Make what rc_copy_stream wrote visible to whoever is told of it next. */
+/* Make the bytes of rc_copy_stream visible to the threads that are notified next. */
 static inline void rc_stream_end(void)
 {
 #if defined(__SSE2__)
@@ -58,7 +58,7 @@ static inline void rc_stream_end(void)
 #endif
 }
 
-/* n bytes as 2 * n upper-case hex digits. dst: 2 * n bytes. */
+/* Write n bytes as 2 * n upper-case hex digits. dst: 2 * n bytes. */
 static inline void rc_hex(uint8_t *dst, const uint8_t *src, size_t n)
 {
     size_t i = 0;
@@ -79,7 +79,7 @@ static inline void rc_hex(uint8_t *dst, const uint8_t *src, size_t n)
     }
 }
 
-/* v in decimal; returns the number of digits. dst: 10 bytes. */
+/* Write v in decimal; return the number of digits. dst: 10 bytes. */
 static inline int rc_decimal(uint8_t *dst, uint32_t v)
 {
     uint8_t digits[10];
@@ -137,7 +137,7 @@ static inline int rc_ipv6_text(uint8_t *dst, const uint8_t *address)
     return n;
 }
 
-/* A stored host of 8 or 20 bytes as `ip:port` or `[v6]:port`; returns the length. dst: RC_HOST_TEXT_MAX bytes. */
+/* Write a stored host of 8 or 20 bytes as `ip:port` or `[v6]:port`; return the length. dst: RC_HOST_TEXT_MAX bytes. */
 static inline int rc_host_text(uint8_t *dst, const uint8_t *host, int width)
 {
     int n = 0;

@@ -1,5 +1,5 @@
-/* UTF-8 as it comes from a disk: is it valid, and if not, what would Java read.
- * Java's String(bytes, UTF_8) and Python's errors="replace" put one U+FFFD for each maximal
+/* UTF-8 from a disk: check it, and replace invalid bytes as Java does.
+ * Java's String(bytes, UTF_8) and Python's errors="replace" write one U+FFFD for each maximal
  * part of a sequence that can't be completed (Unicode 15, section 3.9). */
 #ifndef ROCKETC_UTF8_H
 #define ROCKETC_UTF8_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The length of the valid sequence at p (n > 0 bytes), or minus the length of its maximal invalid part. */
+/* Return the length of the valid sequence at p (n > 0 bytes), or minus the length of its maximal invalid part. */
 static inline int rc_utf8_step(const uint8_t *p, size_t n)
 {
     uint8_t c = p[0], lo = 0x80, hi = 0xBF;
@@ -41,7 +41,7 @@ static inline int rc_utf8_step(const uint8_t *p, size_t n)
     return need + 1;
 }
 
-/* 1 if all n bytes at p are ASCII. */
+/* Return 1 if all n bytes at p are ASCII. */
 static inline int rc_is_ascii(const uint8_t *p, size_t n)
 {
     uint64_t a, b, any = 0;
@@ -64,7 +64,7 @@ static inline int rc_is_ascii(const uint8_t *p, size_t n)
     return (any & 0x80u) == 0;
 }
 
-/* 1 if the n bytes at p are valid UTF-8. */
+/* Return 1 if the n bytes at p are valid UTF-8. */
 static inline int rc_utf8_valid(const uint8_t *p, size_t n)
 {
     size_t i = 0;
@@ -79,7 +79,7 @@ static inline int rc_utf8_valid(const uint8_t *p, size_t n)
     return 1;
 }
 
-/* Copy n bytes at src as valid UTF-8, U+FFFD for what is not; return the bytes written.
+/* Copy n bytes at src as valid UTF-8, with U+FFFD for invalid bytes; return the bytes written.
  * dst: 3 * n bytes, or NULL to count only. */
 static inline size_t rc_utf8_repair(uint8_t *dst, const uint8_t *src, size_t n)
 {

@@ -1,4 +1,4 @@
-/* Memory maps of files. Each function returns 0 or an errno and leaves its results alone on failure. */
+/* Memory maps of files. Each function returns 0 or an errno, and does not change its results on failure. */
 #ifndef ROCKETC_VM_H
 #define ROCKETC_VM_H
 
@@ -15,10 +15,10 @@
 #include "atomic.h"
 
 enum {
-    RC_LARGE_BYTES = 4 << 20, /* own memory of this size asks for large pages */
+    RC_LARGE_BYTES = 4 << 20, /* private memory of this size requests large pages */
 };
 
-/* Map the first len bytes (> 0) of fd for reading; *base is the caller's to unmap. The file may be closed then. */
+/* Map the first len bytes (> 0) of fd for reading. The caller unmaps *base, and may close fd before. */
 static inline int rc_map_read(int fd, size_t len, uint8_t **base)
 {
     void *p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
@@ -28,7 +28,7 @@ static inline int rc_map_read(int fd, size_t len, uint8_t **base)
     return 0;
 }
 
-/* len zero bytes (> 0) of our own memory; *base is the caller's to unmap. Touched pages count, not len. */
+/* Map len zero bytes (> 0) of private memory. The caller unmaps *base. Only touched pages use memory. */
 static inline int rc_map_own(size_t len, uint8_t **base)
 {
     void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,14 +36,14 @@ static inline int rc_map_own(size_t len, uint8_t **base)
         return errno;
 #ifdef MADV_HUGEPAGE
     if (len >= RC_LARGE_BYTES)
-        (void)madvise(p, len, MADV_HUGEPAGE); /* a wish */
+        (void)madvise(p, len, MADV_HUGEPAGE); /* a hint */
 #endif
     *base = (uint8_t *)p;
     return 0;
 }
 
-/* Make own memory longer; it may move, and what it held stays. On failure it is as it was.
- * Memory that becomes large is mapped anew, so that it consists of large pages from the start. */
+/* Enlarge private memory. It may move; its content stays. On failure nothing changes.
+ * Memory that becomes large is mapped again, so that it consists of large pages from the start. */
 static inline int rc_map_grow(uint8_t **base, size_t len, size_t new_len)
 {
     uint8_t *p = NULL;
@@ -71,19 +71,19 @@ static inline int rc_unmap(uint8_t *base, size_t len)
     return munmap(base, len) == 0 ? 0 : errno;
 }
 
-/* Tell the kernel that the map is read front to back. A wish: failure is no error. */
+/* Tell the kernel that the map is read sequentially. This is a hint: failure is not an error. */
 static inline void rc_map_sequential(uint8_t *base, size_t len)
 {
     (void)madvise(base, len, MADV_SEQUENTIAL);
 }
 
-/* Tell the kernel that the map is read here and there, so that it reads no page but the asked ones. A wish. */
+/* Tell the kernel that the map is read in random order, so that it does not read ahead. A hint. */
 static inline void rc_map_random(uint8_t *base, size_t len)
 {
     (void)madvise(base, len, MADV_RANDOM);
 }
 
-/* Let go of the pages of a file map in [from, to); whole pages only. The page cache keeps them. */
+/* Release the whole pages of a file map in [from, to). The page cache keeps them. */
 static inline void rc_map_let_go(uint8_t *base, size_t from, size_t to)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -93,7 +93,7 @@ static inline void rc_map_let_go(uint8_t *base, size_t from, size_t to)
         (void)madvise(base + from, to - from, MADV_DONTNEED);
 }
 
-/* Write len bytes at a position of fd, whatever the kernel takes at a time. */
+/* Write len bytes at a position of fd, with several calls if necessary. */
 static inline int rc_write_at(int fd, const uint8_t *p, size_t len, int64_t at)
 {
     while (len > 0) {
@@ -113,8 +113,8 @@ enum {
     RC_ZERO_BLOCK_MAX = 64 << 10,
 };
 
-/* Write zeros over [from, to) of fd, in blocks of `block` bytes, at most RC_ZERO_BLOCK_MAX. The page cache keeps each block
- * as one folio, and a sync of any byte writes its whole folio: so the block's size decides what a small sync costs. */
+/* Write zeros over [from, to) of fd, in blocks of `block` bytes, at most RC_ZERO_BLOCK_MAX. The page cache keeps each
+ * block as one folio, and a sync of any byte writes its whole folio: the block size determines the cost of a sync. */
 static inline int rc_write_zeros(int fd, size_t from, size_t to, size_t block)
 {
     static const uint8_t zeros[RC_ZERO_BLOCK_MAX];
@@ -128,9 +128,9 @@ static inline int rc_write_zeros(int fd, size_t from, size_t to, size_t block)
     return 0;
 }
 
-/* Make fd len bytes long (> 0), with room on the disk for each of them: a later write into a map can't lack it.
- * What the file holds stays; the rest reads as zeros. Where the file system can't reserve room, zeros are written.
- * A file that was so long already keeps the time of its last change, for what is in it did not change. */
+/* Make fd len bytes long (> 0), with disk space for all bytes, so that a later write into a map can't run out of space.
+ * The content stays; new bytes are zeros. If the file system can't reserve space, zeros are written.
+ * A file that was long enough keeps its modification time, because its content does not change. */
 static inline int rc_allocate(int fd, size_t len)
 {
     off_t size = lseek(fd, 0, SEEK_END);
@@ -157,8 +157,8 @@ static inline int rc_allocate(int fd, size_t len)
     return (size_t)size < len ? rc_write_zeros(fd, (size_t)size, len, 4096) : 0;
 }
 
-/* Make room on the disk for [from, to) of fd, which lies within the file; what it holds stays. Where the file system can't
- * reserve room, each page's first byte is written as it is: the caller is the only one who writes. */
+/* Allocate disk space for [from, to) of fd, which must be within the file; the content stays. If the file system can't
+ * reserve space, the first byte of each page is written again: the caller must be the only writer. */
 static inline int rc_allocate_range(int fd, int64_t from, int64_t to)
 {
 #if defined(__linux__)
@@ -181,7 +181,7 @@ static inline int rc_allocate_range(int fd, int64_t from, int64_t to)
     return 0;
 }
 
-/* Where the last part of fd ends that is no hole, or -errno. */
+/* Return where the last part of fd that is not a hole ends, or -errno. */
 static inline int64_t rc_data_end(int fd)
 {
     off_t size = lseek(fd, 0, SEEK_END), at = 0, end = 0;
@@ -204,7 +204,7 @@ static inline int64_t rc_data_end(int fd)
 #endif
 }
 
-/* Let nothing but zeros stand in [from, size) of fd. Room of whole pages is given back where that can be done. */
+/* Clear [from, size) of fd. The disk space of whole pages is freed where the file system supports it. */
 static inline int rc_clear_from(int fd, int64_t from, int64_t size)
 {
     int64_t page = (int64_t)sysconf(_SC_PAGESIZE), whole = (from + page - 1) / page * page, end = rc_data_end(fd);
@@ -224,9 +224,9 @@ static inline int rc_clear_from(int fd, int64_t from, int64_t size)
     return rc_write_zeros(fd, (size_t)whole, (size_t)(end < size ? end : size), RC_ZERO_BLOCK_MAX);
 }
 
-/* Open a new file for writing that has no name yet; *fd is the caller's to close. It gets its name from rc_name_file, so
- * that nobody, also after a crash, sees it before it has its length. Where there are no such files, it has its name now.
- * Returns 0 or an errno: EEXIST if the name is taken. */
+/* Open a new file without a name for writing; the caller closes *fd. rc_name_file gives it its name. So other
+ * processes, also after a crash, never see the file before it has its length. Where unnamed files are not supported,
+ * it gets its name here. Returns 0 or an errno: EEXIST if the name is taken. */
 static inline int rc_new_file(const char *folder, const char *path, int *fd)
 {
 #if defined(O_TMPFILE)
@@ -262,7 +262,7 @@ static inline int rc_name_file(int fd, const char *path)
 #endif
 }
 
-/* Map the first len bytes (> 0) of fd for reading and writing; *base is the caller's to unmap. */
+/* Map the first len bytes (> 0) of fd for reading and writing. The caller unmaps *base. */
 static inline int rc_map_write(int fd, size_t len, uint8_t **base)
 {
     void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -272,8 +272,8 @@ static inline int rc_map_write(int fd, size_t len, uint8_t **base)
     return 0;
 }
 
-/* Make the pages of [from, to) of a map for writing ready, so that a write there waits for nothing. Their bytes stay,
- * also those that another thread writes meanwhile. Touches them one by one where the kernel has no way to do it. */
+/* Prepare the pages of [from, to) of a writable map, so that a write there does not wait. Their bytes stay, including
+ * those that another thread writes meanwhile. Touches the pages one by one if the kernel lacks a call for it. */
 static inline int rc_populate(uint8_t *base, size_t from, size_t to)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -295,7 +295,7 @@ static inline int rc_populate(uint8_t *base, size_t from, size_t to)
     return 0;
 }
 
-/* Make the pages of [from, to) of a map durable; on return they are on the disk. */
+/* Make the pages of [from, to) of a map durable: when this returns, they are on the disk. */
 static inline int rc_sync_map(uint8_t *base, size_t from, size_t to)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -305,7 +305,7 @@ static inline int rc_sync_map(uint8_t *base, size_t from, size_t to)
     return msync(base + from, to - from, MS_SYNC) == 0 ? 0 : errno;
 }
 
-/* Let go of what the page cache has of fd from a position on, unless it waits to be written. A wish. */
+/* Drop the clean pages that the page cache has of fd from a position on. A hint. */
 static inline void rc_forget_cache(int fd, size_t from)
 {
 #if defined(POSIX_FADV_DONTNEED)
@@ -316,7 +316,7 @@ static inline void rc_forget_cache(int fd, size_t from)
 #endif
 }
 
-/* Make all that was written to fd durable, its times aside. */
+/* Make all bytes that were written to fd durable, but not its times. */
 static inline int rc_sync_file(int fd)
 {
 #if defined(__APPLE__)
@@ -337,8 +337,8 @@ static inline int rc_sync_folder(const char *path)
     return rc;
 }
 
-/* Make all durable that was written to the file system a path is on: one order to the disk, where thousands of folders
- * would each have had their own. ENOSYS where the system has no such call. */
+/* Make everything durable that was written to the file system of a path, with one flush of the disk instead of one for
+ * each of thousands of folders. Returns ENOSYS if the system lacks such a call. */
 static inline int rc_sync_all(const char *path)
 {
 #ifdef __linux__
@@ -354,19 +354,19 @@ static inline int rc_sync_all(const char *path)
 #endif
 }
 
-/* Keep the pages of a map in memory. A wish: most users may lock little. */
+/* Keep the pages of a map in memory. A hint: most users may lock only little memory. */
 static inline void rc_map_lock(uint8_t *base, size_t len)
 {
     (void)mlock(base, len);
     (void)madvise(base, len, MADV_WILLNEED);
 }
 
-/* A file map that its owner guards against missing pages: files/_guard.pyx. One on the stack of each reader. */
+/* A guard of a file map against missing pages: files/_guard.pyx. Each reader has one on its stack. */
 typedef struct rc_guard {
     const uint8_t *base;    /* the map, page-aligned */
-    size_t len;             /* bytes of it */
-    volatile int *cut;      /* set to 1 when a page was missing: zeros stand there now */
-    int protection;         /* of the pages that stand in for missing ones: PROT_READ, PROT_WRITE */
+    size_t len;             /* its length in bytes */
+    volatile int *cut;      /* set to 1 if a page was missing; zeros replace it */
+    int protection;         /* of the pages that replace missing ones: PROT_READ, PROT_WRITE */
     struct rc_guard *outer; /* the guards of one thread form a stack */
 } rc_guard;
 

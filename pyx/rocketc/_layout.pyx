@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What Python modules need of layout.h, named as there without RC_: names of properties and topics, bits, sizes."""
+"""The constants of layout.h that Python modules need, without RC_: names of properties and topics, bits, sizes."""
 cimport rocketc.c.layout as layout
 
 PROPERTY_KEYS = layout.RC_PROPERTY_KEYS.decode()

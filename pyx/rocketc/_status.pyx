@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Result codes and their one way into Python."""
+"""Result codes, and the only way from them to Python exceptions."""
 import errno
 import os
 
@@ -38,8 +38,8 @@ _REASONS = {
 }
 
 _ADVICE = {
-    errno.ENOSPC: "make room there, or put the store on another disk",
-    errno.EDQUOT: "make room there, or put the store on another disk",
+    errno.ENOSPC: "free some space, or move the store to another disk",
+    errno.EDQUOT: "free some space, or move the store to another disk",
     errno.ENOMEM: "raise the limit of maps (sysctl vm.max_map_count) or of addresses (ulimit -v), or add memory",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
@@ -48,20 +48,20 @@ _RAISES = {
     RC_NO_ROOM: (ValueError, "the destination is too small"),
     RC_BAD_ARGUMENT: (IllegalMessageError, "an argument does not fit its field"),
     RC_PROPERTIES_TOO_LONG: (IllegalMessageError, "the encoded properties are longer than 32767 bytes"),
-    RC_TOPIC_TOO_LONG: (IllegalMessageError, "the topic is longer than its length field can say"),
+    RC_TOPIC_TOO_LONG: (IllegalMessageError, "the topic is longer than its length field allows"),
 }
 
 
 cdef str reason_of(int rc):
-    """The name of what is wrong with a record or a file; it never changes its meaning."""
+    """Return the name of a fault of a record or a file. The meaning of a name never changes."""
     return _REASONS[rc]
 
 
 cdef object error_of(int rc, object path, int64_t offset=-1, str advice=""):
-    """The exception for a result code: what is wrong, where, and what to do.
+    """Return the exception for a result code: what is wrong, where, and what to do.
 
-    path    of the file; None: it is about no file, or a buffer
-    offset  physical offset of the damage, in an index file its byte; -1: the code is about no damage
+    path    of the file; None: the error does not concern a file, or concerns a buffer
+    offset  physical offset of the damage, or position in an index file; -1: the code does not mean damage
     advice  what to do about damage
     """
     if rc == RC_FILE_CUT:
@@ -76,7 +76,7 @@ cdef object error_of(int rc, object path, int64_t offset=-1, str advice=""):
 
 
 cdef int check(int rc) except -1 nogil:
-    """Return 0 if rc is RC_OK; otherwise take the GIL and raise what it stands for. For what is about no file."""
+    """Return 0 if rc is RC_OK; otherwise take the GIL and raise its exception, which does not name a file."""
     if rc == RC_OK:
         return 0
     with gil:
@@ -84,7 +84,7 @@ cdef int check(int rc) except -1 nogil:
 
 
 cdef int check_file(int rc, object path) except -1:
-    """Return 0 if rc is RC_OK; otherwise raise what it stands for, naming the file where it is about one."""
+    """Return 0 if rc is RC_OK; otherwise raise its exception, which names the file if the error concerns one."""
     if rc != RC_OK:
         raise error_of(rc, path)
     return 0

@@ -1,1 +1,1 @@
-"""New files made ready off the put path."""
+"""Prepares new files outside the put path."""

@@ -1,4 +1,4 @@
-"""The store checkpoint: up to which store time the log, the queues and the index are durable."""
+"""The store checkpoint: the store times up to which the log, the queues and the index are durable."""
 
 import os
 from collections.abc import Sequence

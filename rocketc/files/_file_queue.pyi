@@ -1,1 +1,1 @@
-"""The row of files of one queue, as the threads of a store share it."""
+"""The list of files of one queue, shared by the threads of a store."""

@@ -1,1 +1,1 @@
-"""Reading a file map that somebody else may cut short; all of it is for Cython."""
+"""Guarded access to a mapped file that another process may cut short; for Cython only."""

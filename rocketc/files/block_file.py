@@ -1,4 +1,4 @@
-"""Files read in blocks, without a map: memory stays small, and a file that is cut meanwhile is an error, no signal."""
+"""Files read in blocks, without a map: they use little memory, and a file cut meanwhile is an error, not a signal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BLOCK_BYTES = 1 << 20
 
 
 class BlockFile:
-    """A file to read in blocks; leave it (`with`) to close it.
+    """A file to read in blocks; use it in a `with` statement, which closes it.
 
     path  str or os.PathLike
-    Its size is what it has now: what is appended later is not seen.
-    Raises StoreIOError with errno and file name: missing, no permission, no regular file, shorter meanwhile.
+    The size is that at the opening: bytes that are appended later are not read.
+    Raises StoreIOError with errno and file name: missing, no permission, not a regular file, cut short meanwhile.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "00000000000000000000"
@@ -64,7 +64,7 @@ class BlockFile:
         return self._fd
 
     def read(self, pos: int, size: int) -> bytes:
-        """The bytes [pos, pos + size), fewer only at the end of the file."""
+        """Return the bytes [pos, pos + size); fewer only at the end of the file."""
         size = max(min(size, self.size - pos), 0)
         parts: list[bytes] = []
         while size > 0:
@@ -78,9 +78,10 @@ class BlockFile:
         return b"".join(parts)
 
     def blocks(self, start: int, stop: int, unit: int) -> Iterator[tuple[int, bytes]]:
-        """The whole units of [start, stop) with the position of each block's first; units within holes are left out.
+        """Yield blocks of whole units in [start, stop), each with the position of its first unit, without units in
+        holes.
 
-        unit  bytes of one; the first begins at `start`
+        unit  size of a unit in bytes; the first one begins at `start`
         """
         most = max(BLOCK_BYTES // unit, 1) * unit
         stop = min(stop, self.size)
@@ -92,11 +93,11 @@ class BlockFile:
             start += max(len(data), unit)
 
     def next_data(self, pos: int) -> int:
-        """The first byte at or behind pos that is not in a hole; the size if there is none."""
+        """Return the position of the first byte from pos on that is not in a hole; the size if there is none."""
         return sparse.next_data(self._fd, pos, self.size)
 
     def data_stop(self) -> int:
-        """Behind the last byte that is not zero; 0 if all are."""
+        """Return the position after the last byte that is not zero; 0 if all are zero."""
         stop = self.size
         while stop > 0:
             stop = self._without_hole(stop)
@@ -110,8 +111,8 @@ class BlockFile:
         return 0
 
     def _without_hole(self, stop: int) -> int:
-        """Somewhere at or before stop, with nothing but a hole between."""
-        data = 0  # data follows from here, as far as is known
+        """Return a position at or before stop with only a hole between them."""
+        data = 0  # largest position known to have data after it
         while stop - data > BLOCK_BYTES:
             middle = (data + stop) // 2
             if self.next_data(middle) < stop:

@@ -1,4 +1,4 @@
-"""Files and folders made durable, and their errors as ours."""
+"""Make files and folders durable, and convert their errors to StoreIOError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketc.errors import StoreFullError, StoreIOError
 
 
 class errors_named:
-    """While entered, OSErrors become ours, with this file's name; those that are ours already name theirs.
+    """A context in which OSErrors become StoreIOError or StoreFullError with this file's name. Others pass unchanged.
 
     >>> with errors_named("store/lock"):
     ...     raise OSError(28, "No space left on device")
@@ -30,7 +30,7 @@ class errors_named:
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Make durable which files are in a folder. Raises StoreIOError.
+    """Make the names of the files in a folder durable. Raises StoreIOError.
 
     >>> import tempfile
     >>> sync_folder(tempfile.mkdtemp())
@@ -45,13 +45,13 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def sync_data(fd: int) -> None:
-    """Make the bytes of an open file durable, its times aside. Raises OSError.
+    """Make the bytes of an open file durable, but not its times. Raises OSError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
     ...     sync_data(file.fileno())
     """
-    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync() is content with the disk's own memory
+    if hasattr(fcntl, "F_FULLFSYNC"):  # on macOS, fsync() only writes to the disk's own cache
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(fd)
@@ -73,7 +73,7 @@ def sync_file(path: str | os.PathLike[str]) -> None:
 
 
 def sync_tree(path: str | os.PathLike[str]) -> None:
-    """Make a folder durable, with all that is in it. Raises StoreIOError.
+    """Make a folder and all of its content durable. Raises StoreIOError.
 
     >>> import tempfile
     >>> sync_tree(tempfile.mkdtemp())
@@ -85,9 +85,9 @@ def sync_tree(path: str | os.PathLike[str]) -> None:
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview, at: int | None = None) -> None:
-    """Write bytes to a file, whatever the system takes at a time. Raises OSError.
+    """Write all bytes to a file, in several calls if necessary. Raises OSError.
 
-    at  their position; None: where the file stands, or its end, as for what has no positions
+    at  their position; None: the current position, also for files without positions such as pipes
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -102,7 +102,7 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, at: int | None = No
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder, and those above it, where they are missing; each is durable. Raises StoreIOError.
+    """Create a folder and its missing parents, each of them durable. Raises StoreIOError.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "data", "store")

@@ -1,5 +1,5 @@
-"""The files that say who runs a store: `lock`, held by the process that writes, and `abort`, there while it runs; and
-what ends with the process."""
+"""The files that show which process uses a store: `lock`, held by the writer, and `abort`, which exists while it runs.
+Also close_all(), for the end of a process."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from typing import NoReturn, Protocol
 from rocketc.errors import StoreLockedError
 from rocketc.files.durable import errors_named, sync_folder, write_all
 
-# Linux ties such a lock to the open file: a second one in the same process fails too, and it conflicts with the locks
-# of other programs (F_SETLK), Java's among them. Elsewhere F_SETLK it is, and _held keeps this process from its own.
+# On Linux such a lock belongs to the open file: a second one in the same process fails too, and it conflicts with the
+# locks of other programs (F_SETLK), such as Java. Other systems use F_SETLK; there _held prevents a second one.
 _BY_FILE = sys.platform == "linux"
 _SET_LOCK, _GET_LOCK = 37, 36  # F_OFD_SETLK, F_OFD_GETLK
-_FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, pid
+_FLOCK = struct.Struct("@hhqqi0q")  # fields of struct flock: l_type to l_pid
 
-_opening = threading.RLock()  # nobody forks between the opening of a lock file and its entry in _open
+_opening = threading.RLock()  # no fork happens between the opening of a lock file and its entry in _open
 _open: weakref.WeakSet[StoreLock] = weakref.WeakSet()
 _held: set[tuple[int, int] | None] = set()  # device and inode
 
 
 class StoreLock:
-    """The right to write to a store: a lock on the first byte of `lock` in its root, as RocketMQ holds it.
+    """The right to write to a store: a lock on the first byte of `lock` in its root, as in RocketMQ.
 
-    root  the store's folder; the file is made there, and stays
-    It ends with release(), or with the process. A child that this process forks does not hold it. Where there are only
-    F_SETLK locks (macOS), it ends as soon as this process closes the file `lock` anywhere else.
-    Raises StoreLockedError if another process, or this one, holds it; StoreIOError and StoreFullError with the file's
+    root  the store's folder; the file is created there, and stays
+    The lock ends with release(), or with the process. A forked child does not hold it. Where there are only F_SETLK
+    locks (macOS), it also ends when this process closes any other descriptor of the file `lock`.
+    Raises StoreLockedError if this process or another one holds it; StoreIOError and StoreFullError with the file's
     name.
 
     >>> import tempfile
@@ -63,7 +63,7 @@ class StoreLock:
 
     def _take(self, path: str) -> None:
         with _opening:
-            if not _BY_FILE and _key_of(path) in _held:  # to open and close it here would end the lock
+            if not _BY_FILE and _key_of(path) in _held:  # opening and closing it here would end the lock
                 self._locked()
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             _open.add(self)
@@ -86,11 +86,11 @@ class StoreLock:
 
     @property
     def fd(self) -> int:
-        """The lock's file; -1 after release(), and in a forked child."""
+        """Descriptor of the lock file; -1 after release(), and in a forked child."""
         return self._fd
 
     def release(self) -> None:
-        """Give up the right; the file stays. Does nothing the second time, or in a forked child."""
+        """Release the lock. The file stays. Does nothing on a second call, or in a forked child."""
         with _opening:
             _open.discard(self)
             if self._fd < 0:
@@ -104,7 +104,7 @@ class StoreLock:
             os.close(fd)
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: close the file without giving up the parent's right."""
+        """In a forked child: close the file without releasing the parent's lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -114,12 +114,12 @@ class StoreLock:
             self.release()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a StoreLock belongs to its process")
+        raise TypeError("a StoreLock can't be pickled: it belongs to its process")
 
 
 def holder_of(root: str | os.PathLike[str]) -> int | None:
-    """The process that holds a store's lock; 0: it can't be named; None: nobody, or it can't be seen, as anywhere but
-    on Linux. Takes no lock.
+    """Return the id of the process that holds a store's lock, without taking a lock; 0: the process is unknown; None:
+    no process holds it, or this can't be determined (always, except on Linux).
 
     >>> import tempfile
     >>> root = tempfile.mkdtemp()
@@ -130,7 +130,7 @@ def holder_of(root: str | os.PathLike[str]) -> int | None:
     >>> lock.release()
     >>> holder_of(root)
     """
-    if not _BY_FILE:  # to open and close the file here might end the lock
+    if not _BY_FILE:  # opening and closing the file here might end the lock
         return None
     try:
         fd = os.open(os.path.join(root, "lock"), os.O_RDONLY | os.O_CLOEXEC)
@@ -145,23 +145,23 @@ def holder_of(root: str | os.PathLike[str]) -> int | None:
 
 
 def _holder(fd: int, root: str | os.PathLike[str]) -> int | None:
-    """As holder_of(), by its open lock file, which is locked by others if at all."""
+    """Do holder_of() for an open lock file that this descriptor does not lock."""
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, _GET_LOCK, _flock(fcntl.F_WRLCK)))
     if kind == fcntl.F_UNLCK:
         return None
-    if pid > 0:  # of an F_SETLK lock; -1: a lock of an open file is nobody's
+    if pid > 0:  # an F_SETLK lock; -1: a lock of an open file, not of a process
         return pid if _is_running(pid) else 0
     return _left_by(root)
 
 
 def _left_by(root: str | os.PathLike[str]) -> int:
-    """The process that the abort file names, if it still runs; else 0."""
+    """Return the process that the abort file names, if it still runs; otherwise 0."""
     pid = AbortFile(root).pid
     return pid if pid is not None and _is_running(pid) else 0
 
 
 def pid_in(text: bytes) -> int | None:
-    """The process that an abort file names, of which these are the first bytes (20 are enough); None: it names none.
+    """Return the process id in an abort file, from its first bytes (20 are enough); None: it names no process.
 
     >>> pid_in(b"4711"), pid_in(b""), pid_in(b"99999999999999999999")
     (4711, None, None)
@@ -171,7 +171,7 @@ def pid_in(text: bytes) -> int | None:
 
 
 class AbortFile:
-    """`abort` in a store's root: there while the store runs, so that one found at the start tells of a crash.
+    """`abort` in a store's root: it exists while the store runs. If it exists at the start, the store has crashed.
 
     root  the store's folder
 
@@ -190,7 +190,7 @@ class AbortFile:
         self.path = os.path.join(self._root, "abort")
 
     def exists(self) -> bool:
-        """Whether the store runs, or did not end well. Raises StoreIOError if that can't be seen."""
+        """Whether the store runs, or was not closed. Raises StoreIOError if this can't be determined."""
         with errors_named(self.path):
             try:
                 os.lstat(self.path)
@@ -200,7 +200,8 @@ class AbortFile:
 
     @property
     def pid(self) -> int | None:
-        """The process that the file names, as RocketMQ 5 and rocketc do; None: it names none, or is not there."""
+        """The process that the file names, as RocketMQ 5 and rocketc write it; None: it names no process, or is
+        missing."""
         try:
             with open(self.path, "rb") as file:
                 return pid_in(file.read(20))
@@ -208,8 +209,8 @@ class AbortFile:
             return None
 
     def create(self) -> None:
-        """Make the file, or take over one that is there, and make it durable. Raises StoreIOError, StoreFullError; a
-        file that was not there is not there then."""
+        """Create the file, or take over an existing one, and make it durable. Raises StoreIOError, StoreFullError; a
+        new file is removed then."""
         there = self.exists()
         with errors_named(self.path):
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
@@ -217,7 +218,7 @@ class AbortFile:
                 os.write(fd, b"%d" % os.getpid())
                 os.fsync(fd)
             except OSError:
-                if not there:  # nobody has written to the store: it was closed, and is
+                if not there:  # nothing was written to the store yet: it stays closed
                     with contextlib.suppress(OSError):
                         os.unlink(self.path)
                 raise
@@ -226,7 +227,7 @@ class AbortFile:
         sync_folder(self._root)
 
     def remove(self) -> None:
-        """Remove the file, durably; fine if it is not there. Raises StoreIOError."""
+        """Remove the file, durably. A missing file is not an error. Raises StoreIOError."""
         with errors_named(self.path), contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         sync_folder(self._root)
@@ -237,7 +238,7 @@ class _Open(Protocol):
 
 
 def close_all(opened: Iterable[_Open]) -> None:
-    """Close each, at the interpreter's end; one that fails does not keep the others from it. Raises the first error.
+    """Close all objects, at the interpreter's end, even if closing some of them fails. Raises the first error.
 
     >>> close_all([])
     """
@@ -269,7 +270,7 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # somebody else's
+        pass  # the process of another user
     return True
 
 

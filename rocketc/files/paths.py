@@ -1,4 +1,4 @@
-"""What a user calls a path (store root, commit log folder, file, glob, URL, list of them) -> the files to read."""
+"""Resolve a path of the user (store root, commit log folder, file, glob, URL, or a list) to the files to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocketc.files.sparse import written_blocks
 StrPath = str | os.PathLike[str]
 Paths = StrPath | Iterable[StrPath]
 
-_LISTINGS = 100  # of folders from which files go meanwhile
+_LISTINGS = 100  # attempts to list folders whose files are being deleted
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _NO_LOG = "no commit log here: neither a folder `commitlog` nor files named by 20 digits"
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PK\3\4": "zip"}
@@ -34,13 +34,13 @@ class LogFile:
     """One commit log file of a scan.
 
     path   of a local file, or a URL
-    base   physical offset of its first byte, from its name; None: the name is no offset
-    size   bytes it has
-    limit  bytes it has by right: more than size if its end was not copied, never less
+    base   physical offset of its first byte, from its name; None: the name is not an offset
+    size   its size in bytes
+    limit  the size in bytes that it should have: more than size if its end was not copied, never less
     last   no file with data follows in the same log
-    start, stop  the records that begin between these physical offsets, if only they are to be read; parts() cuts so
-    exact  the log goes on at start, as the report of a scan has said: nothing is searched for
-    exact_stop  where a record ends, at stop or behind it: what follows is not looked at; None: unknown
+    start, stop  read only the records that begin between these physical offsets, if set; parts() sets them
+    exact  a record begins at start, as the report of a scan says: do not search for one
+    exact_stop  where a record ends, at or after stop: nothing after it is read; None: unknown
     """
 
     path: str
@@ -55,29 +55,29 @@ class LogFile:
 
     @property
     def origin(self) -> int:
-        """The physical offset of its first byte; of a file whose name tells none, as of a copy that somebody named, as
-        if it were the log's first."""
+        """The physical offset of its first byte. A file whose name is not an offset, such as a renamed copy, counts as
+        the first file of its log."""
         return self.base or 0
 
     @property
     def next_base(self) -> int:
-        """The physical offset where the next file of the log begins."""
+        """The physical offset at which the next file of the log begins."""
         return self.origin + self.limit
 
     @property
     def begin(self) -> int:
-        """The physical offset where reading begins."""
+        """The physical offset at which reading begins."""
         return self.origin if self.start is None else self.start
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last byte that is there to be read; it may be zero."""
+        """The physical offset at which reading ends: `stop`, or the end of the file. The last bytes may be zeros."""
         end = self.origin + self.size
         return end if self.stop is None else min(self.stop, end)
 
     @property
     def name(self) -> str:
-        """The path as it may be printed: a URL without its password."""
+        """The path in a form that is safe to print: a URL without its password."""
         return shown(self.path)
 
     def __repr__(self) -> str:
@@ -87,14 +87,14 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Log:
-    """The files of one commit log in order, and the ranges of physical offsets between them that have no file."""
+    """The files of one commit log in order, and the ranges of physical offsets that no file contains."""
 
     files: tuple[LogFile, ...]
     missing: tuple[tuple[int, int], ...]
 
 
 def base_of(path: str) -> int | None:
-    """The physical offset that a file's name says, or None.
+    """Return the physical offset in a file's name, or None.
 
     >>> base_of("store/commitlog/00000000001073741824"), base_of("notes.txt")
     (1073741824, None)
@@ -104,36 +104,37 @@ def base_of(path: str) -> int | None:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Folder and name."""
+    """Return the folder and the name of a path."""
     return remote.split(path) if is_url(path) else os.path.split(path)
 
 
 def local_of(path: str) -> str:
-    """The local path that a file: URI means; anything else as it is. Spark's URIs are not percent-encoded, other
-    people's are.
+    """Convert a file: URI to a local path; return any other path unchanged. Spark does not percent-encode its URIs, but
+    other programs do.
 
     >>> local_of("file:///data/store"), local_of("data/store"), local_of("s3://data/store")
     ('/data/store', 'data/store', 's3://data/store')
     """
     name = _FILE_URI.sub("", path, count=1)
     if name != path and "%" in name and not os.path.lexists(name):
-        from urllib.parse import unquote  # late: `import rocketc` is quicker without it
+        from urllib.parse import unquote  # late: keeps `import rocketc` fast
 
         return unquote(name) if os.path.lexists(unquote(name)) else name
     return name
 
 
 def resolve(path: Paths | LogFile | Log, storage: Options | None = None) -> list[Log]:
-    """Find the commit log files that a path names.
+    """Find the commit log files of a path.
 
-    path  a store root (holds `commitlog/`), a commit log folder (holds files named by 20 digits), a file, a glob, or a
-          list of them; or a Log or a LogFile, one that this function gave. A URL means the same in another file system
+    path  a store root (contains `commitlog/`), a commit log folder (contains files named by 20 digits), a file, a glob,
+          or a list of these. A Log or a LogFile that this function returned is accepted too. A URL works like a local
+          path, in another file system
     storage  options of the file systems of URLs
     Several folders of one log (RocketMQ's storePathCommitLog with commas) make one log. Files that are named by their
-    offset and do not overlap make one log, whatever folders they lie in; others are logs of their own.
-    Whether a file is the last of its log, and how long it is by right, its neighbours in the folder tell; they need not
-    be named.
-    Raises StoreIOError: nothing there, no permission, no commit log in a folder, a compressed file.
+    offset and do not overlap make one log, in whatever folders they are; each other file is a log of its own.
+    The other files in the same folder show whether a file is the last of its log, and the size that it should have.
+    They do not have to be in the path.
+    Raises StoreIOError: path not found, no permission, no commit log in a folder, a compressed file.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -155,7 +156,7 @@ def resolve(path: Paths | LogFile | Log, storage: Options | None = None) -> list
         except StoreIOError as error:
             if error.errno != errno.ENOENT or error.filename in map(shown, given):
                 raise
-            # A file that was listed has been deleted since, as a running store does with old ones.
+            # A listed file was deleted meanwhile: a running store deletes old files.
     return _find(given, storage)
 
 
@@ -169,7 +170,7 @@ def _find(given: list[str], storage: Options | None) -> list[Log]:
 
 
 def _parts(files: list[str]) -> list[list[str]]:
-    """Files named by offset stay together (if an offset comes twice, with those of their folder); others are alone."""
+    """Group files: those named by offset together (per folder if an offset occurs twice), each other file alone."""
     named = [file for file in files if base_of(file) is not None]
     parts = [named] if named else []
     if len({base_of(file) for file in named}) < len(named):
@@ -216,7 +217,7 @@ def _expand_url(url: str, storage: Options | None) -> list[str]:
 
 
 def _folder_of_url(url: str, storage: Options | None) -> list[str]:
-    """As _folder(); the file itself if the URL names one."""
+    """Do _folder() for a URL. Return the URL itself if it is a file."""
     names = RemotePath(url, storage).names()
     if names is None:
         return [url]
@@ -231,7 +232,7 @@ def _folder_of_url(url: str, storage: Options | None) -> list[str]:
 
 
 def _log(paths: list[str], storage: Options | None) -> Log:
-    """A log of these files: named by offset all of them, or a single one that is not."""
+    """Build a log of these files: all named by offset, or a single file that is not."""
     if len(paths) == 1 and base_of(paths[0]) is None:
         size = _size(paths[0], storage)
         _refuse_packed(paths[0], size, storage)
@@ -255,12 +256,13 @@ def _log(paths: list[str], storage: Options | None) -> Log:
             missing.append((base + limit, named[i + 1]))
         out.append(LogFile(path, base, size, limit, base >= end))
         if base >= end:
-            break  # the files behind it are made ahead and empty
+            break  # the files after it were created ahead and are empty
     return Log(tuple(out), tuple(missing))
 
 
 def _neighbours(files: dict[int, str], storage: Options | None) -> dict[int, tuple[str, int]]:
-    """The files of the same folders that are named by other offsets, with their sizes; of URLs also those given."""
+    """Return the other files of the same folders that are named by an offset, with their sizes; for URLs also
+    `files`."""
     out: dict[int, tuple[str, int]] = {}
     for folder in sorted({_split(path)[0] for path in files.values()}):
         listed = _sizes_of_url(folder, storage) if is_url(folder) else _sizes_in(folder, files)
@@ -271,12 +273,12 @@ def _neighbours(files: dict[int, str], storage: Options | None) -> dict[int, tup
 
 
 def _sizes_in(folder: str, files: dict[int, str]) -> dict[int, tuple[str, int]]:
-    """The files of a folder that are named by an offset which is not among those of `files`."""
+    """Return the files of a folder whose name is an offset that is not in `files`."""
     out: dict[int, tuple[str, int]] = {}
     try:
         names = os.listdir(folder or os.curdir)
     except OSError:
-        return out  # a file can be read in a folder that can't be listed
+        return out  # files can be readable in a folder that can't be listed
     for name in names:
         base = base_of(name)
         if base is None or base in files:
@@ -285,14 +287,14 @@ def _sizes_in(folder: str, files: dict[int, str]) -> dict[int, tuple[str, int]]:
         try:
             info = os.stat(path)
         except OSError:
-            continue  # removed this moment
+            continue  # deleted meanwhile
         if stat.S_ISREG(info.st_mode):
             out[base] = (path, info.st_size)
     return out
 
 
 def _sizes_of_url(folder: str, storage: Options | None) -> dict[int, tuple[str, int]]:
-    """All files of a folder that are named by an offset."""
+    """Return all files of a folder that are named by an offset."""
     out: dict[int, tuple[str, int]] = {}
     try:
         names = RemotePath(folder, storage).names() or {}
@@ -307,7 +309,7 @@ def _sizes_of_url(folder: str, storage: Options | None) -> dict[int, tuple[str, 
 
 
 def _refuse_packed(path: str, size: int, storage: Options | None) -> None:
-    """Say so if a file is compressed, rather than that it holds no records."""
+    """Raise StoreIOError if a file is compressed, instead of a later error about missing records."""
     head = RemotePath(path, storage).head(size) if is_url(path) else _head(path)
     for magic, name in _PACKED.items():
         if head.startswith(magic):
@@ -322,7 +324,7 @@ def _head(path: str) -> bytes:
         finally:
             os.close(fd)
     except OSError:
-        return b""  # whoever reads it will tell
+        return b""  # reading the file will report the error
 
 
 def _size(path: str, storage: Options | None) -> int:
@@ -333,7 +335,7 @@ def _size(path: str, storage: Options | None) -> int:
 
 
 def _has_data(path: str, size: int, storage: Options | None) -> bool:
-    """Whether any byte of a file is not zero; one that can't be read may well hold data."""
+    """Whether a file has a byte other than zero. True if the file can't be read, because it may have data."""
     if is_url(path):
         return RemotePath(path, storage).written_blocks(size)
     try:
@@ -351,9 +353,9 @@ def _has_data(path: str, size: int, storage: Options | None) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _has_data_behind(path: str, *_: int) -> bool:
-    """Whether a file whose first bytes are zero has others.
+    """Whether a file whose first bytes are zero has other bytes.
 
-    Kept for as long as the file's numbers are the same: whoever follows a log asks again and again.
+    The result is cached as long as the arguments stay the same: a reader that follows a log asks again and again.
     """
     with open(path, "rb", buffering=0) as file:
         return any(True for _ in written_blocks(file.fileno()))

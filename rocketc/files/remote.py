@@ -1,4 +1,4 @@
-"""Files that a URL names: found by fsspec (extra `remote`), read in ranges, and what of a URL may be shown."""
+"""Remote files: find the files of a URL with fsspec (extra `remote`), read ranges of them, hide secrets of URLs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rocketc.errors import StoreIOError
 
 Options = Mapping[str, Any]
 
-FOLDER = -1  # in the place of a size
-PIECE_BYTES = 1 << 20  # what a file is fetched in
-RUN_PIECES = 8  # so many at once where it is read front to back
-KEEP_PIECES = 4  # and so many stay behind what was asked for last: a walk looks ahead and comes back
+FOLDER = -1  # in place of a size
+PIECE_BYTES = 1 << 20  # unit of fetches
+RUN_PIECES = 8  # most pieces in one fetch of a sequential read
+KEEP_PIECES = 4  # pieces kept before the last request: a reader looks ahead and returns
 
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]+://")
 _LINK = re.compile(r"(?P<before>(?:[A-Za-z0-9+.-]+::)*)(?P<link>[A-Za-z0-9+.-]+://.*?)(?P<after>(?:::.*)?)", re.DOTALL)
 _PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s]*)(?=@)")
 _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\")]*")
-_SHORTEST_SECRET = 4  # a shorter text would be found in any other
+_SHORTEST_SECRET = 4  # a shorter text occurs in many other words
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 _PROBE_BYTES = 4096
 _PROBES_FROM = 1 << 20
@@ -32,7 +32,7 @@ _SHORT_BYTES = 16 << 20
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is the URL of a file system, also one with others around it: simplecache::s3://bucket/store.
+    """Whether a path is the URL of a file system, including chained ones: simplecache::s3://bucket/store.
 
     >>> is_url("s3://bucket/store"), is_url("simplecache::s3://bucket/store"), is_url("/data/store")
     (True, True, False)
@@ -41,7 +41,7 @@ def is_url(path: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """A path as it may be printed: a URL without its password, and without what follows a question mark.
+    """Return a path that is safe to print: a URL without its password and without its query string.
 
     >>> shown("ftp://me:secret@host/store"), shown("https://host/file?signature=secret"), shown("/data/store")
     ('ftp://me:***@host/store', 'https://host/file?***', '/data/store')
@@ -50,17 +50,17 @@ def shown(url: str) -> str:
 
 
 def refuse_urls(paths: Iterable[str], who: str) -> None:
-    """Raise StoreIOError for a URL, in the name of something that reads local files.
+    """Raise StoreIOError for a URL, on behalf of a function that reads local files only.
 
     >>> refuse_urls(["/data/store"], "info")
     """
     for path in paths:
         if is_url(path):
-            raise StoreIOError(errno.ENOTSUP, f"a URL, and {who} takes local paths only; copy it first", shown(path))
+            raise StoreIOError(errno.ENOTSUP, f"it is a URL; {who} takes local paths only; copy it first", shown(path))
 
 
 def join(url: str, name: str) -> str:
-    """The URL of what lies in a folder.
+    """Return the URL of an entry of a folder.
 
     >>> join("s3://bucket/store/", "commitlog"), join("zip://commitlog::s3://bucket/store.zip", "0")
     ('s3://bucket/store/commitlog', 'zip://commitlog/0::s3://bucket/store.zip')
@@ -72,7 +72,7 @@ def join(url: str, name: str) -> str:
 
 
 def split(url: str) -> tuple[str, str]:
-    """The URL of the folder that something lies in, and its name there.
+    """Return the URL of the parent folder, and the name in it.
 
     >>> split("s3://bucket/store/commitlog"), split("zip://commitlog/0::s3://bucket/store.zip")
     (('s3://bucket/store', 'commitlog'), ('zip://commitlog::s3://bucket/store.zip', '0'))
@@ -84,15 +84,15 @@ def split(url: str) -> tuple[str, str]:
 
 
 def _link(url: str) -> tuple[str, str, str]:
-    """Of a chain of file systems the link whose path it is, and what stands before and behind it."""
+    """Split a chain of file systems into the link with the path, the text before it and the text after it."""
     found = _LINK.fullmatch(url)
     if found is None:
-        raise ValueError(f"{shown(url)}: no URL")
+        raise ValueError(f"{shown(url)}: not a URL")
     return found["before"], found["link"], found["after"]
 
 
 class StorageOptions(dict[str, Any]):
-    """Options of a file system, which show their names and no more.
+    """Options of a file system. The repr shows their names only.
 
     >>> StorageOptions(key="AKIA", secret="swordfish")
     {'key': '***', 'secret': '***'}
@@ -103,11 +103,11 @@ class StorageOptions(dict[str, Any]):
 
 
 class RemotePath:
-    """A file or folder that a URL names.
+    """A file or folder at a URL.
 
-    options  of its file system, as fsspec calls them: for s3 key, secret, ...; they are never shown
-    Every method raises StoreIOError, which names the URL and says what the file system said, without any secret; so
-    does this: fsspec, or what it needs for this kind of URL, is not installed.
+    options  of its file system, as fsspec names them: for s3 key, secret, ...; they are never printed
+    Every method raises StoreIOError with the URL and the message of the file system, without any secret. The
+    constructor raises it if fsspec, or a package that it needs for this kind of URL, is not installed.
     """
 
     def __init__(self, url: str, options: Options | None = None) -> None:
@@ -117,12 +117,12 @@ class RemotePath:
             from fsspec.core import url_to_fs  # late, and only here: an extra
         except ImportError:
             raise StoreIOError(
-                errno.EPROTONOSUPPORT, "it takes fsspec to read a URL: pip install 'rocketc[remote]'", shown(url)
+                errno.EPROTONOSUPPORT, "fsspec is needed to read a URL: pip install 'rocketc[remote]'", shown(url)
             ) from None
         with self._telling():
             self._system, self._path = url_to_fs(url, **self._options)
         self._is_http = "http" in self._protocols
-        self._seeks = "hdfs" in self._protocols  # before fsspec 2026.7.0 its cat_file() gives whole files
+        self._seeks = "hdfs" in self._protocols  # before fsspec 2026.7.0 the cat_file() of hdfs returns whole files
 
     @property
     def _protocols(self) -> tuple[str, ...]:
@@ -130,8 +130,8 @@ class RemotePath:
         return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
     def names(self) -> dict[str, int | None] | None:
-        """What lies in this folder: names of files with their size, FOLDER for one, None where no one tells; or None
-        if it is a file.
+        """List this folder: names of entries with the file size, FOLDER for a folder, None for an unknown size. Return
+        None if this is a file.
 
         >>> RemotePath("memory://nowhere").names()
         Traceback (most recent call last):
@@ -140,7 +140,7 @@ class RemotePath:
         """
         with self._telling():
             self._system.invalidate_cache()  # a store grows
-            if self._is_http and not self._path.endswith("/"):  # to list it is to get all of it, also if it is a file
+            if self._is_http and not self._path.endswith("/"):  # listing it would fetch a file as a whole
                 kind = self._system.info(self._path).get("mimetype")
                 if kind != "text/html":
                     return None
@@ -151,11 +151,11 @@ class RemotePath:
             return {
                 split("any://" + entry["name"])[1]: FOLDER if entry["type"] == "directory" else entry["size"]
                 for entry in found
-                if entry["name"].rstrip("/") != own  # object stores keep empty objects in the place of folders
+                if entry["name"].rstrip("/") != own  # object stores keep empty objects in place of folders
             }
 
     def matches(self) -> list[str] | None:
-        """The URLs that this one, a pattern, matches, in order; None if it is no pattern."""
+        """Return the URLs that this pattern matches, in order; None if this URL is not a pattern."""
         magic = "*[" if self._is_http else "*[?"
         if not any(char in self._path for char in magic):
             return None
@@ -164,23 +164,23 @@ class RemotePath:
             before, link, after = _link(self.url)
             scheme, _, rest = link.partition("://")
             host, _, path = rest.partition("/")
-            is_apart = path.strip("/") == self._path.strip("/")  # what the file system calls a path lacks the host
+            is_apart = path.strip("/") == self._path.strip("/")  # the file system's own paths lack the host
             root = f"{scheme}://{host}/" if is_apart else f"{scheme}://"
             found = sorted(self._system.glob(self._path))
             return [before + (one if is_url(one) else root + one.lstrip("/")) + after for one in found]
 
     def size(self) -> int:
-        """Bytes of this file."""
+        """Return the size of this file in bytes."""
         with self._telling():
             info = self._system.info(self._path)
         if info.get("type") == "directory":
             raise StoreIOError(errno.EISDIR, os.strerror(errno.EISDIR), shown(self.url))
         if info.get("size") is None:
-            raise StoreIOError(errno.ENOTSUP, "it is not told how long it is; copy it first", shown(self.url))
+            raise StoreIOError(errno.ENOTSUP, "the server does not report its size; copy it first", shown(self.url))
         return int(info["size"])
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of this file; all of them are there, or it raises."""
+        """Return the bytes [start, stop) of this file. Raises StoreIOError if any are missing."""
         with self._telling(f"at byte {start}"):
             data = b"" if self._seeks else self._system.cat_file(self._path, start=start, end=stop)
             if len(data) > stop - start and not self._is_http:
@@ -190,30 +190,30 @@ class RemotePath:
                     file.seek(start)
                     data = file.read(stop - start)
         if len(data) != stop - start:
-            what = "the file is shorter than it was" if len(data) < stop - start else _NO_RANGES
+            what = "the file is shorter than before" if len(data) < stop - start else _NO_RANGES
             text = f"at byte {start}: {len(data)} bytes instead of {stop - start}; {what}"
             raise StoreIOError(errno.EIO, text, shown(self.url))
         return bytes(data)
 
     def head(self, size: int) -> bytes:
-        """The first bytes of a file that is so long. Nothing else is read, also where a server can't give ranges."""
+        """Return the first bytes of a file of this size, without reading more if the server does not support ranges."""
         stop = min(size, _PROBE_BYTES)
         if not self._is_http or stop == size:
             return self.read(0, stop)
         with self._telling(), self._system.open(self._path, size=size, cache_type="none") as file:
             try:
-                file.seek(1)  # from its beginning it would take any reply
+                file.seek(1)  # for a read from position 0, fsspec accepts a reply without ranges
                 file.read(1)
             except ValueError:
                 raise OSError(errno.ENOTSUP, _NO_RANGES) from None
         return self.read(0, stop)
 
     def written_blocks(self, size: int) -> bool:
-        """Whether a file of so many bytes has any that is not zero, as far as probes tell.
+        """Whether a file of this size has a byte other than zero, as far as probes show.
 
-        Its first bytes are looked at, its last ones, and some at 1 MiB, 2 MiB, 4 MiB and so on; all of a short one.
-        A broker makes files ahead, of 1 GiB, and writes each front to back: data is missed only if the beginning of a
-        last file was zeroed, and that beginning is half of what was written or more.
+        The probes read the first bytes, the last bytes, and some at 1 MiB, 2 MiB, 4 MiB and so on; a short file is read
+        completely. A broker creates files of 1 GiB ahead and writes each from start to end. So data is missed only if
+        the beginning of a last file was zeroed, and that beginning is at least half of the written bytes.
         """
         if size == 0 or not _is_zero(self.head(size)):
             return size > 0
@@ -226,7 +226,7 @@ class RemotePath:
 
     @contextmanager
     def _telling(self, where: str = "") -> Iterator[None]:
-        """Turn whatever a file system raises into StoreIOError; no secret is in its text."""
+        """Convert any exception of a file system to a StoreIOError without secrets."""
         try:
             yield
         except StoreIOError:
@@ -237,7 +237,7 @@ class RemotePath:
             raise StoreIOError(number, self._without_secrets(text), shown(self.url)) from None
 
     def _without_secrets(self, text: str) -> str:
-        from urllib.parse import unquote  # late: `import rocketc` is quicker without it
+        from urllib.parse import unquote  # late: keeps `import rocketc` fast
 
         secrets = {secret for found in _PASSWORD.finditer(self.url) for secret in (found[2], unquote(found[2]))}
         for secret in sorted(secrets | set(_texts(self._options)), key=len, reverse=True):
@@ -246,7 +246,7 @@ class RemotePath:
         return _QUERY.sub(r"\1?***", _PASSWORD.sub(r"\1:***", text))
 
 
-_NO_RANGES = "the server gives whole files only, no ranges of bytes; copy it first"
+_NO_RANGES = "the server sends whole files only, no ranges of bytes; copy it first"
 
 
 def _is_zero(data: bytes) -> bool:
@@ -254,7 +254,7 @@ def _is_zero(data: bytes) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in the values of options, however deep."""
+    """Yield all texts in the values of options, at any depth."""
     if isinstance(value, (str, bytes)):
         yield value if isinstance(value, str) else value.decode("utf-8", "replace")
     elif isinstance(value, Mapping):
@@ -266,9 +266,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _reason(error: Exception) -> tuple[int, str]:
-    """The errno and the words for what a file system raised."""
+    """Return the errno and the message for an exception of a file system."""
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # over HTTP everything is a missing file, and the cause says more
+        error = error.__cause__  # over HTTP every error is a missing file; the cause has the details
     status = getattr(error, "status", None)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return errno.ENOENT, os.strerror(errno.ENOENT)
@@ -289,14 +289,14 @@ def _words(error: Exception) -> str:
 
 
 class RemoteFile:
-    """A file of another file system as memory, filled with what is asked for; the memory behind is given back.
+    """A remote file as memory that is filled on request. Memory before the current position is released.
 
     place  the file
-    size   bytes of it
-    stop   nothing from this byte on is fetched ahead of need
-    piece  bytes of a piece of it
-    The memory is of the file's size, and takes no room but where bytes are. What is zero in the file takes none either,
-    and is fetched once.
+    size   its size in bytes
+    stop   nothing is fetched ahead from this byte on
+    piece  size of a piece in bytes
+    The address range has the file's size, but only fetched bytes use memory. Zeros of the file are fetched once, and do
+    not use memory either.
     """
 
     def __init__(self, place: RemotePath, size: int, stop: int | None = None, piece: int = 0) -> None:
@@ -309,23 +309,24 @@ class RemoteFile:
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
             self._memory = mmap.mmap(-1, max(size, 1), flags=flags)
         except (OSError, OverflowError, ValueError):
-            text = f"no room in memory for a file of {size} bytes, as it is told to be"
+            text = f"no address space for a file of {size} bytes, the size that the server reports"
             raise StoreIOError(errno.ENOMEM, text, shown(place.url)) from None
-        self._there: set[int] = set()  # pieces whose bytes are in the memory
-        self._zero: set[int] = set()  # pieces that are zero, as all memory is that was not written to
-        self._low = 0  # no piece below this byte is in the memory
-        self._next = -1  # the piece behind the run that was fetched last
+        self._there: set[int] = set()  # pieces whose bytes are in memory
+        self._zero: set[int] = set()  # pieces of zeros: memory that was not written to is zero
+        self._low = 0  # no piece before this byte is in memory
+        self._next = -1  # the piece after the last fetched run
         self._run = 1  # pieces of the next run
         self._pool: ThreadPoolExecutor | None = None
-        self._coming: tuple[int, int, Future[bytes]] | None = None  # the run that is fetched meanwhile
+        self._coming: tuple[int, int, Future[bytes]] | None = None  # the run that is being fetched in the background
 
     @property
     def view(self) -> memoryview:
-        """The bytes of the whole file; those that were not fetched are zero."""
+        """The bytes of the whole file; bytes that were not fetched are zero."""
         return memoryview(self._memory)[: self._size]
 
     def fetch(self, start: int, stop: int) -> int:
-        """Have the bytes [start, stop) there; returns up to where they are. Those before start may go."""
+        """Fetch the bytes [start, stop), and return up to where bytes are present. Bytes before start may be
+        released."""
         self._give_back(start)
         at, behind = start // self._piece, -(-stop // self._piece)
         while at < self._count and (at < behind or self._is_there(at)):
@@ -338,7 +339,7 @@ class RemoteFile:
         return piece in self._there or piece in self._zero
 
     def _fetch_run(self, first: int, behind: int) -> None:
-        """Fetch pieces from `first` on: up to `behind` at least, and more if the file is read front to back."""
+        """Fetch pieces from `first` to at least `behind`; fetch more if the file is read sequentially."""
         self._run = min(2 * self._run, RUN_PIECES) if first == self._next else 1
         if self._coming is not None and self._coming[0] == first:
             _, end, coming = self._coming
@@ -373,7 +374,7 @@ class RemoteFile:
             self._there.add(piece)
 
     def _give_back(self, start: int) -> None:
-        """Let go of what lies far behind start; whole pages go."""
+        """Release whole pages far before start."""
         low = (start - KEEP_PIECES * self._piece) // mmap.PAGESIZE * mmap.PAGESIZE
         if low <= self._low:
             return

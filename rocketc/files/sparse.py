@@ -1,4 +1,4 @@
-"""Where a file holds data, and where it has holes: parts that nobody has written, which read as zeros."""
+"""Find the data and the holes of a sparse file. A hole is a part that was never written; it reads as zeros."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ZEROS = bytes(_BLOCK_BYTES)
 
 
 def next_data(fd: int, pos: int, size: int) -> int:
-    """The first byte at or behind pos that is not in a hole; size if there is none before it.
+    """Return the position of the first byte from pos on that is not in a hole; size if there is none before it.
 
-    A system that knows of no holes says pos, and so does a disk that fails: whoever reads there meets it.
+    If the system does not support holes, or the disk fails, this returns pos: the error then appears when reading.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -31,7 +31,7 @@ def next_data(fd: int, pos: int, size: int) -> int:
 
 
 def next_hole(fd: int, pos: int, size: int) -> int:
-    """Where the data at pos ends: the next hole, or size.
+    """Return the end of the data at pos: the next hole, or size.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -46,7 +46,7 @@ def next_hole(fd: int, pos: int, size: int) -> int:
 
 
 def extents(fd: int, pos: int = 0) -> Iterator[tuple[int, int]]:
-    """[start, stop) of the parts of a file from pos on that are no holes.
+    """Yield [start, stop) of the parts of a file from pos on that are not holes.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -56,12 +56,12 @@ def extents(fd: int, pos: int = 0) -> Iterator[tuple[int, int]]:
     """
     size = os.fstat(fd).st_size
     while pos < size and (start := next_data(fd, pos, size)) < size:
-        pos = max(next_hole(fd, start, size), start + 1)  # somebody may make a hole of it meanwhile
+        pos = max(next_hole(fd, start, size), start + 1)  # another process may punch a hole meanwhile
         yield start, pos
 
 
 def written_blocks(fd: int, pos: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(position, bytes) of the parts of a file from pos on that are no holes and not all zeros, 1 MiB at most each.
+    """Yield (position, bytes) of the parts of a file from pos on that are not holes or zeros, at most 1 MiB each.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -70,7 +70,7 @@ def written_blocks(fd: int, pos: int = 0) -> Iterator[tuple[int, bytes]]:
     [(True, b'data')]
     """
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # what is read ahead into a hole counts as data then
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a hole with read-ahead pages would count as data
     for start, stop in list(extents(fd, pos)):
         while start < stop:
             block = os.pread(fd, min(_BLOCK_BYTES, stop - start), start)
@@ -82,10 +82,10 @@ def written_blocks(fd: int, pos: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def holes_of(path: str, base: int = 0) -> list[tuple[int, int]]:
-    """Holes of a sparse file that have data behind them, [start, stop); a hole at the end is room for more.
+    """Return the holes [start, stop) of a file that have data after them. A hole at the end is free space for records.
 
-    base  what to count from: the physical offset of its first byte
-    None are found in a file that can't be opened, and by a system that knows of no holes.
+    base  added to the positions: the physical offset of the first byte of the file
+    Returns an empty list if the file can't be opened, or the system does not support holes.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "whole"

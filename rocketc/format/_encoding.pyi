@@ -1,4 +1,4 @@
-"""Message records for Python: encoding, client batches, records that move in the log, hashes and CRC-32."""
+"""Message records for Python: encoding, client batches, moving records in the log, hashes and CRC-32."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal

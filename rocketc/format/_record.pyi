@@ -1,1 +1,1 @@
-"""Message records of the commit log: sizes, parsing, checks, encoding; nothing of it is for Python."""
+"""Message records of the commit log: sizes, parsing, checks, encoding; for Cython only."""

@@ -1,4 +1,4 @@
-"""A set of texts with a number each, looked up from bytes without the GIL."""
+"""A table from texts to numbers, searched by bytes without the GIL."""
 
 from typing_extensions import Self
 

@@ -1,4 +1,4 @@
-"""Compressed bodies: zlib from the standard library, LZ4 frames and zstd from optional packages, all with a limit."""
+"""Compressed bodies: zlib from the standard library, LZ4 frames and zstd from optional packages, with a size limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _zstd() -> Any:
     return ZstdDecompressor()
 
 
-# By the compression type of sysFlag; producers older than 4.9.4 leave it 0.
+# By the compression type of sysFlag; producers before 4.9.4 leave it 0.
 _DECOMPRESSORS = {
     COMPRESSION_OLD_ZLIB: zlib.decompressobj,
     COMPRESSION_LZ4: _lz4,
@@ -49,8 +49,8 @@ def decompress(kind: int, body: bytes, limit: int) -> bytes:
     """Decompress a stored body.
 
     kind   compression type of sysFlag: 0 and 3 zlib, 1 LZ4 frame, 2 zstd
-    limit  bytes; what would be longer raises BadBody("too_large") and no more than limit + 1 bytes are made of it
-    Raises BadBody("bad_compression") for bytes of another kind or without an end, MissingCodecError if the library is
+    limit  bytes; a longer result raises BadBody("too_large"); at most limit + 1 bytes are decompressed
+    Raises BadBody("bad_compression") for other data or data without an end, MissingCodecError if the library is
     not installed.
 
     >>> decompress(3, zlib.compress(b"hello"), limit=5)
@@ -62,7 +62,7 @@ def decompress(kind: int, body: bytes, limit: int) -> bytes:
     stream = make()
     try:
         plain = stream.decompress(body, limit + 1)
-    except Exception as error:  # each library has exceptions of its own
+    except Exception as error:  # each library has its own exceptions
         raise BadBody("bad_compression") from error
     if len(plain) > limit:
         raise BadBody("too_large")

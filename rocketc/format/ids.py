@@ -1,7 +1,7 @@
-"""Message ids: the offset id that a broker gives, and the unique id that a client gives (property UNIQ_KEY).
+"""Message ids: the offset id that a broker assigns, and the unique id that a client assigns (property UNIQ_KEY).
 
-Both are 32 hex digits if the address in them is IPv4, 56 if it is IPv6, so an id alone does not say which it is:
-doubts() tells what speaks against a reading.
+Both have 32 hex digits if the address in them is IPv4, 56 if it is IPv6, so an id does not show its kind. doubts()
+returns the reasons against a kind.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rocketc._layout import MSG_ID_V4_CHARS, MSG_ID_V6_CHARS
 
 _NO_HEX = re.compile("[^0-9A-Fa-f]")
 _ZERO_GROUPS = re.compile(r"\b0(?::0\b)+")
-_LONGEST_MONTH = datetime.timedelta(days=31, hours=1)  # clocks may be put back in it
-_LARGEST_OFFSET = 1 << 53  # 8 PiB: no log is that long
+_LONGEST_MONTH = datetime.timedelta(days=31, hours=1)  # clocks may be set back in it
+_LARGEST_OFFSET = 1 << 53  # 8 PiB: longer than any log
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OffsetId:
 
     @property
     def store_host(self) -> str:
-        """Address and port as Message.store_host says them."""
+        """Address and port in the format of Message.store_host."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def encode(self) -> str:
@@ -46,31 +46,31 @@ class OffsetId:
         return (_packed(self.host) + struct.pack(">iq", self.port, self.phy_offset)).hex().upper()
 
     def doubts(self) -> list[str]:
-        """What speaks against that this was meant; empty: nothing does.
+        """Return the reasons why this is probably not an offset id; an empty list: there are none.
 
         >>> OffsetId("192.168.1.10", 10911, 4096).doubts(), OffsetId("10.0.0.1", 0, -1).doubts()
-        ([], ['0 is no port', 'the physical offset is negative'])
+        ([], ['port 0 is not valid', 'the physical offset is negative'])
         """
         out = []
         if _is_of_nobody(_packed(self.host)):
-            out.append(f"{self.host} is no address of a broker")
+            out.append(f"{self.host} can't be the address of a broker")
         if not 0 < self.port < 1 << 16:
-            out.append(f"{self.port} is no port")
+            out.append(f"port {self.port} is not valid")
         if self.phy_offset < 0:
             out.append("the physical offset is negative")
         elif self.phy_offset > _LARGEST_OFFSET:
-            out.append("no log is as long as this physical offset")
+            out.append("the physical offset is too large for a log")
         return out
 
 
 @dataclass(frozen=True)
 class UniqueId:
-    """What a client put into the id that it gave a message.
+    """The parts of the unique id that a client assigned to a message.
 
     ip                 address of the client, as text; IPv6 in its short form
     pid                the low 16 bits of its process id
-    class_loader_hash  Java's hash code of its class loader; other clients put another number there
-    month_ms           ms since its month began, by its own clock and time zone; which month is not in the id
+    class_loader_hash  Java's hash code of its class loader; other clients use another number
+    month_ms           ms since the start of the month, by the client's clock and time zone; the month is not in the id
     counter            counts the ids of the process; 16 bits
     """
 
@@ -90,20 +90,20 @@ class UniqueId:
         return (_packed(self.ip) + numbers).hex().upper()
 
     def doubts(self) -> list[str]:
-        """What speaks against that this was meant; empty: nothing does.
+        """Return the reasons why this is probably not a unique id; an empty list: there are none.
 
         >>> UniqueId("10.0.0.1", 2620, 0x18B4AAC2, 757_041_004, 3).doubts()
         []
         """
         out = []
         if self.pid == 0:
-            out.append("0 is no process id")
+            out.append("process id 0 is not valid")
         if self._since_month_began >= _LONGEST_MONTH:
             out.append("its time is more than a month")
         return out
 
     def born(self, year: int, month: int, zone: datetime.tzinfo = datetime.timezone.utc) -> datetime.datetime:
-        """When the id was made, if that was in this month of the client's time zone.
+        """Return when the id was created, if that was in this month of the client's time zone.
 
         Raises ValueError if the month is not that long.
 
@@ -120,7 +120,7 @@ class UniqueId:
         return when
 
     def born_near(self, now: datetime.datetime) -> datetime.datetime | None:
-        """The latest time before `now` (aware; in the client's time zone) at which the id can have been made.
+        """Return the latest time before `now` (aware; in the client's time zone) at which the id may have been created.
 
         None if no month is that long.
 
@@ -131,7 +131,7 @@ class UniqueId:
         if now.tzinfo is None:
             raise ValueError("now: a datetime without a time zone; add one, such as datetime.timezone.utc")
         year, month = now.year, now.month
-        for _ in range(3):  # of three months in a row one has 31 days
+        for _ in range(3):  # one of three consecutive months has 31 days
             try:
                 when = self.born(year, month, now.tzinfo)
             except ValueError:
@@ -148,10 +148,10 @@ class UniqueId:
 
 
 def decode_offset_id(text: str) -> OffsetId:
-    """What the id of a stored message says: Message.msg_id, RocketMQ's offsetMsgId.
+    """Decode the id of a stored message: Message.msg_id, RocketMQ's offsetMsgId.
 
     text  32 or 56 hex digits, upper or lower case
-    Raises ValueError that says what is wrong.
+    Raises ValueError with the reason.
 
     >>> decode_offset_id("C0A8010A00002A9F0000000000001000")
     OffsetId(host='192.168.1.10', port=10911, phy_offset=4096)
@@ -162,10 +162,10 @@ def decode_offset_id(text: str) -> OffsetId:
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """What the unique id that a client gave a message says: its property UNIQ_KEY.
+    """Decode the unique id that a client assigned to a message: its property UNIQ_KEY.
 
     text  32 or 56 hex digits, upper or lower case
-    Raises ValueError that says what is wrong.
+    Raises ValueError with the reason.
 
     >>> decode_unique_id("0A0000010A3C18B4AAC22D1F876C0003")
     UniqueId(ip='10.0.0.1', pid=2620, class_loader_hash=414493378, month_ms=757041004, counter=3)
@@ -176,28 +176,30 @@ def decode_unique_id(text: str) -> UniqueId:
 
 def _bytes_of(text: str) -> bytes:
     if wrong := _NO_HEX.search(text):
-        raise ValueError(f"{text!r} is no message id: character {wrong.start() + 1} is {wrong[0]!r}, and no hex digit")
+        raise ValueError(
+            f"{text!r} is not a message id: character {wrong.start() + 1} is {wrong[0]!r}, not a hex digit"
+        )
     if len(text) not in (MSG_ID_V4_CHARS, MSG_ID_V6_CHARS):
-        raise ValueError(f"{text!r} is no message id: it has {len(text)} hex digits, not 32 (IPv4) or 56 (IPv6)")
+        raise ValueError(f"{text!r} is not a message id: it has {len(text)} hex digits, not 32 (IPv4) or 56 (IPv6)")
     return bytes.fromhex(text)
 
 
 def _packed(address: str) -> bytes:
-    """The bytes of an address. Raises ValueError."""
-    from ipaddress import ip_address  # late: `import rocketc` is quicker without it
+    """Return the bytes of an address. Raises ValueError."""
+    from ipaddress import ip_address  # late: keeps `import rocketc` fast
 
     return ip_address(address).packed
 
 
 def _is_of_nobody(packed: bytes) -> bool:
-    """An unspecified address, a multicast one, or the broadcast one."""
+    """Whether an address is unspecified, a multicast address or the broadcast address."""
     if len(packed) == 4:
         return packed[0] & 0xF0 == 0xE0 or packed in (b"\0" * 4, b"\xff" * 4)
     return packed[0] == 0xFF or not any(packed)
 
 
 def _address(raw: bytes) -> str:
-    """IPv4 or IPv6 as rocketc shows it everywhere; ipaddress would show some IPv6 addresses with dots."""
+    """Format an IPv4 or IPv6 address as elsewhere in rocketc; ipaddress would show some IPv6 addresses with dots."""
     if len(raw) == 4:
         return ".".join(map(str, raw))
     text = ":".join(f"{group:x}" for group in struct.unpack(">8H", raw))

@@ -1,4 +1,4 @@
-"""The bodies of put_many, a run of them at a time as entries for append()."""
+"""The bodies of put_many as prepared records, some at a time."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The commit log: where a record goes, and what is written into it there."""
+"""The commit log: where a record goes, and what is written there."""
 
 from typing import Any
 

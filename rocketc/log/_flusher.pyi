@@ -1,1 +1,1 @@
-"""Making the log durable: group commit, flush in the background, and who waits for it."""
+"""Making the log durable: group commit, background flush, and callers that wait for a flush."""

@@ -1,4 +1,4 @@
-"""The arguments of a put from Python, as a prepared record: topic, hosts, properties in stored form."""
+"""The arguments of a put from Python as a prepared record: topic, hosts, properties in stored form."""
 
 from typing_extensions import Self
 

@@ -1,4 +1,4 @@
-"""Positions of the log that only grow, and who waits for them."""
+"""Positions in the log that only grow, and the waits for them."""
 
 class Position:
     def __new__(cls) -> Position: ...

@@ -1,1 +1,1 @@
-"""What a prepared record must be before the log takes it: its topic, and what its properties ask for."""
+"""Checks of a prepared record before it is appended: its topic, and the properties that the store acts on."""

@@ -1,4 +1,4 @@
-"""The lock that guards the end of the commit log: three kinds behind one interface."""
+"""The lock that guards the end of the commit log: three kinds with one interface."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ class AdaptiveLock(PutMessageLock):
 
 LOCKS: dict[str, type[PutMessageLock]]
 
-# For tests and benches.
+# For tests and benchmarks.
 class AdaptiveState(NamedTuple):
     kind: str
     degree: int

@@ -1,4 +1,4 @@
-"""What a put comes to: a PutResult, or the exception that says why nothing is stored."""
+"""The result of a put: a PutResult, or the exception that says why nothing is stored."""
 
 from rocketc.status import PutStatus
 

@@ -1,4 +1,4 @@
-"""One pass over the records of a log file at its opening: where they end, and which queue offsets they take."""
+"""One pass over the records of the log when it is opened: where they end, and which queue offsets they take."""
 
 from typing_extensions import Self
 

@@ -1,4 +1,4 @@
-"""A message that was read and is put again: what of it can be kept."""
+"""Copy a message that was read: which of its columns a new put can take over."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rocketc._layout import (
     PROPERTY_TAGS,
 )
 
-# Columns that the store gives a message anew.
+# Columns to which the store gives new values.
 ASSIGNED_ON_PUT = frozenset(
     {"queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"}
 )
 
-# Column -> argument of store.put() that takes its value as it is.
+# Columns whose value is passed unchanged -> argument of store.put().
 PLAIN = {
     "topic": "topic",
     "body": "body",
@@ -37,28 +37,28 @@ PLAIN = {
 }
 
 _HOST = re.compile(r"(?:([0-9.]+)|\[([0-9A-Fa-f:.]+)\]):([0-9]{1,10})", re.ASCII)
-_FLAGS_V6 = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6  # of sysFlag: how hosts are stored, which the store itself says
-# What the stored body is: compressed, an inner batch.
+_FLAGS_V6 = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6  # of sysFlag: how hosts are stored, which the store sets itself
+# Properties of the stored body: compressed, an inner batch.
 _FLAGS_BODY = FLAG_COMPRESSED | FLAG_COMPRESSION_MASK | FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
 
 
 def host_of(text: str) -> tuple[str, int]:
-    """The address and port that the column bornHost says. Raises ValueError for another text.
+    """Return the address and port of a value of the column bornHost. Raises ValueError for another text.
 
     >>> host_of("127.0.0.1:10911"), host_of("[::1]:10911")
     (('127.0.0.1', 10911), ('::1', 10911))
     """
     match = _HOST.fullmatch(text)
     if match is None:
-        raise ValueError(f"bornHost is {text!r}, not as in 127.0.0.1:10911 or [::1]:10911")
+        raise ValueError(f"bornHost {text!r} must have the form 127.0.0.1:10911 or [::1]:10911")
     return match[1] or match[2], int(match[3])
 
 
 def put_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of store.put() for a message that was read, from its columns; ASSIGNED_ON_PUT are left out.
+    """Return the arguments of store.put() for the columns of a message, without ASSIGNED_ON_PUT.
 
-    message  bornTimestamp in ms, properties as a mapping; what has no value is left out
-    Raises ValueError for a bornHost that is none.
+    message  bornTimestamp in ms, properties as a mapping; columns without a value are left out
+    Raises ValueError for an invalid bornHost.
 
     >>> put_arguments({"topic": "orders", "body": b"paid", "queueId": 3, "keys": "k1", "physicalOffset": 4096})
     {'topic': 'orders', 'body': b'paid', 'queue_id': 3, 'properties': {'KEYS': 'k1'}}
@@ -77,7 +77,7 @@ def put_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
 def copied_properties(
     properties: Mapping[str, str], keys: str | None = None, tags: str | None = None
 ) -> dict[str, str] | None:
-    """The properties of a copy: the CRC of the whole record goes, for a copy is another record.
+    """Return the properties of a copy, without the CRC of the record, because a copy is another record.
 
     >>> copied_properties({"__CRC32#": "1234567890", "TAGS": "A", "x": "y"}, tags="B")
     {'TAGS': 'B', 'x': 'y'}
@@ -88,9 +88,9 @@ def copied_properties(
 
 
 def copied_flags(sys_flag: int, body_crc: int | None, body: bytes) -> int:
-    """The sysFlag of a copy: what it says of the body goes, if that was decompressed or taken out of a batch.
+    """Return the sysFlag of a copy, without the flags of the body if the body was decompressed or taken out of a batch.
 
-    body_crc  of the body as it was stored; None: this one is it
+    body_crc  CRC of the body as it was stored; None: `body` is the stored one
 
     >>> copied_flags(1, 7, b"decompressed"), copied_flags(1, None, b"as it is")
     (0, 1)

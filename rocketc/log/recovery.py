@@ -1,8 +1,9 @@
-"""Recovery: where the log ends after a clean end or a crash, what is damaged in it, and what has to be cut off.
+"""Recovery finds where the log ends after a clean end or a crash, finds damage, and cuts off what is not valid.
 
-Policy "keep" cuts the log only behind what is known to be durable: damage before that costs the damaged records and no
-others. Policy "java" cuts where RocketMQ does, at the first record that its recovery takes for none. Either way what is
-cut is kept beside the log, and the cut is durable before anything is appended (promise 5); rocketc.cut does that.
+Policy "keep" cuts the log only after the records that are known to be durable. Damage before them costs only the
+damaged records. Policy "java" cuts where RocketMQ does: at the first record that its recovery rejects. With both, the
+bytes that are cut off are kept beside the log, and the cut is durable before anything is appended (promise 5); see
+rocketc.log.truncation.
 """
 
 from __future__ import annotations
@@ -33,37 +34,37 @@ from rocketc.tables._deleted_topics import DeletedTopicOffsets
 _log = logging.getLogger("rocketc.recovery")
 
 _HEAD_BYTES = 76  # of a record, up to its store timestamp
-_MARGIN_MS = 3000  # RocketMQ takes so much off a checkpoint's times
-SMALL_BYTES = 128 << 20  # of a log that is looked at as a whole whenever it is opened
-APART = 16 << 20  # bytes between the boundaries that are kept
-_CLEAN_FILES = 3  # after a clean end the last files only are checked
+_MARGIN_MS = 3000  # RocketMQ subtracts this from the times of a checkpoint
+SMALL_BYTES = 128 << 20  # a log up to this size is read completely at each opening
+APART = 16 << 20  # least distance in bytes between the boundaries
+_CLEAN_FILES = 3  # after a clean end only the last files are checked
 _ALWAYS = 1 << 62  # ms; later than any time
 _CRC_NONE, _CRC_BODY, _CRC_FULL = 0, 1, 2
 
 
 class QueueEnds(Protocol):
-    """What recovery asks of the consume queues, which lie above the log."""
+    """What recovery needs from the consume queues, which are built on top of the log."""
 
     def end_before(self, phy_offset: int, offsets: QueueOffsets | None = None) -> int:
-        """Physical offset behind the last record before phy_offset that a queue has; offsets are raised by it."""
+        """Physical offset of the end of the last record before phy_offset that a queue has. Also raise `offsets`."""
         ...
 
 
 @dataclass
 class Recovery:
-    """What recovery found.
+    """The result of a recovery.
 
-    clean      the store had been closed, or is new
+    clean      the store was closed, or is new
     start      physical offset from which records were checked
-    end        physical offset at which the log goes on
-    last_record_end  physical offset behind the last record
-    records    how many were looked at
+    end        physical offset at which the log continues
+    last_record_end  physical offset of the end of the last record
+    records    number of records checked
     timestamp  ms: store timestamp of the last one; 0: there is none
-    damage     (start, stop, reason) of what was stepped over or cut
-    missing    (start, stop) of files that are not there
-    cut        physical offset from which something was cut off, or None
-    saved      the files that keep what was cut
-    boundaries  physical offsets in the files that were looked at: a record ends there, and what follows begins
+    damage     (start, stop, reason) of the bytes that were skipped or cut off
+    missing    (start, stop) of missing files
+    cut        physical offset from which bytes were cut off, or None
+    saved      the files with the bytes that were cut off
+    boundaries  physical offsets in the checked files at which one record ends and the next one begins
     """
 
     clean: bool
@@ -96,22 +97,22 @@ def recover(
     policy: str = "keep",
     index_safe: bool = False,
 ) -> tuple[Recovery, QueueOffsets]:
-    """Find the end of a loaded log, cut off what is behind it, and learn the next offset of each queue.
+    """Find the end of a loaded log, cut off the bytes after it, and find the next offset of each queue.
 
-    root        the store's root: what is cut goes to its folder `cut`
-    queues      loaded; what they say of records before those that are looked at is believed
-    clean       there was no abort file: all that is there was made durable
-    checkpoint  what it says of the log; zeros if it is lost
-    flushed     physical offset before which the log is durable; -1: the checkpoint's time tells
-    queued      the same of the consume queues
-    crc         check bodies (checkCRCOnRecover), and with property_crc the whole record too
+    root        the store's root: bytes that are cut off go to its folder `cut`
+    queues      loaded; they are trusted for the records before the first checked one
+    clean       there was no abort file: all files were made durable
+    checkpoint  what it says about the log; zeros if it is lost
+    flushed     physical offset before which the log is durable; -1: use the checkpoint's time
+    queued      the same for the consume queues
+    crc         check bodies (checkCRCOnRecover); with property_crc the whole record too
     stripes     topicQueueLockNum
-    on_file     called with (path, ms of its last record) when a file was checked and is durable, after a crash; not
-                with "java": it must begin again where it began
-    gone        topics that were deleted
+    on_file     called after a crash with (path, ms of its last record) when a file is checked and durable. Not called
+                with "java", which must begin again where it began
+    gone        deleted topics
     policy      "keep" or "java"
-    index_safe  with "java": begin where the index was durable, too (messageIndexSafe)
-    A recovery that is killed starts again and comes to the same end. Raises StoreIOError.
+    index_safe  with "java": also begin where the index was durable (messageIndexSafe)
+    A recovery that is interrupted starts again, with the same result. Raises StoreIOError.
 
     >>> import tempfile
     >>> from rocketc.derived._consume_queues import ConsumeQueues
@@ -141,7 +142,7 @@ def recover(
     stop: int | None = None
     if java and files:
         stop, damage = _java_end(files[first:], queue.files[len(files) :], kind)
-        kind = _CRC_NONE  # all up to there was checked
+        kind = _CRC_NONE  # everything before it is checked
     unsynced = not clean
     while True:
         offsets = QueueOffsets(stripes)
@@ -164,7 +165,7 @@ def recover(
                 break
             end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
             if unsynced and i >= first:
-                sync_file(file.path)  # a crash of the machine must not take what we go on from
+                sync_file(file.path)  # after a crash of the machine, the bytes that recovery builds on must be there
                 if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
                     on_file(file.path, run.timestamp)
             _tell(file, i, len(files), run)
@@ -176,7 +177,7 @@ def recover(
         cut = _cut_at(found, run, clean, end)
         if cut >= end:
             break
-        damage, stop = found.damage, cut  # records behind it do not count: once more without them
+        damage, stop = found.damage, cut  # records after it do not count: read the log again without them
     found.end = end if stop is None else stop
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     found.boundaries = run.boundaries
@@ -185,9 +186,9 @@ def recover(
     found.cut = found.end if found.saved else None
     if not clean:
         for folder in sorted({os.path.dirname(path) for path in queue.files}):
-            sync_folder(folder)  # a file may have been made, and its name not be durable yet
+            sync_folder(folder)  # a file may be new, and its name not durable yet
     for start, stop_at, reason in found.damage:
-        kept = "cut off and kept" if found.cut is not None and start >= found.cut else "stepped over"
+        kept = "cut off and kept" if found.cut is not None and start >= found.cut else "skipped"
         _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
     if found.saved:
         _log.warning("%s: the log was cut at physical offset %d; %s", root, found.end, _told_of(found.saved))
@@ -197,7 +198,7 @@ def recover(
 def _count_damaged(
     files: list[LogFile], found: Recovery, offsets: QueueOffsets, gone: DeletedTopicOffsets | None
 ) -> None:
-    """A record whose body is damaged has its queue offset still: nobody else gets it."""
+    """Keep the queue offset of a record with a damaged body, so that no other message gets it."""
     for start, stop, reason in found.damage:
         if reason == "bad_body_crc" and start < found.end:
             file = next(file for file in files if file.origin <= start < file.next_base)
@@ -207,7 +208,7 @@ def _count_damaged(
 
 
 def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, flushed: int) -> int:
-    """Index of the file from which on records are checked. Source: RocketMQ CommitLog."""
+    """Index of the first file whose records are checked. Source: RocketMQ CommitLog."""
     if clean:
         return max(len(files) - _CLEAN_FILES, 0)
     limit = checkpoint.physic_msg_timestamp - _MARGIN_MS
@@ -220,7 +221,7 @@ def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, f
 def _java_first(files: list[LogFile], queues: QueueEnds, clean: bool, limit: int) -> int:
     """Index of the file in which RocketMQ begins. Source: RocketMQ CommitLog of 5.3.2 and 5.3.3.
 
-    limit  ms; after a crash, the newest file whose first record is not younger
+    limit  ms; after a crash, begin in the newest file whose first record is not younger
     """
     if clean:
         reached = queues.end_before(_ALWAYS)
@@ -233,10 +234,10 @@ def _java_first(files: list[LogFile], queues: QueueEnds, clean: bool, limit: int
 
 
 def _java_end(files: list[LogFile], prepared: list[str], crc: int) -> tuple[int, list[tuple[int, int, str]]]:
-    """Where RocketMQ's recovery ends the log, and the damage that it meets there.
+    """Where RocketMQ's recovery ends the log, and the damage that it finds there.
 
-    files     to walk over, with data in the last one
-    prepared  the files behind them, in which nothing was written yet
+    files     files to read, the last one with data
+    prepared  the files after them, in which nothing is written yet
     """
     for i, file in enumerate(files):
         mapped = MappedFile(file.path)
@@ -247,14 +248,14 @@ def _java_end(files: list[LogFile], prepared: list[str], crc: int) -> tuple[int,
         finally:
             mapped.close()
         if not blank:
-            if reason is None and i + 1 < len(files):  # zeros, but the log had gone on
+            if reason is None and i + 1 < len(files):  # zeros, but more files follow
                 stop, reason = file.next_base, "zeroed"
             return end, [(end, stop, reason)] if reason is not None and stop > end else []
     return (base_of(prepared[0]) or 0) if prepared else end, []
 
 
 def first_timestamp(path: str) -> int:
-    """Store timestamp (ms) of the record that a file begins with; 0 if it begins with none.
+    """Store timestamp (ms) of the record at the start of a file; 0 if there is no record.
 
     >>> first_timestamp("no such file")
     0
@@ -265,7 +266,7 @@ def first_timestamp(path: str) -> int:
 
 
 def _walk(file: LogFile, run: RecoveryPass, found: Recovery, crc: int, stop: int | None, end: int) -> int:
-    """Take one file's records into the pass; where the log goes on behind it, `end` if it holds nothing."""
+    """Take one file's records into the pass. Return where the log continues after it, or `end` for an empty file."""
     walker = open_walker(file, Filter(), stop=stop, crc=crc, errors="report")
     blank = run.take(walker)
     found.damage += walker.damage
@@ -276,12 +277,12 @@ def _walk(file: LogFile, run: RecoveryPass, found: Recovery, crc: int, stop: int
 
 
 def _cut_at(found: Recovery, run: RecoveryPass, clean: bool, end: int) -> int:
-    """The end of the log: the first damage that is not known to have been durable, or the end of what is valid."""
+    """The end of the log: the first damage that is not known to be durable, or the end of the valid records."""
     limit = max(run.durable_end, 0)
     if clean:
         limit = run.torn if run.torn >= 0 and run.end == end else end
     cut = end
-    if run.torn >= limit:  # nothing durable stands behind it, whatever the disk has promised
+    if run.torn >= limit:  # nothing after it is durable, whatever the disk reported
         found.damage = sorted([*found.damage, (run.torn, run.torn_end, "zeroed")])
         cut = min(run.torn, end)
     limit = max(limit, run.flushed)
@@ -289,15 +290,15 @@ def _cut_at(found: Recovery, run: RecoveryPass, clean: bool, end: int) -> int:
 
 
 def _told_of(saved: list[str]) -> str:
-    more = f" and {len(saved) - 1} files more" if len(saved) > 1 else ""
-    return f"what stood behind it is kept in {saved[0]}{more}"
+    more = f" and {len(saved) - 1} more files" if len(saved) > 1 else ""
+    return f"the bytes after it are kept in {saved[0]}{more}"
 
 
 _told = 0.0
 
 
 def _tell(file: LogFile, i: int, count: int, run: RecoveryPass) -> None:
-    """Progress, about once a second."""
+    """Log the progress, about once a second."""
     global _told
     now = time.monotonic()
     if now - _told >= 1:
@@ -308,10 +309,10 @@ def _tell(file: LogFile, i: int, count: int, run: RecoveryPass) -> None:
 def _can_trust(
     reached: int, files: list[LogFile], first: int, clean: bool, checkpoint: Checkpoint, queued: int
 ) -> bool:
-    """Whether the consume queues tell all of the records before the last file that is not checked.
+    """Whether the consume queues have all records before the last file that is not checked.
 
-    They do if one of them knows a record in that file: they are written in the log's order. After a crash of the
-    machine some may lack what others have, unless the checkpoint says that all of it was durable.
+    They do if one of them has a record in that file, because they are written in the log's order. After a crash of the
+    machine some may lack records that others have, unless the checkpoint says that all of them were durable.
     """
     if first == 0 or reached <= files[first - 1].origin:
         return False

@@ -1,7 +1,7 @@
-"""Cutting a log: what stands behind its end is taken away, and kept in the folder `cut` of the store.
+"""Cut a log at an offset. The bytes after it are removed, and kept in the folder `cut` of the store.
 
-It is kept, durably, before anything is taken away; and until all is gone, what is left can't be mistaken for the log:
-a cut that is killed is made again, and comes to the same.
+They are kept durably before anything is removed. Until all of them are removed, the rest can't be mistaken for a part
+of the log. So after a crash during a cut, recovery cuts again, with the same result.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from rocketc.files.paths import LogFile
 from rocketc.files.sparse import written_blocks
 
 _COPY_BYTES = 1 << 20
-_SECTOR_BYTES = 512  # disks write that much or nothing
+_SECTOR_BYTES = 512  # a disk writes a whole sector or none of it
 _HEAD_BYTES = 8  # size and magic number of a record
 
 
 def truncate_and_backup(
     root: str, queue: MappedFileQueue, files: list[LogFile], end: int, *, as_java: bool = False
 ) -> list[str]:
-    """Let a loaded log end at a physical offset; return the paths of what was kept, named by their physical offsets.
+    """End a loaded log at a physical offset. Return the paths of the kept files, named by their physical offsets.
 
-    root        the store's: its folder `cut` takes what is kept
-    files       of the log, in their order, those that hold data
-    as_java     for who ends the log at the first that is no record: what stands at `end` loses its head first, and a
-                file that begins there stays. Otherwise what stands there is as it was until all behind it is gone
-    Raises StoreIOError, StoreFullError; then the log is as it was, or ends where it had to but for bytes to be cleared.
+    root        the store's root; the kept files go to its folder `cut`
+    files       of the log, in their order, those that contain data
+    as_java     for a recovery that ends the log at the first invalid record. The head of the record at `end` is cleared
+                first, and a file that begins there is kept. Without as_java, the bytes at `end` stay until all bytes
+                after them are removed
+    Raises StoreIOError, StoreFullError. The log is then unchanged, or ends at `end` with some bytes left to clear.
 
     >>> import rocketc, tempfile
     >>> from rocketc.files.paths import resolve
@@ -60,9 +61,9 @@ def truncate_and_backup(
 
 
 def truncate(queue: MappedFileQueue, end: int) -> None:
-    """Take away what stands behind an end that somebody knows, of a loaded log that nobody has open; nothing is kept.
+    """Remove the bytes after a known end of a loaded log that is not open; nothing is kept.
 
-    Killed in between, the log ends at `end` or behind it, once it was recovered.
+    After a crash during the call, the log ends at or after `end` once it is recovered.
 
     >>> import rocketc, tempfile
     >>> root = tempfile.mkdtemp()
@@ -82,13 +83,13 @@ def truncate(queue: MappedFileQueue, end: int) -> None:
 
 
 def _blocks(path: str, pos: int) -> Iterator[tuple[int, bytes]]:
-    """(position, bytes) of what is written in a file from pos on. Raises StoreIOError."""
+    """Yield (position, bytes) of the written parts of a file from pos on. Raises StoreIOError."""
     with errors_named(path), open(path, "rb", buffering=0) as file:
         yield from written_blocks(file.fileno(), pos)
 
 
 def _data_end(path: str, pos: int) -> int:
-    """Behind the last byte from pos on that is not zero; pos if all are."""
+    """Return the position after the last byte from pos on that is not zero; pos if all are zero."""
     end = pos
     for at, block in _blocks(path, pos):
         end = at + len(block.rstrip(b"\0"))
@@ -96,10 +97,10 @@ def _data_end(path: str, pos: int) -> int:
 
 
 def _keep(root: str, file: LogFile, pos: int, *, goes: bool) -> str:
-    """Have a log file from pos on in the folder `cut`, durably; return the path.
+    """Keep the bytes of a log file from pos on in the folder `cut`, durably. Return the path.
 
-    goes  all of the file is going to be deleted: it needs no copy, a second name will do
-    What a recovery that was killed has kept already is not kept again.
+    goes  the whole file will be deleted: a hard link is enough, without a copy
+    Bytes that an interrupted recovery has already kept are not kept again.
     """
     folder = os.path.join(root, "cut")
     make_folder(folder)
@@ -121,7 +122,7 @@ def _keep(root: str, file: LogFile, pos: int, *, goes: bool) -> str:
 
 
 def _link(path: str, new: str) -> bool:
-    """Give a file a second name; False where that is not possible, as on another disk."""
+    """Create a hard link to a file. Return False if that is not possible, for example on another disk."""
     sync_file(path)
     with contextlib.suppress(OSError):
         os.link(path, new)
@@ -130,10 +131,10 @@ def _link(path: str, new: str) -> bool:
 
 
 def _copy(file: LogFile, pos: int, path: str) -> None:
-    """Copy a log file from pos on to one that is made anew, zeros as holes; it is durable then."""
+    """Copy a log file from pos on to a new file, with zeros as holes, and make it durable."""
     with errors_named(path):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a recovery that was killed
+            os.unlink(path)  # left by an interrupted recovery
         out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         for at, block in _blocks(file.path, pos):
@@ -147,7 +148,8 @@ def _copy(file: LogFile, pos: int, path: str) -> None:
 
 
 def _is_kept(path: str, file: LogFile, pos: int) -> bool:
-    """Whether all of a log file from pos on is in the one at `path`, but for what was cleared meanwhile."""
+    """Whether the file at `path` has all bytes of a log file from pos on, apart from those that were cleared
+    meanwhile."""
     with errors_named(path):
         kept = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -164,7 +166,7 @@ def _is_kept(path: str, file: LogFile, pos: int) -> bool:
 
 
 def _is_block_kept(kept: bytes, block: bytes, at: int, pos: int) -> bool:
-    """Whether each sector of a block that begins at `at` is what was kept, or cleared. So may be the head at pos."""
+    """Whether each sector of a block at position `at` equals the kept one, or is cleared. So may be the head at pos."""
     if kept == block:
         return True
     sectors = range(at - at % _SECTOR_BYTES, at + len(block), _SECTOR_BYTES)
@@ -173,9 +175,9 @@ def _is_block_kept(kept: bytes, block: bytes, at: int, pos: int) -> bool:
 
 
 def _clear(path: str, pos: int, stop: int) -> None:
-    """Write zeros over [pos, stop) of a file, durably; its room on the disk stays.
+    """Write zeros over [pos, stop) of a file, durably. The disk space stays allocated.
 
-    The last bytes go first: until all are gone, the damage at pos stays what it is, and with it where to cut.
+    The last bytes are cleared first: until all are cleared, the damage at pos stays, and with it the place to cut.
     """
     if stop <= pos:
         return

@@ -152,7 +152,7 @@ def message_id(data: bytes, folder: Path) -> None:
         try:
             offset, unique = ids.decode_offset_id(text), ids.decode_unique_id(text)
         except ValueError as error:
-            assert "is no message id" in str(error)
+            assert "is not a message id" in str(error)
             continue
         assert offset.encode() == unique.encode() == text.upper()
         assert ids.decode_offset_id(offset.encode()) == offset

@@ -1,4 +1,4 @@
-"""atomic.h: numbers shared by threads."""
+"""atomic.h: numbers shared by threads without a lock."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 

@@ -1,4 +1,4 @@
-"""crc32.h: CRC-32 as zlib computes it, in five ways."""
+"""crc32.h: CRC-32 as zlib computes it, in five implementations."""
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 

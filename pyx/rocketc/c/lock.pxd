@@ -1,4 +1,4 @@
-"""lock.h: a spin lock and a reentrant lock; zero bytes are a free one, but see rc_reentrant_init."""
+"""lock.h: a spin lock and a reentrant lock; zero bytes are a free lock, but see rc_reentrant_init."""
 from libc.stdint cimport int32_t, uint32_t, uintptr_t
 
 

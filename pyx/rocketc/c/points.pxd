@@ -1,4 +1,4 @@
-"""points.h: named points inside a write into a map, where a test can end the process."""
+"""points.h: named points in a write to a map, at which a test can end the process."""
 
 
 cdef extern from "rocketc/points.h" nogil:

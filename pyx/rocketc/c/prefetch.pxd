@@ -1,4 +1,4 @@
-"""prefetch.h: cache lines asked for before they are needed."""
+"""prefetch.h: prefetching of cache lines."""
 
 
 cdef extern from "rocketc/prefetch.h" nogil:

@@ -1,4 +1,4 @@
-"""service.h: threads that sleep, are woken, and stop; clocks; waiting on a condition."""
+"""service.h: threads that sleep, are woken, and stop; clocks; timed waits on a condition."""
 from libc.stdint cimport int64_t
 
 

@@ -1,4 +1,4 @@
-"""shape.h: properties strings that are made up as an earlier one."""
+"""shape.h: properties strings with the same names and lengths as an earlier one."""
 from libc.stdint cimport int32_t, uint8_t
 
 from rocketc.c.properties cimport rc_pair

@@ -1,4 +1,4 @@
-"""status.h: result codes of everything below the rim."""
+"""status.h: result codes of all code that does not raise exceptions."""
 
 
 cdef extern from "rocketc/status.h" nogil:

@@ -1,4 +1,4 @@
-"""utf8.h: is it UTF-8, and what would Java read if not."""
+"""utf8.h: check UTF-8, and replace invalid bytes as Java does."""
 from libc.stdint cimport uint8_t
 
 

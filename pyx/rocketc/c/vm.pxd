@@ -1,4 +1,4 @@
-"""vm.h: memory maps of files; 0 or an errno."""
+"""vm.h: memory maps of files; functions return 0 or an errno."""
 from libc.stdint cimport int64_t, uint8_t
 
 

@@ -1,4 +1,4 @@
-"""New files made ready off the put path."""
+"""Prepares new files outside the put path."""
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketc.c.service cimport pthread_cond_t, pthread_mutex_t, rc_service
@@ -7,24 +7,24 @@ from rocketc.files._file_queue cimport FileQueue
 
 ctypedef struct Allocator:
     rc_service service
-    pthread_mutex_t mutex   # all fields below
+    pthread_mutex_t mutex   # guards all fields below
     pthread_cond_t answered  # ready or error was set
     FileQueue* q
-    FileState* ready        # made, not taken yet
-    FileState* current      # the file that is written to: its pages are made ready ahead
-    int64_t wanted          # offset of the file to make, -1: none
-    int64_t tries           # to make a file, counted when they begin
-    int error               # why the last try failed: an errno
-    int64_t error_of        # the number of that try
-    int64_t ahead           # bytes behind wrote whose pages are kept ready; 0: none
-    size_t block            # bytes of the blocks of zeros that are written there
-    bint durable            # and synced
-    bint warm               # the whole file is made ready before it is used
+    FileState* ready        # created, not taken yet
+    FileState* current      # the file that is written to: pages ahead of the writer are prepared
+    int64_t wanted          # offset of the file to create, -1: none
+    int64_t tries           # attempts to create a file, counted when they begin
+    int error               # errno of the last failed attempt
+    int64_t error_of        # the number of that attempt
+    int64_t ahead           # bytes after wrote whose pages are kept prepared; 0: none
+    size_t block            # size of the blocks of zeros that are written there
+    bint durable            # ... and synced
+    bint warm               # prepare the whole file before it is used
     bint lock               # files are locked in memory
     bint pooled             # files get a buffer
-    bint fail_fast          # no buffer left: no file; else one without a buffer
-    bint stepped            # no thread: allocator_step does its work, and who takes a file that is not there makes it
-    uint8_t** buffers       # of the pool: those that are free come first
+    bint fail_fast          # without a free buffer creating a file fails; if not set, it is created without a buffer
+    bint stepped            # no thread: allocator_step does its work, and allocator_take creates a missing file itself
+    uint8_t** buffers       # of the pool: the free ones come first
     int buffer_count
     int buffers_free
 

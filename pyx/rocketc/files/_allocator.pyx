@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""New files made ready off the put path: the next file before it is asked for, and the next pages of this one.
+"""Prepares new files outside the put path: the next file, and the next pages of the current file.
 
-A thread without Python makes the file that follows as soon as one is taken, so that a roll takes a pointer and no more.
-It also makes the pages in front of the writer ready, because the first write to a page costs a trip into the kernel:
-zeros in blocks, whose size becomes that of the page cache's folios (a sync writes whole folios, so they must be small),
-then mapped all at once. Nothing is written over what was appended: a window is claimed before, and who appends into it
-waits (allocator_reserve).
+A C thread creates the next file as soon as one is taken, so a roll only takes a pointer. It also prepares the pages
+ahead of the writer, because the first write to a page enters the kernel. It writes zeros in blocks, then maps all of
+them at once. The block size becomes the size of the page cache's folios; a sync writes whole folios, so they must be
+small. Appended bytes are never overwritten: a window is claimed first, and an append into it waits
+(allocator_reserve).
 Source: RocketMQ AllocateMappedFileService, TransientStorePool.
 """
 from libc.errno cimport ENOBUFS, ENOMEM, ETIMEDOUT
@@ -27,15 +27,15 @@ from rocketc.files._append_file cimport (
 from rocketc.files._file_queue cimport FileQueue, KEPT, queue_path, queue_unmap, sync_folder_of
 
 cdef enum:
-    WINDOW_BYTES = 512 << 10    # made ready at a time: so long at most waits an appender that catches up
-    SYNC_WINDOW_BYTES = 4 << 20     # each is synced, too, which costs much the same for few bytes and for many
-    LARGE_GROUP_BYTES = 64 << 10    # larger flushes write whole blocks anyway: zeros on the disk before would be waste
+    WINDOW_BYTES = 512 << 10    # prepared at a time; the longest that an append into it waits for
+    SYNC_WINDOW_BYTES = 4 << 20     # each window is synced too, which costs nearly the same for few and for many bytes
+    LARGE_GROUP_BYTES = 64 << 10    # larger flushes write whole blocks anyway, so synced zeros would be wasted work
     PATH_BYTES = 4096
-    IDLE_NS = 1000000000        # a failed file is tried again this often, and when it is asked for
+    IDLE_NS = 1000000000        # interval at which a failed file is tried again, besides each request for it
 
 
 cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil:
-    """Make `a` (zero bytes) ready to start; undone by allocator_destroy."""
+    """Initialize `a`, which must be zero bytes. allocator_destroy() undoes it."""
     cdef int rc = rc_service_init(&a.service)
     if rc == RC_OK:
         rc = pthread_mutex_init(&a.mutex, NULL)
@@ -47,7 +47,7 @@ cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil:
 
 
 cdef int allocator_pool(Allocator* a, int count) noexcept nogil:
-    """Give the next files a buffer each, out of `count` of the size of a file, locked in memory. RC_OK or ENOMEM."""
+    """Create a pool of `count` buffers of the file size, locked in memory, for new files. Return RC_OK or ENOMEM."""
     cdef int rc
     a.pooled = True
     a.buffers = <uint8_t**>calloc(<size_t>count, sizeof(uint8_t*))
@@ -64,7 +64,7 @@ cdef int allocator_pool(Allocator* a, int count) noexcept nogil:
 
 
 cdef void allocator_destroy(Allocator* a) noexcept nogil:
-    """Free what init and pool made. The thread is stopped, and no file has a buffer of the pool any more."""
+    """Free everything. The thread must be stopped, and no file may have a buffer of the pool."""
     cdef int i
     for i in range(a.buffers_free):
         rc_unmap(a.buffers[i], <size_t>a.q.file_size)
@@ -79,7 +79,7 @@ cdef int allocator_start(Allocator* a) noexcept nogil:
 
 
 cdef void allocator_stop(Allocator* a) noexcept nogil:
-    """Join the thread; a file that was made and not taken is deleted."""
+    """Join the thread. Delete a file that was created but not taken."""
     rc_service_stop(&a.service)
     discard(a, a.ready)
     a.ready = a.current = NULL
@@ -87,7 +87,7 @@ cdef void allocator_stop(Allocator* a) noexcept nogil:
 
 
 cdef void discard(Allocator* a, FileState* f) noexcept nogil:
-    """Delete a file that nobody has seen."""
+    """Delete a file that no other thread has seen."""
     if f == NULL:
         return
     if f.buffer != NULL:
@@ -98,10 +98,10 @@ cdef void discard(Allocator* a, FileState* f) noexcept nogil:
 
 
 cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileState** file) noexcept nogil:
-    """The file that begins at start, made and mapped; the caller owns it. The one behind it is begun at once.
+    """Return the file that begins at start, created and mapped; the caller owns it. Start creating the next file.
 
-    Returns RC_OK; what making it said (an errno) in a try that began after the call; or ETIMEDOUT, and it may be had
-    later then.
+    Returns RC_OK; the errno of an attempt that began after the call; or ETIMEDOUT, and then the file may be ready
+    later.
     """
     cdef int64_t until = rc_clock_ns() + timeout_ns, now, tries
     cdef FileState* stale = NULL
@@ -111,7 +111,7 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
         stale = a.ready
         a.ready = NULL
         pthread_mutex_unlock(&a.mutex)
-        discard(a, stale)           # before the other is there: a crash in between must leave no gap in the row
+        discard(a, stale)           # before the new file exists: a crash in between must not leave a gap
         pthread_mutex_lock(&a.mutex)
     if a.ready == NULL:
         a.wanted = start
@@ -139,7 +139,7 @@ cdef int allocator_take(Allocator* a, int64_t start, int64_t timeout_ns, FileSta
 
 
 cdef void allocator_leave(Allocator* a) noexcept nogil:
-    """The file that is written to is given up: no more is made ready in it, and no file behind it."""
+    """Stop preparing pages in the current file, and do not create a file after it: the file is given up."""
     pthread_mutex_lock(&a.mutex)
     a.current = NULL
     a.wanted = -1
@@ -147,7 +147,8 @@ cdef void allocator_leave(Allocator* a) noexcept nogil:
 
 
 cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
-    """Keep the pages in front of the writer of f, mapped, ready, and make the file behind it. NULL: make the first."""
+    """Prepare the pages ahead of the writer of f, a mapped file, and create the file after it. NULL: create the
+    first."""
     if f == NULL:
         pthread_mutex_lock(&a.mutex)
         a.wanted = 0
@@ -160,7 +161,7 @@ cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
     )
     f.wake_at = 0 if a.ahead > 0 else INT64_MAX
     if f.fd >= 0:
-        rc_forget_cache(f.fd, <size_t>f.ready)      # what the recovery read ahead lies there in large folios
+        rc_forget_cache(f.fd, <size_t>f.ready)      # pages that recovery read ahead are in large folios
     a.current = f
     a.wanted = f.start + a.q.file_size
     pthread_mutex_unlock(&a.mutex)
@@ -168,7 +169,7 @@ cdef void allocator_follow(Allocator* a, FileState* f) noexcept nogil:
 
 
 cdef void allocator_return(Allocator* a, uint8_t* buffer) noexcept nogil:
-    """Give a buffer back to the pool; what it holds is not cleared."""
+    """Return a buffer to the pool. It is not cleared."""
     pthread_mutex_lock(&a.mutex)
     a.buffers[a.buffers_free] = buffer
     a.buffers_free += 1
@@ -176,7 +177,7 @@ cdef void allocator_return(Allocator* a, uint8_t* buffer) noexcept nogil:
 
 
 cdef int borrow(Allocator* a, FileState* f) noexcept nogil:
-    """Give f a buffer if the store works with a pool; ENOBUFS if there is none left and that is a failure."""
+    """Give f a buffer if there is a pool. Return ENOBUFS if none is free and fail_fast is set."""
     cdef int rc = RC_OK
     if not a.pooled:
         return RC_OK
@@ -191,7 +192,7 @@ cdef int borrow(Allocator* a, FileState* f) noexcept nogil:
 
 
 cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
-    """Make and map the file that begins at start, its name durable and its first pages ready."""
+    """Create and map the file that begins at start, with a durable name and its first pages prepared."""
     cdef char path[PATH_BYTES]
     cdef FileState* f
     cdef int64_t first
@@ -218,7 +219,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
         rc = file_prepare(f, 0, first, a.block, a.durable)
         f.ready = f.claimed = first
     if f.buffer != NULL:
-        f.ready = f.claimed = <int64_t>f.size   # also once the buffer is taken back: zeros here would go over messages
+        f.ready = f.claimed = <int64_t>f.size   # also once the buffer is returned: zeros would overwrite messages
     if rc != RC_OK:
         discard(a, f)
         return rc
@@ -230,7 +231,7 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
 
 
 cdef bint go_ahead(Allocator* a) noexcept nogil:
-    """Make the next window in front of the writer ready; True if there may be more to do."""
+    """Prepare the next window ahead of the writer. Return True if there may be more to do."""
     cdef FileState* f
     cdef int64_t start, stop, window
     cdef int rc
@@ -251,7 +252,7 @@ cdef bint go_ahead(Allocator* a) noexcept nogil:
     pthread_mutex_unlock(&a.mutex)
     rc = file_prepare(f, start, stop, a.block, a.durable and rc_load_i64(&a.q.group) <= LARGE_GROUP_BYTES)
     if rc != RC_OK and f.lost == RC_OK:
-        f.lost = rc                     # the next flush tells, even if its own sync succeeds
+        f.lost = rc                     # the next flush reports it, even if its own sync succeeds
     pthread_mutex_lock(&a.mutex)
     f.claimed = stop if rc == RC_OK else <int64_t>f.size
     rc_store_i64(&f.ready, f.claimed)
@@ -262,9 +263,9 @@ cdef bint go_ahead(Allocator* a) noexcept nogil:
 
 
 cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept nogil:
-    """Whoever appends to f is about to write up to `stop`, beyond what is ready: nobody else may write there.
+    """Reserve the bytes up to `stop`, beyond the prepared pages, for the writer of f: no other thread writes there.
 
-    Waits while a window is being made; what is left then, the writer's own touch makes ready.
+    Waits while a window is being prepared. The remaining pages are prepared by the write itself.
     """
     pthread_mutex_lock(&a.mutex)
     while f.claimed > f.ready and stop > f.ready:
@@ -276,7 +277,7 @@ cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept n
 
 
 cdef bint make_wanted(Allocator* a) noexcept nogil:
-    """Make the file that is wanted, if it is not there yet, or note why it can't be; whether it was made."""
+    """Create the wanted file if it does not exist, or store the error. Return whether it was created."""
     cdef FileState* f = NULL
     cdef int64_t start, tries
     cdef int rc
@@ -289,7 +290,7 @@ cdef bint make_wanted(Allocator* a) noexcept nogil:
     if start < 0:
         return False
     rc = make(a, start, &f)
-    if rc == ENOMEM and queue_unmap(a.q, KEPT) > 0:     # no more maps, or addresses
+    if rc == ENOMEM and queue_unmap(a.q, KEPT) > 0:     # too many maps, or no address space
         rc = make(a, start, &f)
     pthread_mutex_lock(&a.mutex)
     if rc != RC_OK:
@@ -307,7 +308,7 @@ cdef bint make_wanted(Allocator* a) noexcept nogil:
 
 
 cdef bint allocator_step(Allocator* a) noexcept nogil:
-    """All that the thread would do now, in the caller's; whether pages or a file were made ready."""
+    """Do the pending work of the thread on the caller's thread. Return whether pages or a file were prepared."""
     cdef bint made = False
     while a.ahead > 0 and go_ahead(a):
         made = True

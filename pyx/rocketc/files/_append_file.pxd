@@ -4,33 +4,33 @@ from libc.stdint cimport int64_t, uint8_t
 from rocketc.c.atomic cimport rc_load_i64
 
 cdef enum:
-    RC_OS_PAGE_BYTES = 4096     # RocketMQ counts in these, whatever the system's pages are
+    RC_OS_PAGE_BYTES = 4096     # RocketMQ's page, whatever the page size of the system
 
 cdef enum FileKind:
-    FILE_WHOLE = 0              # all of it has room on the disk before anybody writes; its descriptor stays open
-    FILE_SPARSE = 1             # room is made in front of the writer, by file_room: there may be many such files
-    FILE_READ = 2               # somebody else writes it
+    FILE_WHOLE = 0              # all of it gets disk space before it is written; its descriptor stays open
+    FILE_SPARSE = 1             # file_room allocates space ahead of the writer, because there may be many such files
+    FILE_READ = 2               # another process writes it
 
-# What the threads of a store share of a file. Positions are bytes from the file's start; wrote >= committed >= flushed.
+# State of a file, shared by the threads of a store. Positions are bytes from its start; wrote >= committed >= flushed.
 ctypedef struct FileState:
-    uint8_t* base           # the whole file, mapped to be written; NULL before file_map and after the last hold
-    uint8_t* buffer         # records are laid here first, if not NULL: memory of the pool, as large as the file
+    uint8_t* base           # the whole file, mapped for writing; NULL before file_map and after the last hold
+    uint8_t* buffer         # if not NULL, records are written here first: memory of the pool, as large as the file
     size_t size             # bytes of the file, fixed
     int64_t start           # offset of its first byte in its queue: its name
     int64_t wrote           # end of the last whole record; stored last, with release
-    int64_t committed       # moved from the buffer into the file; without a buffer nobody looks at it
-    int64_t flushed         # durable up to here
-    int64_t ready           # who appends may write before it without a look at the allocator
-    int64_t claimed         # the allocator writes zeros into [ready, claimed) right now, if that is not empty
-    int64_t wake_at         # once wrote is here, more pages should be made ready
+    int64_t committed       # written from the buffer to the file; not used without a buffer
+    int64_t flushed         # end of the durable bytes
+    int64_t ready           # the writer may write before this position without asking the allocator
+    int64_t claimed         # the allocator is writing zeros to [ready, claimed), if that is not empty
+    int64_t wake_at         # when wrote reaches it, more pages should be prepared
     int64_t store_timestamp  # ms, of the last record
-    int64_t holds           # views and calls that use base, 1 for the owner until file_shutdown; -1: unmapped for good
-    int64_t pointers        # who may free this struct: the owner and each view
+    int64_t holds           # views and calls that use base, plus 1 for the owner until file_shutdown; -1: unmapped
+    int64_t pointers        # the owner and each view; the last one frees this struct
     int64_t available       # 1 until file_shutdown
-    int lost                # errno of a sync that was not a flush, and failed: the kernel tells only once
-    int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
+    int lost                # errno of a failed sync that was not a flush: the kernel reports it only once
+    int cut                 # 1 if a page was missing: another process cut the file short, or its disk failed
     int kind                # a FileKind
-    int fd                  # -1 while not mapped, and always but for FILE_WHOLE
+    int fd                  # -1 while not mapped, and always for other kinds than FILE_WHOLE
     char* path              # owned
 
 cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil
@@ -52,12 +52,12 @@ cdef int64_t file_data_end(FileState* f) noexcept nogil
 
 
 cdef inline int64_t file_readable(FileState* f) noexcept nogil:
-    """How far the file can be read: what a buffer still has is not in it."""
+    """The end of the readable bytes: bytes that are only in a buffer are not readable."""
     return rc_load_i64(&f.wrote) if f.buffer == NULL else rc_load_i64(&f.committed)
 
 
 cdef inline bint can_flush(int64_t upto, int64_t done, int64_t size, int64_t least_pages) noexcept nogil:
-    """RocketMQ's rule for flush and commit: a full file always, else so many more of its pages."""
+    """RocketMQ's rule for flush and commit: always if the file is full, otherwise after least_pages new pages."""
     if least_pages <= 0 or upto == size:
         return upto > done
     return upto // RC_OS_PAGE_BYTES - done // RC_OS_PAGE_BYTES >= least_pages

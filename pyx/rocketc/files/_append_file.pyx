@@ -1,9 +1,9 @@
 # cython: language_level=3
 """One mapped file that grows at its end: append, flush, holds.
 
-The file has its full length, and room on the disk for all of it, before anybody writes into the map: a full disk is an
-errno of file_create, never a signal. FileState is what threads without Python share; the functions over it return 0 or
-an errno. Source: RocketMQ DefaultMappedFile, ReferenceResource.
+The file has its full length, with disk space for all of it, before a thread writes into the map. So a full disk is an
+errno of file_create, not a signal. FileState is shared by threads that do not run Python. The functions for it return
+0 or an errno. Source: RocketMQ DefaultMappedFile, ReferenceResource.
 """
 import os
 
@@ -43,7 +43,8 @@ cdef enum:
 
 
 cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept nogil:
-    """A file that is not opened yet, held by nobody but its owner; NULL without memory. path is copied."""
+    """Create the state of a file that is not opened yet. Only the owner holds it. NULL without memory. path is
+    copied."""
     cdef FileState* f = <FileState*>calloc(1, sizeof(FileState))
     if f == NULL:
         return NULL
@@ -59,10 +60,10 @@ cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept 
 
 
 cdef int file_create(FileState* f) noexcept nogil:
-    """Make the file at its full length, and map it; a FILE_WHOLE has room on the disk, others are one hole.
+    """Create the file at its full length and map it. A FILE_WHOLE gets disk space; other kinds are one hole.
 
-    It has no name before it has its length, where the system can do that. On failure no file is left behind; EEXIST if
-    there is one of that name.
+    Where the system supports it, the file has its full length before it gets its name. On failure no file is left.
+    Returns EEXIST if there is a file of that name.
     """
     cdef char folder[PATH_BYTES]
     cdef const char* slash = strrchr(f.path, c"/")
@@ -94,7 +95,7 @@ cdef int file_create(FileState* f) noexcept nogil:
     if f.kind != FILE_WHOLE:
         close_file(f.fd)
         f.fd = -1
-    rc_map_random(f.base, f.size)       # while it is written, only pages that are asked for come in
+    rc_map_random(f.base, f.size)       # while the file is written, read only the pages that are touched
     return RC_OK
 
 
@@ -108,9 +109,9 @@ cdef void file_unmap(FileState* f) noexcept nogil:
 
 
 cdef int file_map(FileState* f) noexcept nogil:
-    """Open and map a file that is there at its full length; room for the holes of a FILE_WHOLE is made.
+    """Open and map a file that exists at its full length. Allocate disk space for the holes of a FILE_WHOLE.
 
-    A FILE_WHOLE that is full and durable is only read from now on: it gets no room, and needs none to be read.
+    A full and durable FILE_WHOLE is only read, so no disk space is allocated for it.
     Returns 0, an errno, or RC_FILE_CUT if the file is shorter than it was.
     """
     cdef struct_stat info
@@ -135,32 +136,32 @@ cdef int file_map(FileState* f) noexcept nogil:
         close_file(f.fd)
         f.fd = -1
     if rc == RC_OK and <int64_t>info.st_blocks * 512 < <int64_t>f.size // 2:
-        rc_map_random(f.base, f.size)   # mostly a hole: to read ahead in it would fill memory with zeros
+        rc_map_random(f.base, f.size)   # mostly a hole: read-ahead would fill memory with zeros
     return rc
 
 
 cdef bint file_hold(FileState* f) noexcept nogil:
-    """Keep the map until file_release; False once the file is shut down."""
+    """Keep the map until file_release(). Return False if the file is shut down."""
     return rc_load_i64(&f.available) != 0 and rc_hold_i64(&f.holds) != 0
 
 
 cdef void file_release(FileState* f) noexcept nogil:
-    """The end of a hold; the last one unmaps and closes the file."""
+    """End a hold. The last one unmaps and closes the file."""
     if rc_add_i64(&f.holds, -1) > 0:
         return
     file_unmap(f)
-    rc_store_i64(&f.holds, -1)      # the last look at f: whoever waits for it in file_shutdown may free f now
+    rc_store_i64(&f.holds, -1)      # the last access to f: a thread that waits for it in file_shutdown may free f now
 
 
 cdef void file_drop(FileState* f) noexcept nogil:
-    """Give up a pointer to f; the last one frees it. What holds are left keep the map, not the struct's owner."""
+    """Drop a pointer to f; the last one frees it. Remaining holds keep the map."""
     if rc_add_i64(&f.pointers, -1) == 0:
         free(f.path)
         free(f)
 
 
 cdef bint file_shutdown(FileState* f) noexcept nogil:
-    """No new holds from here on; True if nobody holds it any more, so that it is unmapped and may be deleted."""
+    """Prevent new holds. Return True if there are no holds: the file is unmapped and may be deleted."""
     if rc_load_i64(&f.available) != 0:
         rc_store_i64(&f.available, 0)
         file_release(f)
@@ -172,10 +173,10 @@ cdef int file_unlink(FileState* f) noexcept nogil:
 
 
 cdef int file_prepare(FileState* f, int64_t start, int64_t stop, size_t block, bint durable) noexcept nogil:
-    """Make the pages of [start, stop) ready, so that a write there waits for nothing. Nobody else writes there.
+    """Prepare the pages of [start, stop), so that a write there does not wait. No other thread may write there.
 
-    block    bytes of the blocks of zeros that are written; 0: none are
-    durable  they are synced too: the first sync of a record there needs no change of the file's extents
+    block    size in bytes of the blocks of zeros to write; 0: write none
+    durable  sync the pages too: then the first sync of a record there does not change the extents of the file
     Returns RC_OK or an errno.
     """
     cdef rc_guard guard
@@ -192,7 +193,7 @@ cdef int file_prepare(FileState* f, int64_t start, int64_t stop, size_t block, b
 
 
 cdef int file_commit(FileState* f) noexcept nogil:
-    """Move what the buffer has more than the file into the file. Two threads at it write the same bytes twice."""
+    """Write the new bytes of the buffer to the file. Two threads that do this at once write the same bytes twice."""
     cdef int64_t wrote = rc_load_i64(&f.wrote), committed = rc_load_i64(&f.committed)
     cdef const uint8_t* buffer = f.buffer
     cdef int rc
@@ -205,9 +206,9 @@ cdef int file_commit(FileState* f) noexcept nogil:
 
 
 cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
-    """Make the file durable up to `upto`, at most up to wrote; one thread at a time.
+    """Make the file durable up to `upto`, which is at most wrote. One thread at a time.
 
-    The position moves only after the act, and never back. Returns 0, an errno, or RC_FILE_CUT.
+    The flushed position moves only after the sync, and only forward. Returns 0, an errno, or RC_FILE_CUT.
     """
     cdef int rc = RC_OK
     if f.flushed >= upto:
@@ -221,7 +222,7 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
         rc = rc_sync_map(f.base, <size_t>f.flushed, <size_t>upto)
     if rc == RC_OK:
         rc = f.lost
-    # A sync of pages that are gone succeeds. Not fstat: who asks for a file's times makes its next sync write them.
+    # A sync of missing pages succeeds. Do not call fstat here: it makes the next fdatasync write the timestamps too.
     if rc == RC_OK and (f.cut != 0 or (f.fd >= 0 and lseek(f.fd, 0, SEEK_END) < <int64_t>f.size)):
         rc = RC_FILE_CUT
     if rc == RC_OK:
@@ -230,7 +231,8 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil:
 
 
 cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil:
-    """Copy bytes to the end; the caller is the only writer. RC_NO_ROOM if they do not fit, RC_FILE_CUT."""
+    """Copy bytes to the end. The caller is the only writer. Return RC_OK, RC_FILE_CUT, or RC_NO_ROOM if they do not
+    fit."""
     cdef rc_guard guard
     cdef int64_t pos = f.wrote
     if size > f.size - <size_t>pos:
@@ -245,10 +247,11 @@ cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept no
 
 
 cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept nogil:
-    """Make room on the disk for [pos, stop) of a mapped FILE_SPARSE, and its pages ready. Its owner only.
+    """Allocate disk space for [pos, stop) of a mapped FILE_SPARSE, and prepare its pages. Only the owner may call it.
 
-    pos, stop  whole pages, or the file's end
-    empty      only zeros stand there, and nobody writes: they are written in blocks, which the page cache keeps whole
+    pos, stop  page boundaries, or the end of the file
+    empty      the range contains only zeros and no thread writes there: write zeros in blocks, which the page cache
+               keeps whole
     Returns 0, an errno, or RC_FILE_CUT.
     """
     cdef rc_guard guard
@@ -270,19 +273,19 @@ cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept
 
 
 cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
-    """Let nothing but zeros stand from pos to the end of a FILE_SPARSE, durably; whole pages there lose their room."""
+    """Clear a FILE_SPARSE from pos to its end, durably. Whole pages there lose their disk space."""
     cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
     if fd < 0:
         return c_errno
     rc = rc_clear_from(fd, pos, <int64_t>f.size)
-    if rc == RC_OK:     # a power cut must not bring back what another log said
+    if rc == RC_OK:     # after a power cut, the data of another log must not reappear
         rc = rc_sync_file(fd)
     close_file(fd)
     return rc
 
 
 cdef int64_t file_data_end(FileState* f) noexcept nogil:
-    """Where the last part of a file ends that is no hole; -errno."""
+    """Return where the last part of a file that is not a hole ends, or -errno."""
     cdef int64_t end
     cdef int fd = open_file(f.path, O_RDONLY | O_CLOEXEC)
     if fd < 0:
@@ -293,7 +296,7 @@ cdef int64_t file_data_end(FileState* f) noexcept nogil:
 
 
 cdef class View:
-    """Bytes of a mapped file, without a copy: memoryview(view). It keeps the map until release(), or its end.
+    """Bytes of a mapped file, without a copy: memoryview(view). It keeps the map until release() or its deletion.
 
     start  offset of its first byte in the queue
     """
@@ -309,7 +312,7 @@ cdef class View:
             file_drop(f)
 
     def release(self):
-        """Let the map go; does nothing the second time. Raises BufferError while a memoryview of it is in use."""
+        """Release the map. A second call does nothing. Raises BufferError while a memoryview of it is in use."""
         if self._exports > 0:
             raise BufferError(f"{self._exports} memoryviews of this view are still in use")
         self._let_go()
@@ -334,7 +337,7 @@ cdef class View:
 
 
 cdef View view_of(FileState* f, int64_t pos, int64_t size):
-    """A view of [pos, pos + size), which the caller has checked and holds: the hold becomes the view's."""
+    """Create a view of [pos, pos + size), which the caller has checked and holds. The view takes over the hold."""
     cdef View view = View.__new__(View)
     rc_add_i64(&f.pointers, 1)
     view._file = f
@@ -345,12 +348,12 @@ cdef View view_of(FileState* f, int64_t pos, int64_t size):
 
 
 cdef class AppendFile:
-    """One mapped file by itself: made at its full length, appended to, flushed, viewed, deleted.
+    """One mapped file on its own: create it at its full length, append, flush, view, delete.
 
     path    str or os.PathLike; its last part is the offset of the file's first byte, in decimal
     size    bytes, fixed
-    buffer  records are laid into memory first, and commit() writes them into the file (RocketMQ's transient pool)
-    Raises StoreFullError without room for all of it, StoreIOError else; nothing is left behind then.
+    buffer  write records to memory first; commit() writes them to the file (RocketMQ's transient pool)
+    Raises StoreFullError if the disk has too little space, otherwise StoreIOError. No file is left behind then.
     """
     cdef FileState* _f
     cdef str _path
@@ -383,7 +386,7 @@ cdef class AppendFile:
         return 0
 
     def append(self, const uint8_t[::1] data not None):
-        """Copy bytes to the end; False if they do not fit. Raises StoreIOError if the file was cut short."""
+        """Copy bytes to the end. Return False if they do not fit. Raises StoreIOError if the file was cut short."""
         cdef int rc = RC_OK
         self._hold()
         if data.shape[0] > 0:
@@ -395,7 +398,7 @@ cdef class AppendFile:
         return True
 
     def commit(self):
-        """Move the buffer's bytes into the file; return the committed position."""
+        """Write the bytes of the buffer to the file. Return the committed position."""
         cdef int rc
         self._hold()
         with nogil:
@@ -405,7 +408,7 @@ cdef class AppendFile:
         return file_readable(self._f)
 
     def flush(self, int64_t least_pages=0):
-        """Make durable what is readable, if that is at least so many pages more; return the flushed position."""
+        """Make the readable bytes durable if there are at least least_pages new pages. Return the flushed position."""
         cdef int rc = RC_OK
         cdef int64_t upto = file_readable(self._f)
         if not can_flush(upto, self._f.flushed, <int64_t>self._f.size, least_pages):
@@ -418,7 +421,8 @@ cdef class AppendFile:
         return self._f.flushed
 
     def select(self, int64_t pos, size=None):
-        """A View of [pos, pos + size), or to the readable end; None if that can't be read, or the file is shut down."""
+        """A View of [pos, pos + size), or up to the readable end. None if it is not readable, or the file is shut
+        down."""
         cdef int64_t readable = file_readable(self._f), length
         if pos < 0 or pos > readable or (size is None and pos == readable):
             return None
@@ -428,11 +432,12 @@ cdef class AppendFile:
         return view_of(self._f, pos, length)
 
     def shutdown(self):
-        """No new views; True once the last one is gone and the file is unmapped."""
+        """Prevent new views. Return True if there are none left and the file is unmapped."""
         return file_shutdown(self._f)
 
     def destroy(self):
-        """shutdown(), and delete the file once nobody views it: True if it is deleted, else try again later."""
+        """Do shutdown(), and delete the file if there are no views. Return whether it is deleted; if not, try again
+        later."""
         if not file_shutdown(self._f):
             return False
         try:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The store checkpoint: up to which store time the log, the queues and the index are durable."""
+"""The store checkpoint: the store times up to which the log, the queues and the index are durable."""
 import errno
 import os
 from collections import namedtuple
@@ -21,17 +21,17 @@ from rocketc.files.durable import errors_named, sync_folder
 cdef enum:
     FIELDS = 5
     USED_BYTES = RC_CHECKPOINT_CONFIRM_PHY_OFFSET_AT + 8
-    HEAD_BYTES = 512            # the first sector: a power cut leaves all of it as it was, or as it was to be
-    NOTE_BYTES = 24             # of a note: mark, a timestamp as it was then, a physical offset
-    FLUSHED_AT = HEAD_BYTES - NOTE_BYTES    # with physicMsgTimestamp: what of the log is durable
-    QUEUED_AT = FLUSHED_AT - NOTE_BYTES     # with logicsMsgTimestamp: what of it is in queues and index, durably
+    HEAD_BYTES = 512            # the first sector: a power cut leaves its old or its new content
+    NOTE_BYTES = 24             # of a note: mark, timestamp of the checkpoint, physical offset
+    FLUSHED_AT = HEAD_BYTES - NOTE_BYTES    # with physicMsgTimestamp: where the durable part of the log ends
+    QUEUED_AT = FLUSHED_AT - NOTE_BYTES     # with logicsMsgTimestamp: the same for queues and index
 
 cdef int64_t FLUSHED_MARK = 0x7263666C75736864      # rcflushd
 cdef int64_t QUEUED_MARK = 0x7263717565756564       # rcqueued
 
 FILE_BYTES = RC_CHECKPOINT_BYTES
 LEAST_BYTES = USED_BYTES
-SAFETY_MS = 3000                # what is older than a checkpoint by that much is durable
+SAFETY_MS = 3000                # records that are older than a checkpoint by this time are durable
 LATEST_MS = 253_402_300_800_000  # the year 10000
 
 
@@ -42,18 +42,18 @@ class Checkpoint(
         module=__name__,
     )
 ):
-    """The fields in the order of the file: store times in ms, up to which something is durable, and two offsets."""
+    """The fields in the order of the file: three store times in ms up to which data is durable, and two offsets."""
 
     __slots__ = ()
 
     @property
     def min_timestamp(self):
-        """Messages stored until then (ms) are durable in the log and in the consume queues; 0: none."""
+        """Messages stored up to this time (ms) are durable in the log and in the consume queues; 0: none."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY_MS)
 
     @property
     def min_timestamp_index(self):
-        """Messages stored until then (ms) are in the index too; 0: none."""
+        """Messages stored up to this time (ms) are in the index too; 0: none."""
         return min(self.min_timestamp, self.index_msg_timestamp)
 
 
@@ -61,7 +61,7 @@ NOTHING = Checkpoint(0, 0, 0, 0, 0)     # nothing is known to be durable
 
 
 cdef void encode_fields(const int64_t* five, uint8_t* dst) noexcept nogil:
-    """Write the fields as the file has them; dst: USED_BYTES bytes."""
+    """Write the fields in the format of the file; dst: USED_BYTES bytes."""
     rc_put_i64(dst + RC_CHECKPOINT_PHYSIC_TIMESTAMP_AT, five[0])
     rc_put_i64(dst + RC_CHECKPOINT_LOGICS_TIMESTAMP_AT, five[1])
     rc_put_i64(dst + RC_CHECKPOINT_INDEX_TIMESTAMP_AT, five[2])
@@ -79,7 +79,7 @@ cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed, int64_t 
     cdef uint8_t data[HEAD_BYTES]
     cdef int rc = 0
     memset(data, 0, HEAD_BYTES)
-    if pread(fd, data, HEAD_BYTES, 0) < 0:      # what stands between is not ours
+    if pread(fd, data, HEAD_BYTES, 0) < 0:      # keep the bytes between the fields and the notes
         return c_errno
     encode_fields(five, data)
     if flushed >= 0:
@@ -101,7 +101,7 @@ cdef int write_all(int fd, const uint8_t* data, size_t size, int64_t at) noexcep
         if wrote == <ssize_t>size:
             return 0
         if wrote >= 0:
-            return EIO          # a part of some bytes that the file has room for
+            return EIO          # a partial write, although the file has these bytes
         if c_errno != EINTR:
             return c_errno
 
@@ -116,14 +116,14 @@ cdef int five_of(fields, int64_t* five) except -1:
 
 
 def decode(const uint8_t[::1] data not None):
-    """The fields of a checkpoint file; 0 is never, also where an older release has no such field.
+    """Read the fields of a checkpoint file. 0 means never; a field that an older release does not write is also 0.
 
-    data  the file's bytes; those behind LEAST_BYTES mean nothing
+    data  the bytes of the file; bytes after LEAST_BYTES are ignored
     Raises ValueError if there are fewer.
     Source: RocketMQ StoreCheckpoint.
     """
     if data.shape[0] < LEAST_BYTES:
-        raise ValueError(f"a checkpoint has {LEAST_BYTES} bytes and more, this one {data.shape[0]}")
+        raise ValueError(f"a checkpoint has at least {LEAST_BYTES} bytes, not {data.shape[0]}")
     return Checkpoint(
         rc_get_i64(&data[RC_CHECKPOINT_PHYSIC_TIMESTAMP_AT]),
         rc_get_i64(&data[RC_CHECKPOINT_LOGICS_TIMESTAMP_AT]),
@@ -134,7 +134,7 @@ def decode(const uint8_t[::1] data not None):
 
 
 def encode(checkpoint):
-    """A checkpoint file of these fields: FILE_BYTES bytes, zeros behind the fields.
+    """Return a checkpoint file with these fields: FILE_BYTES bytes, with zeros after the fields.
 
     checkpoint  a Checkpoint, or its five numbers
     Raises OverflowError for a number of more than 64 bits.
@@ -147,10 +147,11 @@ def encode(checkpoint):
 
 
 def read(path):
-    """The checkpoint in a file; NOTHING if the file is missing, can't be read, is short, or no store can have meant it.
+    """Read the checkpoint of a file. Return NOTHING if the file is missing, unreadable, short, or has impossible
+    values.
 
     path  str or os.PathLike
-    What a checkpoint says only spares work, so a doubtful one is as good as none.
+    A checkpoint only saves work in recovery, so a doubtful one is not used.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -161,33 +162,34 @@ def read(path):
     except (OSError, ValueError):
         return NOTHING
     times, offsets = found[:3], found[3:]
-    if min(times) < 0 or max(times) >= LATEST_MS or min(offsets) < -1:  # -1: RocketMQ has confirmed nothing
+    if min(times) < 0 or max(times) >= LATEST_MS or min(offsets) < -1:  # -1: RocketMQ has not confirmed anything
         return NOTHING
     return found
 
 
 def flushed_offset(path, checkpoint):
-    """Physical offset up to which the log was durable when rocketc wrote this checkpoint; -1: somebody else has, since.
+    """Physical offset up to which the log was durable when rocketc wrote this checkpoint; -1 if another program wrote
+    it.
 
     path        str or os.PathLike: the file
-    checkpoint  what read() says of it
-    Store times tell it less well: if the clock was set back, messages that came later have earlier times.
+    checkpoint  what read() returned for it
+    This is more exact than store times: if the clock was set back, later messages have earlier times.
     """
     return noted(path, FLUSHED_AT, FLUSHED_MARK, checkpoint.physic_msg_timestamp)
 
 
 def queued_offset(path, checkpoint):
-    """Physical offset up to which the log was in consume queues and index, durably, when rocketc wrote this checkpoint;
-    -1: somebody else has, since.
+    """Physical offset up to which the log was durable in consume queues and index when rocketc wrote this checkpoint;
+    -1 if another program wrote it.
 
     path        str or os.PathLike: the file
-    checkpoint  what read() says of it
+    checkpoint  what read() returned for it
     """
     return noted(path, QUEUED_AT, QUEUED_MARK, checkpoint.logics_msg_timestamp)
 
 
 cdef int64_t noted(path, int64_t at, int64_t mark, int64_t timestamp) except -2:
-    """The physical offset of a note that was written with a timestamp; -1: there is none, or it is older."""
+    """The physical offset of a note with this timestamp; -1 if the note is missing or older."""
     cdef const uint8_t[::1] note
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -206,11 +208,11 @@ cdef int64_t noted(path, int64_t at, int64_t mark, int64_t timestamp) except -2:
 
 
 def open_file(path):
-    """Open a checkpoint file for checkpoint_write(), made whole and durable if it is missing or short.
+    """Open a checkpoint file for checkpoint_write(). Create or extend it durably if it is missing or short.
 
     path  str or os.PathLike
-    Returns a file descriptor, the caller's to close. What the file says stays; one that is too short to say anything
-    says 0. Raises StoreIOError or StoreFullError with the file's name.
+    Returns a file descriptor, which the caller closes. The fields are kept; those of a file that is too short for them
+    become 0. Raises StoreIOError or StoreFullError with the file's name.
     """
     path = os.fspath(path)
     cdef int fd = -1
@@ -236,12 +238,13 @@ def open_file(path):
 
 
 def write(path, checkpoint, *, int64_t flushed=-1):
-    """Write a checkpoint in place and make it durable, the file too if it is new.
+    """Write a checkpoint in place and make it durable, and the name of a new file too.
 
     path        str or os.PathLike
     checkpoint  a Checkpoint, or its five numbers
-    flushed     physical offset up to which the log is durable, for flushed_offset(); -1: it is not known
-    Raises StoreIOError or StoreFullError with the file's name, and then the file may say either; OverflowError.
+    flushed     physical offset up to which the log is durable, for flushed_offset(); -1: unknown
+    Raises StoreIOError or StoreFullError with the file's name, and then the file may have the old or the new fields;
+    OverflowError.
     """
     cdef int64_t[FIELDS] five
     cdef int fd, rc

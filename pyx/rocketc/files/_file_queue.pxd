@@ -1,4 +1,4 @@
-"""The row of files of one queue, as the threads of a store share it."""
+"""The list of files of one queue, shared by the threads of a store."""
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketc.c.atomic cimport rc_fence_full, rc_load_i64, rc_store_i64
@@ -6,32 +6,32 @@ from rocketc.c.service cimport pthread_mutex_t, rc_service, rc_service_wake
 from rocketc.files._append_file cimport FileState
 
 cdef enum:
-    KEPT = 2                # files at the end of a row that are written to, without a hold
-    AVOIDABLE = 63          # so many of a queue's folders, the first ones, can be avoided: bits of an int64_t
+    KEPT = 2                # files at the end of the list that are written to without a hold
+    AVOIDABLE = 63          # only the first folders can be avoided: one bit each in an int64_t
 
-# What the threads of a store share of the row of files; they take the mutex for a moment, without the GIL or with it.
+# The list of files, shared by the threads of a store. They hold the mutex briefly, with or without the GIL.
 ctypedef struct FileQueue:
     pthread_mutex_t mutex   # files, count, room
-    FileState** files       # by offset; each starts where the one before ends, unless a file is missing
+    FileState** files       # by offset; each starts where the previous one ends, unless a file is missing
     int count
     int room
     int64_t file_size       # bytes of each
-    int64_t wrote           # end of the last record, as an offset of the queue; stored behind the file's own
+    int64_t wrote           # end of the last record, as an offset of the queue; stored after the file's own
     int64_t store_timestamp  # ms, of the last record; stored before wrote
-    int64_t flushed         # durable up to here
-    int64_t group           # bytes of a flush, the mean of the last ones
+    int64_t flushed         # end of the durable bytes
+    int64_t group           # bytes of a flush, mean of the last flushes
     int64_t flushed_timestamp   # ms: records up to this time are durable
-    char** folders          # new files go to them by turns, see folder_of_new(); the memory is their owner's
+    char** folders          # where new files go, see folder_of_new(); the memory belongs to the caller of queue_init()
     int folder_count
-    int64_t avoided         # a bit for each folder that new files should not go to
+    int64_t avoided         # a bit for each folder that new files must not go to
     int kind                # a FileKind, of new files
     rc_service* reader      # the thread that follows the queue, or NULL
     int64_t reader_asleep   # 1: it wants to be woken when there is more to read
-    int64_t names           # so many folders, the files' own and those above it, have names that are not durable yet
+    int64_t names           # names are not durable in this many folders: that of the files and those above it
 
 
 cdef inline void queue_tell(FileQueue* q) noexcept nogil:
-    """There is more to read: wake who follows the queue, if he sleeps."""
+    """Wake the thread that follows the queue, if it sleeps: there is more to read."""
     rc_fence_full()
     if rc_load_i64(&q.reader_asleep) != 0 and q.reader != NULL:
         rc_store_i64(&q.reader_asleep, 0)

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""The row of files of one queue, as the threads of a store share it: found by offset, mapped, flushed, deleted.
+"""The list of files of one queue, shared by the threads of a store: find by offset, map, flush, delete.
 
-The functions return 0 or an errno, and need no GIL. MappedFileQueue owns such a row, or a consume queue does.
+The functions return 0 or an errno and do not need the GIL. A MappedFileQueue or a consume queue owns a FileQueue.
 Source: RocketMQ MappedFileQueue.
 """
 from libc.errno cimport EBUSY, EEXIST, EINTR, ENAMETOOLONG, ENOENT, ENOMEM
@@ -35,7 +35,7 @@ cdef enum:
 
 
 cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_count, int kind) noexcept nogil:
-    """Make q (zero bytes) an empty queue; undone by queue_free. 0 or an errno."""
+    """Initialize q, which must be zero bytes, as an empty queue. Free it with queue_free(). Return 0 or an errno."""
     q.file_size = file_size
     q.folders = folders
     q.folder_count = folder_count
@@ -44,7 +44,7 @@ cdef int queue_init(FileQueue* q, int64_t file_size, char** folders, int folder_
 
 
 cdef void queue_free(FileQueue* q) noexcept nogil:
-    """Shut the files down; what views hold stays mapped until their end."""
+    """Shut down the files. Files held by views stay mapped until the views are released."""
     cdef int i
     for i in range(q.count):
         file_shutdown(q.files[i])
@@ -54,8 +54,8 @@ cdef void queue_free(FileQueue* q) noexcept nogil:
 
 
 cdef const char* folder_of_new(FileQueue* q, int64_t start) noexcept nogil:
-    """Where a new file that begins at start goes: file n to number n, modulo their count, of the folders that are not
-    avoided, or of all, if they all are."""
+    """Return the folder of a new file that begins at start. File number n goes to folder number n modulo their count,
+    without the avoided folders; if all are avoided, all count."""
     cdef int64_t avoided = rc_load_i64(&q.avoided), number = start // q.file_size
     cdef int i, left = 0
     for i in range(q.folder_count):
@@ -72,13 +72,13 @@ cdef const char* folder_of_new(FileQueue* q, int64_t start) noexcept nogil:
 
 
 cdef int queue_path(FileQueue* q, int64_t start, char* path, size_t room) noexcept nogil:
-    """The path of a new file that begins at start: RC_OK, or ENOMEM if it is longer than room."""
+    """Write the path of a new file that begins at start. Return RC_OK, or ENOMEM if it does not fit into room."""
     cdef int n = snprintf(path, room, b"%s/%020lld", folder_of_new(q, start), <long long>start)
     return RC_OK if 0 <= n < <int>room else ENOMEM
 
 
 cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil:
-    """Take f, which begins behind all others, into the row; it belongs to the queue then. RC_OK or ENOMEM."""
+    """Add f, which begins after all other files; the queue then owns it. Return RC_OK or ENOMEM."""
     cdef FileState** files
     cdef int room, rc = RC_OK
     pthread_mutex_lock(&q.mutex)
@@ -98,7 +98,7 @@ cdef int queue_push(FileQueue* q, FileState* f) noexcept nogil:
 
 
 cdef FileState* queue_last(FileQueue* q) noexcept nogil:
-    """The newest file, or NULL. It stays while the caller is the only one who truncates or deletes."""
+    """Return the newest file, or NULL. It stays valid while no other thread truncates or deletes."""
     cdef FileState* f = NULL
     pthread_mutex_lock(&q.mutex)
     if q.count > 0:
@@ -108,7 +108,7 @@ cdef FileState* queue_last(FileQueue* q) noexcept nogil:
 
 
 cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil:
-    """File i, or NULL if there are not so many. It stays while the caller is the only one who truncates or deletes."""
+    """Return file i, or NULL if there are not that many. It stays valid while no other thread truncates or deletes."""
     cdef FileState* f = NULL
     pthread_mutex_lock(&q.mutex)
     if i < q.count:
@@ -118,7 +118,7 @@ cdef FileState* queue_at(FileQueue* q, int i) noexcept nogil:
 
 
 cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
-    """Offset of the first file, -1 if there are fewer than `least` (1 or more)."""
+    """Return the offset of the first file; -1 if there are fewer than `least` files (1 or more)."""
     cdef int64_t start = -1
     pthread_mutex_lock(&q.mutex)
     if q.count >= least:
@@ -128,7 +128,7 @@ cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
 
 
 cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil:
-    """Offset of the first file that begins behind one, -1 if there is none."""
+    """Return the offset of the first file that begins after an offset; -1 if there is none."""
     cdef int low = 0, high, middle
     cdef int64_t start = -1
     pthread_mutex_lock(&q.mutex)
@@ -146,7 +146,7 @@ cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil:
 
 
 cdef int64_t queue_bytes(FileQueue* q) noexcept nogil:
-    """How long its files are together."""
+    """Return the total length of the files."""
     cdef int64_t size
     pthread_mutex_lock(&q.mutex)
     size = q.count * q.file_size
@@ -155,7 +155,7 @@ cdef int64_t queue_bytes(FileQueue* q) noexcept nogil:
 
 
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil:
-    """Take a file that is there, behind all others, into the row; whoever asks for it maps it. RC_OK or ENOMEM."""
+    """Add an existing file, which begins after all others. It is mapped on first use. Return RC_OK or ENOMEM."""
     cdef FileState* f = file_new(path, start, <size_t>q.file_size)
     if f == NULL:
         return ENOMEM
@@ -168,7 +168,7 @@ cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrot
 
 
 cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil:
-    """Make and map the file that begins at start, behind the last one. Returns RC_OK or an errno."""
+    """Create and map the file that begins at start, after the last one. Return RC_OK or an errno."""
     cdef char path[PATH_BYTES]
     cdef FileState* f
     cdef int rc = queue_path(q, start, path, sizeof(path))
@@ -194,9 +194,9 @@ cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 
 
 cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
-    """Delete file i, which nobody may hold, and take it out of the row: RC_OK, EBUSY, or why it can't be deleted.
+    """Delete file i and remove it from the list. Return RC_OK, EBUSY if it is held, or the errno of the deletion.
 
-    A file that somebody else writes is not deleted.
+    If another process writes the files, the file itself is not deleted.
     """
     cdef FileState* f = queue_at(q, i)
     cdef int rc
@@ -214,7 +214,7 @@ cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
 
 
 cdef int unmap(FileQueue* q, int keep) noexcept nogil:
-    """queue_unmap() with the mutex held; how many."""
+    """Do queue_unmap() with the mutex held. Return the number of files unmapped."""
     cdef FileState* f
     cdef int i, count = 0
     for i in range(q.count - keep):
@@ -226,7 +226,7 @@ cdef int unmap(FileQueue* q, int keep) noexcept nogil:
 
 
 cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil:
-    """Unmap the files that nobody holds but the last `keep`; whoever asks for one maps it again. How many."""
+    """Unmap the files without holds, except the last `keep`. They are mapped again on use. Return how many."""
     cdef int count
     pthread_mutex_lock(&q.mutex)
     count = unmap(q, keep)
@@ -235,20 +235,20 @@ cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil:
 
 
 cdef void queue_settle(FileQueue* q) noexcept nogil:
-    """Close the files that are full and durable: their maps are enough from now on. Only who flushes may."""
+    """Close the descriptors of full and durable files: their maps are enough. Only the flushing thread may call it."""
     cdef FileState* f
     cdef int i
     pthread_mutex_lock(&q.mutex)
     for i in range(q.count - KEPT):
         f = q.files[i]
         if f.fd >= 0 and f.buffer == NULL and f.flushed >= <int64_t>f.size and rc_load_i64(&f.holds) == 1:
-            close_file(f.fd)            # who makes windows ready, or commits, would hold it
+            close_file(f.fd)            # a thread that prepares windows or commits would hold the file
             f.fd = -1
     pthread_mutex_unlock(&q.mutex)
 
 
 cdef FileState* find(FileQueue* q, int64_t offset) noexcept nogil:
-    """The file that covers offset, with the mutex held; NULL if none does."""
+    """Return the file that covers offset, or NULL if none does. The mutex is held."""
     cdef int64_t guess
     cdef int low = 0, high = q.count, middle
     if q.count == 0 or offset < q.files[0].start:
@@ -266,7 +266,8 @@ cdef FileState* find(FileQueue* q, int64_t offset) noexcept nogil:
 
 
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil:
-    """Find, map and hold the file that covers offset: RC_OK, ENOENT if there is none, or what mapping it said."""
+    """Find, map and hold the file that covers offset. Return RC_OK, ENOENT if there is none, or the error of the
+    map."""
     cdef int rc = RC_OK
     pthread_mutex_lock(&q.mutex)
     file[0] = find(q, offset)
@@ -274,7 +275,7 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
         rc = ENOENT
     else:
         rc = file_map(file[0])
-        if rc == ENOMEM and q.kind != FILE_SPARSE and unmap(q, KEPT) > 0:     # no more maps, or addresses
+        if rc == ENOMEM and q.kind != FILE_SPARSE and unmap(q, KEPT) > 0:     # too many maps, or no address space
             rc = file_map(file[0])
         if rc != RC_OK:
             file_release(file[0])
@@ -283,7 +284,7 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
 
 
 cdef int read_unmapped(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil:
-    """queue_read() from the file itself, which nobody has mapped, or can."""
+    """Do queue_read() from a file that can't be mapped."""
     cdef FileState* f
     cdef int64_t done = 0
     cdef ssize_t got = 1
@@ -313,11 +314,11 @@ cdef int read_unmapped(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) n
 
 
 cdef int queue_read(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil:
-    """Copy bytes from an offset on: from the map of their file, or from the file where it can't be mapped.
+    """Copy bytes from an offset on, from the map of their file, or from the file if it can't be mapped.
 
     dst  room for n bytes
-    n    bytes that are wanted; set to those that were copied: the file that covers the offset may end before
-    A process may have so many maps only (vm.max_map_count): behind that files are read with a call of the system.
+    n    number of bytes to read; set to the number copied, which is less if the file that covers the offset ends before
+    The number of maps of a process is limited (vm.max_map_count). Beyond it, files are read with a system call.
     Returns RC_OK, ENOENT if no file covers the offset, another errno, or RC_FILE_CUT.
     """
     cdef rc_guard guard
@@ -342,7 +343,7 @@ cdef int make_folder(const char* path) noexcept nogil:
 
 
 cdef int queue_make_folders(FileQueue* q) noexcept nogil:
-    """Make the folder of a consume queue, that of its topic, and the one of all topics. Returns RC_OK or an errno."""
+    """Create the folder of a consume queue, of its topic, and of all topics. Return RC_OK or an errno."""
     cdef int depth, rc
     cdef char* slash[2]
     cdef char* folder = q.folders[0]
@@ -360,14 +361,14 @@ cdef int queue_make_folders(FileQueue* q) noexcept nogil:
     slash[0][0] = c"/"
     if rc == RC_OK:
         rc = make_folder(folder)
-    rc_raise_i64(&q.names, 4)       # that of its files, its own, its topic's, and the one of all topics
+    rc_raise_i64(&q.names, 4)       # of its files, its own, its topic's, and the one of all topics
     return rc
 
 
 cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept nogil:
-    """Find or make the file that covers an offset, for the one who writes there; its folders, too, if they are missing.
+    """Find or create the file that covers an offset, to write there; create its folders if they are missing.
 
-    Only for FILE_SPARSE, whose last files nobody unmaps. What the file holds before its last hole is `claimed`.
+    Only for FILE_SPARSE, whose last files are never unmapped. The data before the file's last hole is `claimed`.
     Returns RC_OK or an errno.
     """
     cdef FileState* f = NULL
@@ -382,7 +383,7 @@ cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept 
         f.ready = 0
     elif rc == ENOENT:
         rc = queue_add(q, offset - offset % q.file_size, &f)
-        if rc == ENOENT:            # so is the folder, or somebody deleted it
+        if rc == ENOENT:            # the folder is missing too, or was deleted meanwhile
             rc = queue_make_folders(q)
             if rc == RC_OK:
                 rc = queue_add(q, offset - offset % q.file_size, &f)
@@ -392,7 +393,8 @@ cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept 
 
 
 cdef int64_t behind_deleted(FileQueue* q, int64_t offset) noexcept nogil:
-    """Where the queue goes on behind an offset whose file was deleted, or is to be; the offset itself if it was not."""
+    """Return where the queue continues after an offset whose file is or will be deleted; otherwise the offset
+    itself."""
     cdef int64_t start = offset
     cdef FileState* f
     pthread_mutex_lock(&q.mutex)
@@ -406,9 +408,9 @@ cdef int64_t behind_deleted(FileQueue* q, int64_t offset) noexcept nogil:
 
 
 cdef int hold_rest(FileQueue* q, int64_t* offset, int64_t upto, FileState** file) noexcept nogil:
-    """Hold the first file at an offset or behind it, below upto, that was not deleted; the offset moves there.
+    """Hold the first file from an offset on, below upto, that is not deleted. The offset moves to it.
 
-    Returns RC_OK, RC_END if there is none, or what queue_hold() said.
+    Returns RC_OK, RC_END if there is no such file, or the error of queue_hold().
     """
     cdef int64_t behind
     cdef int rc
@@ -422,7 +424,7 @@ cdef int hold_rest(FileQueue* q, int64_t* offset, int64_t upto, FileState** file
 
 
 cdef int queue_commit(FileQueue* q) noexcept nogil:
-    """Move into the files what their buffers have; one thread at a time. RC_OK or an errno."""
+    """Write the buffers of all files to the files. One thread at a time. Return RC_OK or an errno."""
     cdef FileState* f
     cdef int rc
     cdef int64_t offset = rc_load_i64(&q.flushed), upto = rc_load_i64(&q.wrote)
@@ -438,10 +440,10 @@ cdef int queue_commit(FileQueue* q) noexcept nogil:
 
 
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil:
-    """Make the queue durable up to `upto`, at most up to wrote; one thread at a time.
+    """Make the queue durable up to `upto`, which is at most q.wrote. One thread at a time.
 
-    path  set to the file that failed; it stays while nobody truncates or deletes
-    Returns RC_OK, an errno or RC_FILE_CUT; q.flushed tells how far it came.
+    path  set to the file that failed; valid while no thread truncates or deletes
+    Returns RC_OK, an errno or RC_FILE_CUT; q.flushed is the offset reached.
     """
     cdef FileState* f
     cdef int rc
@@ -461,7 +463,7 @@ cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nog
 
 
 cdef int sync_folder_of(char* path) noexcept nogil:
-    """Make the name of a file durable; its path, folder/name, ends behind the folder meanwhile."""
+    """Make the name of a file durable. Its path, folder/name, is cut to the folder during the call."""
     cdef char* slash = strrchr(path, c"/")
     cdef int rc
     slash[0] = 0
@@ -471,14 +473,14 @@ cdef int sync_folder_of(char* path) noexcept nogil:
 
 
 cdef int queue_sync_names(FileQueue* q) noexcept nogil:
-    """Make the names durable of a queue in one folder that did not wait for that when its files were made."""
+    """Make the names of a queue in one folder durable. Creating its files did not wait for this."""
     cdef char path[PATH_BYTES]
     cdef char* slash
     cdef int64_t folders = rc_load_i64(&q.names)
     cdef int rc = RC_OK
     if folders == 0:
         return RC_OK
-    rc_store_i64(&q.names, 0)       # a name that comes from here on is for the next time
+    rc_store_i64(&q.names, 0)       # names added from now on are for the next call
     if strlen(q.folders[0]) >= PATH_BYTES:
         return ENAMETOOLONG
     strcpy(path, q.folders[0])

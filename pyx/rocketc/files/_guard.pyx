@@ -1,15 +1,14 @@
 # cython: language_level=3
-"""Reading, or writing, a file map that somebody else may cut short.
+"""Guarded access to a mapped file that another process may cut short.
 
-A page of a file map that lies behind the file's end, or that the disk can't deliver, raises SIGBUS in the thread that
-touches it. Between enter() and leave() such a touch of the guarded map does not end the process: the handler puts zero
-pages in the place of the missing ones, sets *cut, and the thread reads on. Zeros end a log, so every loop over records
-ends by itself; the caller looks at *cut afterwards and raises. A SIGBUS of any other address goes to the handler that
-was there before.
+Touching a page of a map after the end of the file, or a page that the disk can't deliver, raises SIGBUS in the thread.
+Between enter() and leave() this does not end the process: the handler maps zero pages in place of the missing ones,
+sets *cut, and the thread continues. Zeros end a log, so every loop over records terminates. The caller checks *cut
+afterwards and raises. A SIGBUS for any other address goes to the handler that was installed before.
 
-No longjmp, no allocation, no lock: the handler reads a list that its own thread made and calls mmap, which on every
-system we know is a bare system call. The state of this module is the only one that lives outside an object: signal
-handlers belong to the process.
+The handler does not use longjmp, allocations or locks. It reads a list that its own thread made and calls mmap, which
+is a bare system call on every system we know. The state of this module is the only one outside an object, because
+signal handlers belong to the process.
 """
 from rocketc._status cimport check
 
@@ -44,7 +43,7 @@ cdef extern from *:
         } else if (rc_guard_before.sa_handler != SIG_DFL && rc_guard_before.sa_handler != SIG_IGN) {
             rc_guard_before.sa_handler(sig);
         } else {
-            signal(sig, SIG_DFL); /* the touch is repeated and ends the process, as without us */
+            signal(sig, SIG_DFL); /* the access is repeated and ends the process, as without this handler */
         }
     }
 
@@ -85,9 +84,9 @@ cdef extern from *:
 
 
 cdef int install() except -1:
-    """Put the handler before whatever handles SIGBUS now, if it is not there.
+    """Install the handler before the current SIGBUS handler, unless it is installed already.
 
-    Call it with the GIL, before a row of enter().
+    Call it with the GIL, before a series of enter().
     """
     check(rc_guard_install())
     return 0
@@ -96,19 +95,19 @@ cdef int install() except -1:
 cdef void enter(rc_guard* guard, const uint8_t* base, size_t len, int* cut) noexcept nogil:
     """From here to leave() this thread may touch missing pages of the map.
 
-    guard  memory of the caller, on its stack; kept until leave(), which the same thread calls
-    base   start of a file map that only we use; len bytes
-    cut    set to 1 when a page was missing: all of the map from there on reads as zeros now
+    guard  memory of the caller, on its stack; in use until leave(), which the same thread calls
+    base   start of a map that only this library uses; len bytes
+    cut    set to 1 if a page was missing: the rest of the map from that page on now reads as zeros
     """
     rc_guard_enter(guard, base, len, cut, 0)
 
 
 cdef void enter_writing(rc_guard* guard, const uint8_t* base, size_t len, int* cut) noexcept nogil:
-    """enter() for a map that this or another thread writes to: what is written into missing pages is lost, and *cut
-    tells of it. Readers of such a map need it as well: behind enter() the next write would end the process."""
+    """enter() for a map that any thread writes to. Writes to missing pages are lost; *cut reports this. Readers of such
+    a map need it too: after enter() the handler maps read-only pages, and the next write would end the process."""
     rc_guard_enter(guard, base, len, cut, 1)
 
 
 cdef void leave(rc_guard* guard) noexcept nogil:
-    """The end of what enter() began."""
+    """End the guard of enter() or enter_writing()."""
     rc_guard_leave(guard)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""One mapped file, for reading: the map, its size, its holes, and who uses it."""
+"""One mapped file for reading: its map, size, holes and readers."""
 import errno
 import os
 import stat
@@ -16,15 +16,15 @@ from rocketc.files import sparse
 from rocketc.files.durable import errors_named
 
 cdef enum:
-    HOLE = 64       # of a file with less than that part on the disk, what is read ahead is zeros, and fills the cache
+    HOLE = 64       # a file with less than 1/64 of its size on the disk: read-ahead would fill the cache with zeros
 
 
 cdef class MappedFile:
-    """Map a file for reading; an empty one has no map but is fine.
+    """Map a file for reading. An empty file has a size of 0 and is not mapped.
 
     path    str or os.PathLike
-    random  it is read here and there, not front to back: the kernel reads no pages ahead
-    Raises StoreIOError with errno and file name: missing, no permission, a folder, no regular file.
+    random  the file is read in random order, not from start to end: the kernel does not read ahead
+    Raises StoreIOError with errno and file name: missing, no permission, a folder, not a regular file.
     """
 
     def __cinit__(self, path, bint random=False):
@@ -50,10 +50,10 @@ cdef class MappedFile:
         if self.base != NULL:
             rc_unmap(self.base, self.length)
         if self._fd >= 0:
-            close_file(self._fd)    # not os.close: when Python ends, `os` may be gone before this
+            close_file(self._fd)    # not os.close: at interpreter exit, `os` may be gone already
 
     cdef int hold(self) except -1:
-        """Keep the map until release(); raises ClosedError."""
+        """Keep the map until release(). Raises ClosedError."""
         if self._fd < 0:
             raise ClosedError(f"{self._path} is closed")
         self._holds += 1
@@ -63,7 +63,7 @@ cdef class MappedFile:
         self._holds -= 1
 
     def close(self):
-        """Unmap. Raises ValueError while somebody reads; does nothing the second time."""
+        """Unmap the file. A second call does nothing. Raises ValueError while the map is in use."""
         if self._holds > 0:
             raise ValueError(f"{self._path}: {self._holds} readers still use the map")
         if self.base != NULL:
@@ -79,22 +79,22 @@ cdef class MappedFile:
 
     @property
     def size(self):
-        """Bytes, when it was opened."""
+        """The size in bytes when the file was opened."""
         return self.length
 
     cdef bint is_shorter(self, size_t size) noexcept nogil:
-        """Whether the file has fewer than size bytes by now."""
+        """Whether the file now has fewer than size bytes."""
         cdef struct_stat info
         return fstat(self._fd, &info) == 0 and <size_t>info.st_size < size
 
     def size_now(self):
-        """Bytes the file has now."""
+        """The current size of the file in bytes."""
         return os.fstat(self._fd).st_size
 
     def next_data(self, Py_ssize_t pos):
-        """As sparse.next_data() has it, with the file's size as it was mapped."""
+        """Do sparse.next_data(), with the size that the file had when it was mapped."""
         return sparse.next_data(self._fd, pos, <Py_ssize_t>self.length)
 
     def next_hole(self, Py_ssize_t pos):
-        """As sparse.next_hole() has it."""
+        """Do sparse.next_hole(), with the size that the file had when it was mapped."""
         return sparse.next_hole(self._fd, pos, <Py_ssize_t>self.length)

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The files of one queue, each named by its first offset in 20 digits.
 
-MappedFileQueue owns the row of files that threads share (_file_queue), and does what is rare: load, truncate, delete.
+MappedFileQueue owns the list of files that threads share (_file_queue), and does the rare work: load, truncate, delete.
 Source: RocketMQ MappedFileQueue, MultiPathMappedFileQueue.
 """
 import errno
@@ -31,11 +31,11 @@ from rocketc.errors import StoreIOError
 from rocketc.files.durable import errors_named
 
 _NAME = re.compile(r"\d{1,20}")
-_DELETE_BATCH = 10              # files a run of delete_expired takes
+_DELETE_BATCH = 10              # most files that one call of delete_expired removes
 
 
 cdef int64_t size_of(str path) except? -2:
-    """Bytes of a file; -1: there is none."""
+    """The size of a file in bytes; -1 if it does not exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -43,13 +43,13 @@ cdef int64_t size_of(str path) except? -2:
 
 
 cdef bint written_blocks(str path) except -1:
-    """Whether a file holds more than zeros."""
+    """Whether a file contains a byte other than zero."""
     with open(path, "rb") as file:
         return any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 cdef int64_t inode_of(str path) except? -2:
-    """The number of a file, which another one of its name has not; -1: there is none."""
+    """The inode of a file, which differs if the file is replaced; -1 if the file does not exist."""
     try:
         return <int64_t>(os.stat(path).st_ino & INT64_MAX)
     except FileNotFoundError:
@@ -57,14 +57,14 @@ cdef int64_t inode_of(str path) except? -2:
 
 
 cdef class MappedFileQueue:
-    """The files of one queue in one folder or several.
+    """The files of one queue, in one or more folders.
 
-    folders    list of str: new files go to folder number (offset / file_size) % len(folders), see avoid(); made if they
-               are missing
+    folders    list of str: new files go to folder number (offset / file_size) % len(folders), see avoid(); created if
+               missing
     file_size  bytes of each file
     read_only  list of str: folders whose files are read and never written
-    only_read  somebody else writes all of them: nothing is made, and files are mapped to be read
-    load() reads the folders; until then the queue is empty.
+    only_read  another process writes all files: create nothing, and map the files for reading
+    The queue is empty until load() reads the folders.
     """
 
     def __cinit__(self, folders, int64_t file_size, read_only=(), *, bint only_read=False):
@@ -72,7 +72,7 @@ cdef class MappedFileQueue:
         if not 0 < file_size <= INT32_MAX:
             raise ValueError(f"file_size={file_size}: a mapped file has 1 to {INT32_MAX} bytes")
         if not folders:
-            raise ValueError("a queue needs a folder that new files can go to")
+            raise ValueError("a queue needs at least one folder for new files")
         install()
         self._folders = sorted(map(os.fspath, folders))
         self._read_only = list(map(os.fspath, read_only))
@@ -96,17 +96,20 @@ cdef class MappedFileQueue:
         free(self._names)
 
     def load(self, *, bint crashed=False):
-        """Find the files, check their names and sizes; nothing is mapped yet. All of them count as written.
+        """Find the files, and check their names and sizes. Nothing is mapped yet. All bytes of the files count as
+        written.
 
-        crashed  whoever wrote them has not closed the store
-        The last files, if they are too short and hold nothing but zeros, are deleted: a crash while they were made
-        leaves such. If all before it are deleted, the first gets its size: its name alone says where the log goes on.
-        So does one that others follow, as a power cut leaves it, unless these hold something and nobody has crashed.
-        Files that are missing between others are listed in `missing` as (start, stop). Raises StoreIOError for a file
-        whose length is not file_size, whose offset is no multiple of it, or that is there twice.
+        crashed  the last writer did not close the store
+        Last files that are too short and contain only zeros are deleted: a crash while they were created leaves such
+        files. If all files before it are deleted too, the first file is extended to its size instead: only its name
+        says where the log continues. A short file of zeros before other files, as a power cut leaves it, is also
+        extended, unless the later files contain data and there was no crash. Missing files between others are listed in
+        `missing` as (start, stop).
+        Raises StoreIOError for a file whose length is not file_size, whose offset is not a multiple of it, or that
+        exists twice.
         """
         cdef list found = self._list()
-        cdef bint beside = self.q.kind == FILE_READ     # the writer makes files, and deletes old ones
+        cdef bint beside = self.q.kind == FILE_READ     # the writer creates and deletes files meanwhile
         if beside:
             while found and 0 <= size_of(found[-1][1]) < self.q.file_size:
                 found.pop()
@@ -125,10 +128,10 @@ cdef class MappedFileQueue:
             if size < 0 and beside:
                 continue
             if size != self.q.file_size:
-                text = f"it has {size} bytes, and the files of this log have {self.q.file_size}"
-                raise StoreIOError(errno.EINVAL, f"{text}; check the setting, or salvage the store", path)
+                text = f"it has {size} bytes, but the log files have {self.q.file_size}"
+                raise StoreIOError(errno.EINVAL, f"{text}; check the file size setting, or salvage the store", path)
             if start % self.q.file_size or start > INT64_MAX - self.q.file_size or (end is not None and start < end):
-                text = f"its name is no offset that a file of {self.q.file_size} bytes begins at"
+                text = f"its name is not the offset of a file of {self.q.file_size} bytes"
                 raise StoreIOError(errno.EINVAL, text, path)
             if end is not None and start > end:
                 self.missing.append((end, start))
@@ -141,15 +144,15 @@ cdef class MappedFileQueue:
             self.q.wrote = self.q.flushed = end
 
     def _finish_file(self, str path):
-        """Give a file its size, durably."""
+        """Extend a file to its full size, durably."""
         with errors_named(path), open(path, "r+b", buffering=0) as file:
             check_file(rc_allocate(file.fileno(), <size_t>self.q.file_size), path)
             os.fsync(file.fileno())
 
     def refresh(self):
-        """Take files into the row that somebody else made behind the last one, and out those that he deleted.
+        """Add the files that another process created at the end, and remove those that it deleted.
 
-        Returns whether there are new ones.
+        Returns whether there are new files.
         """
         with self._refreshing:
             return self._refresh()
@@ -161,7 +164,8 @@ cdef class MappedFileQueue:
         self._drop_replaced()
         if self.q.count > 0:
             start = self.q.files[self.q.count - 1].start + self.q.file_size
-        # If the last one is gone, those that came behind it may be, too: what is there says where the log goes on.
+        # If the last known file is deleted, later ones may be too: then list the folders to see where the log
+        # continues.
         known = self.q.count > 0 and os.path.exists(os.fsdecode(self.q.files[self.q.count - 1].path))
         for at, path in self._next_files(start) if known else self._list():
             if at < start:
@@ -178,14 +182,14 @@ cdef class MappedFileQueue:
         return more
 
     def _drop_deleted(self):
-        """Take out the first files that are gone, but for the last one; a view keeps its file, and those behind it."""
+        """Remove deleted files from the start of the list, except the last file. Stop at a file that a view holds."""
         while self.q.count > 1 and not os.path.exists(os.fsdecode(self.q.files[0].path)):
             if queue_remove(&self.q, 0) != RC_OK:
                 break
 
     def _drop_replaced(self):
-        """Take out the last files, if one of them is another now: the process that wrote them was killed, and the next
-        one has cut the log before that. Views of them keep their maps."""
+        """Remove the last files if one of them was replaced: its writer was killed, and the next writer cut the log
+        before it. Views keep their maps."""
         cdef FileState* f
         cdef int i, first = self.q.count
         for i in range(self.q.count - 1, -1, -1):
@@ -199,8 +203,8 @@ cdef class MappedFileQueue:
             f = self.q.files[self.q.count - 1]
             if queue_remove(&self.q, self.q.count - 1) != RC_OK:
                 if rc_load_i64(&f.holds) != rc_load_i64(&f.pointers) - 1:
-                    break                   # somebody reads; the next look takes it out
-                pthread_mutex_lock(&self.q.mutex)       # nothing but views holds it, and they keep what they need
+                    break                   # it is being read; the next refresh removes it
+                pthread_mutex_lock(&self.q.mutex)       # only views hold it, and they keep their maps
                 self.q.count -= 1
                 pthread_mutex_unlock(&self.q.mutex)
                 file_drop(f)
@@ -215,7 +219,7 @@ cdef class MappedFileQueue:
             start += self.q.file_size
 
     def _list(self):
-        """(offset, path) of each file with a number for a name, by offset."""
+        """(offset, path) of each file with a number as its name, by offset."""
         cdef list found = []
         for folder in [*self._folders, *self._read_only]:
             with errors_named(folder):
@@ -226,13 +230,13 @@ cdef class MappedFileQueue:
             for name in names:
                 path = os.path.join(folder, name)
                 if _NAME.fullmatch(name) and not os.path.isdir(path) and int(name) <= INT64_MAX:
-                    if os.path.exists(path) and not os.path.isfile(path):   # to open a pipe may take for ever
+                    if os.path.exists(path) and not os.path.isfile(path):   # opening a pipe may block forever
                         raise StoreIOError(errno.EINVAL, "not a regular file", path)
                     found.append((int(name), path))
         return sorted(found)
 
     cdef bint _is_unmade(self, str path) except -1:
-        """Whether a file has not got its length, and nothing in it."""
+        """Whether a file is shorter than its full length and contains only zeros."""
         if os.path.getsize(path) >= self.q.file_size or self._is_read_only(path):
             return False
         return not written_blocks(path)
@@ -241,7 +245,7 @@ cdef class MappedFileQueue:
         return os.path.dirname(path) in self._read_only
 
     def make_folders(self):
-        """Make the folders that are missing, and make their names durable."""
+        """Create the missing folders, and make their names durable."""
         for folder in self._folders:
             if not os.path.isdir(folder):
                 try:
@@ -251,7 +255,7 @@ cdef class MappedFileQueue:
                 check_file(rc_sync_folder(os.fsencode(os.path.dirname(os.path.abspath(folder)))), folder)
 
     def avoid(self, folders):
-        """New files go to the others, by turns, from now on; to all, if these are all. A file that is there stays."""
+        """Put new files into the other folders from now on, or into all if all are avoided. Existing files stay."""
         cdef int64_t avoided = 0
         cdef set names = set(map(os.fspath, folders))
         for i, folder in enumerate(self._folders[:AVOIDABLE]):
@@ -261,7 +265,7 @@ cdef class MappedFileQueue:
 
     @property
     def files(self):
-        """The paths, by offset."""
+        """The paths of the files, by offset."""
         cdef FileState* f
         cdef int i = 0
         cdef list found = []
@@ -279,13 +283,13 @@ cdef class MappedFileQueue:
 
     @property
     def max_offset(self):
-        """The end of what is readable, 0 if there is no file."""
+        """The end of the readable bytes, 0 if there are no files."""
         cdef FileState* f = queue_last(&self.q)
         return f.start + file_readable(f) if f != NULL else 0
 
     @property
     def size(self):
-        """How many bytes its files have together."""
+        """The total size of the files in bytes."""
         return queue_bytes(&self.q)
 
     @property
@@ -297,7 +301,7 @@ cdef class MappedFileQueue:
         return self.q.flushed
 
     def create(self, int64_t start):
-        """Make and map the file that begins at start, behind the last one; room on the disk for all of it."""
+        """Create and map the file that begins at start, after the last one, with disk space for all of it."""
         cdef FileState* f
         cdef int rc
         with nogil:
@@ -305,7 +309,7 @@ cdef class MappedFileQueue:
         check_file(rc, f"{self._folders[0]}, offset {start}")
 
     def select(self, int64_t offset, size=None):
-        """A View of [offset, offset + size), or to the end of what its file has; None if that is not readable."""
+        """A View of [offset, offset + size), or up to the end of the file's data; None if that is not readable."""
         cdef FileState* f
         cdef int64_t pos, readable
         cdef int rc
@@ -322,7 +326,7 @@ cdef class MappedFileQueue:
         return view_of(f, pos, readable - pos if size is None else size)
 
     def file_at_time(self, int64_t timestamp):
-        """Path of the first file changed at or after a time (ms), else of the last one; None without files."""
+        """Path of the first file changed at or after a time (ms), otherwise of the last one; None without files."""
         cdef list files = self.files
         for path in files:
             if os.stat(path).st_mtime_ns // 1_000_000 >= timestamp:
@@ -330,12 +334,13 @@ cdef class MappedFileQueue:
         return files[-1] if files else None
 
     def truncate(self, int64_t offset, *, bint keep_empty=False):
-        """Let the queue end at offset: later files are deleted, the one that covers it is written on from there.
+        """End the queue at offset. Delete later files; the next write to the file that covers the offset is at the
+        offset.
 
-        keep_empty  so is the one that begins there; otherwise it is deleted, if it is not the only one
+        keep_empty  keep a file that begins at the offset; otherwise it is deleted, unless it is the only one
 
-        The bytes behind the end are not touched: whoever cuts a log saves and clears them before (see the recovery).
-        Raises StoreIOError if a file that should go can't be deleted.
+        The bytes after the end are not changed: recovery saves and clears them before.
+        Raises StoreIOError if a file can't be deleted.
         """
         cdef FileState* f
         while self.q.count > 0:
@@ -346,7 +351,7 @@ cdef class MappedFileQueue:
         if self.q.count > 0:
             f = self.q.files[self.q.count - 1]
             if offset < f.start + self.q.file_size:
-                file_unmap(f)           # a full file is mapped to be read
+                file_unmap(f)           # a full file is mapped read-only
                 f.wrote = f.committed = f.flushed = max(offset - f.start, 0)
                 f.ready = f.claimed = 0
             self.q.wrote = self.q.flushed = min(offset, f.start + self.q.file_size)
@@ -354,11 +359,11 @@ cdef class MappedFileQueue:
             self.q.wrote = self.q.flushed = 0
 
     cdef int _remove(self, int i) except -1:
-        """Delete file i, which nobody may hold, and take it out of the row."""
+        """Delete file i, which must not be held, and remove it from the list."""
         cdef int rc
         path = os.fsdecode(queue_at(&self.q, i).path)
         if self._is_read_only(path):
-            raise StoreIOError(errno.EROFS, "it is in a read-only folder and can't be deleted", path)
+            raise StoreIOError(errno.EROFS, "it is in a read-only folder, so it can't be deleted", path)
         rc = queue_remove(&self.q, i)
         if rc == EBUSY:
             raise StoreIOError(errno.EBUSY, "it is still being read: release its views, then try again", path)
@@ -367,9 +372,9 @@ cdef class MappedFileQueue:
         return 0
 
     def delete_expired(self, int64_t expired_ms, int64_t now_ms, *, bint immediately=False, int batch=_DELETE_BATCH):
-        """Delete files that were not changed for expired_ms, oldest first, never the last; return how many.
+        """Delete files that were not changed for expired_ms, oldest first, but never the last. Return how many.
 
-        The first file that is younger, or in use, ends it; so do `batch` files. Source: deleteExpiredFileByTime.
+        Stops after `batch` files, and at the first file that is younger or in use. Source: deleteExpiredFileByTime.
         """
         cdef FileState* f
         cdef int deleted = 0

@@ -1,14 +1,14 @@
-"""The folders of many queues, and which files they have: listed by several threads."""
+"""The folders of many queues and the files in them, listed by several threads."""
 from libc.stdint cimport int64_t
 
 
 cdef extern from *:
     """
-    /* A file of a folder of queues, or something else with a number for a name. */
+    /* A file in the folder of a queue, or another entry with a number as its name. */
     typedef struct rc_found {
         int64_t start;      /* its name */
         int64_t size;       /* bytes */
-        int odd;            /* it is no file */
+        int odd;            /* it is not a regular file */
         char name[24];
     } rc_found;
     """
@@ -23,15 +23,15 @@ ctypedef struct QueueFolder:
     char* path
     rc_found* files         # by start
     int count
-    int error               # of the listing, or of what was done with the queue since
-    void* queue             # who adds a folder may keep something here
+    int error               # errno of the listing, or of later work on the queue
+    void* queue             # for the caller of add()
 
 cdef class QueueFolders:
     cdef:
         QueueFolder* folders
         int _room
         readonly int count
-        readonly list queues        # (topic as bytes, queue id, whether a batch queue), one for each folder
+        readonly list queues        # (topic as bytes, queue id, whether it is a batch queue), one for each folder
     cdef int add(self, bytes topic, object queue_id, bint batch, bytes path) except -1
     cdef int64_t usual_size(self, bint batch, int64_t unit, int64_t wanted) except -1
 

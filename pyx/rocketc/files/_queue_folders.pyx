@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The folders of many queues, and which files they have: listed by several threads.
+"""The folders of many queues and the files in them, listed by several threads.
 
-A store may have many thousand queues, and to open it is to list as many folders: nearly all of that is the system's
-work, which several threads can ask for at a time.
+A store may have many thousands of queues, and opening it lists a folder for each. Nearly all of that time is spent in
+the kernel, so several threads do it at once.
 """
 import os
 import threading
@@ -31,7 +31,7 @@ cdef extern from *:
         return x->start != y->start ? (x->start > y->start) - (x->start < y->start) : strcmp(x->name, y->name);
     }
 
-    /* Fill f from an entry of folder d: 1 if its name is a number of up to 20 digits, else 0. */
+    /* Fill f from an entry of folder d. Return 1 if its name is a number of up to 20 digits, otherwise 0. */
     static int rc_found_entry(DIR *d, const char *name, rc_found *f)
     {
         struct stat s;
@@ -40,7 +40,7 @@ cdef extern from *:
             return 0;
         memcpy(f->name, name, n + 1);
         errno = 0;
-        f->start = strtoll(name, NULL, 10);     /* if it is too large, the largest there is: no file begins there */
+        f->start = strtoll(name, NULL, 10);     /* LLONG_MAX if it is too large: no file begins there */
         f->size = 0;
         f->odd = fstatat(dirfd(d), name, &s, 0) != 0 || !S_ISREG(s.st_mode);
         if (!f->odd)
@@ -48,8 +48,8 @@ cdef extern from *:
         return 1;
     }
 
-    /* The files of a folder with a number for a name, by number; none if it is not there. *files is the caller's to
-     * free. Returns 0 or an errno. */
+    /* List the files of a folder with a number as their name, by number; none if the folder does not exist. The
+     * caller frees *files. Returns 0 or an errno. */
     static int rc_find_files(const char *folder, rc_found **files, int *count)
     {
         struct dirent *e;
@@ -79,14 +79,15 @@ cdef extern from *:
     int rc_find_files(const char* folder, rc_found** files, int* count) noexcept nogil
 
 cdef enum:
-    LEAST = 128             # queues for which one more thread is worth its start
-    LOOKED_AT = 1000        # queues whose files tell what size is usual
+    LEAST = 128             # one more thread is worth its start for this many queues
+    LOOKED_AT = 1000        # queues whose files usual_size() counts
 
 
 cdef int in_threads(object work, int64_t count, object more) except -1:
-    """Call work(n, threads, more) for each n below threads, in as many threads; count things are to be done.
+    """Call work(n, threads, more) for each n below threads, each in a thread of its own.
 
-    It must not raise.
+    count  number of items to process; it limits the number of threads
+    work must not raise.
     """
     cdef int64_t processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cdef int threads = <int>min(processors, 1 + count // LEAST)
@@ -100,7 +101,7 @@ cdef int in_threads(object work, int64_t count, object more) except -1:
 
 
 cdef class QueueFolders:
-    """The folders that were added; find() looks for their files."""
+    """The folders that were added; find() lists their files."""
 
     def __cinit__(self):
         self.queues = []
@@ -113,7 +114,7 @@ cdef class QueueFolders:
         free(self.folders)
 
     cdef int add(self, bytes topic, object queue_id, bint batch, bytes path) except -1:
-        """One folder more, of a queue."""
+        """Add the folder of a queue."""
         cdef QueueFolder* f
         cdef int room = 2 * self._room + 64
         if self.count == self._room:
@@ -132,7 +133,7 @@ cdef class QueueFolders:
         return 0
 
     cdef int64_t usual_size(self, bint batch, int64_t unit, int64_t wanted) except -1:
-        """The size of the files of one kind: `wanted`, or what most of the first ones have if none of them has that."""
+        """Return the file size of one kind of queues: `wanted`, or the most frequent size if no file has that size."""
         cdef QueueFolder* f
         cdef int i, n
         sizes = Counter()
@@ -144,7 +145,7 @@ cdef class QueueFolders:
         return sizes.most_common(1)[0][0] if sizes and wanted not in sizes else wanted
 
     def find(self):
-        """Find the files of all folders. Raises StoreIOError, MemoryError."""
+        """List the files of all folders. Raises StoreIOError, MemoryError."""
         cdef int i
         in_threads(self._find, self.count, None)
         for i in range(self.count):
@@ -164,9 +165,9 @@ cdef class QueueFolders:
 
 
 cdef list folders_in(bytes above, list links=None):
-    """Names of the folders in a folder, sorted; none if it is not there.
+    """Names of the folders in a folder, sorted; an empty list if it does not exist.
 
-    links  gets the paths of links, to whatever; None: a link to a folder is one
+    links  a list to which the paths of all symbolic links are added; None: a link to a folder counts as a folder
     """
     cdef list found = []
     try:
@@ -183,7 +184,7 @@ cdef list folders_in(bytes above, list links=None):
 
 
 cdef list files_in(str folder):
-    """(offset, path, bytes) of each file with a number for a name, by offset."""
+    """(offset, path, bytes) of each file with a number as its name, by offset."""
     cdef QueueFolders found = QueueFolders()
     cdef QueueFolder* f
     cdef list out = []
@@ -198,7 +199,7 @@ cdef list files_in(str folder):
 
 
 cdef int unlink_files(list files) except -1:
-    """Delete what files_in() found."""
+    """Delete the files that files_in() returned."""
     for _, path, _ in files:
         with errors_named(path):
             os.unlink(path)

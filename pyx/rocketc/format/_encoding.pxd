@@ -1,4 +1,4 @@
-"""Message records for Python: what other modules need of their encoding."""
+"""Message records for Python: the functions that other modules need."""
 
 cdef bytes host_bytes(object host)          # ("10.1.2.3", 10911) -> 8 or 20 bytes
 cdef bytes properties_bytes(object properties, bint trailing)   # a mapping, stored bytes or None -> the stored string

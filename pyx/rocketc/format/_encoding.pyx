@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Message records for Python: encoding, client batches, records that move in the log, hashes and CRC-32."""
+"""Message records for Python: encoding, client batches, moving records in the log, hashes and CRC-32."""
 import functools
 import re
 
@@ -34,19 +34,19 @@ _OLD_CRC = re.compile(rb"(?:(?<=\x02)|\A)%b\x01[^\x02]*\x02?" % <bytes>RC_PROPER
 
 @functools.lru_cache(1024)
 def _packed_host(address, port):
-    import ipaddress            # takes a moment to load, and only who encodes needs it
+    import ipaddress            # slow to import, and only needed for encoding
 
     return ipaddress.ip_address(address).packed + int(port).to_bytes(4, "big", signed=True)
 
 
 cdef bytes host_bytes(object host):
-    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host. A store has few hosts, and parsing one is slow."""
+    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host. Cached: a store has few hosts, and parsing is slow."""
     address, port = host
     return _packed_host(address, port)
 
 
 cdef bytes properties_bytes(object properties, bint trailing):
-    """A mapping, bytes, or None -> a properties string; a pair whose value is None is left out, as RocketMQ does."""
+    """A mapping, bytes, or None -> a properties string. A pair with the value None is left out, as in RocketMQ."""
     cdef list pairs
     if properties is None:
         return b""
@@ -58,13 +58,13 @@ cdef bytes properties_bytes(object properties, bint trailing):
             continue
         piece = f"{name}\x01{value}".encode()
         if not name or "\x01" in name or b"\x02" in piece:
-            raise IllegalMessageError(f"property {name!r} holds a separator (U+0001 or U+0002), or has no name")
+            raise IllegalMessageError(f"property {name!r}: its name is empty, or it contains U+0001 or U+0002")
         pairs.append(piece)
     return b"\x02".join(pairs) + (b"\x02" if trailing and pairs else b"")
 
 
 cdef bytes without_crc_property(bytes properties):
-    """A properties string without any property __CRC32#."""
+    """Return a properties string without the property __CRC32#."""
     return _OLD_CRC.sub(b"", properties)
 
 
@@ -74,16 +74,16 @@ def encode(
     store_host=("127.0.0.1", 0), int32_t reconsume_times=0, int64_t prepared_transaction_offset=0, properties=None,
     version=None, bint property_crc=False, bint trailing_separator=True,
 ):
-    """Encode one message record as RocketMQ stores it; return its bytes.
+    """Encode one message record in RocketMQ's format. Return its bytes.
 
     topic               its UTF-8 bytes: at most 127 in a V1 record, 32767 in a V2 record
-    body                bytes-like, stored as it is: compress it before and say so in sys_flag
-    born_host           (address, port), IPv4 or IPv6: sets the two V6 bits of sys_flag, store_host likewise
+    body                bytes-like, stored unchanged: if it is compressed, say so in sys_flag
+    born_host           (address, port), IPv4 or IPv6: sets the V6 bit of sys_flag; so does store_host
     properties          a mapping, or the stored string as bytes
-    version             1 or 2; None takes 2 if the topic has more than 127 characters, as RocketMQ 5.1 does
-    property_crc        append the __CRC32# property (RocketMQ 5.2, enabledAppendPropCRC) in the place of any other
+    version             1 or 2; None: 2 if the topic has more than 127 characters, as in RocketMQ 5.1
+    property_crc        append the __CRC32# property (RocketMQ 5.2, enabledAppendPropCRC) in place of an existing one
     trailing_separator  end the properties with 0x02, as releases up to 4.9.0 and from 5.2.0 do
-    Timestamps are milliseconds since the epoch. Raises IllegalMessageError for what the format can't hold.
+    Timestamps are milliseconds since the epoch. Raises IllegalMessageError for values that the format does not allow.
     Source: MessageExtEncoder.
 
     >>> import rocketc
@@ -136,7 +136,7 @@ def encode(
 
 
 def encode_blank_record(size_t size):
-    """The blank record that fills the last `size` (at least 8) bytes of a file: size, magic, then zeros.
+    """Return the blank record that fills the last `size` (at least 8) bytes of a file: size, magic number, then zeros.
 
     >>> import rocketc
     >>> rocketc.encode_blank(9).hex()
@@ -150,7 +150,7 @@ def encode_blank_record(size_t size):
 
 
 def store_timestamp_of(const uint8_t[::1] head not None):
-    """Store timestamp (ms) of the record that begins at these bytes, a whole one or its first 76; 0 if none does.
+    """Return the store timestamp (ms) of a record, given its first 76 bytes or all of it; 0 if it is not a record.
 
     >>> from rocketc.format import _encoding
     >>> _encoding.store_timestamp_of(_encoding.encode("orders", store_timestamp=1700000000000))
@@ -165,10 +165,11 @@ def store_timestamp_of(const uint8_t[::1] head not None):
 
 
 def encode_batch(messages):
-    """Encode (flag, body, properties) triples in the wire form of a client batch, which is also an inner batch's body.
+    """Encode (flag, body, properties) triples in the wire format of a client batch, which an inner batch's body also
+    has.
 
-    properties  a mapping, or the stored string as bytes, or None. Raises IllegalMessageError for what the format
-                can't hold.
+    properties  a mapping, or the stored string as bytes, or None. Raises IllegalMessageError for values that the
+                format does not allow.
     Source: MessageDecoder.encodeMessages.
 
     >>> import rocketc
@@ -197,9 +198,9 @@ def encode_batch(messages):
 
 
 def decode_batch(const uint8_t[::1] batch not None):
-    """The (flag, body, properties) triples of a client batch; properties as the stored string.
+    """Return the (flag, body, properties) triples of a client batch; properties as the stored string.
 
-    Raises ValueError for bytes that are no batch.
+    Raises ValueError if the bytes are not a batch.
     Source: MessageDecoder.decodeMessages.
 
     >>> import rocketc
@@ -211,14 +212,14 @@ def decode_batch(const uint8_t[::1] batch not None):
     cdef list out = []
     while at < room:
         if parse_entry(&batch[0] + at, room - at, &r) != RC_OK:
-            raise ValueError(f"no batch: the entry at byte {at} of {room} does not fit")
+            raise ValueError(f"not a batch: the entry at byte {at} of {room} does not fit")
         out.append((r.flag, <bytes>r.body[:r.body_len], <bytes>r.props[:r.props_len]))
         at += <size_t>r.size
     return out
 
 
 def java_hash(str text):
-    """Java's String.hashCode: what a tags code and an index key are made of.
+    """Java's String.hashCode, as used for tags codes and index keys.
 
     >>> java_hash("TagA")
     2598919
@@ -231,7 +232,7 @@ _WAYS = ("table", "pclmul", "vpclmul256", "vpclmul512", "arm64")
 
 
 def crc32_ways():
-    """The names of the ways to compute a CRC-32 that this processor has; the last is the fastest.
+    """Return the names of the CRC-32 implementations that this processor supports; the last is the fastest.
 
     >>> crc32_ways()[0]
     'table'
@@ -241,7 +242,7 @@ def crc32_ways():
 
 
 def crc32_by(str way, const uint8_t[::1] data not None, uint32_t value=0):
-    """zlib.crc32(data, value), computed in one of crc32_ways().
+    """Return zlib.crc32(data, value), computed by one of crc32_ways().
 
     >>> f"{crc32_by('table', b'123456789'):08x}"
     'cbf43926'
@@ -249,14 +250,14 @@ def crc32_by(str way, const uint8_t[::1] data not None, uint32_t value=0):
     cdef rc_crc32_fn fn = rc_crc32_way(<int>_WAYS.index(way))
     cdef uint32_t out
     if fn == NULL:
-        raise ValueError(f"this processor has no {way}")
+        raise ValueError(f"this processor does not support {way}")
     with nogil:
         out = fn(value, &data[0] if data.shape[0] > 0 else NULL, <size_t>data.shape[0])
     return out
 
 
 cdef void move_record(uint8_t* p, const Record* r, int64_t phy_offset) noexcept nogil:
-    """Let the record at p say that it lies at phy_offset; its property CRC, if it has one, follows."""
+    """Set the physical offset in the record at p, and update its property CRC if it has one."""
     cdef int at = r.props_len - RC_PROP_CRC_BYTES, i
     cdef int64_t value
     cdef uint8_t* digits
@@ -275,12 +276,12 @@ cdef void move_record(uint8_t* p, const Record* r, int64_t phy_offset) noexcept 
 
 
 def move_records(uint8_t[::1] data not None, int64_t phy_offset, size_t room):
-    """Give the whole records at the start of `data`, one behind the other, the places from phy_offset on.
+    """Move the whole, consecutive records at the start of `data` to phy_offset: set their physical offsets.
 
     data        writable; the records in it have been checked
-    room        bytes left there in the file
-    Returns (bytes of the records that fit, why the next one is not among them): "more" if it is not whole in data,
-    "full" if the file has no room for it and the blank record behind it, "blank", or "damage".
+    room        free bytes in the file from phy_offset on
+    Returns (bytes of the records that fit, why the next one is not included): "more" if it is not whole in data,
+    "full" if the file has too little space for it and the blank record after it, "blank", or "damage".
 
     >>> import rocketc
     >>> data = bytearray(rocketc.encode("t", b"a") + rocketc.encode("t", b"b", phy_offset=93))

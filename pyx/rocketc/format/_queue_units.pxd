@@ -1,4 +1,4 @@
-"""Units of consume queue files as the files have them: of simple queues, and of batch queues."""
+"""Units of consume queue files in the format of the files, for simple queues and batch queues."""
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, strlen
 
@@ -9,18 +9,18 @@ from rocketc.c.layout cimport (
     RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES, RC_LMQ_PREFIX, RC_SCHEDULE_TOPIC,
 )
 
-# One unit, decoded, or to be written.
+# A unit, decoded or to be written.
 ctypedef struct Unit:
     int64_t phy_offset      # of the record
     int64_t tags_code       # as stored: a hash, a delivery time in ms, or an address in the ext files
-    int64_t queue_offset    # of its message, or of the first one of its inner batch
-    int64_t store_timestamp  # ms; only batch queues keep it, 0 in others
+    int64_t queue_offset    # of the message, or of the first message of the inner batch
+    int64_t store_timestamp  # ms; only in batch queues, 0 in others
     int32_t size            # bytes of the record
     int32_t count           # messages: 1, or those of the inner batch
 
 
 cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nogil:
-    """Whether units of a topic hold the time when they are due in place of a hash of tags.
+    """Whether units of a topic contain a delivery time in place of a tags hash.
 
     Source: RocketMQ CommitLog.
     """
@@ -28,12 +28,12 @@ cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nog
 
 
 cdef inline bint is_light(const uint8_t* topic, int64_t n) noexcept nogil:
-    """Whether a topic is a light queue, which messages of others name (INNER_MULTI_DISPATCH); it has no extension."""
+    """Whether a topic is a light queue, named by messages of others (INNER_MULTI_DISPATCH), without an extension."""
     return n > <int64_t>strlen(RC_LMQ_PREFIX) and memcmp(topic, RC_LMQ_PREFIX, strlen(RC_LMQ_PREFIX)) == 0
 
 
 cdef inline void encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:
-    """Write a unit as the files have it; unit_bytes tells the kind of the queue, and is the room at p."""
+    """Write a unit in the format of the files. unit_bytes gives the kind of the queue, and the room at p."""
     if unit_bytes == RC_CQ_UNIT_BYTES:
         rc_put_i64(p + RC_CQ_PHY_OFFSET_AT, u.phy_offset)
         rc_put_i32(p + RC_CQ_SIZE_AT, u.size)
@@ -50,7 +50,7 @@ cdef inline void encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noex
 
 
 cdef inline void decode_unit(const uint8_t* p, int64_t number, int32_t unit_bytes, Unit* u) noexcept nogil:
-    """Take over the unit of a number as it is, whatever it says; is_valid() tells whether it can be meant."""
+    """Decode the unit with a number, without checks; call is_valid() to check it."""
     if unit_bytes == RC_CQ_UNIT_BYTES:
         u.phy_offset = rc_get_i64(p + RC_CQ_PHY_OFFSET_AT)
         u.size = rc_get_i32(p + RC_CQ_SIZE_AT)
@@ -68,12 +68,12 @@ cdef inline void decode_unit(const uint8_t* p, int64_t number, int32_t unit_byte
 
 
 cdef inline bint is_blank(const Unit* u) noexcept nogil:
-    """Whether a unit stands for no record: before the beginning of a queue, or for a record that is lost."""
+    """Whether a unit is a filler: before the beginning of a queue, or in place of a lost record."""
     return u.size == RC_CQ_PRE_BLANK_SIZE and u.phy_offset == 0
 
 
 cdef inline bint is_valid(const Unit* u) noexcept nogil:
-    """Whether a unit can be meant. Source: the rule by which RocketMQ's recovery ends."""
+    """Whether a unit is plausible. Source: the rule by which RocketMQ's recovery ends."""
     if u.size <= 0 or u.phy_offset < 0 or u.phy_offset > INT64_MAX - u.size:
         return False
     return u.count > 0 and 0 <= u.queue_offset <= INT64_MAX - u.count

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Units of the three kinds of consume queue files, decoded from blocks of bytes.
 
-Each decoder takes any buffer that begins with a unit, and leaves torn bytes at its end alone. Units of nothing but
-zeros are left out: who counts sees that they are missing. They are room that was never written, or damage if others
+Each decoder takes a buffer that begins with a unit, and ignores an incomplete unit at its end. Units of zeros are left
+out; a gap in the numbers shows that they are missing. They are space that was never written, or damage if other units
 follow.
 """
 from libc.stdint cimport INT64_MAX, int16_t, int64_t, uint8_t
@@ -14,16 +14,16 @@ from rocketc.c.layout cimport (
     RC_EXT_TAGS_CODE_AT,
 )
 
-PRE_BLANK = "pre_blank"     # in place of a fault: room of a first file, before the queue begins
+PRE_BLANK = "pre_blank"     # in place of a fault: filler of a first file, before the queue begins
 
-# What decode_ext_units() met.
-EXT_MORE = "more"           # the buffer ends, or does within the next unit
-EXT_END = "end"             # the mark that the next file goes on
-EXT_UNUSED = "unused"       # room that was never written
+# Why decode_ext_units() stopped.
+EXT_MORE = "more"           # at the end of the buffer, or in an incomplete unit
+EXT_END = "end"             # at the mark that the queue continues in the next file
+EXT_UNUSED = "unused"       # at space that was never written
 
 
 cdef object fault_of(const Unit* u):
-    """What is wrong with a unit that stands for a record, or None: is_valid(), in words."""
+    """Return the fault of a unit that has a record, or None if is_valid()."""
     if is_valid(u):
         return None
     if u.size <= 0:
@@ -34,7 +34,7 @@ cdef object fault_of(const Unit* u):
 
 
 def decode_units(const uint8_t[::1] data not None, int64_t first=0):
-    """Consume queue units: (number, phy_offset, size, tags_code, fault) of each that is not all zero.
+    """Decode consume queue units: (number, phy_offset, size, tags_code, fault) of each that is not all zero.
 
     first  number of the first unit in data; in a file without a hole before it, this is its queue offset
     fault  None, PRE_BLANK, "bad_size" or "bad_phy_offset"
@@ -53,11 +53,11 @@ def decode_units(const uint8_t[::1] data not None, int64_t first=0):
 
 
 def decode_batch_units(const uint8_t[::1] data not None, int64_t first=0):
-    """Batch consume queue units, one for each inner batch; those that are all zero are left out.
+    """Decode batch consume queue units, one for each inner batch, without units that are all zero.
 
     first  number of the first unit in data
     Returns (number, phy_offset, size, tags_code, store_timestamp, base_offset, batch_size, compacted_offset, reserved,
-    fault) of each; fault is None, "bad_size", "bad_phy_offset", "bad_base_offset" or "bad_batch_size".
+    fault) of each. A fault is "bad_size", "bad_phy_offset", "bad_base_offset", "bad_batch_size" or None.
     Source: RocketMQ BatchConsumeQueue.recover.
     """
     cdef Py_ssize_t i, count = data.shape[0] // RC_BCQ_UNIT_BYTES
@@ -77,11 +77,11 @@ def decode_batch_units(const uint8_t[::1] data not None, int64_t first=0):
 
 
 def decode_ext_units(const uint8_t[::1] data not None, int64_t pos=0):
-    """Units of an ext file, up to the end of what can be read here.
+    """Decode the units of an ext file, as far as possible.
 
     pos  position of data in its file
-    Returns the units as (pos, size, tags_code, store_timestamp, bit_map), how many bytes they have, and why it ends
-    there: EXT_MORE, EXT_END, EXT_UNUSED, or a fault behind which nothing can be found: "bad_size", "bad_bit_map_size".
+    Returns the units as (pos, size, tags_code, store_timestamp, bit_map), their total bytes, and why decoding stopped:
+    EXT_MORE, EXT_END, EXT_UNUSED, or a fault after which no unit can be found: "bad_size", "bad_bit_map_size".
     Source: RocketMQ ConsumeQueueExt.CqExtUnit.read.
     """
     cdef Py_ssize_t at = 0, room = data.shape[0]

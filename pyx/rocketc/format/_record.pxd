@@ -18,13 +18,13 @@ from rocketc.c.status cimport (
 cdef enum Crc:
     CRC_NONE = 0
     CRC_BODY = 1        # BODYCRC
-    CRC_FULL = 2        # and the property CRC where a record has one
+    CRC_FULL = 2        # BODYCRC, and the property CRC if a record has one
 
-# One decoded record: positions and what filters ask for. All pointers lead into memory of the caller, who keeps it.
+# One decoded record: positions, and the fields that filters need. The pointers lead into memory that the caller owns.
 ctypedef struct Record:
     const uint8_t* at       # first byte
-    const uint8_t* tail     # STORETIMESTAMP: the first field behind the born host
-    const uint8_t* body     # body_len bytes as stored, or what stands in for them
+    const uint8_t* tail     # STORETIMESTAMP: the first field after the born host
+    const uint8_t* body     # body_len bytes as stored, or decompressed ones in their place
     const uint8_t* topic    # topic_len bytes
     const uint8_t* props    # props_len bytes
     int64_t queue_offset
@@ -36,19 +36,19 @@ ctypedef struct Record:
     int32_t flag
     int32_t sys_flag
 
-# Text of a property: a name, or the value behind it.
+# Text of a property: a name or a value.
 ctypedef struct Slice:
     const uint8_t* at
     int32_t len
 
-# What encode_record writes. The numbers are as on disk; pointers are the caller's and are not kept.
+# The input of encode_record. Numbers are as on disk; the caller owns the memory of all pointers, which are not kept.
 ctypedef struct MessageArgs:
     int version             # 1 or 2
     int32_t queue_id
     int32_t flag
     int64_t queue_offset
     int64_t phy_offset
-    int32_t sys_flag        # its V6 bits agree with the lengths of the two hosts
+    int32_t sys_flag        # its V6 bits agree with the lengths of both hosts
     int64_t born_timestamp  # ms
     const uint8_t* born_host    # 8 or 20 bytes: address, port
     int64_t store_timestamp     # ms
@@ -60,9 +60,9 @@ ctypedef struct MessageArgs:
     int32_t body_crc
     const uint8_t* topic
     int32_t topic_len
-    const uint8_t* props    # the properties as they are stored, without the property CRC
+    const uint8_t* props    # the stored properties, without the property CRC
     int32_t props_len
-    bint property_crc       # 20 bytes more, and a separator before them if props lacks its last
+    bint property_crc       # adds 20 bytes, and a separator before them if props does not end in one
 
 
 cdef inline int born_host_len(int32_t sys_flag) noexcept nogil:
@@ -80,7 +80,7 @@ cdef inline int store_host_len(int32_t sys_flag) noexcept nogil:
 
 
 cdef inline int properties_size(const MessageArgs* d) noexcept nogil:
-    """Bytes of the properties of the record that encode_record makes of d; may be more than a record can have."""
+    """Size in bytes of the properties that encode_record writes for d; may exceed the limit of a record."""
     if not d.property_crc:
         return d.props_len
     return d.props_len + lacks_separator(d) + RC_PROP_CRC_BYTES
@@ -91,7 +91,7 @@ cdef inline bint lacks_separator(const MessageArgs* d) noexcept nogil:
 
 
 cdef inline int64_t message_args_size(const MessageArgs* d) noexcept nogil:
-    """Bytes of the record that encode_record makes of d; may be more than a record can have."""
+    """Size in bytes of the record that encode_record writes for d; may exceed the limit of a record."""
     return (
         <int64_t>RC_MSG_BORN_HOST_AT + born_host_len(d.sys_flag) + RC_MSG_STORE_HOST_PAST + store_host_len(d.sys_flag)
         + RC_MSG_BODY_PAST + d.body_len + d.version + d.topic_len + RC_PROPERTIES_LENGTH_BYTES + properties_size(d)
@@ -99,16 +99,16 @@ cdef inline int64_t message_args_size(const MessageArgs* d) noexcept nogil:
 
 
 cdef inline bint is_to_unwrap(const Record* r) noexcept nogil:
-    """Whether RocketMQ's clients take a record apart: it says both that it is a batch and to do so."""
+    """Whether RocketMQ's clients unwrap a record: two flags say that it is a batch, and to unwrap it."""
     cdef int32_t both = RC_FLAG_NEED_UNWRAP | RC_FLAG_INNER_BATCH
     return r.sys_flag & both == both
 
 
 cdef inline int parse_record(const uint8_t* src, size_t room, Record* r) noexcept nogil:
-    """Find the parts of the record at src; no CRC, no look at the body.
+    """Find the parts of the record at src, without checking a CRC or the content of the body.
 
     src   room bytes up to the end of the file or buffer, any alignment; r points into them
-    Returns RC_OK, RC_BLANK (r.size is its claim, unchecked), RC_END (zero space), or what is wrong with the lengths.
+    Returns RC_OK, RC_BLANK (r.size is what the record says, unchecked), RC_END (zeros), or the fault of the lengths.
     Source: CommitLog.checkMessageAndReturnSize, MessageDecoder.decode.
     """
     cdef int32_t magic, size, rest
@@ -162,15 +162,15 @@ cdef inline int parse_record(const uint8_t* src, size_t room, Record* r) noexcep
 
 
 cdef inline bint may_have_property_crc(const Record* r) noexcept nogil:
-    """False if has_property_crc() is: one byte tells it of most records."""
+    """A fast check of one byte: False means that has_property_crc() is False, which is so for most records."""
     return r.props_len >= RC_PROP_CRC_BYTES and r.props[r.props_len - RC_PROP_CRC_BYTES] == c"_"
 
 
 cdef inline int verify_record(const Record* r, int crc, rc_crc32_fn crc32, int64_t phy_offset) noexcept nogil:
-    """Check a parsed record's CRC, as far as asked, and its stored physical offset.
+    """Check a parsed record's CRC, as far as requested, and its stored physical offset.
 
     crc         a Crc
-    phy_offset  where the record lies
+    phy_offset  the actual physical offset of the record
     Returns RC_OK, RC_BAD_BODY_CRC, RC_BAD_PROPERTY_CRC or RC_BAD_PHYSICAL_OFFSET, in this order.
     """
     if crc != CRC_NONE:
@@ -187,4 +187,4 @@ cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil
 cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil
 cdef void encode_measured(uint8_t* dst, int64_t size, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil
 cdef int encode_blank(uint8_t* dst, size_t room) noexcept nogil
-cdef rc_crc32_fn crc32                      # the fastest on this processor
+cdef rc_crc32_fn crc32                      # the fastest implementation on this processor

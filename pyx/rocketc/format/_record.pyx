@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Message records of the commit log: sizes, decoding, checks, encoding.
 
-The way from bytes to a Record is inline in _record.pxd, for the loops that walk over millions. Here is what is called
-less often, and the way back.
+The parser is inline in _record.pxd, for loops over millions of records. This file has the encoder, and the functions
+that are called less often.
 """
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
@@ -31,7 +31,7 @@ crc32 = rc_crc32_way(_best)
 
 
 cdef bint has_property_crc(const Record* r) noexcept nogil:
-    """Whether the last 20 bytes are a property CRC, a pair of its own; a property of that name elsewhere is the user's.
+    """Whether the last property is a property CRC of 20 bytes. A property of that name elsewhere belongs to the user.
 
     Source: MessageDecoder.checkMessage..., property __CRC32# of 5.2 and later.
     """
@@ -45,9 +45,9 @@ cdef bint has_property_crc(const Record* r) noexcept nogil:
 
 
 cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil:
-    """Whether the record's property CRC is right, or there is none.
+    """Whether the property CRC of a record is correct, or missing.
 
-    Its ten digits stand least significant first; it covers all of the record before it.
+    Its ten digits have the least significant one first. It covers all bytes of the record before it.
     """
     cdef int i
     cdef int64_t said = 0
@@ -64,9 +64,9 @@ cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil:
 
 
 cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil:
-    """Read one entry of a client batch or of an inner batch's body into r: flag, body, properties, and its size.
+    """Parse one entry of a client batch or of an inner batch's body: flag, body, properties and size.
 
-    src   room bytes up to the end of the batch; r points into them; its other fields are left alone
+    src   room bytes up to the end of the batch; r points into them; the other fields of r are not changed
     Returns RC_OK or RC_BAD_INNER_BATCH.
     Source: MessageDecoder.decodeMessage(ByteBuffer).
     """
@@ -92,7 +92,8 @@ cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil:
 
 
 cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil:
-    """Write d as one record, its first 8 bytes last: who sees size and magic in shared memory sees the rest.
+    """Write d as one record. The first 8 bytes come last: a reader of shared memory that sees them sees the whole
+    record.
 
     dst   room bytes, writable, any alignment; not kept
     Returns RC_OK; RC_TOPIC_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_BAD_ARGUMENT (longer than 2 GiB) or RC_NO_ROOM, and
@@ -113,7 +114,7 @@ cdef int encode_record(uint8_t* dst, size_t room, const MessageArgs* d, rc_crc32
 
 
 cdef void encode_measured(uint8_t* dst, int64_t size, const MessageArgs* d, rc_crc32_fn crc32) noexcept nogil:
-    """encode_record() of a record whose limits were checked: it has `size` bytes, as message_args_size() says."""
+    """Do encode_record() for a record within all limits, whose size message_args_size() has returned."""
     cdef uint8_t* p = dst
     cdef int i, width
     cdef uint32_t value
@@ -139,7 +140,7 @@ cdef void encode_measured(uint8_t* dst, int64_t size, const MessageArgs* d, rc_c
     rc_put_i32(p + RC_MSG_BODY_LENGTH_PAST, d.body_len)
     rc_point(b"record: numbers")
     p += RC_MSG_BODY_PAST
-    if d.body_len > 0:                  # nothing may have no address
+    if d.body_len > 0:                  # the address of an empty body may be NULL
         memcpy(p, d.body, <size_t>d.body_len)
     rc_point(b"record: body")
     p += d.body_len

@@ -1,14 +1,14 @@
-"""A set of texts with a number each, looked up from bytes without the GIL."""
+"""A table from texts to numbers, searched by bytes without the GIL."""
 from libc.stdint cimport int32_t, uint8_t
 
 cdef enum Verdict:
     SKIP = 0
     KEEP = 1
-    UNKNOWN = 2             # a topic that only Python can judge: Filter.judge()
+    UNKNOWN = 2             # a topic that Filter.judge() has not decided yet
 
-# A text and what was decided of it; a slot with p NULL is free.
+# A text and its verdict; a slot with p NULL is free.
 ctypedef struct Judged:
-    uint8_t* p              # n bytes of our own
+    uint8_t* p              # n bytes, owned by the table
     int32_t n
     int32_t verdict
 

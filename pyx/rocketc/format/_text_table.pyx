@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""A set of texts with a number each, looked up from bytes without the GIL."""
+"""A table from texts to numbers, searched by bytes without the GIL."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 
 cdef inline uint64_t load8(const uint8_t* p, int n) noexcept nogil:
-    """Up to 8 bytes as a number, which is another for other bytes; no call of a copy with a length that varies."""
+    """Map up to 8 bytes to a number, one to one for each length, without a memcpy of variable length."""
     cdef uint64_t v = 0
     cdef uint32_t low, high
     if n >= 8:
@@ -29,7 +29,7 @@ cdef inline size_t text_hash(const uint8_t* p, int n) noexcept nogil:
 
 
 cdef class TextTable:
-    """Texts with a verdict each. Open addressing; a text once put is never taken out."""
+    """A table from texts to verdicts, with open addressing. Texts are never removed."""
 
     def __cinit__(self):
         self._mask = 15
@@ -51,12 +51,12 @@ cdef class TextTable:
         return &self._slots[i]
 
     cdef int get(self, const uint8_t* p, int n) noexcept nogil:
-        """The verdict of the n bytes at p, or UNKNOWN."""
+        """Return the verdict for the n bytes at p, or UNKNOWN."""
         cdef Judged* slot = self._slot(p, n)
         return slot.verdict if slot.p != NULL else UNKNOWN
 
     cdef int put(self, const uint8_t* p, int n, int verdict) except -1:
-        """Remember a verdict; the bytes are copied."""
+        """Store a verdict; the bytes are copied."""
         cdef Judged* slot
         cdef Judged* old = self._slots
         cdef size_t i, room = self._mask + 1

@@ -1,4 +1,4 @@
-"""The bodies of put_many, a run of them at a time as prepared records."""
+"""The bodies of put_many as prepared records, some at a time."""
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketc.log._prepared_record cimport PreparedRecord
@@ -6,14 +6,14 @@ from rocketc.log._prepared_record cimport PreparedRecord
 
 cdef class Bodies:
     cdef:
-        tuple _items            # or None: an Arrow array
-        object _capsules        # which own the array
-        const uint8_t* _valid   # a bit for each value; NULL: all are there
+        tuple _items            # or None: the bodies are an Arrow array
+        object _capsules        # they own the array
+        const uint8_t* _valid   # a bit for each value; NULL: there are no nulls
         const uint8_t* _values
         const void* _offsets    # int32 or int64
         bint _wide
-        int64_t _first          # of the array's values, ours begin here
-        Py_buffer* _views       # of the items of the last fill() that are no bytes
+        int64_t _first          # index of the first body in the array's values
+        Py_buffer* _views       # of those items of the last fill() that are not bytes
         int _viewed
         readonly Py_ssize_t count
     cdef int _take_array(self, tuple capsules) except -1

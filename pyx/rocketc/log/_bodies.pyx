@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The bodies of put_many, a run of them at a time as prepared records: a sequence, or an Arrow array."""
+"""The bodies of put_many as prepared records, some at a time: from a sequence or an Arrow array."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -10,13 +10,14 @@ from rocketc.c.arrow cimport ArrowArray, ArrowSchema
 from rocketc.log._prepared_record cimport PreparedRecord
 
 cdef enum:
-    VIEWS = 65536           # items that one fill() takes
+    VIEWS = 65536           # most items of one fill()
 
 
 cdef class Bodies:
-    """bodies  a list of bytes-like, any other iterable of them, or an Arrow array of binary or string
+    """Sets the bodies of prepared records.
 
-    Raises TypeError for what is neither.
+    bodies  an iterable of bytes-like objects, or an Arrow array of binary or string
+    Raises TypeError for anything else.
     """
 
     def __cinit__(self, bodies):
@@ -31,12 +32,12 @@ cdef class Bodies:
         free(self._views)
 
     cdef int _take_array(self, tuple capsules) except -1:
-        """Keep an array, whose capsules own it; its values stay where they are."""
+        """Keep an array by its capsules, which own it; the values are not copied."""
         cdef ArrowSchema* schema = <ArrowSchema*>PyCapsule_GetPointer(capsules[0], "arrow_schema")
         cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(capsules[1], "arrow_array")
         cdef bytes kind = schema.format
         if kind not in (b"z", b"u", b"Z", b"U"):
-            raise TypeError(f"an Arrow array of format {kind.decode()!r} holds no bodies: cast it to binary or string")
+            raise TypeError(f"an Arrow array of format {kind.decode()!r} is not usable: cast it to binary or string")
         self._capsules = capsules
         self._wide = kind in (b"Z", b"U")
         self._first = array.offset
@@ -47,7 +48,8 @@ cdef class Bodies:
         return 0
 
     cdef int fill(self, Py_ssize_t start, int n, PreparedRecord* records) except -1:
-        """Set body and its length of n records (at most VIEWS), from body number start on, until the next call."""
+        """Set body and body_len of n records (at most VIEWS), from body number `start` on. Valid until the next
+        call."""
         cdef int i
         cdef object item
         if self._items is None:
@@ -78,7 +80,7 @@ cdef class Bodies:
         return 0
 
     cdef void _fill_arrow(self, int64_t start, int n, PreparedRecord* records) noexcept:
-        """A null is an empty body."""
+        """A null becomes an empty body."""
         cdef int64_t at, begin, end
         cdef int i
         for i in range(n):
@@ -95,7 +97,7 @@ cdef class Bodies:
             records[i].args.body_len = <int32_t>min(end - begin, <int64_t>INT32_MAX)
 
     cdef void release(self) noexcept:
-        """Let go of what the last fill() pointed to."""
+        """Release the buffers of the last fill()."""
         while self._viewed > 0:
             self._viewed -= 1
             PyBuffer_Release(&self._views[self._viewed])

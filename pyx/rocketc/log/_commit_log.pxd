@@ -1,4 +1,4 @@
-"""The commit log: where a record goes, and what is written into it there."""
+"""The commit log: where a record goes, and what is written there."""
 from libc.stdint cimport int64_t, uint64_t
 
 from rocketc.c.histogram cimport rc_histogram
@@ -8,16 +8,16 @@ from rocketc.log._prepared_record cimport PreparedRecord
 
 cdef class CommitLog(LogFiles):
     cdef:
-        int64_t _in_lock_since  # ms; 0 while nobody holds the put lock
+        int64_t _in_lock_since  # ms; 0 while the put lock is free
         int64_t _busy_ms
         int64_t _max_body
         bint _property_crc
-        bint _light             # messages go to the queues that INNER_MULTI_DISPATCH names, too
+        bint _light             # messages also go to the queues that INNER_MULTI_DISPATCH names
         bint _wake_flush        # each put wakes the flush
-        bint _wake_commit       # ... or the commit, once it has enough pages
+        bint _wake_commit       # each put wakes the commit once there are enough pages
         int64_t appended        # records
         int64_t appended_bytes
-        int64_t waits           # how often the put lock was not free
+        int64_t waits           # how many times the put lock was not free
         rc_histogram put_time   # of a sample
         rc_histogram lock_time  # of the waits
     cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The commit log: where a record goes, and what is written into it there.
+"""The commit log: where a record goes, and what is written there.
 
-A record is laid into the mapped file once, byte by byte where it will stay: no buffer in between, and nothing of it is
-computed under the put lock but what only the lock knows (both offsets, the store timestamp, the property CRC).
+A record is written once, directly into the mapped file, without a buffer in between. Only the values that depend on the
+put lock are computed under it: both offsets, the store timestamp and the property CRC.
 Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
 """
 
@@ -42,35 +42,35 @@ from rocketc.log._prepared_record cimport (
 from rocketc.log._queue_offsets cimport cq_hash
 
 cdef enum:
-    HOLD_RECORDS = 256              # so many records, or so many bytes, go in under one hold of the put lock
+    HOLD_RECORDS = 256              # at most this many records, or bytes, are appended under one hold of the put lock
     HOLD_BYTES = 256 << 10
-    LINES_AHEAD_BYTES = 2048        # in front of the writer, which are fetched into a cache
+    LINES_AHEAD_BYTES = 2048        # bytes after the end of the log that are fetched into the cache
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
-    HELD_US = 200                   # a put looks so often whether its topic is deleted at last
-    LEAST_POWER = 10                # of histograms(): 1 us,
-    MOST_POWER = 34                 # ... and 17 s
+    HELD_US = 200                   # interval at which a put checks whether its topic is still being deleted
+    LEAST_POWER = 10                # shortest time of histograms(): 1 us
+    MOST_POWER = 34                 # longest time: 17 s
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
 
 
 cdef inline void fetch_ahead(const uint8_t* p, int64_t size) noexcept nogil:
-    """Ask for the cache lines that the next record goes to, if it is as long as this one: who puts one at a time waits
-    for memory else, each time."""
+    """Prefetch the cache lines of the next record, assuming it has the size of this one. Without this, a thread that
+    puts single records waits for memory each time."""
     cdef int64_t at = 0
     while at < size and at < LINES_AHEAD_BYTES:
         rc_prefetch_for_writing(p + at)
         at += LINE_BYTES
 
 
-@cython.no_gc_clear      # its end needs the queue
+@cython.no_gc_clear      # __dealloc__ needs the queue
 cdef class CommitLog(LogFiles):
-    """The log of one store: its files, its put lock, the threads that make files and flush.
+    """The log of one store: its files, its put lock, and the threads that create files and flush.
 
     queue    the files, loaded and recovered
     offsets  next queue offsets
     lock     a PutMessageLock
     config   a StoreConfig
-    background  False: no threads; set_clock() tells the time, and step_flush() and step_ahead() do their work
-    start() begins the threads, close() ends them; append() is for native callers.
+    background  False: no threads; set_clock() sets the time, and step_flush() and step_ahead() do the threads' work
+    start() starts the threads, stop() ends them; append() is for native callers.
     """
 
     def __cinit__(self, queue, offsets, lock, config, *_, **__):
@@ -82,7 +82,7 @@ cdef class CommitLog(LogFiles):
         self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
 
     cdef bint is_busy(self) noexcept nogil:
-        """Whether somebody has been appending for too long: the page cache can't keep up with the disk."""
+        """Whether a thread has been appending for too long: the page cache can't keep up with the disk."""
         cdef int64_t since = rc_load_i64(&self._in_lock_since), held
         if since == 0:
             return False
@@ -90,16 +90,16 @@ cdef class CommitLog(LogFiles):
         return self._busy_ms < held < BUSY_NEVER_MS
 
     cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil:
-        """Put n prepared records into the log, in their order; those of one queue get consecutive queue offsets.
+        """Append n prepared records in their order. Records of one queue get consecutive queue offsets.
 
         how  bits of AppendFlags
-        What became of each stands in its status; one that is not RC_MORE before is left alone. A record that is
-        refused does not keep back those behind it, unless how says so; the records of a batch are stored all or none,
-        one behind the other in one file. The put lock is held once for up to 256 records or 256 KiB; the queues stay
-        locked for the whole call.
-        Returns RC_OK if all are stored, else the first status that is not RC_OK: RC_FAILED, RC_PAGE_CACHE_BUSY,
-        RC_NO_FILE, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_OUT_OF_ORDER (not the expected
-        queue offset); with APPEND_AT_ONCE also RC_MORE, and then nothing is stored.
+        The result of each record is in its status; a record whose status is not RC_MORE is skipped. After a refused
+        record the following ones are still appended, unless APPEND_IN_ORDER is set. The records of a batch are stored
+        all or none, one after the other in one file. The put lock is held once for up to 256 records or 256 KiB; the
+        queues stay locked for the whole call.
+        Returns RC_OK if all are stored, otherwise the first status that is not RC_OK:
+        RC_FAILED, RC_PAGE_CACHE_BUSY, RC_NO_FILE, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_PROPERTIES_TOO_LONG,
+        RC_OUT_OF_ORDER (not the expected queue offset). With APPEND_AT_ONCE also RC_MORE; nothing is stored then.
         """
         cdef uint64_t stripes
         cdef int64_t total
@@ -109,7 +109,7 @@ cdef class CommitLog(LogFiles):
         if self.is_busy():
             return refuse(records, n, RC_PAGE_CACHE_BUSY, RC_OK)
         if n == 1 and records.status == RC_MORE:
-            records.status = self._measure_one(records, NULL)  # most calls: the loops over many would cost a tenth
+            records.status = self._measure_one(records, NULL)  # for one record the loops would cost 10 %
             if records.status != RC_OK:
                 return records.status
             records.status = RC_MORE
@@ -129,10 +129,10 @@ cdef class CommitLog(LogFiles):
         return rc
 
     cdef int64_t _measure(self, PreparedRecord* records, int n, int how, int* count) noexcept nogil:
-        """Set size, CRC and hash of the records that are to be stored, and refuse those beyond a limit.
+        """Set size, CRC and hash of the records to store, and refuse the records that exceed a limit.
 
-        count  set to how many records the call is about: of APPEND_IN_ORDER, those before the first that is refused
-        Returns the bytes of those that are left.
+        count  set to the number of records to handle; with APPEND_IN_ORDER those before the first refused record
+        Returns the total size in bytes of the accepted records.
         """
         cdef PreparedRecord* before = NULL
         cdef PreparedRecord* r
@@ -164,9 +164,9 @@ cdef class CommitLog(LogFiles):
         return total
 
     cdef int _measure_one(self, PreparedRecord* r, const PreparedRecord* before) noexcept nogil:
-        """Set size, CRC and hash of one record: RC_OK, or the limit that it is beyond.
+        """Set size, CRC and hash of one record. Return RC_OK, or the code of the limit that it exceeds.
 
-        before  one that was measured, perhaps of the same queue; or NULL
+        before  a measured record, possibly of the same queue; or NULL
         """
         cdef MessageArgs* d = &r.args
         cdef int64_t size
@@ -192,8 +192,8 @@ cdef class CommitLog(LogFiles):
         return RC_OK
 
     cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil:
-        """Lock the queues of all records that are to be stored, and find them. The stripes that are locked, or 0: there
-        is nothing to store, or the caller can't wait, or there is no memory, as each status says."""
+        """Lock and find the queues of all records to store. Return the locked stripes. Return 0 if there is nothing to
+        store, if the caller can't wait, or without memory; the status of each record says which."""
         cdef PreparedRecord* r
         cdef PreparedRecord* before = NULL
         cdef uint64_t stripes = 0
@@ -233,11 +233,11 @@ cdef class CommitLog(LogFiles):
         return 0
 
     cdef int _append_some(self, PreparedRecord* records, int n, int how, int64_t total, int* taken) noexcept nogil:
-        """Put the first of n records into one file under one hold of the put lock.
+        """Append the first of n records to one file under one hold of the put lock.
 
         total  bytes of all records of the call
-        taken  set to how many were looked at; the status of each says what became of it
-        Returns RC_OK, or why nothing more can be stored.
+        taken  set to the number of records handled; the status of each is its result
+        Returns RC_OK, or the reason why nothing more can be stored.
         """
         cdef rc_guard guard
         cdef PreparedRecord* r
@@ -289,7 +289,7 @@ cdef class CommitLog(LogFiles):
             flusher_fail(&self.fl, rc, f.path)
             rc = RC_FAILED
             for k in range(i, taken[0]):
-                records[k].status = RC_MORE     # nothing of it is published
+                records[k].status = RC_MORE     # none of them is published
         if rc == RC_OK:
             self._wake(f)
         else:
@@ -298,7 +298,7 @@ cdef class CommitLog(LogFiles):
         return rc
 
     cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil:
-        """Lay one record down at a position of a file, which has room for it: RC_OK, or RC_OUT_OF_ORDER."""
+        """Write one record at a position of a file, which has room for it. Return RC_OK or RC_OUT_OF_ORDER."""
         cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
         cdef MessageArgs* d = &r.args
         cdef int64_t transaction = d.sys_flag & RC_FLAG_TRANSACTION_MASK
@@ -319,7 +319,7 @@ cdef class CommitLog(LogFiles):
         return RC_OK
 
     cdef void _wake(self, FileState* f) noexcept nogil:
-        """Wake the threads that go on with what was put into f, where they have to be woken."""
+        """Wake the threads that have work to do after an append to f."""
         if rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
@@ -341,7 +341,7 @@ cdef class CommitLog(LogFiles):
         rc_histogram_add(&self.lock_time, <unsigned long long>(rc_clock_ns() - begin))
 
     cdef bint _take_lock_at_once(self, int64_t size) noexcept nogil:
-        """Take the put lock if it is free, and if the next `size` bytes of the log are there and ready."""
+        """Take the put lock if it is free and the next `size` bytes of the log are ready. Do not wait for either."""
         cdef FileState* f
         cdef int64_t end
         if not self.lock.try_lock():
@@ -356,7 +356,8 @@ cdef class CommitLog(LogFiles):
 
     @property
     def last_record_end(self):
-        """Physical offset behind the last record, of this session or before; blank records do not count."""
+        """Physical offset of the end of the last record, of this session or an earlier one, not counting blank
+        records."""
         return rc_load_i64(&self.last_end)
 
     def stats(self):
@@ -377,7 +378,7 @@ cdef class CommitLog(LogFiles):
         }
 
     def histograms(self):
-        """{name: ([(2 ** n ns, how many took less)], how many there are, their sum in ns)} of the times of stats()."""
+        """Map each time of stats() to ([(2 ** n ns, how many took less)], the number of times, their sum in ns)."""
         return {
             "put_time": spread(&self.put_time),
             "flush_time": spread(&self.fl.latency),
@@ -387,13 +388,13 @@ cdef class CommitLog(LogFiles):
 
     @property
     def appending_since(self):
-        """Since when a put has held the lock: ms since the epoch; 0 while none does."""
+        """When the put that now holds the lock took it, in ms since the epoch; 0 if the lock is free."""
         return rc_load_i64(&self._in_lock_since)
 
     # test hooks
 
     def roll(self):
-        """Fill the last file with a blank record, if it has room for one, and go on in a new one."""
+        """Fill the last file with a blank record, if it has room for one, and start a new file."""
         cdef int rc = RC_OK, error = RC_OK
         with nogil:
             self._take_lock()
@@ -407,12 +408,12 @@ cdef class CommitLog(LogFiles):
         check(rc)
 
     def hook(self, str name, value):
-        """Disturb the store.
+        """Inject a fault or a delay.
 
-        slow_ns    each flush takes so much longer
-        create_ns  so long is a new file waited for
+        slow_ns    added to the duration of each flush
+        create_ns  the longest wait for a new file
         fail       an errno: the store has failed with it
-        busy_ms    somebody has been appending for so long; 0: nobody is
+        busy_ms    pretend that a put has held the lock for this time; 0: that no put holds it
         """
         if name == "slow_ns":
             rc_store_i64(&self.fl.slow_ns, value)
@@ -438,7 +439,7 @@ cdef dict summary(rc_histogram* h):
 
 
 cdef tuple spread(rc_histogram* h):
-    # From the least power on: what is added meanwhile makes none of the counts greater than the next.
+    # Start at the least power: values that are added meanwhile then can't make a count greater than the next one.
     cdef uint64_t power = <uint64_t>1 << LEAST_POWER
     cdef list below = []
     while power <= <uint64_t>1 << MOST_POWER:

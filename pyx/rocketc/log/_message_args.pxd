@@ -1,27 +1,27 @@
-"""The arguments of a put from Python, as a prepared record."""
+"""The arguments of a put from Python as a prepared record."""
 from libc.stdint cimport int32_t, uint8_t
 
 from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._queue_offsets cimport QueueOffsets
 
 cdef enum:
-    PROPERTIES_ROOM = 1024  # of a call whose properties need no memory of their own
+    PROPERTIES_ROOM = 1024  # bytes; longer properties get memory of their own
     HOST_ROOM = 20
 
 ctypedef struct PutCall:
-    PreparedRecord record   # its queue id, flags, reconsume times and prepared offset are set by the caller, first
-    bint wait               # the message's own wish (wait_store_ok, property WAIT)
+    PreparedRecord record   # the caller first sets its queue id, flags, reconsume times and prepared offset
+    bint wait               # what the message asks for (wait_store_ok, property WAIT)
     uint8_t born_host[HOST_ROOM]
     uint8_t store_host[HOST_ROOM]
     uint8_t properties[PROPERTIES_ROOM]
 
 cdef class MessageArgsEncoder:
     cdef:
-        bytes host          # the store's own, as stored
+        bytes host          # the store host, in stored form
         bint checked        # the broker's checks are on
-        bint long_topics    # records of version 2 may be written
-        bint multi          # messages go to the queues that INNER_MULTI_DISPATCH names, too
-        bint _drop_crc      # the log appends a property CRC of its own
+        bint long_topics    # records of version 2 are allowed
+        bint multi          # messages also go to the queues that INNER_MULTI_DISPATCH names
+        bint _drop_crc      # the log appends its own property CRC
     cdef bytes encode(
         self, PutCall* c, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
     )

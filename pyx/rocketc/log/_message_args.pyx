@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The arguments of a put from Python, as a prepared record: topic, hosts, properties in stored form."""
+"""The arguments of a put from Python as a prepared record: topic, hosts, properties in stored form."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.object cimport PyObject
@@ -42,19 +42,19 @@ cdef inline int lower(int letter) noexcept:
 
 
 cdef bint is_true(const uint8_t* p, Py_ssize_t n) noexcept:
-    """As Java's Boolean.parseBoolean reads it."""
+    """Read a boolean as Java's Boolean.parseBoolean does."""
     return n == 4 and lower(p[0]) == c"t" and lower(p[1]) == c"r" and lower(p[2]) == c"u" and lower(p[3]) == c"e"
 
 
 cdef inline uint8_t* add_pair(
     uint8_t* p, const uint8_t* end, const uint8_t* name, Py_ssize_t name_len, PyObject* text,
 ) except? NULL:
-    """A pair in stored form at p; where the next one goes, or NULL if it has no room before end."""
+    """Write a pair in stored form at p. Return the position after it, or NULL if it does not fit before end."""
     cdef Py_ssize_t n
     cdef const uint8_t* value = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &n)
     if memchr(value, RC_PROPERTY_SEPARATOR, <size_t>n) != NULL:
         shown = name[:name_len].decode()
-        raise illegal_message(f"property {shown!r}: its value holds a separator (U+0002)")
+        raise illegal_message(f"property {shown!r}: its value contains a separator (U+0002)")
     if name_len + n + 2 > end - p:
         return NULL
     memcpy(p, name, <size_t>name_len)
@@ -75,7 +75,7 @@ cdef int check_pair(key, value) except -1:
 cdef class MessageArgsEncoder:
     """Fills a PutCall from the arguments of a put.
 
-    config  a StoreConfig: the store's host, which topics are allowed, whether a property CRC is appended
+    config  a StoreConfig: the store host, which topics are allowed, whether a property CRC is appended
     """
 
     def __cinit__(self, config):
@@ -86,7 +86,7 @@ cdef class MessageArgsEncoder:
         self._drop_crc = config.enabled_append_prop_crc
 
     cdef void default_hosts(self, PreparedRecord* r) noexcept:
-        """Let a record without hosts have the store's."""
+        """Use the store's own host for each of the two hosts that a record lacks."""
         if r.args.born_host == NULL:
             r.args.born_host = <const uint8_t*>PyBytes_AS_STRING(self.host)
             r.args.sys_flag &= ~RC_FLAG_BORN_HOST_V6
@@ -101,7 +101,7 @@ cdef class MessageArgsEncoder:
     cdef bytes encode(
         self, PutCall* c, str topic, tags, keys, properties, born_timestamp, born_host, store_host, bint wait,
     ):
-        """Fill c from the arguments; what it points to is in c, in the arguments, or in what is returned.
+        """Fill c from the arguments. It points to memory in c, in the arguments, or in the returned object.
 
         Raises IllegalMessageError, TypeError, UnicodeEncodeError for a lone surrogate.
         """
@@ -153,9 +153,9 @@ cdef class MessageArgsEncoder:
         return raw
 
     cdef uint8_t* _add_properties(self, PutCall* c, uint8_t* p, dict properties, bint tags, bint keys) except? NULL:
-        """The pairs of a mapping in stored form at p; where the next one goes, or NULL if they have no room.
+        """Write the pairs of a mapping in stored form at p. Return the position after them, or NULL if they do not fit.
 
-        Those that an argument gives too, and a stale property CRC, are left out; so is a pair without a value.
+        Leaves out a pair without a value, the pairs that an argument also gives, and a stale property CRC.
         """
         cdef const uint8_t* end = c.properties + PROPERTIES_ROOM
         cdef const uint8_t* name
@@ -170,7 +170,7 @@ cdef class MessageArgsEncoder:
                     continue
             name = <const uint8_t*>PyUnicode_AsUTF8AndSize(key, &n)
             if n == 0 or rc_find_either(name, <size_t>n, 1, 2) < <size_t>n:
-                raise illegal_message(f"property {<object>key!r} has no name, or a separator (U+0001 or U+0002) in it")
+                raise illegal_message(f"property {<object>key!r}: its name is empty or contains U+0001 or U+0002")
             if n == 4 and (
                 (tags and is_name(name, n, RC_PROPERTY_TAGS)) or (keys and is_name(name, n, RC_PROPERTY_KEYS))
                 or (not c.wait and is_name(name, n, RC_PROPERTY_WAIT))      # wait_store_ok=False says it
@@ -185,7 +185,7 @@ cdef class MessageArgsEncoder:
         return p
 
     cdef bytes _joined(self, PutCall* c, tags, keys, properties, bint wait):
-        """The stored string of properties that are many, no dict, or stored already, with those of the arguments."""
+        """The stored string of properties that are long, not a dict or already stored, with those of the arguments."""
         cdef bytes raw, text
         if properties is not None and not isinstance(properties, bytes):
             properties = dict(properties)
@@ -200,14 +200,14 @@ cdef class MessageArgsEncoder:
                 continue
             text = value.encode()
             if b"\2" in text:
-                raise illegal_message(f"property {name!r}: its value holds a separator (U+0002)")
+                raise illegal_message(f"property {name!r}: its value contains a separator (U+0002)")
             if raw and raw[-1] != RC_PROPERTY_SEPARATOR:
                 raw += b"\2"
             raw += b"%b\1%b\2" % (name.encode(), text)
         return raw
 
     cdef bytes stored(self, properties):
-        """The stored string of properties that are a mapping, or stored already."""
+        """The stored string of properties that are a mapping or already stored."""
         cdef bytes raw
         if not isinstance(properties, bytes):
             pairs = dict(properties)
@@ -222,8 +222,10 @@ cdef class MessageArgsEncoder:
         return raw
 
     cdef object with_queue_offsets(self, const PreparedRecord* r, QueueOffsets offsets):
-        """(properties in stored form with the queue offsets that they lack; the record's own, or -1 if they do not say
-        it; next offset of each light queue behind it). Source: RocketMQ MultiDispatch.
+        """Add the queue offsets that a message of an inner batch or for light queues lacks.
+
+        Returns (properties in stored form with these offsets; the queue offset of the record, or -1 if they do not say
+        it; the next offset of each light queue after it). Source: RocketMQ MultiDispatch.
         """
         cdef const uint8_t* props = r.args.props
         cdef int32_t n = r.args.props_len
@@ -252,7 +254,7 @@ cdef class MessageArgsEncoder:
 
 
 cdef bint lacks_light_offsets(const uint8_t* props, int32_t n) except -1:
-    """Whether a properties string names light queues, and not the offsets in them."""
+    """Whether a properties string names light queues but lacks the offsets in them."""
     return (
         property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH) is not None
         and property_of(props, n, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET) is None

@@ -1,25 +1,25 @@
-"""Positions of the log that only grow, and who waits for them: up to where it is durable, up to where it is confirmed.
+"""Positions in the log that only grow, and the waits for them: the flushed position and the confirmed position.
 
-How to wait: arm() with the physical offset that is wanted. It looks at the position itself, after the subscriber can be
-seen by who moves it, so no wake-up is lost: RC_OK means that the position is there and no wake-up comes, RC_MORE that
-one wake-up comes. wait() does it for a thread. After a wake-up, arm() again: it says whether the offset is reached, or
-why it never will be.
+How to wait: call arm() with the physical offset to wait for. arm() adds the subscriber to the list before it checks the
+position, so no wake-up is lost. RC_OK means that the offset is reached and no wake-up follows; RC_MORE means that one
+wake-up follows. wait() does this for a thread. After a wake-up call arm() again: it returns whether the offset is
+reached, or why it never will be.
 """
 from libc.stdint cimport int64_t
 
 from rocketc.c.service cimport pthread_cond_t, pthread_mutex_t, rc_service
 
-# Called when the position is at or behind the offset that was wanted, when the store has failed, or when it is closed:
-# on the thread that moves the position, without the GIL. It must be short, and must not call the Position: it sets a
-# flag, or wakes a thread.
+# Called when the position reaches the offset, when the store fails, and when it is closed. It runs without the GIL on
+# the thread that moves the position. It must be short and must not call the Position: let it set a flag or wake a
+# thread.
 ctypedef void (*WakeUp)(void* argument) noexcept nogil
 
 ctypedef struct PositionSubscriber:
-    PositionSubscriber* before      # in the list of those that are armed, by `wanted`
+    PositionSubscriber* before      # in the list of armed subscribers, ordered by `wanted`
     PositionSubscriber* after
     int64_t wanted          # physical offset
     int64_t armed           # 1: it is in the list
-    int fd                  # an eventfd, or a pipe's end to write to; -1: none
+    int fd                  # an eventfd, or the write end of a pipe; -1: none
     WakeUp wake_up          # or NULL
     void* argument
     pthread_cond_t* cond    # of a thread in wait(), or NULL
@@ -27,13 +27,13 @@ ctypedef struct PositionSubscriber:
 
 cdef class Position:
     cdef:
-        int64_t at              # physical offset; it never goes back
-        int64_t armed           # subscribers and threads that wait
-        int64_t failed          # why the store failed: an errno or a code; 0: it did not
-        int64_t ended           # 1: the store is closed; 2: so it is in a forked child, where the mutex may stay held
-        rc_service* mover       # the thread that moves it, which lets records gather while nobody waits; NULL: none
-        int64_t* mover_asked    # 1: there are records for it
-        pthread_mutex_t _mutex  # all of the list
+        int64_t at              # physical offset; it never decreases
+        int64_t armed           # number of subscribers and threads that wait
+        int64_t failed          # why the store failed: an errno or a code; 0: it has not failed
+        int64_t ended           # 1: the store is closed; 2: closed in a forked child, where the mutex may stay locked
+        rc_service* mover       # the thread that moves it; without waiters it lets records gather; NULL: none
+        int64_t* mover_asked    # 1: the mover has records to flush
+        pthread_mutex_t _mutex  # guards the list
         PositionSubscriber* _first
         PositionSubscriber* _last
         bint _ready

@@ -1,9 +1,10 @@
 # cython: language_level=3
-"""Positions of the log that only grow, and who waits for them: up to where it is durable, up to where it is confirmed.
+"""Positions in the log that only grow, and the waits for them: the flushed position and the confirmed position.
 
-A Position keeps who waits in a list ordered by the offset that is wanted. A move looks at the first one only, and takes
-those from the front whose offset is reached: who waits for more costs a move nothing, and is not woken. An offset is
-mostly wanted in the order in which records are appended, so a new one goes to the end of the list, or close to it.
+A Position keeps its waiting subscribers in a list, ordered by the offset that each waits for. A move checks the front
+of the list only, and removes the subscribers whose offset is reached. So subscribers that wait for a higher offset cost
+a move nothing and are not woken. Most subscribers wait for offsets in the order in which records are appended, so a new
+one is inserted at or near the end of the list.
 Source: RocketMQ GroupCommitService and GroupTransferService, which keep a request for each message.
 """
 cimport cython
@@ -27,10 +28,11 @@ cdef enum:
 
 
 cdef class Position:
-    """A physical offset that only grows. Any number of threads and subscribers wait for it.
+    """A physical offset that only grows. Any number of threads and subscribers can wait for it.
 
-    A CommitLog has two: `flushed_position` (all before it is durable) and `confirmed_position`. The functions without
-    the GIL return RC_OK or a code. A subscriber's owner keeps a reference to the Position until unsubscribe().
+    A CommitLog has two: `flushed_position` (all bytes before it are durable) and `confirmed_position`. The functions
+    that run without the GIL return RC_OK or a code. The owner of a subscriber keeps a reference to the Position until
+    unsubscribe().
     """
 
     def __cinit__(self):
@@ -41,14 +43,15 @@ cdef class Position:
         if self._ready and self.ended != FORKED:
             pthread_mutex_destroy(&self._mutex)
 
-    # who waits
+    # for waiting threads and subscribers
 
     cdef int subscribe(self, int fd, WakeUp wake_up, void* argument, PositionSubscriber** subscriber) noexcept nogil:
-        """Make a subscriber. It waits for nothing before arm().
+        """Create a subscriber. It waits for nothing until arm() is called.
 
-        fd          gets 8 bytes for each wake-up: an eventfd, or a pipe that does not block; the caller's; -1: none
-        wake_up     called for each wake-up with argument; or NULL
-        subscriber  set; to be given back with unsubscribe()
+        fd          8 bytes are written to it for each wake-up: an eventfd, or a nonblocking pipe; owned by the caller;
+                    -1: none
+        wake_up     called with argument for each wake-up; or NULL
+        subscriber  set; free it with unsubscribe()
         Returns RC_OK, ENOMEM, RC_CLOSED.
         """
         cdef PositionSubscriber* s
@@ -64,10 +67,10 @@ cdef class Position:
         return RC_OK
 
     cdef int arm(self, PositionSubscriber* s, int64_t wanted) noexcept nogil:
-        """Ask for one wake-up, when the position is at or behind `wanted`. It replaces what was asked for before.
+        """Ask for one wake-up when the position reaches `wanted`. This replaces an earlier request of the subscriber.
 
-        Returns RC_OK: it is there already, and no wake-up comes; RC_MORE: one comes; RC_CLOSED, or why the store has
-        failed: it will never be there.
+        Returns RC_OK: the offset is already reached, and no wake-up follows; RC_MORE: a wake-up follows; RC_CLOSED, or
+        the reason why the store has failed: the offset will never be reached.
         """
         cdef int rc
         if rc_load_i64(&self.ended) == FORKED:
@@ -85,12 +88,13 @@ cdef class Position:
         return rc
 
     cdef int wait(self, int64_t wanted, int64_t until_ns, int64_t slice_ns) noexcept nogil:
-        """Wait until the position is at or behind `wanted`: any number of threads, each woken when its own is reached.
+        """Wait until the position reaches `wanted`. Any number of threads may wait; each is woken at its own offset.
 
-        It flushes nothing: what flusher_wait() does in the caller's thread, the flusher's own thread does later.
+        This call does not flush: the flusher's own thread does, unlike in flusher_wait(), where the calling thread may.
         until_ns  by rc_clock_ns()
-        slice_ns  how long at most; the caller looks after signals, and calls it again
-        Returns RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT at until_ns, RC_CLOSED, or why the store has failed.
+        slice_ns  the longest wait of one call; the caller then handles signals and calls again
+        Returns RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT at until_ns, RC_CLOSED, or the reason why the store
+        failed.
         """
         cdef PositionSubscriber s
         cdef pthread_cond_t cond
@@ -122,7 +126,7 @@ cdef class Position:
         return rc
 
     cdef void disarm(self, PositionSubscriber* s) noexcept nogil:
-        """Ask for no wake-up any more. Behind this none comes, and nothing is written to its descriptor."""
+        """Cancel the wake-up. After this call none follows, and nothing is written to the subscriber's descriptor."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
@@ -131,14 +135,14 @@ cdef class Position:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void unsubscribe(self, PositionSubscriber* s) noexcept nogil:
-        """Give a subscriber back, also after the end of the store. Nobody is in a call with it, or comes later."""
+        """Free a subscriber, also after the store was closed. No other thread may use it in or after this call."""
         self.disarm(s)
         free(s)
 
-    # who moves it
+    # for the thread that moves the position
 
     cdef void advance(self, int64_t at) noexcept nogil:
-        """Move the position, and wake those whose offset is reached. It does not go back: a lower one does nothing."""
+        """Move the position forward, and wake the waiters whose offset is reached. A lower offset does nothing."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
@@ -148,7 +152,7 @@ cdef class Position:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void fail(self, int rc) noexcept nogil:
-        """The store has failed, for good: wake all. The first reason counts."""
+        """Record that the store has failed permanently, and wake all waiters. The first reason is kept."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
@@ -158,7 +162,7 @@ cdef class Position:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void end(self) noexcept nogil:
-        """The store is closed, and the position does not move any more: wake all."""
+        """Record that the store is closed, and wake all waiters. The position does not move any more."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
@@ -168,14 +172,14 @@ cdef class Position:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void forget(self) noexcept nogil:
-        """In a forked child: nobody moves it, and the mutex may be held by a thread that is not there."""
+        """In a forked child: no thread moves the position, and a thread of the parent may hold the mutex."""
         rc_store_i64(&self.ended, FORKED)
         self.mover = NULL
 
-    # inside
+    # internal
 
     cdef int _state(self, int64_t wanted) noexcept nogil:
-        """RC_OK if an offset is reached, RC_MORE if it is not yet, or why it never will be."""
+        """Return RC_OK if an offset is reached, RC_MORE if it is not reached yet, or why it never will be."""
         if rc_load_i64(&self.at) >= wanted:
             return RC_OK
         if rc_load_i64(&self.failed) != 0:
@@ -183,7 +187,7 @@ cdef class Position:
         return RC_CLOSED if rc_load_i64(&self.ended) != 0 else RC_MORE
 
     cdef void _insert(self, PositionSubscriber* s) noexcept nogil:
-        """Put a subscriber behind those that want as much or less; the mutex is held."""
+        """Insert a subscriber after those that wait for the same offset or a lower one. The mutex is held."""
         cdef PositionSubscriber* before = self._last
         while before != NULL and before.wanted > s.wanted:
             before = before.before
@@ -201,7 +205,7 @@ cdef class Position:
         rc_store_i64(&self.armed, self.armed + 1)
 
     cdef void _remove(self, PositionSubscriber* s) noexcept nogil:
-        """Take an armed subscriber out of the list; the mutex is held."""
+        """Remove an armed subscriber from the list. The mutex is held."""
         if s.before == NULL:
             self._first = s.after
         else:
@@ -215,7 +219,7 @@ cdef class Position:
         rc_store_i64(&self.armed, self.armed - 1)
 
     cdef void _wake(self, int64_t upto) noexcept nogil:
-        """Wake those who want no more than `upto`, least first; the mutex is held."""
+        """Wake the subscribers that wait for `upto` or less, lowest offset first. The mutex is held."""
         cdef int64_t one = 1
         cdef PositionSubscriber* s
         while self._first != NULL and self._first.wanted <= upto:
@@ -225,22 +229,23 @@ cdef class Position:
                 pthread_cond_signal(s.cond)
                 continue                    # it is on the stack of a thread, which waits for the mutex
             if s.fd >= 0:
-                write_file(s.fd, &one, sizeof(one))     # a pipe that is full tells as well
+                write_file(s.fd, &one, sizeof(one))     # a full pipe wakes its reader as well
             if s.wake_up != NULL:
                 s.wake_up(s.argument)
 
     @property
     def waiting(self):
-        """Subscribers that are armed, and threads in wait()."""
+        """The number of armed subscribers and of threads in wait()."""
         return rc_load_i64(&self.armed)
 
 
-@cython.no_gc_clear      # its end needs the position
+@cython.no_gc_clear      # __dealloc__ needs the position
 cdef class PositionDescriptor:
-    """A subscriber for Python: a descriptor gets 8 bytes when a position is reached.
+    """A subscriber for Python: 8 bytes are written to a descriptor when a position reaches an offset.
 
     position  of a store that is open for writing
-    fd        an eventfd, or a pipe's end that does not block; the caller's, who calls end() before closing it
+    fd        an eventfd, or the write end of a nonblocking pipe; owned by the caller, which calls end() before it
+              closes the descriptor
     Raises ValueError if the store is closed.
     """
 
@@ -256,9 +261,9 @@ cdef class PositionDescriptor:
             self._position.unsubscribe(self._subscriber)
 
     def arm(self, int64_t wanted):
-        """Ask for one wake-up at a physical offset: True, or False if none comes: it is reached, or never will be."""
+        """Ask for one wake-up at a physical offset. Return False if the offset is reached or will never be reached."""
         return self._position.arm(self._subscriber, wanted) == RC_MORE
 
     def end(self):
-        """Nothing is written to the descriptor any more. To be called again does no harm."""
+        """Stop writing to the descriptor. Further calls do nothing."""
         self._position.disarm(self._subscriber)

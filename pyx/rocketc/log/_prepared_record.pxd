@@ -1,4 +1,4 @@
-"""PreparedRecord: one record for the log, filled from C."""
+"""PreparedRecord: one record to append, filled by C code."""
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
@@ -9,32 +9,32 @@ from rocketc.log._queue_offsets cimport QueueSlot
 cdef enum:
     RETRY_MAX_BYTES = 255   # of a retry topic, where the broker's checks are on
 
-# How append() goes on: bits.
+# Options of append(), as bits.
 cdef enum AppendFlags:
-    APPEND_AT_ONCE = 1      # the caller has the GIL: if anything has to be waited for, nothing is stored
-    APPEND_IN_ORDER = 2     # behind the first record that is refused, none is taken
+    APPEND_AT_ONCE = 1      # the caller has the GIL: store nothing if anything has to be waited for
+    APPEND_IN_ORDER = 2     # after the first refused record, append no further ones
 
-# What a record says, what is asked of the log, and what became of it. prepared_init() comes first; then the caller sets
-# the fields of args that a record has: topic, queue_id, body, props (in stored form), flag, sys_flag, born_timestamp,
-# both hosts, reconsume_times and prepared_offset, each with its length where there is one. Pointers are the caller's,
-# and are not kept. The other fields of args are set by append: version, queue_offset, phy_offset, store_timestamp,
-# body_crc, property_crc.
+# The content of a record, the options of its put, and its result. Call prepared_init() first. Then set the fields of
+# args that the record has: topic, queue_id, body, props (in stored form), flag, sys_flag, born_timestamp, both hosts,
+# reconsume_times and prepared_offset, and the lengths. The caller owns the memory of all pointers; append() does not
+# keep them. append() sets the other fields of args: version, queue_offset, phy_offset, store_timestamp, body_crc,
+# property_crc.
 ctypedef struct PreparedRecord:
     MessageArgs args
     int64_t expected        # the queue offset that it must get; -1: any
     int32_t messages        # queue offsets that it takes: 1, or the messages of an inner batch
-    int32_t batch           # of the first of a batch: how many are stored all or none, in one file; 1: it is alone
-    int status              # RC_OK: it is in the log; RC_MORE: not tried; or why it is not
+    int32_t batch           # first record of a batch: how many are stored all or none, in one file; 1: not a batch
+    int status              # RC_OK: stored; RC_MORE: not tried; or the reason why it is not stored
     int error               # errno, if status is RC_NO_FILE
     int32_t size            # bytes of the record
-    int64_t end             # physical offset behind it
-    bint known              # its topic was met before: the store need not look
-    uint32_t hash           # append's own: of topic and queue id,
-    QueueSlot* slot         # ... and the next offset of that queue
+    int64_t end             # physical offset of its end
+    bint known              # its topic is known: the store does not have to check it
+    uint32_t hash           # set by append: of topic and queue id
+    QueueSlot* slot         # set by append: the next offset of that queue
 
 
 cdef inline void prepared_init(PreparedRecord* r) noexcept nogil:
-    """A record without content: no hosts, properties or body, any queue offset, born when it is stored."""
+    """Initialize a record without hosts, properties or body. It gets any queue offset and is born when it is stored."""
     memset(r, 0, sizeof(PreparedRecord))
     r.args.born_timestamp = INT64_MIN
     r.expected = r.args.queue_offset = r.args.phy_offset = r.end = -1
@@ -43,14 +43,14 @@ cdef inline void prepared_init(PreparedRecord* r) noexcept nogil:
 
 
 cdef inline bint is_same_queue(const PreparedRecord* a, const PreparedRecord* b) noexcept nogil:
-    """Whether two records surely go to one queue: their topics are the same memory."""
+    """Whether two records certainly go to one queue: their topics are the same memory."""
     return (
         a.args.topic == b.args.topic and a.args.topic_len == b.args.topic_len and a.args.queue_id == b.args.queue_id
     )
 
 
 cdef inline int batch_count(const PreparedRecord* records, int n) noexcept nogil:
-    """How many of n records are put all or none with the first."""
+    """How many of n records are stored all or none together with the first."""
     return 1 if records.batch <= 1 else <int>records.batch if records.batch < n else n
 
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What a prepared record must be before the log takes it: its topic, and what its properties ask for."""
+"""Checks of a prepared record before it is appended: its topic, and the properties that the store acts on."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, strlen
 
@@ -18,11 +18,11 @@ cdef bint is_retry_topic(const uint8_t* topic, int32_t n) noexcept nogil:
 
 
 cdef int topic_fault(const uint8_t* topic, int32_t n, bint checked, bint long_topics) noexcept nogil:
-    """Whether a topic can be the name of a folder, and be stored: RC_OK, RC_UNFIT_TOPIC or RC_TOPIC_TOO_LONG.
+    """Whether a topic can be the name of a folder and can be stored: RC_OK, RC_UNFIT_TOPIC or RC_TOPIC_TOO_LONG.
 
     checked      the broker's checks are on (check_before_put_message): no control characters, and only retry topics
-                 have more than 127 bytes, at most 255
-    long_topics  records of version 2 may be written (auto_message_version_on_topic_len)
+                 may have more than 127 bytes, at most 255
+    long_topics  records of version 2 are allowed (auto_message_version_on_topic_len)
     Source: RocketMQ HookUtils.checkBeforePutMessage, MessageExtEncoder.
     """
     cdef int32_t i
@@ -42,8 +42,8 @@ cdef int topic_fault(const uint8_t* topic, int32_t n, bint checked, bint long_to
 
 
 cdef uint32_t initials_of(const uint8_t* props, int32_t n) noexcept nogil:
-    """The first bytes of the names in a properties string, as bits: 1 << (byte % 32). Most strings have few names, and
-    none that the store acts on."""
+    """The first bytes of the property names in a string, as bits: 1 << (byte % 32). A put uses them to skip the
+    search for the properties that the store acts on, because most messages do not have any of these."""
     cdef uint32_t found = 0
     cdef const uint8_t* end = props + n
     cdef const uint8_t* p = props
@@ -62,7 +62,7 @@ cdef object property_of(const uint8_t* props, int32_t n, const char* name):
 
 
 cdef int number_of(object text) except? -1:
-    """A number as Java's Integer.parseInt reads it; 0 for what is none."""
+    """Parse a number as Java's Integer.parseInt does; 0 if the text is not a number."""
     try:
         return int(text) if text is not None else 0
     except ValueError:
@@ -70,7 +70,7 @@ cdef int number_of(object text) except? -1:
 
 
 cdef int refuse(PreparedRecord* records, int n, int rc, int error) noexcept nogil:
-    """Give each record that is not stored, and not refused yet, the status rc; returns rc."""
+    """Set the status rc on each record that is neither stored nor refused yet. Return rc."""
     cdef int i
     for i in range(n):
         if records[i].status == RC_MORE:
@@ -80,7 +80,7 @@ cdef int refuse(PreparedRecord* records, int n, int rc, int error) noexcept nogi
 
 
 cdef int64_t batch_size(const PreparedRecord* records, int n) noexcept nogil:
-    """Bytes of the record, or of the batch, that comes first."""
+    """The size in bytes of the first record or batch."""
     cdef int64_t size = 0
     cdef int i
     for i in range(batch_count(records, n)):
@@ -91,12 +91,12 @@ cdef int64_t batch_size(const PreparedRecord* records, int n) noexcept nogil:
 cdef int fitting(
     const PreparedRecord* records, int n, int64_t room, int most, int64_t enough, int64_t* size,
 ) noexcept nogil:
-    """How many of n records, batches whole, go into one file under one hold of the put lock.
+    """How many of n records, with whole batches, go into one file under one hold of the put lock.
 
-    room    bytes of the file; the first record to be stored fits
-    most    records, and
-    enough  bytes behind which no other record begins
-    size    set to the bytes of those that are to be stored
+    room    free bytes of the file; the first record fits
+    most    number of records after which no other one begins
+    enough  bytes after which no other record begins
+    size    set to the total bytes of the records to store
     """
     cdef int64_t more
     cdef int i = 0, k = 0, batch

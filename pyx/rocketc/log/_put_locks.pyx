@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The lock that guards the end of the commit log: three kinds behind one interface."""
+"""The lock that guards the end of the commit log: three kinds with one interface."""
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.time cimport time
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, nanosleep, timespec
@@ -45,15 +45,15 @@ cdef extern from * nogil:
 
 # RocketMQ's numbers, AdaptiveBackOffSpinLockImpl and BackOffSpinLock.
 cdef enum:
-    MOST_DEGREE = 10000         # the spin lock adapts up to here; then the mutex is better
+    MOST_DEGREE = 10000         # largest degree of the spin lock; beyond it the mutex is better
     DEGREE_STEP = 1000
-    RETREAT_WEIGHT = 320        # this many calls a retreat, or fewer: spinning does not pay as it is
-    QUIET_WEIGHT = 4 * 320      # this many calls a retreat, or more: shorter spinning will do
-    CALM_PARTS = 8              # of ten parts of the critical load: below them the spin lock is good enough again
+    RETREAT_WEIGHT = 320        # one retreat in this many calls or fewer: spinning does not pay at this degree
+    QUIET_WEIGHT = 4 * 320      # one retreat in this many calls or more: a lower degree is enough
+    CALM_PARTS = 8              # tenths of the critical load: below them the spin lock is good enough again
 
 
 cdef void slot_add_thread(Slot* slot, uintptr_t thread) noexcept nogil:
-    """Put a thread into a slot's set; nothing happens if it is in there, or the set is full."""
+    """Add a thread to a slot's set. Do nothing if the thread is in the set, or the set is full."""
     cdef uintptr_t there
     cdef uint64_t at = (<uint64_t>thread * <uint64_t>0x9E3779B97F4A7C15) >> 32
     cdef int _i
@@ -78,26 +78,27 @@ cdef void slot_clear_threads(Slot* slot) noexcept nogil:
 cdef class PutMessageLock:
     def __cinit__(self):
         if type(self) is PutMessageLock:
-            raise TypeError("PutMessageLock is what the locks have in common; make one of LOCKS")
+            raise TypeError("PutMessageLock is the base class of the put locks; use one of LOCKS")
 
     def __reduce__(self):
-        raise TypeError(f"a {type(self).__name__} belongs to its process")
+        raise TypeError(f"a {type(self).__name__} can't be pickled: it belongs to its process")
 
     cdef bint try_lock(self) noexcept nogil:
-        """Take the lock if that needs no waiting; say whether it is taken."""
+        """Take the lock if this is possible without waiting. Return whether it is taken."""
         return False
 
     cdef void lock(self) noexcept nogil:
-        """Take the lock, however long it takes."""
+        """Take the lock; wait as long as necessary."""
 
     cdef void unlock(self) noexcept nogil:
         """Release the lock."""
 
 
 cdef class SpinLock(PutMessageLock):
-    """Waiters look again and again, then give their core away. Best where holding takes less than a microsecond.
+    """Waiters spin, then yield their core. Best when the lock is held for less than a microsecond.
 
-    Not recursive: who takes it twice waits for himself. Any thread may release it, and a free one stays free.
+    Not recursive: a thread that takes it twice deadlocks. Any thread may release it; releasing a free lock does
+    nothing.
     Source: RocketMQ PutMessageSpinLock.
     """
 
@@ -112,7 +113,7 @@ cdef class SpinLock(PutMessageLock):
 
 
 cdef class ReentrantLock(PutMessageLock):
-    """Waiters sleep. Its holder may take it again, and releases it as often; nobody else can release it.
+    """Waiters sleep. The holder may take it again, and must release it as many times; no other thread can release it.
 
     Source: RocketMQ PutMessageReentrantLock.
     """
@@ -127,23 +128,23 @@ cdef class ReentrantLock(PutMessageLock):
         rc_reentrant_lock(&self._lock)
 
     cdef void unlock(self) noexcept nogil:
-        rc_reentrant_unlock(&self._lock)        # EPERM: not ours, nothing has happened
+        rc_reentrant_unlock(&self._lock)        # EPERM: the thread does not hold it, and nothing happens
 
 
 cdef class AdaptiveLock(PutMessageLock):
-    """A spin lock that becomes a mutex while many threads want it, and a spin lock again when they have gone.
+    """A spin lock that becomes a mutex under contention, and a spin lock again when the contention has ended.
 
-    Calls are counted by the second, in two slots. Who releases the lock looks at the slot of the other second, once:
-    waiters of the spin lock look `degree` times before they give their core away; if they have to do that often, the
-    degree is raised, and when it can't be raised any more, the mutex takes over, until the calls a second times the
-    threads that made them fall below 8/10 of what they were then.
+    Calls are counted per second, in two slots. The first release in a second evaluates the slot of the other second.
+    Waiters of the spin lock check it `degree` times before they yield their core (a retreat). If retreats are frequent,
+    the degree is raised. If it can't be raised any more, the mutex is used, until the load falls to 8/10 of what it was
+    at the switch. The load is the calls in a second times the threads that made them.
 
-    Where RocketMQ closes a gate and waits until nobody is inside, here the holder changes to the other lock before it
-    releases its own: whoever gets a lock that is no longer in use releases it and takes the other one.
+    RocketMQ closes a gate and waits until no thread is inside. Here the holder switches to the other lock before it
+    releases its own. A thread that gets a lock that is no longer in use releases it and takes the other one.
 
     Not recursive. A thread that does not hold it may release it only while it is a spin lock.
 
-    optimal_degree  looks at the held spin lock to begin with, at least 1
+    optimal_degree  initial number of checks of the held spin lock, at least 1
 
     Source: RocketMQ AdaptiveBackOffSpinLockImpl.
     """
@@ -170,7 +171,7 @@ cdef class AdaptiveLock(PutMessageLock):
         add(&self._slots[self._now() & 1].retreats, 1, RELAXED)
 
     cdef bint try_lock(self) noexcept nogil:
-        """Only a call that takes the lock counts."""
+        """Only a call that takes the lock is counted."""
         while True:
             if load(&self._sleeping, RELAXED):
                 if not rc_reentrant_try_lock(&self._mutex):
@@ -214,7 +215,7 @@ cdef class AdaptiveLock(PutMessageLock):
         self._release(load(&other.count, RELAXED) >= 0 and self._swap_wanted(other))
 
     cdef void _release(self, bint swapping) noexcept nogil:
-        """Release the lock; if swapping, the other one is in use from now on. The holder's."""
+        """Release the lock. If swapping, use the other lock from now on. Only the holder may call it."""
         cdef bint sleeping = load(&self._sleeping, RELAXED) != 0
         if swapping:
             store(&self._sleeping, not sleeping, RELAXED)       # ordered by the release of the lock
@@ -224,9 +225,10 @@ cdef class AdaptiveLock(PutMessageLock):
             rc_spin_unlock(&self._spin)
 
     cdef bint _swap_wanted(self, Slot* slot) noexcept nogil:
-        """Look at the slot of the other second, empty it, adapt the degree; say whether the other lock is better.
+        """Evaluate and clear the slot of the other second, and adapt the degree. Return whether the other lock is
+        better.
 
-        Called by the holder.
+        Only the holder calls it.
         """
         cdef int64_t degree = self._degree
         cdef int64_t calls = swap(&slot.count, -1, RELAXED) + 1
@@ -260,12 +262,12 @@ cdef class AdaptiveLock(PutMessageLock):
 LOCKS = {"spin": SpinLock, "reentrant": ReentrantLock, "adaptive": AdaptiveLock}
 
 
-# ---------------------------------------------------------------- for tests and benches
+# for tests and benchmarks
 AdaptiveState = namedtuple("AdaptiveState", "kind degree critical calls threads retreats", module=__name__)
 
 
 def try_lock(PutMessageLock lock not None):
-    """Take the lock if that needs no waiting; say whether it is taken."""
+    """Take the lock if this is possible without waiting. Return whether it is taken."""
     cdef bint taken
     with nogil:
         taken = lock.try_lock()
@@ -283,12 +285,12 @@ def unlock(PutMessageLock lock not None):
 
 
 def depth(ReentrantLock lock not None):
-    """How often the calling thread holds the lock."""
+    """How many times the calling thread holds the lock."""
     return rc_reentrant_depth(&lock._lock)
 
 
 def hold(PutMessageLock lock not None, int64_t ns):
-    """Take the lock, sleep that long, release it; return the ns of waiting for it. All of it without the GIL."""
+    """Take the lock, sleep for ns, release it. Return the ns of waiting for the lock. All without the GIL."""
     cdef timespec sleep
     cdef int64_t began, taken
     sleep.tv_sec, sleep.tv_nsec = ns // 1000000000, ns % 1000000000
@@ -302,7 +304,7 @@ def hold(PutMessageLock lock not None, int64_t ns):
 
 
 def adaptive_state(AdaptiveLock lock not None):
-    """What the lock knows; calls, threads and retreats are pairs: of even seconds, of odd seconds."""
+    """The state of the lock. calls, threads and retreats are pairs: of even seconds, of odd seconds."""
     return AdaptiveState(
         "reentrant" if lock._sleeping else "spin",
         lock._degree,
@@ -314,18 +316,18 @@ def adaptive_state(AdaptiveLock lock not None):
 
 
 def set_second(AdaptiveLock lock not None, second):
-    """Tell the lock what second it is; None: it looks at the clock again."""
+    """Set the second that the lock uses; None: use the clock again."""
     store(&lock._second, -1 if second is None else second, RELAXED)
 
 
 def set_slot(AdaptiveLock lock not None, second, *, calls, threads, retreats):
-    """Make the lock believe that a second was such."""
+    """Set the counters of a second."""
     cdef Slot* slot = &lock._slots[second & 1]
     slot.count, slot.threads, slot.retreats = calls - 1, threads, retreats
 
 
 def swap_now(AdaptiveLock lock not None):
-    """Take the lock, and release it with the other one in use."""
+    """Take the lock, and switch to the other kind when releasing it."""
     with nogil:
         lock.lock()
         lock._release(True)
@@ -338,7 +340,7 @@ cdef int64_t now_ns() noexcept nogil:
 
 
 cdef class PthreadLock(PutMessageLock):
-    """What the system offers, for comparison."""
+    """A mutex of the operating system, for comparison."""
     cdef pthread_mutex_t _mutex
 
     def __cinit__(self, bint recursive=False):
@@ -363,7 +365,7 @@ cdef class PthreadLock(PutMessageLock):
 
 
 cdef uint64_t work(uint64_t x, int64_t steps) noexcept nogil:
-    """Arithmetic that can't be done ahead: about 1 ns a step."""
+    """Arithmetic that can't be computed in advance: about 1 ns a step."""
     cdef int64_t _i
     for _i in range(steps):
         x = x * <uint64_t>6364136223846793005 + <uint64_t>1442695040888963407
@@ -375,19 +377,19 @@ cdef enum:
 
 
 cdef struct Runner:
-    int64_t taken               # how often it had the lock
-    int64_t passed              # the most takings by others between its asking and its getting, if that is watched
-    int64_t[6] apart            # to 64 bytes: each its own cache line
+    int64_t taken               # how many times it had the lock
+    int64_t passed              # with watch: the most acquisitions by other threads during one wait
+    int64_t[6] apart            # pad to 64 bytes: a cache line for each
 
 
 cdef class Contest:
-    """Some threads take one lock, again and again, until it was taken `total` times between them.
+    """Several threads take one lock again and again, until it was taken `total` times by all of them together.
 
-    threads  that many call run(), each with another number from 0 on; they begin together
-    inside   steps of arithmetic (about 1 ns each) while the lock is held; outside: while it is not
-    watch    note how often a waiter is passed by; costs a look at the count before each taking
-    tries    take the lock by try_lock() alone, giving the core away after a failure
-    again    takings by one thread on top of each other; more than 1 needs a lock that is reentrant
+    threads  this many threads call run(), each with its own number, counted from 0; they begin together
+    inside   steps of arithmetic (about 1 ns each) while the lock is held; outside: while it is not held
+    watch    count how many other acquisitions pass a waiter; this reads the count before each acquisition
+    tries    take the lock with try_lock() only, and yield the core after a failure
+    again    nested acquisitions by one thread; more than 1 needs a reentrant lock
     """
     cdef:
         readonly PutMessageLock lock
@@ -397,11 +399,11 @@ cdef class Contest:
         bint _watch, _tries
         int _again
         int64_t _arrived            # atomic
-        int64_t _began, _ended      # ns; the last to arrive sets the one, the last to leave the other
-        int64_t _wrong              # how often two were inside at once
+        int64_t _began, _ended      # ns; set by the last thread to arrive, and by the last to leave
+        int64_t _wrong              # how many times two threads were inside at once
         char[64] _apart
-        int64_t _count              # takings; changed inside only, by plain instructions
-        int64_t _twin               # the same, changed as the holder leaves
+        int64_t _count              # acquisitions; changed inside only, by plain instructions
+        int64_t _twin               # the same, changed before the holder leaves
         uint64_t _work
         Runner[MOST_THREADS] _runners
 
@@ -413,7 +415,7 @@ cdef class Contest:
         self._inside, self._outside, self._watch, self._tries, self._again = inside, outside, watch, tries, again
 
     def run(self, int number):
-        """Be one of the threads; return when the contest is over."""
+        """Run one of the threads. Return when the contest is over."""
         if not 0 <= number < self.threads:
             raise ValueError(f"thread {number} of {self.threads}")
         with nogil:
@@ -453,24 +455,24 @@ cdef class Contest:
             outside = work(outside, self._outside)
         if add(&self._arrived, 1, ORDERED) == 2 * self.threads + 1:
             self._ended = now_ns()
-        me.apart[0] = <int64_t>outside          # so that it is worked out
+        me.apart[0] = <int64_t>outside          # so that the compiler keeps the computation
 
     @property
     def ns(self):
-        """From the moment when all had arrived until the last left."""
+        """ns from the arrival of the last thread until the last one has left."""
         return self._ended - self._began
 
     @property
     def wrong(self):
-        """How often somebody else had been inside at the same time; anything but 0 means that the lock is broken."""
+        """How many times another thread was inside at the same time. Not 0: the lock is broken."""
         return self._wrong + (self._count != self.total) + (self._twin != self.total)
 
     @property
     def taken(self):
-        """How often each thread had the lock."""
+        """How many times each thread had the lock."""
         return [self._runners[i].taken for i in range(self.threads)]
 
     @property
     def passed(self):
-        """The most takings by others while a thread waited, for each thread; zeros unless watch was asked for."""
+        """For each thread the most acquisitions by other threads during one wait; zeros without watch."""
         return [self._runners[i].passed for i in range(self.threads)]

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What a put comes to: a PutResult, or the exception that says why nothing is stored."""
+"""The result of a put: a PutResult, or the exception that says why nothing is stored."""
 import errno
 import os
 
@@ -31,21 +31,21 @@ cdef frozenset ILLEGAL = frozenset([
 
 @cython.freelist(64)
 cdef class PutResult:
-    """Where a message went.
+    """The result of a put: where the message is stored.
 
     status           PutStatus: PUT_OK, or FLUSH_DISK_TIMEOUT (stored, not known to be durable)
     phy_offset       physical offset of its record
-    queue_offset     its place in its queue
+    queue_offset     its number in its queue
     store_timestamp  ms since the epoch
     size             bytes of the record
-    count            messages: more than 1 from put_batch and put_many; the offsets are those of the first then, the
-                     size is that of all
-    end              physical offset behind the last record
+    count            number of messages: may be more than 1 after put_batch and put_many; the offsets are then those of
+                     the first message, and size is the total
+    end              physical offset of the end of the last record
     """
 
     @property
     def msg_id(self):
-        """Offset message id of the (first) record: what `message_by_id` and RocketMQ's tools take."""
+        """Offset message id of the (first) record: the id that `message_by_id` and RocketMQ's tools take."""
         cdef uint8_t text[56]
         cdef bytes raw = self.host + (<object>self.phy_offset).to_bytes(8, "big")
         rc_hex(text, <const uint8_t*>PyBytes_AS_STRING(raw), <size_t>len(raw))
@@ -60,15 +60,15 @@ cdef class PutResult:
 
 
 cdef object closed(str text):
-    """The exception for a call that comes to a store that takes none."""
+    """The exception for a call on a store that does not accept it because it is closed."""
     error = ClosedError(text)
     error.status = PutStatus.SERVICE_NOT_AVAILABLE
     return error
 
 
 cdef object disk_full(str path):
-    """The exception while a disk is used beyond disk_space_warning_level_ratio."""
-    text = "the disk is nearly full (disk_space_warning_level_ratio); messages are taken again once there is room"
+    """The exception for a put while the disk is used beyond disk_space_warning_level_ratio."""
+    text = "the disk is nearly full (disk_space_warning_level_ratio); puts are refused until space is freed"
     error = StoreFullError(errno.ENOSPC, text, path)
     error.status = PutStatus.SERVICE_NOT_AVAILABLE
     return error
@@ -79,7 +79,7 @@ cdef object failure(CommitLog log, str path):
     path = os.fsdecode(log.fl.failed_path) if log.fl.failed_path != NULL else path
     reason = error_of(<int>rc_load_i64(&log.fl.failed), path)
     error = StoreFailedError(
-        f"{reason}: nothing more is taken, because what was written last may not be durable; "
+        f"{reason}: the store refuses all puts, because the last messages may not be durable; "
         "close the store and open it again, which recovers it"
     )
     error.status = PutStatus.SERVICE_NOT_AVAILABLE
@@ -105,7 +105,7 @@ cdef object put_status(int rc):
 
 
 cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str path, config):
-    """The exception for records that were not all taken; the first that was refused says why."""
+    """The exception for records that were not all stored; the first refused record gives the reason."""
     cdef const PreparedRecord* r = records
     cdef int64_t total = 0
     cdef int i, rc, stored = 0
@@ -131,7 +131,7 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
             what = f"{n} messages, bodies of {total} bytes together"
         error = illegal_message(
             f"topic {topic!r}: {what}; max_message_size is {config.max_message_size} bytes, "
-            f"and a file of the log has {config.mapped_file_size_commit_log}"
+            f"and a log file has {config.mapped_file_size_commit_log}"
         )
     elif rc == RC_TOPIC_TOO_LONG:
         most = RC_TOPIC_V2_MAX_BYTES if config.auto_message_version_on_topic_len else RC_TOPIC_V1_MAX_BYTES
@@ -139,22 +139,22 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
         if config.check_before_put_message and not (retry and r.args.topic_len <= RETRY_MAX_BYTES):
             most = RETRY_MAX_BYTES if retry else RC_TOPIC_V1_MAX_BYTES
         has = r.args.topic_len
-        error = illegal_message(f"topic {topic[:40]!r}...: it has {has} bytes of UTF-8, {most} are allowed")
+        error = illegal_message(f"topic {topic[:40]!r}...: it has {has} bytes of UTF-8, at most {most} are allowed")
     elif rc == RC_UNFIT_TOPIC:
         error = illegal_message(f"topic {topic!r}: {_unfit(topic)}")
     elif rc == RC_UNKNOWN_TOPIC:
         error = illegal_message(
             f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: "
-            "create_topic() makes it"
+            "create it with create_topic()"
         )
     elif rc == RC_NOT_A_BATCH:
         error = illegal_message(
-            "property INNER_NUM belongs to an inner batch, and sys_flag does not say it is one (0x80)"
+            "property INNER_NUM is only allowed on an inner batch, but sys_flag does not mark one (0x80)"
         )
     elif rc == RC_BAD_ARGUMENT:
         error = illegal_message(
             f"topic {topic!r}: a message of a batch lacks queue offsets (INNER_BASE, INNER_MULTI_QUEUE_OFFSET): "
-            "put() takes it alone"
+            "store it with put()"
         )
     else:
         error = error_of(rc, path)
@@ -164,13 +164,13 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
 
 
 def _unfit(topic):
-    """Why a topic can't be one."""
+    """Why a text can't be a topic."""
     if topic in (".", ".."):
-        return "it can't be the name of a folder"
+        return "it can't be used as the name of a folder"
     if not topic or "/" in topic or "\0" in topic:
-        return "it is the name of a folder, so it is not empty and has no '/' and no NUL"
+        return "it is used as the name of a folder, so it must not be empty or contain '/' or NUL"
     try:
         topic.encode()
     except UnicodeEncodeError:
         return "it is not UTF-8"
-    return "it has no control characters"
+    return "it must not contain control characters"

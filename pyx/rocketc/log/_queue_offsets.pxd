@@ -6,24 +6,24 @@ from rocketc.c.service cimport pthread_mutex_t
 from rocketc.format._record cimport Record
 
 ctypedef struct QueueSlot:
-    QueueSlot* next         # of the same bucket
+    QueueSlot* next         # next in the same bucket
     uint32_t hash
     int32_t queue_id
     int32_t topic_len
     int64_t next_offset     # guarded by the stripe's lock
-    bint held               # its topic is being deleted, or it may be: puts wait
-    bint met                # at an opening: the log has a record of it that tells the offset
+    bint held               # puts wait: the topic is being deleted, or the queue is new while hold() is in effect
+    bint met                # while the log is opened: it has a record of this queue that says its offset
     uint8_t topic[1]        # topic_len bytes
 
 ctypedef struct Stripe:
     pthread_mutex_t mutex
-    QueueSlot** buckets     # a power of two of them, or NULL
+    QueueSlot** buckets     # their number is a power of two; or NULL
     uint32_t mask
     uint32_t count
 
 cdef inline uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-    """Eight bytes at a time; the lengths of topics are bounded, so no sender gains by collisions."""
-    cdef uint64_t golden = 0x9E3779B97F4A7C15ULL    # 2^64 over the golden ratio: spreads neighbours
+    """Hash a queue, 8 bytes at a time. Topics are short, so collisions are not worth an attack."""
+    cdef uint64_t golden = 0x9E3779B97F4A7C15ULL    # 2^64 over the golden ratio: spreads neighbors
     cdef uint64_t h = <uint64_t>topic_len * golden ^ <uint32_t>queue_id, word
     cdef int32_t i = 0
     while i + 8 <= topic_len:

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The next queue offset of each topic and queue id.
 
-A put keeps the lock of its topic and queue from the moment it takes an offset until the record is in the log, so that
-offsets of one queue grow with physical offsets. Queues share a few locks, as in RocketMQ (topicQueueLockNum).
+A put holds the lock of its queue from the moment it takes an offset until the record is in the log. So the queue
+offsets of one queue grow with the physical offsets. Queues share a few locks, as in RocketMQ (topicQueueLockNum).
 Source: RocketMQ TopicQueueLock, QueueOffsetOperator.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -24,11 +24,11 @@ cdef extern from *:
 
 cdef enum:
     FIRST_BUCKETS = 16
-    MOST_STRIPES = 64       # a set of them is a word
+    MOST_STRIPES = 64       # a set of stripes fits into 64 bits
 
 
 cdef int64_t inner_count(const Record* r) noexcept nogil:
-    """The decimal number in property INNER_NUM, at most 5 digits as an i16 has; 0 if there is none."""
+    """The decimal number in the property INNER_NUM, at most 5 digits (an i16); 0 if there is none."""
     cdef int at = 0, i
     cdef int n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_NUM, &at)
     cdef int64_t v = 0
@@ -42,8 +42,8 @@ cdef int64_t inner_count(const Record* r) noexcept nogil:
 
 
 cdef int64_t offsets_taken(const Record* r) noexcept nogil:
-    """How many queue offsets a record takes: 1, the messages of an inner batch, 0 if it is in no queue: a half message
-    or a rollback. Source: RocketMQ CommitLog.onCommitLogAppend."""
+    """The number of queue offsets that a record takes: 1, or the messages of an inner batch. 0 for a half message and a
+    rollback, which are not in a queue. Source: RocketMQ CommitLog.onCommitLogAppend."""
     cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
     if transaction == RC_FLAG_PREPARED or transaction == RC_FLAG_ROLLBACK:
         return 0
@@ -51,7 +51,7 @@ cdef int64_t offsets_taken(const Record* r) noexcept nogil:
 
 
 cdef class QueueOffsets:
-    """Offsets under `stripes` locks (topicQueueLockNum), at most 64 of them."""
+    """Next queue offsets, guarded by `stripes` locks (topicQueueLockNum), at most 64."""
 
     def __cinit__(self, int stripes=32):
         cdef int i
@@ -85,7 +85,8 @@ cdef class QueueOffsets:
     cdef QueueSlot* lock(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
     ) noexcept nogil:
-        """The slot of a queue, made if it is new, its stripe locked: unlock stripe.mutex. NULL, unlocked: no memory."""
+        """Return the slot of a queue, created if new, with its stripe locked (unlock stripe.mutex); NULL without
+        memory."""
         cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
         cdef QueueSlot* slot
         stripe[0] = &self._stripes[self._number_of(h)]
@@ -99,12 +100,12 @@ cdef class QueueOffsets:
         return <int>((h >> 8) % <uint32_t>self._stripe_count)
 
     cdef uint64_t stripe_of(self, uint32_t h) noexcept nogil:
-        """The stripe of queues with this hash, as lock_stripes() takes it: one bit."""
+        """Return the stripe of the queues with this hash as a set of one bit, for lock_stripes()."""
         return <uint64_t>1 << self._number_of(h)
 
     cdef bint lock_stripes(self, uint64_t which, bint at_once) noexcept nogil:
-        """Lock several stripes, in the order that all callers keep. False, and none is locked: another thread has one,
-        and the caller can't wait (at_once)."""
+        """Lock several stripes, in one order for all callers. With at_once, do not wait: return False, with no stripe
+        locked, if another thread holds one."""
         cdef uint64_t left = which
         cdef int i
         while left != 0:
@@ -123,13 +124,13 @@ cdef class QueueOffsets:
             which &= which - 1
 
     cdef uint64_t all_stripes(self) noexcept nogil:
-        """The set of all stripes: while they are locked, nobody puts."""
+        """Return the set of all stripes. While they are locked, no put can run."""
         return ~<uint64_t>0 >> (MOST_STRIPES - self._stripe_count)
 
     cdef QueueSlot* slot(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,
     ) noexcept nogil:
-        """The slot of a queue, made if it is new; NULL: no memory. Its stripe is locked.
+        """Return the slot of a queue, created if new; NULL without memory. Its stripe is locked.
 
         h  cq_hash() of topic and queue id
         """
@@ -170,7 +171,7 @@ cdef class QueueOffsets:
     cdef int raise_to(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
     ) noexcept nogil:
-        """Let the queue go on at next_offset at least; 0, or -1 without memory."""
+        """Raise the next offset of a queue to at least next_offset. Return 0, or -1 without memory."""
         cdef Stripe* stripe
         cdef QueueSlot* slot = self.lock(topic, topic_len, queue_id, &stripe)
         if slot == NULL:
@@ -180,7 +181,7 @@ cdef class QueueOffsets:
         return RC_OK
 
     cdef int64_t peek(self, str topic, int32_t queue_id) except -1:
-        """The offset that the next message of a queue gets, unless another comes first."""
+        """The offset of the next message of a queue, unless another put comes first."""
         cdef bytes text = topic.encode("utf-8", "surrogateescape")
         cdef Stripe* stripe
         cdef QueueSlot* slot = self.lock(<const uint8_t*><const char*>text, <int32_t>len(text), queue_id, &stripe)
@@ -192,11 +193,11 @@ cdef class QueueOffsets:
         return offset
 
     def next_offset(self, str topic, int32_t queue_id):
-        """The offset that the next message of a queue gets; 0 for a queue that has none yet."""
+        """The offset of the next message of a queue; 0 for a queue without messages."""
         return dict(self.items()).get((topic, queue_id), 0)
 
     def items(self):
-        """((topic, queue id), next offset) of each queue that was asked for."""
+        """((topic, queue id), next offset) of each queue that has a slot."""
         cdef int i
         cdef uint32_t b
         cdef QueueSlot* slot
@@ -214,16 +215,16 @@ cdef class QueueOffsets:
         return found
 
     def hold(self, set topics not None):
-        """Let puts to these topics wait from now on, and those to queues that are new, until release() is called.
+        """Make puts to these topics, and puts to new queues, wait until release() is called.
 
         topics  their names, UTF-8
-        When it returns, all that was put to them before is in the log. One thread at a time.
+        When this returns, all earlier puts to these topics are in the log. One thread at a time may call it.
         """
         self._holding = True
         self._mark(topics)
 
     def begin_anew(self, set queues not None):
-        """Queues, (topic in UTF-8, queue id) each, go on at offset 0."""
+        """Set the next offset of queues to 0. Each queue is (topic in UTF-8, queue id)."""
         cdef Stripe* stripe
         cdef QueueSlot* slot
         cdef bytes topic
@@ -235,17 +236,17 @@ cdef class QueueOffsets:
             pthread_mutex_unlock(&stripe.mutex)
 
     def release(self):
-        """The end of hold()."""
+        """End hold(): let the puts continue."""
         self._holding = False
         self._mark(set())
 
     def _mark(self, set topics):
-        """Hold the queues of these topics, and no others but new ones."""
+        """Hold the queues of these topics. Of all others, only new queues are held."""
         cdef int i
         cdef uint32_t b
         cdef QueueSlot* slot
         for i in range(self._stripe_count):
-            pthread_mutex_lock(&self._stripes[i].mutex)     # who has it never waits for the GIL
+            pthread_mutex_lock(&self._stripes[i].mutex)     # its holder never waits for the GIL
             if self._stripes[i].buckets != NULL:
                 for b in range(self._stripes[i].mask + 1):
                     slot = self._stripes[i].buckets[b]
@@ -255,14 +256,14 @@ cdef class QueueOffsets:
             pthread_mutex_unlock(&self._stripes[i].mutex)
 
     def set_at_least(self, str topic, int32_t queue_id, int64_t next_offset):
-        """Let a queue go on at next_offset, if it is not beyond."""
+        """Raise the next offset of a queue to at least next_offset."""
         cdef bytes text = topic.encode("utf-8", "surrogateescape")
         if self.raise_to(<const uint8_t*><const char*>text, <int32_t>len(text), queue_id, next_offset) != RC_OK:
             raise MemoryError
 
 
 cdef bint grow(Stripe* s) noexcept nogil:
-    """Twice the buckets; False without memory, and then all is as it was."""
+    """Double the number of buckets. Return False without memory if there are none yet; nothing is changed then."""
     cdef uint32_t count = FIRST_BUCKETS, b
     cdef QueueSlot* slot
     cdef QueueSlot* next
@@ -271,7 +272,7 @@ cdef bint grow(Stripe* s) noexcept nogil:
         count = 2 * (s.mask + 1)
     buckets = <QueueSlot**>calloc(count, sizeof(QueueSlot*))
     if buckets == NULL:
-        return s.buckets != NULL        # fuller than it should be, but it works
+        return s.buckets != NULL        # slower, but correct
     if s.buckets != NULL:
         for b in range(s.mask + 1):
             slot = s.buckets[b]

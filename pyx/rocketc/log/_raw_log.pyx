@@ -1,10 +1,11 @@
 # cython: language_level=3
-"""Whole records as bytes, by physical offset: read from a log, checked, and appended to another one.
+"""Whole records as bytes, by physical offset: read from a log, checked, and appended to another log.
 
-A replica is made of these two: its log is its master's, byte for byte, with the blank records and what stands behind
-them. All of a block is checked before any of it is written, and without a lock; then it is copied record by record,
-size and magic number of each last, as a put does: whoever reads the file, and a crash, finds whole records only.
-Source: RocketMQ CommitLog.getData, CommitLog.appendData; Java's slave checks nothing.
+A replica needs these two operations: its log is a byte-for-byte copy of its master's log, including the blank records
+and the bytes after them. A block is checked as a whole before any of it is written, without a lock. Then it is copied
+record by record; the size and the magic number of each are written last, as in a put. So other readers, and a recovery
+after a crash, see whole records only.
+Source: RocketMQ CommitLog.getData, CommitLog.appendData; a RocketMQ slave checks nothing.
 """
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
@@ -38,30 +39,30 @@ from rocketc.log._flusher cimport flusher_fail, flusher_wake
 from rocketc.log._queue_offsets cimport QueueSlot, cq_hash, offsets_taken
 
 cdef enum:
-    HELD_US = 200           # how often it is looked whether a topic is deleted at last
+    HELD_US = 200           # interval at which the append checks whether a topic is still being deleted
     RECENT = 64             # queues of a block that are found again without a search; a power of two
     FIRST_ROOM = 16         # of lists
-    LINES_AHEAD_BYTES = 2048    # of the next record, asked for while this one is copied
+    LINES_AHEAD_BYTES = 2048    # bytes of the next record that are prefetched while a record is copied
     OFFSET_DIGITS = 18
     OFFSET_BYTES = 8
 
-cdef int64_t MOST_QUEUE_OFFSET = INT64_MAX // 32    # no queue has room for it: a number that is damaged
+cdef int64_t MOST_QUEUE_OFFSET = INT64_MAX // 32    # a greater queue offset is damage: no queue has room for it
 
-# A queue that records of a run are in. It may stand there twice.
+# A queue that has records in a run. A run may list a queue twice.
 ctypedef struct RawQueue:
-    const uint8_t* topic    # in the block
+    const uint8_t* topic    # points into the block
     int32_t topic_len
     int32_t queue_id
-    int64_t next_offset     # behind the last of them
+    int64_t next_offset     # after the last of its records
     QueueSlot* slot
 
 # The part of a block that goes into one file.
 ctypedef struct RawRun:
     int64_t size
     int64_t records
-    int64_t records_end     # bytes from its beginning to behind its last record; blanks do not count
+    int64_t records_end     # bytes from the start of the run to the end of its last record, without blank records
     int64_t timestamp       # ms, of the last record
-    int queues_end          # its queues are those of the block before it, from the end of the run before on
+    int queues_end          # end of its entries in the block's `queues`; they start where those of the previous run end
 
 ctypedef struct RawBlock:
     RawRun* runs
@@ -70,13 +71,13 @@ ctypedef struct RawBlock:
     int run_room
     int queue_count
     int queue_room
-    int recent[RECENT]      # number of a queue of the last run, and 1; 0: none
+    int recent[RECENT]      # number of a queue of the last run, plus 1; 0: none
 
 
 # reading
 
 cdef inline bint is_record_at(const uint8_t* p, int64_t room, int64_t phy_offset, int32_t* size) noexcept nogil:
-    """Whether the numbers that a record begins with are those of one that lies here whole; set size."""
+    """Whether the first fields are those of a whole record at this offset; set size."""
     cdef int32_t magic
     if room < RC_MSG_MIN_BYTES:
         return False
@@ -89,7 +90,7 @@ cdef inline bint is_record_at(const uint8_t* p, int64_t room, int64_t phy_offset
 
 
 cdef int record_size(const uint8_t* p, int64_t room, int64_t rest, int64_t phy_offset, int64_t* size) noexcept nogil:
-    """Set size to the bytes of the record, or blank one, that lies here; RC_OK, or what is wrong: there is none.
+    """Set size to the bytes of the record or blank record at p. Return RC_OK, or the reason why there is none.
 
     room  bytes at p that are written, whole records
     rest  bytes to the end of the file
@@ -107,7 +108,7 @@ cdef int record_size(const uint8_t* p, int64_t room, int64_t rest, int64_t phy_o
 cdef int64_t whole_records(
     const uint8_t* p, int64_t size, int64_t room, int64_t rest, int64_t most, int64_t phy_offset,
 ) noexcept nogil:
-    """The bytes of the records at p, the first of which has `size` bytes, up to `most` or to the file's end."""
+    """Size in bytes of the records at p, up to `most` or the end of the file. The first record has `size` bytes."""
     cdef int64_t blank
     cdef int32_t record
     while size < most and is_record_at(p + size, room - size, phy_offset + size, &record):
@@ -123,18 +124,19 @@ cdef int64_t whole_records(
 cdef int raw_read(
     FileQueue* q, int64_t phy_offset, int64_t limit, int64_t max_bytes, bint whole, RawBytes* out,
 ) noexcept nogil:
-    """Point out at the log's bytes from a physical offset on, as they are: records, blank ones, what is behind those.
+    """Return the log's bytes from a physical offset on, unchanged: records, blank records and the bytes after those.
 
     q           the files of a log
-    phy_offset  where a record begins, or a blank one
-    limit       physical offset beyond which nothing is handed out: what is written, flushed or confirmed
-    max_bytes   at most so many, but one record at least
-    whole       only whole records; False: any bytes of one file from any offset on, and nothing is looked at
-    out         borrowed until raw_release(): the bytes stay mapped. They are touched between enter_writing() and
-                leave() of files/_guard, where somebody else may cut the file
-    All of it is in one file: whoever asks for what is behind it gets the next one.
-    Returns RC_OK, with size 0 if nothing is there yet; RC_OUT_OF_ORDER if the log ends before phy_offset; ENOENT if no
-    file holds it; what is wrong, if there is no record; RC_FILE_CUT or an errno. Nothing is held then.
+    phy_offset  where a record or a blank record begins
+    limit       physical offset at which the bytes end: the written, flushed or confirmed position
+    max_bytes   the most bytes to return, but always at least one record
+    whole       only whole records; False: any bytes of one file from any offset on, unchecked
+    out         borrowed until raw_release(): the bytes stay mapped. Where another process may cut the file, read them
+                between enter_writing() and leave() of files/_guard
+    All bytes are in one file: for bytes after it, call again.
+    Returns RC_OK, with size 0 if there are no bytes yet; RC_OUT_OF_ORDER if the log ends before phy_offset; ENOENT if
+    no file holds it; the code of the damage if there is no record; RC_FILE_CUT or an errno. On an error nothing is
+    held.
     Source: RocketMQ CommitLog.getData.
     """
     cdef rc_guard guard
@@ -152,7 +154,7 @@ cdef int raw_read(
     if rc != RC_OK:
         return rc
     pos = phy_offset - f.start
-    room = min(file_readable(f), wrote - f.start) - pos     # what a buffer of the pool has is not readable yet
+    room = min(file_readable(f), wrote - f.start) - pos     # bytes in a pool buffer are not readable yet
     most = min(room, limit - phy_offset) if limit > phy_offset else 0
     if room > 0 and whole:
         enter_writing(&guard, f.base, f.size, &f.cut)
@@ -163,7 +165,7 @@ cdef int raw_read(
             size = whole_records(f.base + pos, size, room, <int64_t>f.size - pos, min(most, max_bytes), phy_offset)
         guard_leave(&guard)
         if rc == RC_END:
-            rc = RC_OK if q.kind == FILE_READ else RC_ZEROED    # who only reads does not know where the log ends
+            rc = RC_OK if q.kind == FILE_READ else RC_ZEROED    # a read-only queue does not know where the log ends
         if f.cut != 0:
             rc = RC_FILE_CUT
     elif room > 0:
@@ -171,7 +173,7 @@ cdef int raw_read(
     if rc != RC_OK or size <= 0:
         file_release(f)
         return rc
-    rc_add_i64(&f.pointers, 1)          # it may be taken out of the row, and the store be gone, before it is released
+    rc_add_i64(&f.pointers, 1)          # the file may be removed and the store closed before the release
     out.data = f.base + pos
     out.size = size
     out.file = f
@@ -179,7 +181,7 @@ cdef int raw_read(
 
 
 cdef void raw_release(RawBytes* raw) noexcept nogil:
-    """The end of what raw_read() began; does nothing the second time."""
+    """Release what raw_read() returned. A second call does nothing."""
     cdef FileState* f = raw.file
     raw.file = NULL
     raw.data = NULL
@@ -191,7 +193,7 @@ cdef void raw_release(RawBytes* raw) noexcept nogil:
 # checking
 
 cdef RawRun* add_run(RawBlock* b) noexcept nogil:
-    """One more run, the last; NULL: no memory."""
+    """Add a run at the end. Return NULL without memory."""
     cdef RawRun* runs
     if b.run_count == b.run_room:
         runs = <RawRun*>realloc(b.runs, <size_t>(2 * b.run_room + FIRST_ROOM) * sizeof(RawRun))
@@ -201,7 +203,7 @@ cdef RawRun* add_run(RawBlock* b) noexcept nogil:
         b.run_room = 2 * b.run_room + FIRST_ROOM
     memset(&b.runs[b.run_count], 0, sizeof(RawRun))
     b.runs[b.run_count].queues_end = b.queue_count
-    memset(b.recent, 0, sizeof(b.recent))       # an offset moves with the run that it stands in
+    memset(b.recent, 0, sizeof(b.recent))       # these numbers are valid in one run only
     b.run_count += 1
     return &b.runs[b.run_count - 1]
 
@@ -209,7 +211,7 @@ cdef RawRun* add_run(RawBlock* b) noexcept nogil:
 cdef int note_queue(
     RawBlock* b, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t next_offset,
 ) noexcept nogil:
-    """Remember where a queue goes on behind the last run; RC_OK or ENOMEM."""
+    """Record the next offset of a queue after the last run. Return RC_OK or ENOMEM."""
     cdef int* recent = &b.recent[(<uint32_t>queue_id + <uint32_t>topic_len) & (RECENT - 1)]
     cdef RawQueue* q
     cdef RawQueue* queues
@@ -236,7 +238,7 @@ cdef int note_queue(
 
 
 cdef int64_t number(const uint8_t* p, int64_t n) noexcept nogil:
-    """A decimal number of at most 18 digits; -1 if the text is none."""
+    """Parse a decimal number of at most 18 digits; -1 if the text is not one."""
     cdef int64_t v = 0, i
     if not 0 < n <= OFFSET_DIGITS:
         return -1
@@ -248,7 +250,7 @@ cdef int64_t number(const uint8_t* p, int64_t n) noexcept nogil:
 
 
 cdef int note_light_queues(RawBlock* b, const Record* r) noexcept nogil:
-    """Remember where the light queues go on that INNER_MULTI_DISPATCH names; RC_OK or ENOMEM."""
+    """Record the next offsets of the light queues that INNER_MULTI_DISPATCH names. Return RC_OK or ENOMEM."""
     cdef int at = 0, offsets_at = 0, rc = RC_OK
     cdef int n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_MULTI_DISPATCH, &at)
     cdef int offsets_len
@@ -282,11 +284,11 @@ cdef int note_light_queues(RawBlock* b, const Record* r) noexcept nogil:
 
 
 cdef int check_cut_off(const uint8_t* p, int64_t room, int64_t rest, int64_t phy_offset, int rc) noexcept nogil:
-    """RC_OK if what stands at the end of a block may be the front part of a record, as far as it can be told.
+    """Return RC_OK if the bytes at the end of a block may be the start of a record, as far as they show.
 
-    room  bytes of it that are there
+    room  how many of the bytes are there
     rest  bytes to the end of the file
-    rc    what parse_record() says: RC_BLANK or RC_TRUNCATED
+    rc    the result of parse_record(): RC_BLANK or RC_TRUNCATED
     """
     cdef int64_t size
     if rest < RC_BLANK_BYTES:
@@ -306,9 +308,9 @@ cdef int check_cut_off(const uint8_t* p, int64_t room, int64_t rest, int64_t phy
 cdef int check_block(
     RawBlock* b, CommitLog log, int64_t phy_offset, const uint8_t* data, int64_t size, RawAppended* out,
 ) noexcept nogil:
-    """Check the whole records at the front of a block, and divide them into runs, a file each.
+    """Check the whole records at the start of a block, and divide them into runs, one for each file.
 
-    Returns RC_OK, also if the last record is cut off; ENOMEM, or what is wrong at the physical offset `at`.
+    Returns RC_OK, also if the last record is cut off; ENOMEM, or the code of the damage at the physical offset `at`.
     """
     cdef Record r
     cdef RawRun* run = NULL
@@ -319,9 +321,9 @@ cdef int check_block(
         room = min(size - at, rest)
         rc = parse_record(data + at, <size_t>room, &r)
         if rc == RC_TRUNCATED or (rc == RC_BLANK and (r.size != rest or room < rest)):
-            return check_cut_off(data + at, room, rest, phy_offset + at, rc)    # the next block brings it
+            return check_cut_off(data + at, room, rest, phy_offset + at, rc)    # the next block may complete it
         if rc == RC_OK and r.size > rest - RC_BLANK_BYTES:
-            return RC_BAD_SIZE          # no store writes one: a blank one has no room behind it
+            return RC_BAD_SIZE          # no store writes one: it leaves no room for a blank record
         if rc == RC_OK:
             rc = verify_record(&r, CRC_FULL, crc32, phy_offset + at)
         if rc == RC_END:
@@ -356,7 +358,7 @@ cdef int check_block(
 # appending
 
 cdef int follows(CommitLog log, int64_t phy_offset, RawAppended* out) noexcept nogil:
-    """Whether the log ends at a physical offset, or is empty and may begin there: RC_OK or RC_OUT_OF_ORDER."""
+    """Return RC_OK if the log ends at a physical offset, or is empty and may begin there; otherwise RC_OUT_OF_ORDER."""
     cdef int64_t end = rc_load_i64(&log.q.wrote)
     out.at = end
     if phy_offset == end or (end == 0 and phy_offset > 0 and phy_offset % log.q.file_size == 0):
@@ -365,9 +367,9 @@ cdef int follows(CommitLog log, int64_t phy_offset, RawAppended* out) noexcept n
 
 
 cdef int lock_queues(CommitLog log, RawBlock* b) noexcept nogil:
-    """Find where the queues of a block keep their offsets, all of them locked then; wait while a topic is deleted.
+    """Lock the queues of a block and find their slots. Wait while one of the topics is being deleted.
 
-    RC_OK, or ENOMEM, and nothing is locked.
+    Returns RC_OK; or ENOMEM, and then nothing is locked.
     """
     cdef RawQueue* q
     cdef int i, rc = RC_MORE
@@ -395,7 +397,7 @@ cdef void copy_records(uint8_t* to, const uint8_t* src, int64_t size) noexcept n
     cdef int64_t at = 0, n, ahead
     while at < size:
         n = rc_get_i32(src + at + RC_MSG_TOTAL_SIZE_AT)
-        if n < RC_BLANK_BYTES or n > size - at:     # somebody changes the caller's bytes: no others may be hurt
+        if n < RC_BLANK_BYTES or n > size - at:     # the caller's bytes have changed since the check: stay in bounds
             n = size - at
         ahead = at + n
         while ahead < min(size, at + 2 * n) and ahead < at + n + LINES_AHEAD_BYTES:
@@ -409,7 +411,7 @@ cdef void copy_records(uint8_t* to, const uint8_t* src, int64_t size) noexcept n
 
 
 cdef int append_run(CommitLog log, RawRun* run, const uint8_t* data) noexcept nogil:
-    """Copy a run behind the end of the last file, which has room for it. The put lock is held. RC_OK or RC_FILE_CUT."""
+    """Append a run to the last file, which has room for it. The put lock is held. Return RC_OK or RC_FILE_CUT."""
     cdef rc_guard guard
     cdef FileState* f = log._last
     cdef int64_t pos = f.wrote, end = f.wrote + run.size
@@ -431,7 +433,7 @@ cdef int append_run(CommitLog log, RawRun* run, const uint8_t* data) noexcept no
 cdef int append_runs(
     CommitLog log, RawBlock* b, int64_t phy_offset, const uint8_t* data, RawAppended* out,
 ) noexcept nogil:
-    """Append the runs of a block under one hold of the put lock, its queues locked; what raw_append() returns."""
+    """Append the runs of a block under one hold of the put lock, with its queues locked. Returns as raw_append()."""
     cdef RawRun* run
     cdef RawQueue* q
     cdef FileState* f
@@ -472,17 +474,20 @@ cdef int append_runs(
 cdef int raw_append(
     CommitLog log, int64_t phy_offset, const uint8_t* data, int64_t size, RawAppended* out,
 ) noexcept nogil:
-    """Append the whole records at the front of a block of another log's bytes; what is cut off at its end is left.
+    """Append the whole records at the start of a block of another log's bytes. A cut-off record at its end is ignored.
 
     log         started
-    phy_offset  of the block's first byte: the end of the log, or, for an empty one, where a file begins
-    data        size bytes, any alignment; not kept. Nobody changes them meanwhile
+    phy_offset  of the block's first byte: the end of the log, or, for an empty log, the start of a file
+    data        size bytes, any alignment; not kept. No other thread may change them during the call
     out         what was appended
-    Each record is checked: sizes, the stored physical offset, the CRC of its body, the property CRC if it has one; a
-    blank one ends where a file of this log ends. Nothing waits for a flush. Puts to other queues wait, too.
-    Returns RC_OK; what is wrong at the physical offset `at`, or RC_OUT_OF_ORDER if the log ends there, RC_FAILED,
-    RC_PAGE_CACHE_BUSY or ENOMEM, and then nothing is changed; RC_NO_FILE if a file could not be made: what came into
-    files before it is appended then.
+    Each record is checked: its sizes, the stored physical offset, the CRC of its body, and the property CRC if it has
+    one. A blank record must end where a file of this log ends. The call does not wait for a flush. Puts to all queues
+    wait meanwhile.
+    Returns RC_OK; RC_NO_FILE if a file could not be created: the records for the files before it are appended.
+    With these codes nothing is appended:
+    - the code of the damage at the physical offset `at`
+    - RC_OUT_OF_ORDER: the log ends at `at`
+    - RC_FAILED, RC_PAGE_CACHE_BUSY, ENOMEM
     Source: RocketMQ CommitLog.appendData.
     """
     cdef RawBlock block

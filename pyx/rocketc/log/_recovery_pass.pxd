@@ -1,4 +1,4 @@
-"""One pass over the records of a log file at its opening."""
+"""One pass over the records of the log when it is opened."""
 from libc.stdint cimport int64_t
 
 from rocketc.format._record cimport Record
@@ -17,15 +17,15 @@ cdef class RecoveryPass:
         long long flushed
         long long believed
         long long records
-        long long end               # behind the last record; -1: there was none
-        long long durable_end       # behind the last record that is known to be on the disk; -1: there was none
-        long long torn              # first record behind durable_end whose end is missing, and where it would end; -1
+        long long end               # end of the last record; -1: there was none
+        long long durable_end       # end of the last record that is known to be durable; -1: there was none
+        long long torn              # first record after durable_end whose end is missing; torn_end: its end; -1: none
         long long torn_end
-        long long timestamp         # ms, of the last record; 0
-        list boundaries             # physical offsets behind a record each, `apart` bytes apart or more
+        long long timestamp         # ms, of the last record; 0: there was none
+        list boundaries             # physical offsets where a record ends, at least `apart` bytes apart
     cdef int64_t _apart
     cdef int64_t _next_boundary
-    cdef int64_t _found[BLOCK_RECORDS]      # boundaries in the block at work
+    cdef int64_t _found[BLOCK_RECORDS]      # boundaries in the current block
     cdef DeletedTopicOffsets gone        # None: no topic was deleted
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil

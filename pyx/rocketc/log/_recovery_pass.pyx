@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""One pass over the records of a log file at its opening: where they end, and which queue offsets they take."""
+"""One pass over the records of the log when it is opened: where they end, and which queue offsets they take."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcmp, memset
 
@@ -13,20 +13,20 @@ from rocketc.read._walk cimport Walker, phy_offset_of, record_at, record_count
 from rocketc.tables._deleted_topics cimport DeletedTopicOffsets
 
 cdef enum:
-    SECTOR_BYTES = 512      # disks write that much or nothing
+    SECTOR_BYTES = 512      # a disk writes a whole sector or none of it
 
 
 cdef class RecoveryPass:
-    """Takes the records of one file after another: take() each walker, in their order.
+    """Reads the records of one file after another: call take() for each walker, in the order of the files.
 
-    offsets  the queues' next offsets are raised to what the records say
-    durable  ms: records with a store timestamp before it are known to be on the disk; those of the same millisecond
-             may have come later
-    flushed  physical offset before which they are; -1: it is not known, and `durable` tells
-    believed  `offsets` says what consume queues tell of records before this physical offset; the first record of a
-              queue from there on knows better, if it has a lower offset
-    gone      topics that were deleted; the offsets of their old records are free again
-    apart     bytes: the least distance between two of the `boundaries`, and from where take() began
+    offsets  next queue offsets; raised to what the records say
+    durable  ms: records with an earlier store timestamp are known to be durable; records of the same millisecond
+             may have been stored later
+    flushed  physical offset before which records are durable; -1: unknown, then `durable` decides
+    believed  physical offset: for records before it, `offsets` holds what the consume queues say. From there on, the
+              first record of a queue replaces that value if its queue offset is lower
+    gone      deleted topics; the queue offsets of their old records are free again
+    apart     bytes: the least distance between two `boundaries`, and between the start of take() and the first one
     """
     def __cinit__(
         self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX, *, int64_t flushed=-1,
@@ -43,7 +43,7 @@ cdef class RecoveryPass:
         memset(self._recent, 0, sizeof(self._recent))
 
     def take(self, Walker walker not None):
-        """Walk to the end of what walker reads; True if a blank record ended the file. Raises as the walker does."""
+        """Read all records of a walker. Return True if a blank record ended the file. Raises what the walker raises."""
         cdef rc_guard guard
         cdef const Record* r
         cdef int i, found
@@ -66,7 +66,7 @@ cdef class RecoveryPass:
                 walker.leave(&guard)
             if short_of_memory:
                 raise MemoryError
-            if walker.cut_in_block(0) == 0:     # what is noted twice stays what it is
+            if walker.cut_in_block(0) == 0:     # noting a record twice changes nothing
                 for i in range(found):
                     self.boundaries.append(self._found[i])
         return walker.blanks > 0
@@ -82,7 +82,7 @@ cdef class RecoveryPass:
                 self.torn_end = self.end
         elif self.end <= self.flushed or (self.flushed < 0 and self.timestamp < self.durable):
             self.durable_end = self.end
-            self.torn = self.torn_end = -1      # what stands before it was durable as it is
+            self.torn = self.torn_end = -1      # the bytes before it were durable, so they are not torn
         if taken == 0:
             return 0
         if self.gone is not None and self.gone.has(r.topic, r.topic_len, start):
@@ -90,9 +90,9 @@ cdef class RecoveryPass:
         return self._raise(r, r.queue_offset + taken, start >= self.believed)
 
     cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil:
-        """Let a record's queue go on at next_offset at least.
+        """Raise the next offset of the record's queue to at least next_offset.
 
-        tells  nothing of the queue that is behind the record is in `offsets` yet
+        tells  `offsets` has nothing yet of this queue's records after this one
         """
         cdef int32_t queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
         cdef int at = (queue_id + r.topic_len) & (RECENT - 1)
@@ -109,19 +109,19 @@ cdef class RecoveryPass:
             self._recent[at] = slot
         if tells and not slot.met:
             slot.met = True
-            slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # it was damage that said more
+            slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # a damaged record said more
         if r.queue_offset < 0:
-            next_offset = slot.next_offset + 1      # damage: it had a number all the same
+            next_offset = slot.next_offset + 1      # the queue offset is damaged, but the record has one
         if slot.next_offset < next_offset:
             slot.next_offset = next_offset
         return 0
 
 
 cdef bint is_torn(const Record* r) noexcept nogil:
-    """Whether the end of a record that passed its checks is missing, or a sector of its properties.
+    """Whether a record that passed its checks lacks its end or a sector of its properties.
 
-    The body's CRC covers neither, but zeros there are no text: a record ends in a separator or a letter, or in a topic
-    without properties. Records lie in a map, so sectors of the file are sectors of addresses.
+    The CRC of the body covers neither. But zeros are not valid there: a record ends in a separator or a letter, or,
+    without properties, in its topic. Records are in a map, so sectors of the file are aligned in memory too.
     """
     cdef int64_t at = -<int64_t>r.props & (SECTOR_BYTES - 1)
     if r.props_len == 0:

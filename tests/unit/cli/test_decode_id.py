@@ -60,9 +60,9 @@ def test_an_id_that_is_neither_for_people(call):
     code, out, err = call("E0000001" + "0" * 24)
     assert (code, err) == (0, "")
     assert "not clear of which kind: it reads as both, and neither is likely\n" in out
-    for doubt in ("224.0.0.1 is no address of a broker", "0 is no port", "0 is no process id"):
+    for doubt in ("224.0.0.1 can't be the address of a broker", "port 0 is not valid", "process id 0 is not valid"):
         assert f"  but {doubt}\n" in out
-    assert out.index("offset id") < out.index("but 0 is no port") < out.index("unique id")
+    assert out.index("offset id") < out.index("but port 0 is not valid") < out.index("unique id")
     assert "224.0.0.1 (multicast)" in out
 
 
@@ -126,8 +126,8 @@ def test_what_is_no_id_is_told_and_the_others_are_shown(call):
     assert code == 2
     assert out.count("says w") == 2 and out.count("\n\n") == 1
     assert err.splitlines() == [
-        "rocketc: 'nonsense' is no message id: character 1 is 'n', and no hex digit",
-        "rocketc: 'AB' is no message id: it has 2 hex digits, not 32 (IPv4) or 56 (IPv6)",
+        "rocketc: 'nonsense' is not a message id: character 1 is 'n', not a hex digit",
+        "rocketc: 'AB' is not a message id: it has 2 hex digits, not 32 (IPv4) or 56 (IPv6)",
     ]
 
 
@@ -143,7 +143,7 @@ def test_ids_of_stdin(tmp_path):
         done = rocketc("decode-id", "-", "--json", stdin=stdin)
     assert done.returncode == 2
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [OFFSET, UNIQUE, OFFSET]
-    assert done.stderr.count(b"\n") == 1 and b"is no message id" in done.stderr and b"\x1b" not in done.stderr
+    assert done.stderr.count(b"\n") == 1 and b"is not a message id" in done.stderr and b"\x1b" not in done.stderr
     done = rocketc("decode-id", "-")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

@@ -84,7 +84,7 @@ def test_a_checkpoint_without_that_note(tmp_path, size):
 
 @pytest.mark.parametrize("length", range(40))
 def test_a_torn_checkpoint(length):
-    with pytest.raises(ValueError, match=f"40 bytes and more, this one {length}"):
+    with pytest.raises(ValueError, match=f"a checkpoint has at least 40 bytes, not {length}"):
         _checkpoint.decode(bytes(length))
 
 

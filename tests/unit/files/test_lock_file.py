@@ -253,7 +253,7 @@ def test_no_file_is_left_open(tmp_path, either):
 def test_it_cannot_be_copied(tmp_path):
     lock = StoreLock(tmp_path)
     for make in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="a StoreLock belongs to its process"):
+        with pytest.raises(TypeError, match="a StoreLock can't be pickled: it belongs to its process"):
             make(lock)
     lock.release()
 

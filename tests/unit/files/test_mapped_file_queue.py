@@ -96,7 +96,7 @@ def test_an_unmade_file_that_is_the_only_one_says_where_the_log_goes_on(tmp_path
 def test_a_file_of_another_size(tmp_path, size):
     fill(tmp_path, 0, 2 * SIZE)
     fill(tmp_path, SIZE, size=size)
-    with pytest.raises(StoreIOError, match=f"it has {size} bytes, and the files of this log have {SIZE}") as caught:
+    with pytest.raises(StoreIOError, match=f"it has {size} bytes, but the log files have {SIZE}") as caught:
         loaded(tmp_path)
     assert caught.value.filename == str(tmp_path / name(SIZE))
     assert len(os.listdir(tmp_path)) == 3

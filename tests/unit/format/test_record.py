@@ -221,7 +221,7 @@ def test_every_cut_of_a_batch():
         if cut in ends:
             assert len(rocketc.decode_batch(wire[:cut])) == ends.index(cut)
         else:
-            with pytest.raises(ValueError, match=r"no batch: the entry at byte (0|29|51) of"):
+            with pytest.raises(ValueError, match=r"not a batch: the entry at byte (0|29|51) of"):
                 rocketc.decode_batch(wire[:cut])
 
 

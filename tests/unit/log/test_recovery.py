@@ -369,7 +369,7 @@ def test_damage_that_was_durable_is_stepped_over(tmp_path, caplog, at, reason):
     assert found.end == oracle.log_end(items)
     assert found.cut is None
     assert offsets == {("t", 0): 30, ("t", 1): 30}
-    assert f"{victim['start']} to {victim['stop']} ({reason}): stepped over" in caplog.text
+    assert f"{victim['start']} to {victim['stop']} ({reason}): skipped" in caplog.text
 
 
 def test_damage_that_may_not_have_been_durable_ends_the_log(tmp_path, caplog):

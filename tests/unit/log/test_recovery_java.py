@@ -149,7 +149,7 @@ def test_sound_files_behind_the_damage_are_cut_too(tmp_path, caplog):
     behind = range(first["start"] // SIZE * SIZE + SIZE, items[-1]["stop"], SIZE)
     assert [int(os.path.basename(path)) for path in found.saved] == [first["start"], *behind]
     assert f"{first['start']} to {first['stop']} (bad_body_crc): cut off and kept" in caplog.text
-    assert f"cut at physical offset {first['start']}; what stood behind it is kept in {found.saved[0]}" in caplog.text
+    assert f"cut at physical offset {first['start']}; the bytes after it are kept in {found.saved[0]}" in caplog.text
 
 
 def test_the_two_policies_on_the_same_store(tmp_path):

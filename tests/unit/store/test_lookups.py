@@ -203,7 +203,7 @@ def test_a_message_by_its_ids(look):
     assert found.message_by_id(other) is None
     assert found.message_by_id("C0A8010A00002A9F" + first.msg_id[16:]) is None  # of another broker
     assert found.message_by_id("C0A8010A00002A9FFFFFFFFFFFFFFFFF") is None
-    with pytest.raises(ValueError, match="'xyz' is no message id"):
+    with pytest.raises(ValueError, match="'xyz' is not a message id"):
         found.message_by_id("xyz")
 
 
