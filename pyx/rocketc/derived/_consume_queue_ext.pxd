@@ -30,7 +30,7 @@ cdef ExtQueue* ext_new(
     const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t file_size, int kind,
 ) noexcept nogil
 cdef void ext_free(ExtQueue* x) noexcept nogil
-cdef int ext_load(ExtQueue* x, int* amiss) noexcept nogil
+cdef int ext_load(ExtQueue* x, int* problems) noexcept nogil
 cdef int ext_put(
     ExtQueue* x, int64_t tags_code, int64_t store_timestamp, const uint8_t* bit_map, int16_t bit_map_size,
     int64_t* address,

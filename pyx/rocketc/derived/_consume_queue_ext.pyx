@@ -105,7 +105,7 @@ cdef int64_t number_of(const char* name) noexcept nogil:
     return number if i > 0 else -1
 
 
-cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexcept nogil:
+cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* problems) noexcept nogil:
     """The numbers of the folder's files that have the right length, in order; the caller frees them."""
     cdef char path[PATH_BYTES]
     cdef struct_stat info
@@ -128,10 +128,10 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexc
             n >= PATH_BYTES or strlen(entry.d_name) != RC_FILE_NAME_DIGITS or number % x.files.file_size != 0
             or number > INT64_MAX - x.files.file_size
         ):
-            amiss[0] += 1
+            problems[0] += 1
             continue
         if stat(path, &info) != 0 or <int64_t>info.st_size != x.files.file_size:
-            amiss[0] += 1
+            problems[0] += 1
             continue
         if count[0] == room:
             room = 2 * room + 16
@@ -150,20 +150,20 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexc
     return rc
 
 
-cdef int ext_load(ExtQueue* x, int* amiss) noexcept nogil:
+cdef int ext_load(ExtQueue* x, int* problems) noexcept nogil:
     """Find the files, and the end of what the last one holds; once more, those that came meanwhile.
 
-    amiss  how many files there are that can't be of this extension; they are left alone, and not read
+    problems  how many files there are that can't be of this extension; they are left alone, and not read
     Returns RC_OK or an errno.
     """
     cdef char path[PATH_BYTES]
     cdef int64_t* starts = NULL
     cdef int i, count = 0
-    cdef int rc = list_files(x, &starts, &count, amiss)
+    cdef int rc = list_files(x, &starts, &count, problems)
     cdef FileState* last = queue_last(&x.files)
     for i in range(count):
         if i > 0 and starts[i] != starts[i - 1] + x.files.file_size:
-            amiss[0] += 1       # what is behind a file that is missing begins at nobody's address
+            problems[0] += 1       # what is behind a file that is missing begins at nobody's address
             break
         if rc == RC_OK and (last == NULL or starts[i] > last.start):
             snprintf(path, PATH_BYTES, b"%s/%020lld", x.folder, <long long>starts[i])
@@ -496,9 +496,9 @@ cdef class ConsumeQueueExt:
 
     def load(self):
         """Find the files; how many there are that can't be its own."""
-        cdef int amiss = 0
-        check_file(ext_load(self._x, &amiss), self.folder)
-        return amiss
+        cdef int problems = 0
+        check_file(ext_load(self._x, &problems), self.folder)
+        return problems
 
     def put(self, int64_t tags_code, int64_t store_timestamp, bytes bit_map=b""):
         """Write a unit; its address, or None if no file has room for it."""

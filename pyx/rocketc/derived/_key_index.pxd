@@ -13,7 +13,7 @@ cdef class KeyIndex(IndexFileQueue):
         bint _doubted           # _at and _unit are not what the log says
         int64_t _doubted_phy
         object _refreshing      # a lock: one thread of Python at a time
-        list _amiss             # names of files that load() did not take, or check() found damaged
+        list _problems          # names of files that load() did not take, or check() found damaged
     cdef readonly:
         list dropped            # paths of files that load() deleted by RocketMQ's rule
     cdef int start_checking(self, int64_t phy_offset) noexcept nogil

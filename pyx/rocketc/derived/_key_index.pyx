@@ -46,7 +46,7 @@ cdef class KeyIndex(IndexFileQueue):
 
     def __cinit__(self, *_args, **_fields):
         self._checked_phy = -1
-        self._amiss = []
+        self._problems = []
         self._refreshing = threading.Lock()
         self.dropped = []
 
@@ -192,14 +192,14 @@ cdef class KeyIndex(IndexFileQueue):
         Returns the physical offset of the record that the log has to be walked from again, start_check() with the same
         number, put_keys(..., compare=True); -1: from the log's first record.
         """
-        cdef list names = list(self._amiss)
+        cdef list names = list(self._problems)
         self._check_writable()
         if self._doubted:
             names.append(self._at.name)
         self._at = NULL
         self._doubted = False
         self._unread = -1
-        self._amiss.clear()
+        self._problems.clear()
         if names:
             self._destroy_from(min(names))
         self._open_last()
@@ -258,7 +258,7 @@ cdef class KeyIndex(IndexFileQueue):
         queued               the same as a physical offset, if it is known: the clock may have gone back
         Returns what is amiss, a text for each file. Then repair() is due; find() raises until then.
         """
-        cdef list amiss = []
+        cdef list problems = []
         self._check_open()
         if not self.read_only:
             try:
@@ -273,17 +273,17 @@ cdef class KeyIndex(IndexFileQueue):
                     continue            # deleted since it was listed
                 raise
             if what is not None:
-                amiss.append((name, f"{path}: {what}"))
+                problems.append((name, f"{path}: {what}"))
         if not clean and not self.read_only:
-            amiss = self._drop(index_msg_timestamp, queued, amiss)
-        self._amiss.extend(name for name, _ in amiss)
-        if self._amiss:
-            self._unread = min(self._amiss)
+            problems = self._drop(index_msg_timestamp, queued, problems)
+        self._problems.extend(name for name, _ in problems)
+        if self._problems:
+            self._unread = min(self._problems)
         elif self._count > 0:
             self._open_last()
         if self._count > 0 and clean:
             self._full_timestamp = self._end_of_full()
-        return [what for _, what in amiss]
+        return [what for _, what in problems]
 
     cdef int64_t _end_of_full(self):
         cdef int i
@@ -292,7 +292,7 @@ cdef class KeyIndex(IndexFileQueue):
                 return self._parts[i].end_timestamp
         return 0
 
-    def _drop(self, int64_t index_msg_timestamp, int64_t queued, list amiss):
+    def _drop(self, int64_t index_msg_timestamp, int64_t queued, list problems):
         """RocketMQ's rule after an unclean exit: what is newer than the checkpoint is not known to be whole.
 
         Returns what is still amiss then.
@@ -305,13 +305,13 @@ cdef class KeyIndex(IndexFileQueue):
                 name = p.name
                 self.dropped = [path for number, path in self._list() if number >= name]
                 self._destroy_from(name)
-                return [(number, what) for number, what in amiss if number < name]
+                return [(number, what) for number, what in problems if number < name]
         if self._count > 0 and not part_is_full(self._parts[self._count - 1]):
             # What a killed process had begun to put may be there, and not be counted.
             what = self._check_part(self._parts[self._count - 1])
             if what is not None:
-                amiss.append((self._parts[self._count - 1].name, what))
-        return amiss
+                problems.append((self._parts[self._count - 1].name, what))
+        return problems
 
     def _take(self, int64_t name, str path):
         """Take a file into the row; None, or what is amiss with it."""
@@ -340,7 +340,7 @@ cdef class KeyIndex(IndexFileQueue):
         if rc != RC_OK:
             part_free(p)
             raise error_of(rc, path)
-        what = what_is_amiss(p, before)
+        what = problem_of(p, before)
         if what is not None:
             part_free(p)
             return what
@@ -364,7 +364,7 @@ cdef class KeyIndex(IndexFileQueue):
             if self._parts[i].name not in names:
                 self._take_out(i)
         known = {self._parts[i].name for i in range(self._count)}
-        self._amiss.clear()
+        self._problems.clear()
         for name, path in found:
             if name not in known:
                 try:
@@ -372,8 +372,8 @@ cdef class KeyIndex(IndexFileQueue):
                 except (OSError, ValueError):   # it is being made, or has just been deleted
                     continue
                 if what is not None:
-                    self._amiss.append(name)
-        rc_store_i64(&self._unread, <int64_t>min(self._amiss, default=-1))
+                    self._problems.append(name)
+        rc_store_i64(&self._unread, <int64_t>min(self._problems, default=-1))
 
     # ------------------------------------------------------------------------------------ flush, expire, close
 
@@ -403,7 +403,7 @@ cdef class KeyIndex(IndexFileQueue):
     def destroy(self):
         """Delete all files; the index is empty then. Raises StoreIOError if somebody reads one."""
         self._check_writable()
-        self._amiss.clear()
+        self._problems.clear()
         self._at = NULL
         self._doubted = False
         self._unread = -1
@@ -518,7 +518,7 @@ cdef class KeyIndex(IndexFileQueue):
             what = self._check_part(self._parts[i])
             if what is not None:
                 out.append(what)
-                self._amiss.append(self._parts[i].name)
+                self._problems.append(self._parts[i].name)
         return out
 
     cdef object _check_part(self, MappedIndexFile* p):
@@ -579,7 +579,7 @@ cdef inline int32_t next_hash(uint64_t* seed) noexcept nogil:
     return <int32_t>(seed[0] >> 33)
 
 
-cdef object what_is_amiss(MappedIndexFile* p, const MappedIndexFile* before):
+cdef object problem_of(MappedIndexFile* p, const MappedIndexFile* before):
     """What is wrong with a file's header, by its first and last unit and the file before it; None: nothing.
 
     Nothing can be said of the order of files: records that RocketMQ put twice may fill some of them.

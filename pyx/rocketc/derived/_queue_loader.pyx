@@ -40,7 +40,7 @@ cdef class QueueLoader(QueueTable):
         self._refreshing = threading.Lock()
 
     def load(self, *, bint crashed=False):
-        """Find the queues and how many units each has. What is wrong with the files is listed in `amiss`.
+        """Find the queues and how many units each has. What is wrong with the files is listed in `errors`.
 
         crashed  what a killed process has left there is not on the disk yet, by name either: flush() sees to it
 
@@ -197,7 +197,7 @@ cdef class QueueLoader(QueueTable):
 
     cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1:
         """Find the extension of a queue that was just loaded; it gets one if new ones do."""
-        cdef int amiss = 0
+        cdef int problems = 0
         sizes = [size for _, _, size in files_in(folder) if size > 0]
         if not sizes and not self._extends:
             return 0
@@ -206,10 +206,10 @@ cdef class QueueLoader(QueueTable):
         q.ext = self._new_ext(q.topic, q.topic_len, q.queue_id)
         if q.ext == NULL:
             raise MemoryError
-        check_file(ext_load(q.ext, &amiss), folder)
+        check_file(ext_load(q.ext, &problems), folder)
         q.extends = self._extends
-        if amiss and self._extends:
-            self.errors.append(f"{folder}: {amiss} files are no extension with these settings; it is made anew")
+        if problems and self._extends:
+            self.errors.append(f"{folder}: {problems} files are no extension with these settings; it is made anew")
             check_file(ext_clear(q.ext), folder)
             unlink_files(files_in(folder))
         return 0
@@ -284,11 +284,11 @@ cdef class QueueLoader(QueueTable):
     cdef int _refresh(self, ConsumeQueue* q) except -1:
         """Take in the units that another process has written since."""
         cdef Unit u
-        cdef int amiss = 0
+        cdef int problems = 0
         cdef int got = 1, rc
         cdef int64_t units = q.units, end
         if q.ext != NULL:
-            check_queue(q, ext_load(q.ext, &amiss))
+            check_queue(q, ext_load(q.ext, &problems))
         while True:
             end = 0
             if q.files.count > 0:
