@@ -184,7 +184,7 @@ cdef class KeyIndex(IndexFileQueue):
             return None
         path = os.fsdecode(self._at.path)
         log = f"the record at physical offset {self._doubted_phy}" if self._doubted_phy >= 0 else "no more records"
-        return f"{path}: unit {self._unit} is not what the log says, which has {log} there"
+        return f"{path}: unit {self._unit} is different from the log, which has {log} there"
 
     def repair(self):
         """Delete the first file that is amiss or in doubt, and all behind it.
