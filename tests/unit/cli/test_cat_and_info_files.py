@@ -426,7 +426,7 @@ def test_an_index_file_whose_slots_are_not_known(golden, run, tmp_path):
     assert (code, len(out.splitlines())) == (1, 397)
     assert "torn (the file ends within a unit)" in err
     code, out, err = run("cat", "--as", "index", "--index-slots", 10**6, path)
-    assert code == 2 and "--index-slots: " in err and "10010 bytes are no index file with 1000000 slots" in err
+    assert code == 2 and "--index-slots: " in err and "an index file of 10010 bytes can't have 1000000 slots" in err
 
 
 def test_a_torn_checkpoint(tmp_path, run):
