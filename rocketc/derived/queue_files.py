@@ -23,7 +23,7 @@ from rocketc.errors import RocketcError
 from rocketc.files.durable import errors_named, sync_folder
 
 _OFFSET = struct.Struct(">q")
-UNIT_BYTES = {"consumequeue": CQ_UNIT_BYTES, "batchconsumequeue": BCQ_UNIT_BYTES}  # a unit begins with a physical offset
+UNIT_BYTES = {"consumequeue": CQ_UNIT_BYTES, "batchconsumequeue": BCQ_UNIT_BYTES}  # first in a unit: physical offset
 QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")  # with the extensions of consume queues
 
 

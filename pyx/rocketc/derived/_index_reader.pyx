@@ -205,8 +205,9 @@ cdef class IndexFile:
         """Yield the units from number `first` in lists of some thousands, without units that are zero.
 
         A unit is (number, key_hash, phy_offset, store_timestamp, previous, slot, fault).
-        store_timestamp has a precision of a second.
-        fault is "bad_key_hash", "bad_phy_offset", "bad_time_diff", "bad_previous", "bad_chain", or None for a good unit.
+
+        store_timestamp  has a precision of a second
+        fault            "bad_key_hash", "bad_phy_offset", "bad_time_diff", "bad_previous", "bad_chain", or None
         "bad_chain": the unit can't be reached from its slot, or the previous unit is of another slot.
         """
         cdef int64_t stop = self._unit_at(self.count + 1), start = min(max(first, 1), self.count + 1)

@@ -37,7 +37,7 @@ from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_not
 from rocketc.log._put_result cimport failure
 
 cdef enum:
-    POLL_NS = 500000                # sleep while messages are put: short, so that a put does not have to wake the thread
+    POLL_NS = 500000                # sleep while messages are put: so short that puts do not have to wake the thread
     BUSY_NS = 20000000              # this long after the last message, the thread sleeps until a put wakes it
     IDLE_NS = 1000000000
     MS = 1000000                    # ns
