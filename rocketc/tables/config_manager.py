@@ -38,7 +38,7 @@ class ConfigManager(ABC):
     path   the file. If it does not exist, the table is empty; the file is created by the first write
     clock  gives the time for `dataVersion`
     If both the file and its `.bak` are damaged, the table is empty, and `load_error` and a warning say so. The first
-    write then renames the damaged file to `.bak`. Raises StoreIOError if an existing file can't be read.
+    write then keeps the damaged file as `.bak`. Raises StoreIOError if an existing file can't be read.
     """
 
     NAME = ""  # of the file

@@ -184,7 +184,7 @@ cdef bint is_of_another(ConsumeQueue* q, const Unit* u) noexcept nogil:
 cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
     """Put the tags code of a unit into the extension and its address into the unit, if the extension has room."""
     cdef int rc = RC_OK
-    if u.phy_offset != q.ext_phy_offset:        # otherwise it was added before the queue ran out of room
+    if u.phy_offset != q.ext_phy_offset:        # otherwise an earlier attempt added it
         rc = ext_put(q.ext, u.tags_code, u.store_timestamp, NULL, 0, &q.ext_address)
         if rc == RC_OK:
             q.ext_phy_offset = u.phy_offset
@@ -200,7 +200,7 @@ cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
     if not whole:
         return RC_OUT_OF_ORDER              # earlier records may be missing: only the whole log can tell
     if q.files.count > 0 and q.units < number < q.units + per_file:
-        return write_blanks(q, q.units, number)     # the records in between are deleted from the log
+        return write_blanks(q, q.units, number)     # the log no longer has the records in between
     if q.files.count > 0:
         rc = drop_files(q)
     return begin_at(q, number) if rc == RC_OK else rc

@@ -484,7 +484,7 @@ cdef class ConsumeQueueExt:
     def __cinit__(self, folder, int64_t file_size=48 << 20, *, bint read_only=False):
         self.folder = os.path.abspath(folder)
         if not 2 * RC_EXT_MIN_BYTES <= file_size <= INT32_MAX:
-            raise ValueError(f"file_size={file_size}: from {2 * RC_EXT_MIN_BYTES} to {INT32_MAX}")
+            raise ValueError(f"file_size={file_size}: allowed are {2 * RC_EXT_MIN_BYTES} to {INT32_MAX}")
         install()
         self._x = new_at(os.fsencode(self.folder), file_size, <int>FILE_READ if read_only else <int>FILE_SPARSE)
         if self._x == NULL:
@@ -547,7 +547,7 @@ cdef class ConsumeQueueExt:
         check_file(ext_begin(self._x, last, following), self.folder)
 
     def finish(self):
-        """Clear the files after the last unit. Returns the number of units and rests that were different."""
+        """Clear the files after the last unit. Returns the number of repairs; see ExtQueue.repaired."""
         check_file(ext_finish(self._x), self.folder)
         repaired, self._x.repaired = self._x.repaired, 0
         return repaired

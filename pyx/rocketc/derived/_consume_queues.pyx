@@ -114,7 +114,7 @@ cdef class ConsumeQueues(QueueLoader):
         q.claim_offset = queue_offset
 
     def disbelieve(self, str topic, int32_t queue_id):
-        """Count all records of the log to a queue: the first record of the queue's files is not in the log."""
+        """Forget the first record of a queue's files: it is not in the log, so all records are of this queue."""
         self.look(topic, queue_id).claim_phy = -1
 
     def raise_offsets(self, QueueOffsets offsets not None, int64_t end):
@@ -222,7 +222,7 @@ cdef class ConsumeQueues(QueueLoader):
     def behind(self, int64_t phy_offset):
         """Count the units of records at or after a physical offset, as loaded; return (count, end of the last record).
 
-        In each queue, the count ends at the first unit that is not valid or not in log order, so it skips corruption.
+        In each queue, the count ends at the first unit that is not valid or not in log order: damage does not count.
         """
         cdef ConsumeQueue* q
         cdef Unit units[READ_UNITS]

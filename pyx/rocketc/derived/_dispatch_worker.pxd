@@ -31,7 +31,7 @@ cdef class DispatchWorker:
         bint _whole
         bint _background
         rc_service _thread
-        rc_service _done    # without a thread: the caller waits here for the thread
+        rc_service _done    # used without a thread of its own: the caller waits here for _thread
         DispatchBlock _blocks[2]
         int _turn           # number of the block that is being filled
         int64_t _given      # 1 until the thread has put the other block

@@ -25,7 +25,7 @@ cdef enum:
 cdef class DispatchWorker:
     """Puts rows like cq_put() and KeyIndex.check_put().
 
-    Queues and index must not be used by others between the first put() and end().
+    No other thread may use queues or index between the first put() and end().
 
     index       or None
     whole       the rows are those of the whole log

@@ -39,7 +39,7 @@ cdef class Dispatcher:
         int delay_count
         int64_t position        # physical offset: all records before it are dispatched
         int64_t timestamp       # ms, of the last dispatched record
-        int64_t unqueued_count  # records that were refused by their queue: unfit topic, or impossible queue offset
+        int64_t unqueued_count  # records that no queue accepted: unfit topic, or impossible queue offset
         const char* error_path  # file or folder of the last error
         int64_t partial_phy     # record of which the first partial_keys keys are in the index already
         int partial_keys

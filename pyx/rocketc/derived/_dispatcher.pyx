@@ -399,7 +399,7 @@ cdef class Dispatcher:
 
     @property
     def unqueued(self):
-        """Number of records that were refused by their queue: unfit topic, or impossible queue offset."""
+        """Number of records that no queue accepted: unfit topic, or impossible queue offset."""
         return self.unqueued_count
 
     @property

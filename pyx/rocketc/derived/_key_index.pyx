@@ -586,7 +586,7 @@ cdef object problem_of(MappedIndexFile* p, const MappedIndexFile* before):
     """
     cdef IndexUnit first, last
     if p.count > p.units:
-        return f"its header counts {p.count - 1} units, but it has room for {p.units - 1}"
+        return f"its header counts {p.count - 1} units, but the file has room for {p.units - 1}"
     if before != NULL and not part_is_full(before) and not p.foreign:
         return "the file before it is not full"
     if not part_get(p, 1, &first) or not part_get(p, p.count - 1 if p.count > 1 else 1, &last):

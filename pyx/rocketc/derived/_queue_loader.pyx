@@ -147,7 +147,7 @@ cdef class QueueLoader(QueueTable):
         cdef bint good = True
         if self.find(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id) != NULL:
             name = os.fsdecode(folder.path)
-            self.errors.append(f"{name}: the queue also exists as the other kind, simple or batch; it is ignored")
+            self.errors.append(f"{name}: ignored: the queue also exists as the other kind, simple or batch")
             return 0
         q = self._new(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, batch)
         if q == NULL:
@@ -270,7 +270,7 @@ cdef class QueueLoader(QueueTable):
         return 0
 
     cdef bint _is_replaced(self, ConsumeQueue* q) except -1:
-        """Whether the last known file is gone: the topic was deleted, or the file's records were deleted by age.
+        """Whether the last known file is gone: its topic was deleted, or its records were deleted by age.
 
         Also if its last unit is gone: its writer was killed, and the next writer has cut the log before that unit.
         """

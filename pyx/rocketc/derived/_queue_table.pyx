@@ -104,8 +104,7 @@ cdef class QueueTable:
         return q
 
     cdef ConsumeQueue* next_there(self, int* i) noexcept nogil:
-        """Return the first queue from number i[0] whose topic is not deleted, or NULL; set i[0] to the number after it.
-        """
+        """Return the first queue from number i[0] that is not deleted, or NULL; set i[0] to the number after it."""
         cdef ConsumeQueue* q
         while True:
             q = self.nth(i[0])
@@ -265,9 +264,7 @@ cdef class QueueTable:
         return found
 
     def claims(self):
-        """Return {(topic, queue id): (physical offset, queue offset)} of the first record of each queue's files, as
-        loaded.
-        """
+        """Return {(topic, queue id): (physical offset, queue offset)} of the first record in each queue, as loaded."""
         cdef ConsumeQueue* q
         cdef int i
         cdef dict found = {}
@@ -278,8 +275,7 @@ cdef class QueueTable:
         return found
 
     def repeated(self):
-        """Return (topic, queue id) of queues that got a queue offset twice, as after a topic was deleted and recreated.
-        """
+        """Return (topic, queue id) of queues that got a queue offset twice: the topic was deleted and created again."""
         cdef int i
         return [key_of(self._all[i]) for i in range(self._count) if self._all[i].repeated > 0]
 

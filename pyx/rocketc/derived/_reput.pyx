@@ -281,8 +281,7 @@ cdef class ReputService(Dispatcher):
             pthread_mutex_unlock(&self.progress.mutex)
 
     cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil:
-        """Wait until all records before a physical offset are dispatched: RC_OK, RC_MORE, RC_FLUSH_TIMEOUT or an error.
-        """
+        """Wait until the log is dispatched to a physical offset: RC_OK, RC_MORE, RC_FLUSH_TIMEOUT, or an error."""
         cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
         cdef bint ended
         cdef int rc = RC_OK
