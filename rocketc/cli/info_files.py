@@ -39,9 +39,9 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
         for files in found:
             info.look_at(files)
     print_result(as_json, info.to_dict, lambda colour: info.draw(colour, every))
-    if info.is_empty and not info.amiss:
+    if info.is_empty and not info.problems:
         note(f"nothing to read: {path}")
-    return 1 if info.amiss or info.is_empty else 0
+    return 1 if info.problems or info.is_empty else 0
 
 
 class _Info:
@@ -59,7 +59,7 @@ class _Info:
         self._errors: list[str] = []  # what is wrong with whole files, in words
 
     @property
-    def amiss(self) -> int:
+    def problems(self) -> int:
         return self.faults.count + len(self._errors)
 
     @property
@@ -90,8 +90,8 @@ class _Info:
         entries = "queues" if self.kind in QUEUE_KINDS else "files"
         faults = [{name: value for name, value in asdict(fault).items() if value != ""} for fault in self._faults]
         return {
-            "path": self._path, "kind": self.kind, entries: self._entries, "amiss": self.amiss, "faults": faults,
-            "errors": self._errors,
+            "path": self._path, "kind": self.kind, entries: self._entries, "problems": self.problems,
+            "faults": faults, "errors": self._errors,
         }  # fmt: skip
 
     def draw(self, colour: bool, every: bool) -> str:
@@ -100,10 +100,10 @@ class _Info:
         if len(entries) == 1 and self.kind not in QUEUE_KINDS:
             lines += [(name, text, "") for name, text in _ONE[self.kind](entries[0])]
             entries = ()
-        amiss = [*self._errors, *map(str, self._faults)]
+        problems = [*self._errors, *map(str, self._faults)]
         if (hidden := self.faults.count - len(self._faults)) > 0:
-            amiss.append(f"{hidden} more of the same files")
-        lines += section("amiss", some(amiss, every, str), "nothing")
+            problems.append(f"{hidden} more of the same files")
+        lines += section("problems", some(problems, every, str), "nothing")
         return render_report(lines, _table(self.kind, entries, every), colour)
 
 

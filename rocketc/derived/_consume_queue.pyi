@@ -1,1 +1,1 @@
-"""Writing one consume queue: which records a topic and queue id has, in the order of their queue offsets."""
+"""Write one consume queue: the records of a topic and queue id in the order of their queue offsets."""

@@ -1,4 +1,4 @@
-"""The extension of one consume queue: what does not fit into a unit, at an address that stands in its place."""
+"""The extension of one consume queue: data that does not fit into a unit. The unit holds its address instead."""
 
 import os
 

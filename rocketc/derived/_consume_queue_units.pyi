@@ -1,1 +1,1 @@
-"""One consume queue in memory: its units are read by any thread, and written by the dispatcher alone."""
+"""One consume queue in memory. Any thread may read its units; only the dispatcher writes them."""

@@ -1,4 +1,4 @@
-"""Consume queues and index, compared with the log record by record; nothing is written."""
+"""Compare consume queues and index with the log, record by record. Nothing is written."""
 
 from typing import final
 

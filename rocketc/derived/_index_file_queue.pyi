@@ -1,4 +1,4 @@
-"""The row of files of an index: one thread puts, any may look up meanwhile."""
+"""The files of an index in order. One thread puts keys; any thread may look up keys meanwhile."""
 
 import os
 

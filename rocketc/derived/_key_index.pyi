@@ -1,4 +1,4 @@
-"""The index of a running store: from the hash of a topic and key to the physical offsets of their records."""
+"""The index of a running store: maps the hash of a topic and key to the physical offsets of the records."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,1 +1,1 @@
-"""One file of the index of a running store: units added at its end, chains walked by readers."""
+"""One file of the index of a running store. Units are added at its end; readers follow chains of units."""

@@ -1,5 +1,6 @@
-"""The files of consume queues and of the index below a store's root: their sizes, which are out of date, and deleting
-these where nobody has the store open.
+"""The files of consume queues and index in a store's folder: their sizes, which have expired, and deleting these.
+
+Files are only deleted here if the store is not open.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from rocketc.errors import RocketcError
 from rocketc.files.durable import errors_named, sync_folder
 
 _OFFSET = struct.Struct(">q")
-UNIT_BYTES = {"consumequeue": CQ_UNIT_BYTES, "batchconsumequeue": BCQ_UNIT_BYTES}  # they begin with a physical offset
-QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")  # those, and what the first has beside it
+UNIT_BYTES = {"consumequeue": CQ_UNIT_BYTES, "batchconsumequeue": BCQ_UNIT_BYTES}  # first in a unit: physical offset
+QUEUE_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")  # with the extensions of consume queues
 
 
 @dataclass(frozen=True)
 class DerivedFile:
-    """A file that was made from the log. `size` is its length in bytes, of which it may take fewer."""
+    """A file that is derived from the log. `size` is its length in bytes; it may use less disk space."""
 
     kind: str  # the folder below the root
     path: str
@@ -36,7 +37,7 @@ class DerivedFile:
 
 
 def queues_below(root: str, config: StoreConfig, **how: Any) -> ConsumeQueues:
-    """The consume queues of a store with these settings, not loaded; how: other arguments of ConsumeQueues.
+    """Return the consume queues of a store with these settings, not loaded; how: other arguments of ConsumeQueues.
 
     >>> import tempfile
     >>> len(queues_below(tempfile.mkdtemp(), StoreConfig(), read_only=True))
@@ -52,7 +53,7 @@ def queues_below(root: str, config: StoreConfig, **how: Any) -> ConsumeQueues:
 
 
 def index_below(root: str, config: StoreConfig, read_only: bool = False) -> KeyIndex:
-    """The index of a store with these settings, not loaded.
+    """Return the index of a store with these settings, not loaded.
 
     >>> import tempfile
     >>> index_below(tempfile.mkdtemp(), StoreConfig(), read_only=True).load()
@@ -65,11 +66,11 @@ def index_below(root: str, config: StoreConfig, read_only: bool = False) -> KeyI
 def files_before(
     root: str | os.PathLike[str], phy_offset: int, kinds: tuple[str, ...] = (*UNIT_BYTES, "index")
 ) -> Iterator[DerivedFile]:
-    """The files that tell only of what is before a physical offset, in the order in which RocketMQ deletes them.
+    """Yield the files in which all records are before a physical offset, in the order in which RocketMQ deletes them.
 
-    kinds  folders below the root that are looked at
-    The last file of a queue, and of the index, is none of them. Files that can't be read are none of them either. Those
-    of `consumequeue_ext` follow units, not the log, and are not looked at.
+    kinds  folders of the store to read
+    The last file of a queue and of the index is not included, and neither are files that can't be read. Files of
+    `consumequeue_ext` depend on units, not on the log, and are not read.
 
     >>> import tempfile
     >>> list(files_before(tempfile.mkdtemp(), 1 << 30))
@@ -91,7 +92,7 @@ def files_before(
 
 
 class QueuesOnDisk:
-    """The consume queues of a store that nobody has open, for a Cleaner.
+    """The consume queues of a store that no process has open, for a Cleaner.
 
     >>> import tempfile
     >>> QueuesOnDisk(tempfile.mkdtemp()).delete_expired(1 << 30, lambda: None)
@@ -102,7 +103,11 @@ class QueuesOnDisk:
         self._root = os.fspath(root)
 
     def delete_expired(self, min_phy: int, pause: Callable[[], object]) -> dict[str, int]:
-        """Delete, durably, the files that tell only of what is before an offset; how many, by folder. StoreIOError."""
+        """Delete the files in which all records are before an offset, durably. Raises StoreIOError.
+
+        pause  called after each folder; a true result stops the deletion
+        Returns {folder: number of deleted files}.
+        """
         found: dict[str, int] = {}
         files = list(files_before(self._root, min_phy, tuple(UNIT_BYTES)))
         for folder, here in groupby(files, lambda one: os.path.dirname(one.path)):
@@ -113,7 +118,7 @@ class QueuesOnDisk:
 
 
 class IndexOnDisk:
-    """The index of a store that nobody has open, for a Cleaner.
+    """The index of a store that no process has open, for a Cleaner.
 
     >>> import tempfile
     >>> IndexOnDisk(tempfile.mkdtemp()).delete_expired(1 << 30)
@@ -124,7 +129,7 @@ class IndexOnDisk:
         self._root = os.fspath(root)
 
     def delete_expired(self, min_phy: int) -> int:
-        """Delete, durably, the files that tell only of what is before an offset; returns how many. StoreIOError."""
+        """Delete the files in which all records are before an offset, durably; return their number. StoreIOError."""
         paths = [one.path for one in files_before(self._root, min_phy, ("index",))]
         return _delete(os.path.join(self._root, "index"), paths)
 
@@ -139,7 +144,7 @@ def _delete(folder: str, paths: list[str]) -> int:
 
 
 def derived_bytes(root: str | os.PathLike[str]) -> int:
-    """The length of all files of consume queues and of the index.
+    """Return the total length of all files of consume queues and index.
 
     >>> import tempfile
     >>> derived_bytes(tempfile.mkdtemp())
@@ -149,7 +154,7 @@ def derived_bytes(root: str | os.PathLike[str]) -> int:
 
 
 def files_below(root: str | os.PathLike[str], *kinds: str) -> Iterator[tuple[str, int]]:
-    """(path, bytes) of all files of queues and of the index, or of some kinds of them.
+    """Yield (path, bytes) of the files of queues and index, or of some kinds of files.
 
     kinds  folders below the root
 
@@ -164,7 +169,7 @@ def files_below(root: str | os.PathLike[str], *kinds: str) -> Iterator[tuple[str
 
 
 def _queue_folders(root: str, kind: str) -> Iterator[str]:
-    """Those of the store: a link below `kind` may lead anywhere, and what is found is deleted by some."""
+    """Yield the queue folders of a kind. Symbolic links are skipped: callers may delete the files that are found."""
     top = os.path.join(root, kind)
     for topic in sorted(_names(top)):
         inner = os.path.join(top, topic)
@@ -174,7 +179,7 @@ def _queue_folders(root: str, kind: str) -> Iterator[str]:
 
 
 def _files(folder: str) -> list[tuple[str, int]]:
-    """(path, bytes) of the files with numbers for names, by name."""
+    """Return (path, bytes) of the files whose names are numbers, by name."""
     found = []
     for name in sorted(filter(str.isdecimal, _names(folder))):
         path = os.path.join(folder, name)
@@ -193,7 +198,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _last(path: str, size: int, unit: int) -> int | None:
-    """The physical offset of a file's last unit that stands for a record; -1 if there is none, None if it is cut."""
+    """Return the physical offset of a file's last unit with a record; -1 if there is none, None if the file is cut."""
     for pos in range(size - unit, -1, -unit):
         at = _number(path, pos)
         if at != 0 or _number(path, pos + 4) != CQ_PRE_BLANK_SIZE:
@@ -213,7 +218,7 @@ _LEAST_EXT, _MOST = 64, (1 << 31) - 1  # bytes of a file of extensions, of any f
 
 
 def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
-    """The settings with the sizes that most files of queues and index have; where there are none, they stay.
+    """Return settings with the sizes of most existing files of queues and index. Without files, a size is not changed.
 
     >>> import tempfile
     >>> detect_file_sizes(tempfile.mkdtemp(), StoreConfig()).max_index_num
@@ -239,7 +244,7 @@ def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
     for path, _ in files_below(root, "index"):
         with suppress(RocketcError), IndexFile(path) as file:
             if file.slots and file.capacity:
-                shapes[file.slots, file.capacity + 1] += 1  # unit 0, which is never used
+                shapes[file.slots, file.capacity + 1] += 1  # including unit 0, which is never used
     if shapes:
         (slots, units), _ = shapes.most_common(1)[0]
         config = config.replace(max_hash_slot_num=slots, max_index_num=units)
@@ -247,5 +252,5 @@ def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
 
 
 def _most_common(sizes: Counter[int]) -> int:
-    """The size that most have; 0: there is none."""
+    """Return the most common size; 0 if there is none."""
     return sizes.most_common(1)[0][0] if sizes else 0

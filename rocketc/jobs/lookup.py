@@ -221,9 +221,9 @@ class KeyLookup:
         try:
             index = index_below(root, sizes, read_only=True)
             try:
-                amiss = index.load()
-                if amiss:
-                    self._warn(f"the index is damaged, so the log is searched: {amiss[0]}")
+                problems = index.load()
+                if problems:
+                    self._warn(f"the index is damaged, so the log is searched: {problems[0]}")
                     return None
                 return self._find(index)
             finally:

@@ -252,7 +252,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     if derived is not None and root is not None and report.records:
         report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
-        report.derived.amiss[:0] = [
+        report.derived.problems[:0] = [
             f"{what} is {at}, and the last record's store time {last}" for what, at in times.items() if at > last
         ]
         if report.derived.made_again or report.derived.deleted:

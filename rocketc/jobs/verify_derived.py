@@ -76,7 +76,7 @@ class DerivedReport:
     findings     what is not
     counts       how many of each kind, if there are more than findings tell
     behind       records at the end of the log that queues or index do not have yet: the store runs, or was not closed
-    amiss        files that can't be read, or are not what they should be, and times of the checkpoint that lie behind
+    problems     files that can't be read, or are not what they should be, and times of the checkpoint that lie behind
                  the log: text
     made_again   (topic, queue id) -> where a queue begins whose topic was deleted before: physical offset; records
                  before it are in no queue
@@ -89,14 +89,14 @@ class DerivedReport:
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     behind: int = 0
-    amiss: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     made_again: dict[tuple[str, int], int] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
         """All of it is as the log says, as far as it goes."""
-        return not (self.findings or self.amiss)
+        return not (self.findings or self.problems)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready.
@@ -107,7 +107,7 @@ class DerivedReport:
         return {
             "isWhole": self.is_whole, "queues": self.queues, "units": self.units, "keys": self.keys,
             "findings": [finding.to_dict() for finding in self.findings], "counts": self.counts,
-            "behind": self.behind, "amiss": self.amiss,
+            "behind": self.behind, "problems": self.problems,
         }  # fmt: skip
 
 
@@ -145,7 +145,7 @@ class Comparison:
             try:
                 self._compare(detect_file_sizes(self._root, StoreConfig()), report)
             except RocketcError as error:
-                report.amiss.append(str(error))
+                report.problems.append(str(error))
         return report
 
     def _compare(self, config: StoreConfig, report: DerivedReport) -> None:
@@ -153,10 +153,10 @@ class Comparison:
         if self._has_index:
             settled = not AbortFile(root).exists()
             index = index_below(root, config, read_only=True)
-            report.amiss += index.load()
-            report.amiss += index.check(lambda: not self.stop)
+            report.problems += index.load()
+            report.problems += index.check(lambda: not self.stop)
         deleted = DeletedTopics(root)
-        report.amiss += [deleted.load_error] if deleted.load_error is not None else []
+        report.problems += [deleted.load_error] if deleted.load_error is not None else []
         start, stop = files[0].origin, files[-1].next_base
         lies: list[tuple[str, int]] = []
         while True:
@@ -176,7 +176,7 @@ class Comparison:
                 break
             lies += [(topic, queue_id) for topic, queue_id, is_true in again if not is_true]
             queues.close()
-        report.amiss += queues.errors
+        report.problems += queues.errors
         report.made_again = {(topic, queue_id): claims[topic, queue_id][0] for topic, queue_id, _ in again}
         report.deleted = {topic: end for topic, end in deleted.ends.items() if end > start}
         report.queues = len(queues) if self._has_queues else None

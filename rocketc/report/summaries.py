@@ -67,7 +67,7 @@ def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
     """What to do next, where something is wrong that something mends."""
     torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
     lost = [(file.damage[0].start, file.damage[0].stop) for file in torn]
-    findings, amiss = ([], []) if report.derived is None else (report.derived.findings, report.derived.amiss)
+    findings, problems = ([], []) if report.derived is None else (report.derived.findings, report.derived.problems)
     findings = [one for one in findings if not any(start <= one.phy_offset < stop for start, stop in lost)]
     last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
     gone, mended = 0, False
@@ -84,7 +84,7 @@ def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
         yield f"`rocketc salvage {path} NEW` saves all that can be read"
         return
     checkpoint = os.path.join(path, "checkpoint")
-    if mended or any(not text.startswith(checkpoint) for text in amiss):
+    if mended or any(not text.startswith(checkpoint) for text in problems):
         yield f"`rocketc rebuild {path}` makes queues and index anew from the log"
 
 
@@ -100,7 +100,7 @@ def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, st
             yield from section(name, told, f"{many(there, 'key')} as the log says")
         else:
             yield from section(name, told, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
-    yield from section("derived", some(report.amiss, every, str))
+    yield from section("derived", some(report.problems, every, str))
     if report.behind:
         text = f"{many(report.behind, 'record')} at the end not there yet: the store runs, or was not closed"
         yield "", text, "yellow"

@@ -62,7 +62,7 @@ def catch_up(
     *,
     clean: bool,
     checkpoint: Checkpoint,
-    amiss: list[str],
+    problems: list[str],
     damage: Sequence[tuple[int, int]] = (),
     queued: int = -1,
     boundaries: Sequence[int] = (),
@@ -74,7 +74,7 @@ def catch_up(
     files       of the log, in their order
     end         physical offset at which the log ends
     clean       the store had been closed
-    amiss       what is known to be wrong with the files of queues and index: all of the log is taken then
+    problems    what is known to be wrong with the files of queues and index: all of the log is taken then
     damage      (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
     queued      physical offset before which queues and index are on the disk; -1: the checkpoint's times tell
     boundaries  physical offsets where a record ends and the next one begins, ascending
@@ -91,7 +91,7 @@ def catch_up(
     1
     """
     first = files[0].origin if files else 0
-    whole = bool(amiss) or (not clean and queued < 0 and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
+    whole = bool(problems) or (not clean and queued < 0 and checkpoint.min_timestamp <= 0) or end - first <= SMALL_BYTES
     whole = whole or (not clean and bool(dispatcher.queues.broken_off()))
     begins = sorted({file.origin for file in files} | set(boundaries))
     start = first
@@ -99,12 +99,13 @@ def catch_up(
         start = _start(files, begins, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
     index = dispatcher.index
     if whole and index is not None:
-        amiss = [*amiss, *index.check()]  # slots and chains, too: comparing its units with the log does not touch them
-    found = CatchUpReport(start, whole, mended=list(amiss))
+        # check() reads the slots and chains too: comparing the units with the log does not
+        problems = [*problems, *index.check()]
+    found = CatchUpReport(start, whole, mended=list(problems))
     ends = dispatcher.queues.ends()
     index_end = index.end_phy_offset if index is not None else -1
     index_from = first
-    if index is not None and amiss:
+    if index is not None and problems:
         index.repair()
     elif index is not None and not whole:
         index_from = max(index.end_phy_offset, min(indexed, end), first)

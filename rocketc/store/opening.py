@@ -222,9 +222,9 @@ class StoreRoot:
         if not self.recovery.clean:
             _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
         index = _index(self._root, config)
-        amiss = [*ended, *queues.errors]
-        amiss += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
-        amiss += missing_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
+        problems = [*ended, *queues.errors]
+        problems += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
+        problems += missing_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         put_lock = lock if config.lock == "adaptive" else LOCKS[config.lock]()
         log = CommitLog(queue, offsets, put_lock, config, clock is None)
@@ -243,7 +243,7 @@ class StoreRoot:
             clean=clean,
             checkpoint=checkpoint,
             queued=queued,
-            amiss=amiss,
+            problems=problems,
             damage=lost,
             boundaries=self.recovery.boundaries,
             indexed=indexed_up_to(checkpoint_path, index, self.recovery.end) if clean and index is not None else -1,

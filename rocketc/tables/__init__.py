@@ -1,7 +1,7 @@
 """The broker's JSON tables in a store's folder `config`: topics, consumer groups, offsets, deleted topics.
 
-Knows: what each table holds, the JSON that RocketMQ's fastjson writes, the copy (`.bak`) that mends a damaged table.
-Does not know: the log and the queues, or who calls it.
+Knows: what each table holds, the JSON that RocketMQ's fastjson writes, the copy (`.bak`) that replaces a damaged table.
+Does not know: the log and the queues, or its callers.
 Others use: the names below; inside rocketc also `config_manager` (a table kept in memory) and `_deleted_topics`.
 """
 

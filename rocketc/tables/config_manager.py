@@ -1,4 +1,4 @@
-"""A table of config/ that is kept in memory, and written back whole when it changed."""
+"""A table of the folder config, kept in memory, and written as a whole after changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Clock = Callable[[], int]  # ms since 1970
 
 
 def now_ms() -> int:
-    """The time as RocketMQ keeps it: ms since 1970.
+    """Return the current time as in RocketMQ: ms since 1970.
 
     >>> now_ms() > 1_700_000_000_000
     True
@@ -33,32 +33,31 @@ def now_ms() -> int:
 
 
 class ConfigManager(ABC):
-    """A file of config/. Any thread may use it at any time; whoever only looks never waits for the disk.
+    """A file of the folder config. Any thread may use it at any time; reads never wait for the disk.
 
-    path   the file. Missing: the table is empty, and the file is made when something is kept
+    path   the file. If it does not exist, the table is empty; the file is created by the first write
     clock  gives the time for `dataVersion`
-    A file that is damaged, with a `.bak` that is no better, is an empty table too: `amiss` and a warning say so. What
-    it held becomes the `.bak` of the first table that is written. Raises StoreIOError if a file that is there can't be
-    read.
+    If both the file and its `.bak` are damaged, the table is empty, and `load_error` and a warning say so. The first
+    write then keeps the damaged file as `.bak`. Raises StoreIOError if an existing file can't be read.
     """
 
     NAME = ""  # of the file
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
         self.path = os.fspath(path)
-        self.load_error: str | None = None  # what was wrong with the file, in words
+        self.load_error: str | None = None  # what was wrong with the file, as text
         self._clock = clock
-        self._lock = threading.RLock()  # of what is in memory
+        self._lock = threading.RLock()  # guards the data in memory
         self._writing = threading.Lock()
         self._changed = False
-        self._settled = False  # what was found is on the disk
+        self._settled = False  # the file that was read is durable
         self._data = self._load()
 
     def _load(self) -> dict[Any, Any]:
         try:
             found = read_table(self.path)
         except ConfigTableError as error:
-            self._warn(f"{error}; it is taken as empty")
+            self._warn(f"{error}; it is read as empty")
         except StoreIOError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -73,27 +72,27 @@ class ConfigManager(ABC):
         self.load_error = what if self.load_error is None else f"{self.load_error}; {what}"
 
     def _part(self, key: str) -> dict[Any, Any]:
-        """The object of that name in the file; an empty one where it is something else."""
+        """Return the object with this name from the file; an empty one if it is not an object."""
         part = self._data.get(key, {})
         if isinstance(part, dict):
             return part
-        self._warn(f"{self.path}: {key} is no object; it is taken as empty")
+        self._warn(f"{self.path}: {key} is not an object; it is read as empty")
         return {}
 
     @property
     def changed(self) -> bool:
-        """Whether persist() has something to write."""
+        """Whether persist() has changes to write."""
         return self._changed
 
     @property
     def is_v4_format(self) -> bool:
-        """Whether the file was written by RocketMQ 4, which has fewer fields; they stay as few."""
+        """Whether RocketMQ 4 wrote the file. Its files have fewer fields; new fields are not added to them."""
         version = self._data.get("dataVersion")
         return not isinstance(version, dict) or "stateVersion" not in version
 
     @property
     def version(self) -> tuple[int, int]:
-        """(counter, timestamp) of `dataVersion`: they rise with each change. (0, 0) in files that have none."""
+        """(counter, timestamp) of `dataVersion`: both increase with each change. (0, 0) in files without it."""
         version = self._data.get("dataVersion")
         version = version if isinstance(version, dict) else {}
         found = [version.get("counter"), version.get("timestamp", version.get("timestatmp"))]
@@ -101,22 +100,22 @@ class ConfigManager(ABC):
         return counter, timestamp
 
     def _next_version(self) -> None:
-        """Another version, as RocketMQ counts them. The caller has the lock."""
+        """Increment the version as RocketMQ does. The caller holds the lock."""
         counter, _ = self.version
         version = self._data.get("dataVersion")
         if not isinstance(version, dict):
             version = self._data["dataVersion"] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-        stamp = "timestatmp" if "timestatmp" in version else "timestamp"  # so RocketMQ 4.0 spells it
+        stamp = "timestatmp" if "timestatmp" in version else "timestamp"  # the spelling of RocketMQ 4.0
         self._data["dataVersion"] = {**version, "counter": counter + 1, stamp: self._clock()}
 
     @abstractmethod
     def _to_write(self) -> dict[str, Any]:
-        """The file's object as it is now; nobody changes it after that. The caller has the lock."""
+        """Return the current object of the file, which must not be changed later. The caller holds the lock."""
 
     def persist(self) -> bool:
-        """Write what changed to the disk, durably; False: there was nothing.
+        """Write changes to the disk, durably. Returns False if there were none.
 
-        Raises StoreIOError or StoreFullError, and then it is still to be written.
+        Raises StoreIOError or StoreFullError; the changes are then still to be written.
         """
         with self._writing:
             if not self._settled:
@@ -135,7 +134,7 @@ class ConfigManager(ABC):
             return True
 
     def _settle(self) -> None:
-        """A process that was killed may have left the file, or its folder, and not have synced its name."""
+        """Make the names of the file and its folder durable: a killed process may not have synced them."""
         folder = os.path.dirname(os.path.abspath(self.path))
         if os.path.exists(self.path):
             sync_folder(folder)
@@ -150,17 +149,17 @@ C = TypeVar("C", bound="ConfigEntry")
 
 @dataclasses.dataclass(frozen=True)
 class ConfigEntry:
-    """An entry of a ConfigMap: snake_case here is camelCase in the file, where fields that are None are left out."""
+    """An entry of a ConfigMap. Fields are snake_case here and camelCase in the file; None is not written."""
 
     @classmethod
     def from_file(cls: type[C], found: object) -> C:
-        """The entry of a file's object; what that does not say has its default. Raises ValueError for what it is not.
+        """Return the entry of an object in the file. Missing fields have their defaults. ValueError for wrong types.
 
         >>> ConfigEntry.from_file({})
         ConfigEntry()
         """
         if not isinstance(found, dict):
-            raise ValueError("no object")
+            raise ValueError("not an object")
         said = {name: found[key] for key, name in _keys(cls) if found.get(key) is not None}
         try:
             return cls(**said)
@@ -168,7 +167,7 @@ class ConfigEntry:
             raise ValueError(str(error)) from None
 
     def to_file(self) -> dict[str, Any]:
-        """The object of the file.
+        """Return the object for the file.
 
         >>> ConfigEntry().to_file()
         {}
@@ -178,23 +177,23 @@ class ConfigEntry:
 
 
 class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
-    """A table of settings by name; as a Mapping it is what is in memory."""
+    """A table of settings by name. As a Mapping it is the table in memory."""
 
-    _KEY = ""  # of the file's object that holds the table
-    _NAME = ""  # the key of an entry's name in the entry
-    _OF_5: tuple[str, ...] = ()  # keys of entries that RocketMQ 4 does not write
+    _KEY = ""  # key of the table in the file
+    _NAME = ""  # key of the name in an entry
+    _OF_5: tuple[str, ...] = ()  # keys of an entry that RocketMQ 4 does not write
     _type: type[C]
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
         super().__init__(path, clock=clock)
         self._entries: dict[str, C] = {}
-        self._raw: dict[str, dict[str, Any]] = {}  # with what newer releases have added
+        self._raw: dict[str, dict[str, Any]] = {}  # including fields that newer releases have added
         for name, found in self._part(self._KEY).items():
             try:
                 self._entries[str(name)] = self._type.from_file(found)
                 self._raw[str(name)] = found
             except ValueError as error:
-                self._warn(f"{self.path}: {name}: {error}; it is left out")
+                self._warn(f"{self.path}: {name}: {error}; it is skipped")
 
     def __getitem__(self, name: str) -> C:
         return self._entries[name]
@@ -210,7 +209,7 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
         return len(self._entries)
 
     def _put(self, name: str, entry: C) -> bool:
-        """Add an entry, or change it; False if it is that already."""
+        """Add or change an entry. Returns False if it is equal already."""
         with self._lock:
             if self._entries.get(name) == entry:
                 return False
@@ -225,9 +224,9 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
             return True
 
     def delete(self, names: str | Iterable[str]) -> list[str]:
-        """Remove entries, in memory and on the disk; returns which of them there were.
+        """Remove entries, in memory and on the disk. Returns the names that existed.
 
-        Raises StoreIOError or StoreFullError; then they are removed from memory only.
+        Raises StoreIOError or StoreFullError; the entries are then removed from memory only.
         """
         gone = []
         with self._lock:
@@ -248,14 +247,14 @@ _KEYS: dict[type[ConfigEntry], list[tuple[str, str]]] = {}
 
 
 def _keys(kind: type[ConfigEntry]) -> list[tuple[str, str]]:
-    """(key in the file, name of the field), in the order of the file."""
+    """Return (key in the file, name of the field) of each field, in the order of the file."""
     if kind not in _KEYS:
         _KEYS[kind] = sorted((camel(field.name), field.name) for field in dataclasses.fields(kind))
     return _KEYS[kind]
 
 
 def in_order(data: dict[Any, Any]) -> dict[Any, Any]:
-    """An object of a file with its names in the order of their texts; damaged files mix whole numbers with names.
+    """Return an object of a file ordered by the text of its names; damaged files may mix integers and strings.
 
     >>> in_order({"b": 1, 0: 2, "a": 3})
     {0: 2, 'a': 3, 'b': 1}
@@ -264,7 +263,7 @@ def in_order(data: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def camel(name: str) -> str:
-    """A field's name as RocketMQ spells it.
+    """Return the name of a field in RocketMQ's spelling.
 
     >>> camel("read_queue_nums")
     'readQueueNums'
@@ -273,7 +272,7 @@ def camel(name: str) -> str:
 
 
 def path_of(root: str | os.PathLike[str], name: str) -> str:
-    """The file of a table below a store's root.
+    """Return the path of a table of a store.
 
     >>> path_of("store", "topics.json")
     'store/config/topics.json'

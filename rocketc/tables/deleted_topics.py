@@ -1,7 +1,7 @@
-"""Topics that were deleted, config/deletedTopics.json: what of their messages is left in the log makes no queue again.
+"""Deleted topics, config/deletedTopics.json: their messages that are still in the log are not dispatched again.
 
-RocketMQ forgets: after a crash a topic that was deleted is back, and its old messages take the places of new ones. The
-file is rocketc's own; RocketMQ does not look at it.
+RocketMQ does not keep this. After a crash, a deleted topic exists again there, and its old messages take the queue
+offsets of new ones. Only rocketc uses this file; RocketMQ ignores it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _log = logging.getLogger("rocketc.recovery")
 
 
 class DeletedTopics(ConfigManager):
-    """For each topic that was deleted, the end of the log at that time: its records before it make no queue.
+    """Maps each deleted topic to the end of the log at its deletion. Its earlier records are not put into queues.
 
-    root   the store's root; the file is config/deletedTopics.json below it
+    root   folder of the store; the file is config/deletedTopics.json
 
     >>> import tempfile
     >>> root = tempfile.mkdtemp()
@@ -40,13 +40,13 @@ class DeletedTopics(ConfigManager):
             if type(end) is int and end >= 0:
                 self.ends[str(name)] = end
             else:
-                self._warn(f"{self.path}: {name} was deleted at {end!r}, which is no physical offset; it is left out")
+                self._warn(f"{self.path}: {name} was deleted at {end!r}, which is not a physical offset; it is skipped")
 
     def _to_write(self) -> dict[str, Any]:
         return {self._KEY: in_java_order(self.ends, 2048)}
 
     def gone(self) -> DeletedTopicOffsets:
-        """What takes records from the log asks it.
+        """Return the table for the dispatcher.
 
         >>> import tempfile
         >>> ("orders", 0) in DeletedTopics(tempfile.mkdtemp()).gone()
@@ -55,11 +55,11 @@ class DeletedTopics(ConfigManager):
         return DeletedTopicOffsets(self.ends)
 
     def add(self, names: Iterable[str], end: int, first: int = 0) -> None:
-        """Topics are deleted now; it is on the disk when it returns.
+        """Add topics that are being deleted, durably.
 
-        end    physical offset behind all records that are left over
-        first  of the log: what ends before it is dropped
-        Raises StoreIOError, StoreFullError, ValueError for a name that is no UTF-8; then nothing is kept.
+        end    physical offset after all records of the topics
+        first  physical offset of the first record of the log; topics that end before it are removed
+        Raises StoreIOError, StoreFullError, or ValueError for a name that is not UTF-8; then nothing is changed.
         """
         with self._lock:
             before = self.ends
@@ -73,7 +73,7 @@ class DeletedTopics(ConfigManager):
                 raise
 
     def replace(self, ends: dict[str, int]) -> None:
-        """Say anew where each ends; on the disk when it returns.
+        """Replace the table, durably.
 
         >>> import tempfile
         >>> root = tempfile.mkdtemp()
@@ -86,7 +86,7 @@ class DeletedTopics(ConfigManager):
         self.persist()
 
     def behind(self, first: int) -> dict[str, int]:
-        """The ends of those topics that have records left, in a log that begins at `first`.
+        """Return the topics with records in a log that begins at `first`.
 
         >>> import tempfile
         >>> topics = DeletedTopics(tempfile.mkdtemp())
@@ -97,11 +97,11 @@ class DeletedTopics(ConfigManager):
         return {name: end for name, end in self.ends.items() if end > first}
 
     def believe(self, standing: dict[str, bool], *, all_of_them: bool = False) -> list[str]:
-        """Drop topics whose queues' files tell more: RocketMQ has brought them back. Returns those that stay deleted,
-        although files of theirs stand: the deletion was not ended.
+        """Remove topics that RocketMQ has created again, as the files of their queues show. Returns the other topics
+        that have files: the deletion of these was interrupted.
 
         standing     ConsumeQueues.standing(ends)
-        all_of_them  none of them stays deleted
+        all_of_them  remove all topics that have files
 
         >>> import tempfile
         >>> topics = DeletedTopics(tempfile.mkdtemp())
@@ -111,13 +111,13 @@ class DeletedTopics(ConfigManager):
         """
         back = [name for name, goes_on in standing.items() if goes_on or all_of_them]
         for name in back:
-            _log.info("%s: topic %s was deleted, and is back: its queues are believed", self.path, name)
+            _log.info("%s: the deleted topic %s exists again: its queues are kept", self.path, name)
             del self.ends[name]
             self._changed = True
         return [name for name in standing if name in self.ends]
 
     def end_with(self, end: int) -> None:
-        """The log ends before what was deleted: what comes there now is new. On the disk when it returns.
+        """Limit the table to the end of the log, durably: records that are put after it are new.
 
         >>> import tempfile
         >>> topics = DeletedTopics(tempfile.mkdtemp())
@@ -135,10 +135,10 @@ class DeletedTopics(ConfigManager):
 def end_deletions(
     deleted: DeletedTopics, standing: dict[str, bool], without_units: set[str], delete: Callable[[dict[str, int]], Any]
 ) -> list[str]:
-    """At an opening: delete the queues that a crash has left of deleted topics; what was done: text.
+    """Delete the queues of deleted topics that a crash has left. Called at an opening; returns actions as text.
 
-    without_units  topics whose queues' files lost their units to a power cut, of those that have records left in the
-                   log: what came behind the deletion is in the log as well, and tells its numbers
+    without_units  topics with records in the log whose queues' files lost their units in a power cut. Their queues can
+                   be deleted: records after the deletion are in the log too, with their queue offsets
 
     >>> import tempfile
     >>> end_deletions(DeletedTopics(tempfile.mkdtemp()), {}, set(), print)
@@ -148,4 +148,4 @@ def end_deletions(
     left += sorted(without_units.intersection(deleted.ends) - set(left))
     if left:
         delete({name: deleted.ends[name] for name in left})
-    return [f"topic {name} was deleted, and its queues were not gone yet; they are now" for name in left]
+    return [f"topic {name} was deleted, but its queues still existed; they are deleted now" for name in left]

@@ -12,25 +12,25 @@ from typing import Any, TypeVar
 _quoted = json.encoder.encode_basestring  # as json.dumps(text, ensure_ascii=False)
 K = TypeVar("K", str, int)
 V = TypeVar("V")
-DEEPEST = 100  # objects and lists within each other
+DEEPEST = 100  # nested objects and lists
 LARGEST = 64 << 20  # bytes of a file
 _BLANK = re.compile(r"[ \t\r\n]*")
 _END_OR_ESCAPE = re.compile(r'["\\]')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,399})(?!\d)(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
 _INTEGER_NAME = re.compile(r"-?\d{1,19}(?!\d)", re.ASCII)
-_MARK = "\\u0001"  # in front of a name that had no quotes
+_MARK = "\\u0001"  # marks a name that had no quotes
 _UNQUOTED = re.compile(r"([{,][ \t\r\n]*)(-?\d{1,19})(?=[ \t\r\n]*:)", re.ASCII)
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')  # of JSON that was found to be sound
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')  # of text that is valid JSON
 _OTHERS = re.compile(r"[^][}{]+")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
 def parse(text: str | bytes) -> Any:
-    """What a JSON text says; names may be whole numbers without quotes, and become int.
+    """Parse a JSON text. Names may be integers without quotes; these become int.
 
     text  bytes are UTF-8
-    Raises ValueError that names line and column (of characters, the first is 1). Takes time and memory in proportion to
-    the text, whatever stands in it.
+    Raises ValueError with the line and column; columns are characters, counted from 1. Time and memory are proportional
+    to the length of any text.
 
     >>> parse('{"a":{0:12,"1":[true,null]}}')
     {'a': {0: 12, '1': [True, None]}}
@@ -40,14 +40,14 @@ def parse(text: str | bytes) -> Any:
     try:
         return _parse_fast(text)
     except (ValueError, RecursionError):
-        return _Parser(text).parse()  # which says what is wrong, if anything is
+        return _Parser(text).parse()  # its errors say what is wrong and where
 
 
 def _parse_fast(text: str) -> Any:
-    """The same by Python's own parser, ten times as fast; ValueError or RecursionError for what it does not take."""
+    """Parse with Python's parser, which is ten times faster. Raises ValueError or RecursionError for other texts."""
     numbers = 0
     if _MARK not in text:
-        # In a string this makes no JSON: the quote ends it, and no value begins with a backslash.
+        # Inside a string, this makes the JSON invalid: the quote ends the string, and no value begins with a backslash.
         text, numbers = _UNQUOTED.subn(rf'\1"\{_MARK}\2"', text)
     pairs_hook = _with_numbers if numbers else None
     value = json.loads(text, object_pairs_hook=pairs_hook, parse_constant=_refuse, parse_float=_finite)
@@ -71,7 +71,7 @@ def _refuse(word: str) -> None:
 
 def _finite(number: str) -> float:
     value = float(number)
-    if math.isinf(value):  # JSON has no word for it: it could not be written again
+    if math.isinf(value):  # JSON can't express infinity, so it could not be written again
         raise ValueError(number)
     return value
 
@@ -81,7 +81,7 @@ def _decoded(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode()
-        raise _error(before, len(before), "no UTF-8") from None
+        raise _error(before, len(before), "not UTF-8") from None
 
 
 def _error(text: str, pos: int, what: str) -> ValueError:
@@ -90,7 +90,7 @@ def _error(text: str, pos: int, what: str) -> ValueError:
 
 
 class _Parser:
-    """One pass over a text. What is open stands in a list of ours: depth costs no stack."""
+    """Parses a text in one pass. Open objects and lists are in a list, so depth does not use the stack."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -98,21 +98,21 @@ class _Parser:
         self._open: list[dict[Any, Any] | list[Any]] = []
 
     def parse(self) -> Any:
-        """The one value of the text."""
+        """Parse the text, which must be one value."""
         self._skip_blanks()
         if self._pos == len(self._text):
-            raise self._wrong("empty" if self._pos == 0 else "nothing but blanks")
+            raise self._wrong("empty" if self._pos == 0 else "only whitespace")
         whole: list[Any] = []
         self._value(whole, None)
         while self._open:
             self._next_entry(self._open[-1])
         self._skip_blanks()
         if self._pos < len(self._text):
-            raise self._wrong("more behind the end")
+            raise self._wrong("more data after the end")
         return whole[0]
 
     def _next_entry(self, inner: dict[Any, Any] | list[Any]) -> None:
-        """Read one entry of the innermost open object or list, or its end."""
+        """Read one entry or the end of the innermost open object or list."""
         closing = "}" if isinstance(inner, dict) else "]"
         self._skip_blanks()
         if self._take(closing):
@@ -132,12 +132,12 @@ class _Parser:
         self._value(inner, name)
 
     def _value(self, into: dict[Any, Any] | list[Any], name: Any) -> None:
-        """Read a value, or the beginning of an object or list, into what is around it."""
+        """Read a value, or the start of an object or list, and add it to the enclosing object or list."""
         char = self._text[self._pos : self._pos + 1]
         value: Any
         if char in ("{", "["):
             if len(self._open) == DEEPEST:
-                raise self._wrong(f"more than {DEEPEST} objects and lists within each other")
+                raise self._wrong(f"more than {DEEPEST} objects and lists nested in each other")
             self._pos += 1
             value = {} if char == "{" else []
             self._open.append(value)
@@ -166,12 +166,12 @@ class _Parser:
                 break
             pos += 1
         else:
-            raise self._wrong("a string without an end")
+            raise self._wrong("unterminated string")
         try:
             value = json.loads(self._text[start:pos])
         except json.JSONDecodeError as error:
             self._pos += error.pos
-            raise self._wrong("a control character, or no escape that JSON has") from None
+            raise self._wrong("a control character or an invalid escape") from None
         self._pos = pos
         assert isinstance(value, str)
         return value
@@ -207,29 +207,29 @@ class _Parser:
 
 
 def to_bytes(data: Any, *, compact: bool = False) -> bytes:
-    """JSON in UTF-8 as RocketMQ writes it, which is as fastjson 1 does.
+    """Write JSON in UTF-8 as RocketMQ does, which is as fastjson 1 does.
 
-    One tab a level, no blank behind the colon. A name that is text begins a line, one that is a whole number has no
-    quotes and does not; lists stay on one line. An entry with the value None is written as null; RocketMQ leaves such
-    entries out.
+    One tab per level, no space after the colon. A string name begins a line. An integer name is written without quotes
+    and does not begin a line. Lists stay on one line. An entry with the value None is written as null; RocketMQ omits
+    such entries.
 
-    compact  no lines and tabs
-    Raises ValueError for more than DEEPEST levels, TypeError for what JSON has no words for.
+    compact  without line breaks and tabs
+    Raises ValueError for more than DEEPEST levels, TypeError for a value that JSON can't express.
 
     >>> to_bytes({"table": {}, "lists": {"a": ["b", "c"]}}, compact=True)
     b'{"table":{},"lists":{"a":["b","c"]}}'
     """
     pieces: list[str] = []
     _put(pieces, data, 0, "" if compact else "\n")
-    return "".join(pieces).encode("utf-8", "backslashreplace")  # half of a surrogate pair: as an escape
+    return "".join(pieces).encode("utf-8", "backslashreplace")  # an unpaired surrogate becomes an escape
 
 
 def in_java_order(table: dict[K, V], buckets: int) -> dict[K, V]:
-    """The entries in the order in which a Java ConcurrentHashMap has them: so brokers write their tables.
+    """Return the entries in the order of a Java ConcurrentHashMap, in which brokers write their tables.
 
     table    its names are str or int
-    buckets  of the empty map, a power of two: 2048 for topics and groups, 1024 for consumer offsets
-    Entries of one bucket keep their order, which is that of their insertion.
+    buckets  number of buckets of the empty map, a power of two: 2048 for topics and groups, 1024 for consumer offsets
+    Entries of one bucket keep their order of insertion.
 
     >>> list(in_java_order(dict.fromkeys(["BenchmarkTest", "SELF_TEST_TOPIC", "TBW102"]), 2048))
     ['SELF_TEST_TOPIC', 'TBW102', 'BenchmarkTest']
@@ -250,7 +250,7 @@ def _bucket(name: str | int, buckets: int) -> int:
 
 def _put(pieces: list[str], value: Any, depth: int, line: str) -> None:
     if depth > DEEPEST:
-        raise ValueError(f"more than {DEEPEST} objects and lists within each other")
+        raise ValueError(f"more than {DEEPEST} objects and lists nested in each other")
     tabs = line and line + "\t" * depth
     if isinstance(value, dict) and value:
         before, inner_tabs = "{", tabs and tabs + "\t"
@@ -260,7 +260,7 @@ def _put(pieces: list[str], value: Any, depth: int, line: str) -> None:
             elif type(name) is int:
                 before = f"{before}{name}:"
             else:
-                raise TypeError(f"{name!r} is no name in a table")
+                raise TypeError(f"{name!r} can't be a name in a table: names are str or int")
             if type(inner) is int:
                 pieces.append(f"{before}{inner}")
             else:

@@ -1,4 +1,4 @@
-"""Groups of consumers, config/subscriptionGroup.json: what a broker lets each of them do."""
+"""Consumer groups, config/subscriptionGroup.json: the settings of each group."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def _customized() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SubscriptionGroupConfig(ConfigEntry):
-    """A group of consumers. The fields are RocketMQ's, with its defaults.
+    """A consumer group. The fields are RocketMQ's, with its defaults.
 
     group_name
     consume_enable, consume_from_min_enable, consume_broadcast_enable  what it may do
     consume_message_orderly            it consumes each queue in order
-    retry_queue_nums, retry_max_times  queues of its %RETRY% topic, and how often a message goes there
-    group_retry_policy                 when; an object of RocketMQ's
-    broker_id, which_broker_when_consume_slowly  where it reads, and where when it is slow
-    notify_consumer_ids_changed_enable its consumers are told when one comes or goes
+    retry_queue_nums, retry_max_times  queues of its %RETRY% topic, and how many times a message is sent there
+    group_retry_policy                 times of the retries; an object of RocketMQ's
+    broker_id, which_broker_when_consume_slowly  broker that it reads from, and the one when it is slow
+    notify_consumer_ids_changed_enable its consumers are notified when one joins or leaves
     group_sys_flag                     bits
-    consume_timeout_minute             how long a message may take
-    subscription_data_set              what it has subscribed to; None: not known
+    consume_timeout_minute             longest time to consume a message
+    subscription_data_set              its subscriptions; None: not known
     attributes                         texts by name
     Raises ValueError for a value of another type.
 
@@ -61,9 +61,9 @@ class SubscriptionGroupConfig(ConfigEntry):
 
 
 class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
-    """The groups of a store: a Mapping of SubscriptionGroupConfig by name, and what changes them.
+    """The groups of a store: a Mapping of SubscriptionGroupConfig by name, and methods to change it.
 
-    root  the store's root; the file is config/subscriptionGroup.json below it
+    root  folder of the store; the file is config/subscriptionGroup.json
 
     >>> import tempfile
     >>> groups = SubscriptionGroups(tempfile.mkdtemp())
@@ -90,9 +90,9 @@ class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
         super().__init__(path_of(root, self.NAME), clock=clock)
 
     def create(self, config: SubscriptionGroupConfig) -> bool:
-        """Create a group, or change one that is there, in memory and on the disk; False if it is that already.
+        """Create or change a group, in memory and on the disk. Returns False if it is equal already.
 
-        Raises StoreIOError or StoreFullError; then it is there in memory only.
+        Raises StoreIOError or StoreFullError; the group is then changed in memory only.
         """
         done = self._put(config.group_name, config)
         self.persist()

@@ -1,4 +1,4 @@
-"""How far queues are read: by groups of consumers (consumerOffset.json), and for delay levels (delayOffset.json)."""
+"""Offsets up to which queues are consumed: by group (consumerOffset.json), and by delay level (delayOffset.json)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rocketc.tables.config_manager import Clock, ConfigManager, now_ms, path_of
 from rocketc.tables.fastjson import in_java_order
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_VERSION_STEP = 500  # consumerOffsetUpdateVersionStep: so many commits have one version
+_VERSION_STEP = 500  # consumerOffsetUpdateVersionStep: commits per version
 
 
 def _offsets(found: object) -> dict[int, int] | None:
-    """A map of whole numbers, as files have it with or without quotes; None if it is none."""
+    """Convert a map of integers, whose names may have quotes in the file; None if it is not one."""
     if not isinstance(found, dict):
         return None
     out = {}
@@ -28,10 +28,10 @@ def _offsets(found: object) -> dict[int, int] | None:
 
 
 class ConsumerOffsets(ConfigManager):
-    """The next offset of each topic, group and queue. A commit is in memory until persist() writes it.
+    """The next offset of each topic, group and queue. A commit changes memory; persist() writes it.
 
-    root  the store's root; the file is config/consumerOffset.json below it
-    Nothing is checked or made monotonous, as in RocketMQ: an offset is what was committed last.
+    root  folder of the store; the file is config/consumerOffset.json
+    As in RocketMQ, offsets are not checked and may decrease: the last commit counts.
 
     >>> import tempfile
     >>> root = tempfile.mkdtemp()
@@ -52,19 +52,19 @@ class ConsumerOffsets(ConfigManager):
         for name, found in self._part("offsetTable").items():
             queues = _offsets(found)
             if queues is None or not isinstance(name, str):
-                self._warn(f"{self.path}: {name}: no offsets; it is left out")
+                self._warn(f"{self.path}: {name}: not a map of offsets; it is skipped")
             else:
                 self._table[name] = queues
 
     def get(self, topic: str, group: str, queue_id: int) -> int:
-        """The next offset that a group consumes of a queue; -1: none was ever committed."""
+        """Return the next offset of a group in a queue; -1 if it was never committed."""
         return self._table.get(f"{topic}@{group}", {}).get(queue_id, -1)
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Remember the next offset; persist() writes it. Raises ValueError for an offset of more than 64 bits."""
+        """Set the next offset; persist() writes it. Raises ValueError for an offset of more than 64 bits."""
         offset = offset.__index__()
         if not _LEAST <= offset <= _MOST:
-            raise ValueError(f"the offset {offset} has more than 64 bits")
+            raise ValueError(f"offset {offset} does not fit into 64 bits")
         with self._lock:
             self._table.setdefault(f"{topic}@{group}", {})[queue_id.__index__()] = offset
             if self._commits % _VERSION_STEP == 0 and not self.is_v4_format:
@@ -73,12 +73,12 @@ class ConsumerOffsets(ConfigManager):
             self._changed = True
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
-        """The next offsets of a group by queue id; a copy."""
+        """Return a copy of a group's next offsets by queue id."""
         with self._lock:
             return dict(self._table.get(f"{topic}@{group}", {}))
 
     def items(self) -> Iterator[tuple[str, str, int, int]]:
-        """(topic, group, queue id, next offset) of all that was committed, as of now."""
+        """Yield (topic, group, queue id, next offset) of all current entries."""
         with self._lock:
             found = [(name, dict(queues)) for name, queues in self._table.items()]
         for name, queues in found:
@@ -87,12 +87,12 @@ class ConsumerOffsets(ConfigManager):
                 yield topic, group, queue_id, offset
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> int:
-        """Drop what is remembered of a topic, of a group, or of the group's use of the topic; persist() writes it.
+        """Remove the offsets of a topic, of a group, or of a group in a topic; persist() writes the change.
 
-        Returns how many pairs of topic and group there were. Raises TypeError if neither is given.
+        Returns the number of removed pairs of topic and group. Raises TypeError if neither is given.
         """
         if topic is None and group is None:
-            raise TypeError("forget() takes a topic, a group, or both")
+            raise TypeError("forget() needs a topic, a group, or both")
         with self._lock:
             gone = []
             for name in self._table:
@@ -105,9 +105,9 @@ class ConsumerOffsets(ConfigManager):
             return len(gone)
 
     def drop(self, gone: Container[Any]) -> None:
-        """Forget topics, and queues: (topic, queue id), that are about to be deleted; on the disk when it returns.
+        """Remove topics, and queues as (topic, queue id), that are about to be deleted; durably.
 
-        Raises StoreIOError or StoreFullError; then nothing is forgotten.
+        Raises StoreIOError or StoreFullError; then no offset is removed.
 
         >>> import tempfile
         >>> offsets = ConsumerOffsets(tempfile.mkdtemp())
@@ -154,9 +154,9 @@ def _topics_by_group(names: dict[str, Any]) -> dict[str, list[str]]:
 
 
 class DelayOffsets(ConfigManager):
-    """The next offset to deliver of each delay level, from 1 on: queue `level - 1` of SCHEDULE_TOPIC_XXXX.
+    """The next offset to deliver of each delay level from 1: queue `level - 1` of SCHEDULE_TOPIC_XXXX.
 
-    root  the store's root; the file is config/delayOffset.json below it
+    root  folder of the store; the file is config/delayOffset.json
 
     >>> import tempfile
     >>> offsets = DelayOffsets(tempfile.mkdtemp())
@@ -171,15 +171,15 @@ class DelayOffsets(ConfigManager):
         super().__init__(path_of(root, self.NAME), clock=clock)
         table = _offsets(self._part("offsetTable"))
         if table is None:
-            self._warn(f"{self.path}: no offsets; it is taken as empty")
+            self._warn(f"{self.path}: offsetTable is not a map of offsets; it is read as empty")
         self._table = table or {}
 
     def get(self, level: int) -> int:
-        """The next offset of a level; 0 where nothing was delivered."""
+        """Return the next offset of a level; 0 if nothing was delivered."""
         return self._table.get(level, 0)
 
     def commit(self, level: int, offset: int) -> None:
-        """Remember the next offset; persist() writes it. Raises ValueError for what is no level or offset."""
+        """Set the next offset; persist() writes it. Raises ValueError for a wrong level or offset."""
         if level < 1 or not 0 <= offset <= _MOST:
             raise ValueError(f"level {level}, offset {offset}: levels begin at 1, offsets at 0")
         with self._lock:
@@ -187,7 +187,7 @@ class DelayOffsets(ConfigManager):
             self._changed = True
 
     def items(self) -> list[tuple[int, int]]:
-        """(level, next offset), as of now."""
+        """Return (level, next offset) of all current entries."""
         with self._lock:
             return list(self._table.items())
 

@@ -1,7 +1,7 @@
-"""The broker's tables, config/*.json: JSON as RocketMQ writes it, with whole numbers as names that have no quotes.
+"""The broker's tables, config/*.json: JSON as RocketMQ writes it, with integer names without quotes.
 
-A broker keeps what such a file was before beside it, as `.bak`. Older ones overwrite the file in place; here it is
-replaced by a whole new one, so that whoever reads finds the old table or the new one, whenever this process ends.
+The previous version of a file is kept as `.bak`. Older brokers overwrite the file in place. Here it is replaced by a
+new file, so a reader finds the complete old or new table, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rocketc.files.block_file import BlockFile
 from rocketc.files.durable import errors_named, sync_folder, write_all
 from rocketc.tables.fastjson import LARGEST, parse, to_bytes
 
-_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # nothing is wrong with the file
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # not about the file
 
 
 @dataclass(frozen=True)
 class ConfigTable:
-    """What read_table() found.
+    """The result of read_table().
 
-    file    the file that was read: the one asked for, or its `.bak`
+    file    the file that was read: the requested one, or its `.bak`
     data    its object; names without quotes are int
-    load_error   why the file asked for was not read; None if it was
+    load_error   why the requested file was not read; None if it was
     """
 
     file: str
@@ -35,10 +35,10 @@ class ConfigTable:
 
 
 def read_table(path: str | os.PathLike[str]) -> ConfigTable:
-    """Read a table as a broker does: where the file is missing, empty or no JSON, its `.bak`.
+    """Read a table as a broker does: if the file is missing, empty or not JSON, read its `.bak`.
 
-    Raises StoreIOError if neither is there or can be read, or if no memory or no open files are left for it: else the
-    older table would be written over the newer one. Raises ConfigTableError if what is there is no JSON.
+    Raises StoreIOError if neither file can be read, or if memory or file descriptors are exhausted: otherwise a caller
+    could write the older table over the newer one. Raises ConfigTableError if the existing files are not JSON.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "consumerOffset.json"
@@ -63,7 +63,7 @@ def read_table(path: str | os.PathLike[str]) -> ConfigTable:
                 raise
             raise ConfigTableError(f"{_plain(first)}; {_plain(second)}") from None
     finally:
-        del first  # it knows this frame, so both would stay, with all callers, until the collector comes
+        del first  # its traceback refers to this frame: a cycle that would keep all callers until a collection
 
 
 def _is_missing(error: Exception) -> bool:
@@ -77,26 +77,26 @@ def _plain(error: Exception) -> str:
 def _read(path: str) -> dict[Any, Any]:
     with BlockFile(path) as file:
         if file.size > LARGEST:
-            raise ConfigTableError(f"{path}: {file.size} bytes are no table")
+            raise ConfigTableError(f"{path}: {file.size} bytes are too large for a table of at most {LARGEST}")
         raw = file.read(0, file.size)
     try:
         found = parse(raw)
     except ValueError as error:
         raise ConfigTableError(f"{path}: {error}") from None
     if not isinstance(found, dict):
-        raise ConfigTableError(f"{path}: line 1, column 1: this is no object")
+        raise ConfigTableError(f"{path}: line 1, column 1: not an object")
     return found
 
 
 def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: bool = False) -> None:
-    """Write a table as RocketMQ does, and keep the one before as `.bak`.
+    """Write a table as RocketMQ does, and keep the previous version as `.bak`.
 
-    path     the file; its folder is there
-    data     as read_table() gives it; names that are int get no quotes, and entries keep their order
-    compact  all on one line, as brokers write `timermetrics` and `transactionMetrics`
-    When it returns the new table is on the disk. Killed at any moment, or after a power loss, read_table() finds the
-    old one or the new one. One thread at a time. Raises StoreIOError or StoreFullError with the file's name, and then
-    read_table() finds one of the two as well; ValueError or TypeError if the data is no table, and nothing is changed.
+    path     the file; its folder exists
+    data     as returned by read_table(); int names are written without quotes, and entries keep their order
+    compact  on one line, as brokers write `timermetrics` and `transactionMetrics`
+    When this function returns, the new table is durable. After a kill or a power cut at any time, read_table() returns
+    the old or the new table. One thread at a time. Raises StoreIOError or StoreFullError with the file's name;
+    read_table() then also returns one of the two. Raises ValueError or TypeError for invalid data, and changes nothing.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "consumerOffset.json"
@@ -108,7 +108,7 @@ def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: 
     path = os.fspath(path)
     raw = to_bytes(data, compact=compact)
     if not isinstance(data, dict) or len(raw) > LARGEST:
-        raise ValueError(f"{path}: {len(raw)} bytes are no table")
+        raise ValueError(f"{path}: the data has {len(raw)} bytes; a table is an object of at most {LARGEST}")
     new, old = f"{path}.tmp", f"{path}.bak.tmp"
     try:
         _write(new, raw)
@@ -117,7 +117,7 @@ def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: 
             os.rename(new, path)
         folder = os.path.dirname(path) or "."
         sync_folder(folder)
-        # Only now: had the file been damaged, `.bak` would have been all that there was until here.
+        # Not before: if the file was damaged, `.bak` was the only good table until the new file was durable.
         if has_old:
             with errors_named(f"{path}.bak"):
                 os.rename(old, f"{path}.bak")
@@ -140,7 +140,7 @@ def _write(path: str, raw: bytes) -> None:
 
 
 def _keep(path: str, old: str) -> bool:
-    """Give the file that is there a second name; where there are no such names, copy it. False: there is none."""
+    """Link or copy the existing file to a second name. Returns False if there is no file."""
     with errors_named(path), contextlib.suppress(FileNotFoundError):
         os.unlink(old)
     try:

@@ -1,4 +1,4 @@
-"""Topics, config/topics.json: how many queues each has, who may do what with it, and its attributes."""
+"""Topics, config/topics.json: number of queues, permissions and attributes of each topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocketc.tables.fastjson import in_java_order
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
-DEFAULT_TOPIC = "TBW102"  # what a topic that comes into being by a put takes after
+DEFAULT_TOPIC = "TBW102"  # its settings are copied to topics that a put creates
 
 _SYSTEM_TOPICS = frozenset(
     {
@@ -32,7 +32,7 @@ _SYSTEM_PREFIX = "rmq_sys_"
 
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST = 127
-_LONGEST_OF_A_GROUP = 255  # %RETRY% and %DLQ%, with a group's name behind them
+_LONGEST_OF_A_GROUP = 255  # %RETRY% or %DLQ% and the name of a group
 
 _NUMBERS = (("read_queue_nums", (1 << 31) - 1), ("write_queue_nums", (1 << 31) - 1), ("perm", 15))
 
@@ -45,7 +45,7 @@ _ALLOWED = {
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is RocketMQ's own, so that it is not deleted with those that nobody wants.
+    """Whether a topic is one of RocketMQ's own, which is not deleted with unused topics.
 
     >>> is_system_topic(SCHEDULE_TOPIC), is_system_topic("rmq_sys_wheel_timer"), is_system_topic("orders")
     (True, True, False)
@@ -54,36 +54,36 @@ def is_system_topic(topic: str) -> bool:
 
 
 def what_is_wrong_with(name: str) -> str | None:
-    """Why a broker takes no such topic, in words; None: it does.
+    """Return why a broker refuses this topic name, as text; None if it is allowed.
 
     >>> what_is_wrong_with("orders"), what_is_wrong_with("new orders")
-    (None, 'a topic has letters, digits and any of %|_- alone')
+    (None, 'a topic name may only have letters, digits and %|_-')
     """
     if not name.strip():
-        return "a topic has a name"
+        return "a topic name must not be empty"
     if not _CHARACTERS.fullmatch(name):
-        return "a topic has letters, digits and any of %|_- alone"
+        return "a topic name may only have letters, digits and %|_-"
     longest = _LONGEST_OF_A_GROUP if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
-    return f"a topic like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
+    return f"a topic name like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
 
 
 def refuse_no_folder(what: str, name: str, before: str = "") -> None:
-    """Raise IllegalMessageError for a name that a put of today or of tomorrow would refuse as a topic.
+    """Raise IllegalMessageError for a name that put() refuses as a topic, now or in later versions.
 
-    what    what it is, for the message
-    before  what a topic made of it begins with
+    what    kind of the name, for the message
+    before  prefix of a topic that is made of the name
 
     >>> refuse_no_folder("topic", "orders")
     >>> refuse_no_folder("group", "../audit", before="%DLQ%")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    rocketc.errors.IllegalMessageError: group '../audit': it is part of a folder's name, so it ... has no '/' and ...
+    rocketc.errors.IllegalMessageError: group '../audit': the name of a folder ... '/' or control characters
     """
     topic = before + name
     if not name or "/" in name or topic in (".", "..") or any(c < " " or c == "\x7f" for c in name):
-        text = "it is part of a folder's name, so it is not empty and has no '/' and no control characters"
+        text = "the name of a folder contains it, so it must not be empty or have '/' or control characters"
         raise IllegalMessageError(f"{what} {name!r}: {text}")
     if len(topic.encode("utf-8", "replace")) > _LONGEST:
-        raise IllegalMessageError(f"{what} {name[:40]!r}...: {_LONGEST - len(before)} bytes of UTF-8 are allowed")
+        raise IllegalMessageError(f"{what} {name[:40]!r}...: at most {_LONGEST - len(before)} bytes of UTF-8")
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class TopicConfig(ConfigEntry):
     """A topic. The fields are RocketMQ's, with its defaults.
 
     topic_name
-    read_queue_nums, write_queue_nums  queues that consumers read and that producers write to; queue ids are 0 and up
-    perm                               bits: 4 read, 2 write, 1 inherit (new topics may take after this one)
+    read_queue_nums, write_queue_nums  queues that consumers read and that producers write; queue ids begin at 0
+    perm                               bits: 4 read, 2 write, 1 inherit (new topics may copy its settings)
     order                              its messages are ordered
     topic_filter_type                  "SINGLE_TAG" or "MULTI_TAG"
     topic_sys_flag                     bits
-    attributes                         texts by name; RocketMQ knows `queue.type` (SimpleCQ, BatchCQ), `message.type`,
+    attributes                         texts by name; RocketMQ uses `queue.type` (SimpleCQ, BatchCQ), `message.type`,
                                        `cleanup.policy` (DELETE, COMPACTION), `reserve.time`
-    Raises ValueError for values that RocketMQ has not.
+    Raises ValueError for values that RocketMQ does not allow.
 
     >>> TopicConfig("orders", attributes={"queue.type": "BatchCQ"}).queue_type
     'BatchCQ'
@@ -119,41 +119,41 @@ class TopicConfig(ConfigEntry):
             if type(value) is not int or not 0 <= value <= most:
                 raise ValueError(f"{name} is {value!r}; allowed are 0 to {most}")
         if type(self.topic_sys_flag) is not int:
-            raise ValueError(f"topic_sys_flag is {self.topic_sys_flag!r}, which is no whole number")
+            raise ValueError(f"topic_sys_flag is {self.topic_sys_flag!r}, which is not a whole number")
         if not isinstance(self.order, bool):
             raise ValueError(f"order is {self.order!r}; allowed are True and False")
         if self.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
             raise ValueError(f"topic_filter_type is {self.topic_filter_type!r}; allowed are SINGLE_TAG and MULTI_TAG")
         if not isinstance(self.topic_name, str):
-            raise ValueError(f"topic_name is {self.topic_name!r}, which is no text")
+            raise ValueError(f"topic_name is {self.topic_name!r}, which is not a string")
         if not isinstance(self.attributes, dict):
-            raise ValueError(f"attributes are {self.attributes!r}, which is no object")
+            raise ValueError(f"attributes are {self.attributes!r}, which is not a dict")
         for key, text in self.attributes.items():
             if not isinstance(key, str) or not isinstance(text, str):
-                raise ValueError(f"attribute {key!r} is {text!r}, which is no text")
+                raise ValueError(f"attribute {key!r} is {text!r}, but both must be strings")
 
     @property
     def queue_type(self) -> str:
-        """How its queues are stored: "SimpleCQ", a unit a message, or "BatchCQ", a unit a batch."""
+        """How its queues are stored: "SimpleCQ", one unit per message, or "BatchCQ", one unit per batch."""
         return self.attributes.get(QUEUE_TYPE, "SimpleCQ")
 
     @property
     def message_type(self) -> str:
-        """What its messages are for: "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION" or "MIXED"."""
+        """Kind of its messages: "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION" or "MIXED"."""
         return self.attributes.get(MESSAGE_TYPE, "UNSPECIFIED")
 
     @property
     def cleanup_policy(self) -> str:
-        """What becomes of its old messages: "DELETE", or "COMPACTION", which keeps the last of each key."""
+        """What is done with old messages: "DELETE", or "COMPACTION", which keeps the last message of each key."""
         return self.attributes.get(CLEANUP_POLICY, "DELETE")
 
 
 class Topics(ConfigMap[TopicConfig]):
-    """The topics of a store: a Mapping of TopicConfig by name, and what changes them.
+    """The topics of a store: a Mapping of TopicConfig by name, and methods to change it.
 
-    root                      the store's root; the file is config/topics.json below it
-    auto_create_topic_enable  a put to a topic that is unknown creates it
-    default_topic_queue_nums  queues of TBW102 where the file does not say: no topic that a put creates has more
+    root                      folder of the store; the file is config/topics.json
+    auto_create_topic_enable  a put to an unknown topic creates it
+    default_topic_queue_nums  queues of TBW102 if the file does not have it; limits the queues of automatic topics
 
     >>> import tempfile
     >>> topics = Topics(tempfile.mkdtemp())
@@ -197,18 +197,18 @@ class Topics(ConfigMap[TopicConfig]):
         attributes: dict[str, str] | None = None,
         persist: bool = True,
     ) -> TopicConfig:
-        """Create a topic, or change one that is there, in memory and on the disk.
+        """Create or change a topic, in memory and on the disk.
 
-        queues                             of both kinds, where the next two do not say
-        read_queue_nums, write_queue_nums  queues that consumers read, and that producers write to
+        queues                             number of queues, where the next two are not given
+        read_queue_nums, write_queue_nums  queues that consumers read, and that producers write
         perm                               bits: 4 read, 2 write, 1 inherit
         order                              its messages are ordered
-        queue_type                         "SimpleCQ" or "BatchCQ"; it never changes
+        queue_type                         "SimpleCQ" or "BatchCQ"; it can't be changed later
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
-        attributes                         others; `+name` says the same as `name`, `-name` takes it away
-        persist                            False: in memory only; of many topics the last call of persist() writes all
-        Attributes that are not named stay. Raises IllegalMessageError for a name that no topic can have, ValueError for
-        other values that RocketMQ has not; StoreIOError or StoreFullError, and then it is there in memory only.
+        attributes                         others; `+name` is the same as `name`, `-name` removes it
+        persist                            False: change memory only; call persist() once after many topics
+        Other attributes are kept. Raises IllegalMessageError for an invalid name, ValueError for other values that
+        RocketMQ does not allow, and StoreIOError or StoreFullError; then the topic is changed in memory only.
 
         >>> import tempfile
         >>> topics = Topics(tempfile.mkdtemp())
@@ -216,7 +216,7 @@ class Topics(ConfigMap[TopicConfig]):
         {'message.type': 'FIFO'}
         >>> topics.create("new orders")
         Traceback (most recent call last):
-        rocketc.errors.IllegalMessageError: 'new orders': a topic has letters, digits and any of %|_- alone
+        rocketc.errors.IllegalMessageError: 'new orders': a topic name may only have letters, digits and %|_-
         """
         if wrong := what_is_wrong_with(name):
             raise IllegalMessageError(f"{name!r}: {wrong}")
@@ -239,7 +239,7 @@ class Topics(ConfigMap[TopicConfig]):
                 raise ValueError(f"{name}: {error}") from None
             if there:
                 if there.queue_type != made.queue_type:
-                    raise ValueError(f"{name}: {QUEUE_TYPE} is {there.queue_type}; that never changes")
+                    raise ValueError(f"{name}: {QUEUE_TYPE} is {there.queue_type} and can't be changed")
                 made = replace(made, topic_filter_type=there.topic_filter_type, topic_sys_flag=there.topic_sys_flag)
             self._put(name, made)
         if persist:
@@ -247,12 +247,12 @@ class Topics(ConfigMap[TopicConfig]):
         return made
 
     def auto_create(self, name: str, queues: int = 4) -> TopicConfig | None:
-        """The topic of a put: the one that is there, or a new one, in memory only; persist() writes it.
+        """Return the topic of a put: the existing one, or a new one in memory; persist() writes it.
 
-        queues  how many a new one has at most: RocketMQ's producers ask for 4. The topic TBW102, which brokers make
-                with 8, sets the bound, and passes on its permissions
-        None if it can't be: no topic has such a name; or auto_create_topic_enable is off, or TBW102 lets no topic take
-        after it, and it is no `%RETRY%` topic, which then has one queue.
+        queues  most queues of a new topic: RocketMQ's producers ask for 4. The topic TBW102 limits the number (brokers
+                create it with 8), and the new topic gets its permissions
+        Returns None for an invalid name. Returns None, too, if auto_create_topic_enable is off or TBW102 does not have
+        the permission to inherit, except for a `%RETRY%` topic, which then has one queue.
 
         >>> import tempfile
         >>> Topics(tempfile.mkdtemp()).auto_create("orders").write_queue_nums
@@ -289,13 +289,13 @@ def _taking_after(after: TopicConfig, name: str, queues: int) -> TopicConfig:
 
 
 def _merged(there: dict[str, str], said: dict[str, str]) -> dict[str, str]:
-    """Attributes with changes as RocketMQ's tools spell them."""
+    """Merge changes into attributes. The syntax of the changes is that of RocketMQ's tools."""
     merged = dict(there)
     for key, value in said.items():
         plain = key[1:] if key.startswith(("+", "-")) else key
         if key.startswith("-"):
             if plain == QUEUE_TYPE and plain in merged:
-                raise ValueError(f"{QUEUE_TYPE} is {merged[plain]}; that never changes")
+                raise ValueError(f"{QUEUE_TYPE} is {merged[plain]} and can't be changed")
             merged.pop(plain, None)
             continue
         if plain in _ALLOWED and value not in _ALLOWED[plain]:

@@ -1,7 +1,7 @@
-"""The change feed: which queues got messages, for any number of subscribers; threads that wait for one queue.
+"""The change feed reports to subscribers which queues received messages. Threads can also wait for one queue.
 
-How to wait without losing a wake-up: arm(), then fetch() once more, then sleep until the wake-up comes. wait() does it
-itself. A change that comes before arm() is in that fetch(), and one that comes after it wakes.
+To wait without missing a wake-up, call arm(), then fetch() again, then sleep. wait() does all of this.
+That fetch() returns a change from before arm(). A later change causes the wake-up.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -12,58 +12,58 @@ from rocketc.derived._queue_table cimport QueueTable
 from rocketc.log._queue_offsets cimport cq_hash
 
 cdef enum:
-    WAKEUP_SLOTS = 64       # a thread that waits for one queue waits at one of them; queues share them
-    FEED_ENTRIES = 16384    # units that a subscriber may be behind; of more it learns only that there were some
-    FEED_PORTION = 256      # changes that one fetch() gives at most
-    FEED_CODES = 16         # tags codes of one change at most
-    FEED_MANY = -1          # in place of their count: more than that, or unknown
+    WAKEUP_SLOTS = 64       # a thread that waits for one queue uses one of these slots; several queues share a slot
+    FEED_ENTRIES = 16384    # units that a subscriber may be behind; if it falls further behind, tags codes are lost
+    FEED_PORTION = 256      # most changes that one fetch() returns
+    FEED_CODES = 16         # most tags codes of one change
+    FEED_MANY = -1          # a count of codes: more than FEED_CODES, or unknown
 
-# Called when there are changes, or the store is closed, on the thread that dispatches and without the GIL. It must be
-# short, and must not call the feed: it sets a flag, or wakes a thread.
+# Called without the GIL on the dispatching thread, when there are changes and when the store is closed. It must be
+# short and must not call the feed: it sets a flag or wakes a thread.
 ctypedef void (*WakeUp)(void* argument) noexcept nogil
 
-# One queue that got messages.
+# A queue that received messages.
 ctypedef struct QueueChange:
-    const uint8_t* topic    # topic_len bytes; valid as long as the ChangeFeed
+    const uint8_t* topic    # topic_len bytes; valid while the ChangeFeed exists
     int32_t topic_len
     int32_t queue_id
-    int64_t max_offset      # queue offset behind its last message
-    int32_t code_count      # of codes, or FEED_MANY
-    int64_t codes[FEED_CODES]   # tags codes of the new units, each once: hashes; delivery times of SCHEDULE_TOPIC_XXXX
+    int64_t max_offset      # queue offset after its last message
+    int32_t code_count      # number of codes, or FEED_MANY
+    int64_t codes[FEED_CODES]   # distinct tags codes of the new units: hashes; delivery times of SCHEDULE_TOPIC_XXXX
 
-# A unit that was added to a queue. Its numbers are read while the next round of the ring may overwrite them.
+# A unit that was added to a queue. Readers load the fields while the writer may overwrite them in the next round.
 ctypedef struct FeedEntry:
     int64_t queue           # ConsumeQueue*
     int64_t max_offset
     int64_t tags_code
 
 ctypedef struct Subscriber:
-    Subscriber* before      # in the list of those that are armed
+    Subscriber* before      # in the list of armed subscribers
     Subscriber* after
-    uint64_t interest       # slots of its queues
+    uint64_t interest       # the queue_bit() of each of its queues
     int64_t armed           # 1: the next change of its queues wakes it
     int64_t rings           # wake-ups so far
     int64_t waiting         # threads in wait()
-    int64_t ended           # 1: nothing wakes it any more
-    int fd                  # an eventfd, or a pipe's end to write to; -1: none
+    int64_t ended           # 1: it receives no more wake-ups
+    int fd                  # an eventfd, or the write end of a pipe; -1: none
     WakeUp wake_up          # or NULL
     void* argument
     pthread_mutex_t mutex   # of cond
     pthread_cond_t cond
-    pthread_mutex_t fetching    # all below
+    pthread_mutex_t fetching    # guards the fields below
     int64_t next_entry      # number of the entry that it fetches next
-    int64_t next_queue      # number of the queue that it is told of next, after it fell too far behind; -1: it did not
-    int64_t live_until      # queues of entries before this one were told of as they are: no max_offset may go back
-    int64_t missed          # how often it fell too far behind
+    int64_t next_queue      # after it fell too far behind: number of the queue that it fetches next; otherwise -1
+    int64_t live_until      # entries before this number report the current max_offset, so that it never decreases
+    int64_t missed          # number of times that it fell too far behind
 
-# Threads that wait for messages of some queues.
+# The threads that wait for messages of some queues.
 ctypedef struct WakeupSlot:
     pthread_mutex_t mutex
     pthread_cond_t cond
-    int64_t waiting         # how many
+    int64_t waiting         # number of threads
 
 cdef inline uint64_t queue_bit(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-    """The part of a Subscriber's interest that a queue is. Several queues may have the same one."""
+    """Return the bit of a queue in Subscriber.interest. Several queues may share a bit."""
     return <uint64_t>1 << (cq_hash(topic, topic_len, queue_id) % WAKEUP_SLOTS)
 
 
@@ -73,14 +73,14 @@ cdef class ChangeFeed:
         WakeupSlot slots[WAKEUP_SLOTS]
         int64_t waiting         # threads in wait_for_offset()
         int64_t subscribers
-        int64_t armed           # how many of them
-        int64_t ended           # 1: the store is closed; 2: so it is in a forked child, where locks may stay held
-        FeedEntry* _entries     # a ring of _room of them, made for the first subscriber
+        int64_t armed           # number of armed subscribers
+        int64_t ended           # 1: the store is closed; 2: also, in a forked child, where locks may stay locked
+        FeedEntry* _entries     # a ring of _room entries; allocated for the first subscriber
         int64_t _room           # a power of two
-        int64_t _next_entry     # number of the next one; written by who dispatches
-        pthread_mutex_t _mutex  # the list of those that are armed; taken before Subscriber.mutex
+        int64_t _next_entry     # number of the next entry; written by the dispatching thread
+        pthread_mutex_t _mutex  # the list of armed subscribers; locked before Subscriber.mutex
         Subscriber* _first
-        bint stepped            # no thread dispatches: who waits would wait for ever
+        bint stepped            # no thread dispatches, so a wait would never end
         bint _ready
     cdef int subscribe(
         self, uint64_t interest, int fd, WakeUp wake_up, void* argument, Subscriber** subscriber,

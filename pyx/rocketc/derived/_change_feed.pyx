@@ -1,15 +1,15 @@
 # cython: language_level=3
-"""The change feed: which queues got messages, for any number of subscribers; threads that wait for one queue.
+"""The change feed reports to subscribers which queues received messages. Threads can also wait for one queue.
 
-While there is a subscriber, who dispatches adds each new unit to a ring of fixed size. A subscriber has only a position
-in the ring, so the work and the memory do not grow with the number of subscribers, however slow they are. One that is
-overtaken by the ring learns it, and gets each queue there is.
+While there is a subscriber, the dispatching thread adds each new unit to a ring of fixed size. A subscriber has only a
+position in the ring. So work and memory do not grow with the number of subscribers, even if they are slow. A subscriber
+that falls more than one round behind is notified and receives every queue of the store.
 
-A subscriber is woken once for each time that it was armed. Those that are not armed are in no list, and cost nothing.
+arm() asks for one wake-up. Subscribers that are not armed are in no list and cost nothing.
 
-Who dispatches holds the mutex `working` of ReputService in add(), so that one thread at a time writes the ring, and has
-let go of it in ring(). A reader of the ring takes no lock: it copies entries, and then looks whether the ring has come
-round to them meanwhile.
+add() runs with the mutex `working` of ReputService locked, so one thread at a time writes the ring. ring() runs after
+the mutex is unlocked. A reader of the ring does not lock: it copies entries, then checks whether the writer
+has overwritten them in the meantime.
 Source: RocketMQ MessageArrivingListener, NotifyMessageArrivingListener.
 """
 cimport cython
@@ -38,10 +38,10 @@ from rocketc.derived.queue_change import QueueChange as PythonChange
 cdef enum:
     CLOSED = 1
     FORKED = 2
-    COPIES = 64                     # entries that are copied before it is looked whether they are whole
-    GROUPS = 1024                   # of the table that finds a queue among the changes; more than FEED_PORTION
-    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
-    UNTOLD = 64                     # units that can be read and are in no entry yet: ROWS of the dispatcher, at most
+    COPIES = 64                     # entries that are copied before the check that they were not overwritten
+    GROUPS = 1024                   # slots of the hash table of the queues in the changes; more than FEED_PORTION
+    SLICE_NS = 50000000             # longest wait before signals are checked
+    UNTOLD = 64                     # most units that are readable before their entry is written: ROWS of the dispatcher
 
 
 cdef inline uint64_t interest_of(const ConsumeQueue* q) noexcept nogil:
@@ -49,16 +49,16 @@ cdef inline uint64_t interest_of(const ConsumeQueue* q) noexcept nogil:
 
 
 cdef void tell(Subscriber* s) noexcept nogil:
-    """Wake whoever waits at a subscriber. The feed's mutex is held."""
+    """Wake the threads that wait on a subscriber. The feed's mutex is locked."""
     cdef int64_t one = 1
     rc_add_i64(&s.rings, 1)
-    rc_fence_full()             # who begins to wait sees the ring, or is seen here
+    rc_fence_full()             # either a waiting thread sees the new count, or this thread sees it waiting
     if rc_load_i64(&s.waiting) > 0:
         pthread_mutex_lock(&s.mutex)
         pthread_cond_broadcast(&s.cond)
         pthread_mutex_unlock(&s.mutex)
     if s.fd >= 0:
-        write_file(s.fd, &one, sizeof(one))     # a pipe that is full tells as well
+        write_file(s.fd, &one, sizeof(one))     # if a pipe is full, it is readable already
     if s.wake_up != NULL:
         s.wake_up(s.argument)
 
@@ -71,7 +71,7 @@ cdef void free_subscriber(Subscriber* s) noexcept nogil:
 
 
 cdef inline void add_code(QueueChange* change, int64_t code) noexcept nogil:
-    """Note the tags code of one more unit."""
+    """Add the tags code of a new unit."""
     cdef int i
     if change.code_count == FEED_MANY:
         return
@@ -86,11 +86,12 @@ cdef inline void add_code(QueueChange* change, int64_t code) noexcept nogil:
 
 
 cdef class ChangeFeed:
-    """Tells subscribers which queues got messages.
+    """Reports to subscribers which queues received messages.
 
-    queues   those of the store
-    entries  a power of two: units that a subscriber may be behind
-    A ReputService has one. The functions without the GIL return RC_OK or a code; RC_CLOSED once the store is closed.
+    queues   queues of the store
+    entries  units that a subscriber may be behind: a power of two
+    Each ReputService has a ChangeFeed. The functions that run without the GIL return RC_OK or an error code. They
+    return RC_CLOSED after the store is closed.
     """
 
     def __cinit__(self, QueueTable queues not None, int64_t entries=FEED_ENTRIES):
@@ -118,12 +119,12 @@ cdef class ChangeFeed:
     cdef int subscribe(
         self, uint64_t interest, int fd, WakeUp wake_up, void* argument, Subscriber** subscriber,
     ) noexcept nogil:
-        """Begin to be told of changes. What was there before is not told: look for it after this call.
+        """Add a subscriber. It receives changes after this call; read earlier messages from the queues.
 
-        interest    queue_bit() of each queue that is wanted, or 0 for all. Others with the same bit are told of, too
-        fd          gets 8 bytes for each wake-up: an eventfd, or a pipe that does not block; the caller's; -1: none
-        wake_up     called for each wake-up with argument; or NULL
-        subscriber  set; to be given back with unsubscribe()
+        interest    queue_bit() of each wanted queue, or 0 for all; other queues with the same bit are reported too
+        fd          receives 8 bytes for each wake-up: an eventfd or a non-blocking pipe; owned by the caller; -1: none
+        wake_up     called with argument for each wake-up; or NULL
+        subscriber  set; release it with unsubscribe()
         Returns RC_OK, ENOMEM, RC_CLOSED.
         """
         cdef Subscriber* s = NULL
@@ -157,15 +158,15 @@ cdef class ChangeFeed:
         if rc != RC_OK:
             free_subscriber(s)
             return rc
-        rc_fence_full()         # who dispatches sees the subscriber, or its units are seen by who looks from here on
+        rc_fence_full()         # either the dispatching thread sees the subscriber, or later reads see its units
         s.next_entry = rc_load_i64(&self._next_entry)
         subscriber[0] = s
         return RC_OK
 
     cdef int arm(self, Subscriber* s) noexcept nogil:
-        """Ask for one wake-up, at the next change. Who waits calls fetch() after this, and then sleeps.
+        """Ask for one wake-up at the next change. To wait, call fetch() after this call, then sleep.
 
-        Returns RC_OK; RC_CLOSED: the store is closed, or the subscriber was ended.
+        Returns RC_OK, or RC_CLOSED if the store or the subscription is closed.
         """
         cdef int rc = RC_OK
         if rc_load_i64(&self.ended) != 0 or rc_load_i64(&s.ended) != 0:
@@ -183,11 +184,11 @@ cdef class ChangeFeed:
                 rc_store_i64(&s.armed, 1)
                 rc_add_i64(&self.armed, 1)
             pthread_mutex_unlock(&self._mutex)
-        rc_fence_full()         # who dispatches sees that it is armed, or fetch() sees the change
+        rc_fence_full()         # either the dispatching thread sees that it is armed, or fetch() sees the change
         return rc
 
     cdef void _disarm(self, Subscriber* s) noexcept nogil:
-        """Take an armed subscriber out of the list; the mutex is held."""
+        """Remove an armed subscriber from the list. The mutex is locked."""
         if s.before != NULL:
             s.before.after = s.after
         else:
@@ -199,11 +200,11 @@ cdef class ChangeFeed:
         rc_add_i64(&self.armed, -1)
 
     cdef int wait(self, Subscriber* s, int64_t until_ns, int64_t slice_ns) noexcept nogil:
-        """Wait until fetch() may have a change: any number of threads.
+        """Wait until fetch() may return a change. Any number of threads may wait.
 
-        until_ns  by rc_clock_ns()
-        slice_ns  how long at most; the caller looks after signals, and calls it again
-        Returns RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT at until_ns, RC_CLOSED as arm().
+        until_ns  deadline by rc_clock_ns()
+        slice_ns  longest wait of this call; after it the caller checks signals and calls again
+        Returns RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT at until_ns, or RC_CLOSED as arm() does.
         """
         cdef int64_t now, rings, slice_end = rc_clock_ns() + slice_ns
         cdef int rc = RC_OK
@@ -228,13 +229,13 @@ cdef class ChangeFeed:
         return rc
 
     cdef int fetch(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil:
-        """Take the changes since the last fetch(), a queue once: any number of threads, each change goes to one.
+        """Return the changes since the last fetch(), with each queue once. Of several threads, one gets each change.
 
-        changes  room of them, or FEED_PORTION if that is less, are written at most
-        count    set to how many
-        A subscriber that was too slow (s.missed tells how often) gets each queue there is with FEED_MANY, over several
-        calls perhaps, and then what came meanwhile.
-        Returns RC_OK: that is all; RC_MORE: call again; RC_CLOSED.
+        changes  written: at most room of them, and at most FEED_PORTION
+        count    set to their number
+        If the subscriber fell too far behind (s.missed counts this), it gets every queue with FEED_MANY, possibly over
+        several calls, and after them the newer changes.
+        Returns RC_OK if there are no more changes, RC_MORE to be called again, or RC_CLOSED.
         """
         cdef int rc = RC_OK
         count[0] = 0
@@ -250,15 +251,14 @@ cdef class ChangeFeed:
         return rc
 
     cdef void skip(self, Subscriber* s) noexcept nogil:
-        """Forget the changes so far."""
+        """Drop the changes so far."""
         pthread_mutex_lock(&s.fetching)
         s.next_entry = rc_load_i64(&self._next_entry)
         s.next_queue = -1
         pthread_mutex_unlock(&s.fetching)
 
     cdef void set_fd(self, Subscriber* s, int fd) noexcept nogil:
-        """Give the subscriber another descriptor, as subscribe() takes it. Behind this nothing is written to the old
-        one."""
+        """Replace the subscriber's descriptor; see subscribe(). Nothing is written to the old one after this call."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
@@ -266,7 +266,7 @@ cdef class ChangeFeed:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void end_subscriber(self, Subscriber* s) noexcept nogil:
-        """Wake who waits in wait(), for good: all calls return RC_CLOSED from here on."""
+        """Wake the threads in wait() and end the subscription. All later calls return RC_CLOSED."""
         if rc_load_i64(&self.ended) == FORKED:
             return
         pthread_mutex_lock(&self._mutex)
@@ -280,8 +280,7 @@ cdef class ChangeFeed:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void unsubscribe(self, Subscriber* s) noexcept nogil:
-        """Give a subscriber back. Nobody is in a call with it, or comes later: end_subscriber() first if threads
-        wait."""
+        """Free a subscriber. No other thread may use it now or later: call end_subscriber() first if threads wait."""
         if rc_load_i64(&self.ended) != FORKED:
             pthread_mutex_lock(&self._mutex)
             if s.armed != 0:
@@ -296,7 +295,7 @@ cdef class ChangeFeed:
     # fetching
 
     cdef bint _copy(self, Subscriber* s, int64_t at, int count, FeedEntry* copies) noexcept nogil:
-        """Copy entries; False if the ring has come round to them: then the subscriber is told of all queues."""
+        """Copy entries. Returns False if the writer overwrote them; then the subscriber gets every queue instead."""
         cdef FeedEntry* e
         cdef int64_t following
         cdef int i
@@ -305,7 +304,7 @@ cdef class ChangeFeed:
             copies[i].queue = rc_load_i64(&e.queue)
             copies[i].max_offset = rc_load_i64(&e.max_offset)
             copies[i].tags_code = rc_load_i64(&e.tags_code)
-        following = rc_load_i64(&self._next_entry)  # whose place is perhaps being written
+        following = rc_load_i64(&self._next_entry)  # the writer may be writing the entry with this number
         if following - at < self._room:
             return True
         s.next_entry = following
@@ -314,7 +313,7 @@ cdef class ChangeFeed:
         return False
 
     cdef bint _has_changes(self, Subscriber* s) noexcept nogil:
-        """Whether fetch() may have something; entries of other queues are passed over."""
+        """Return whether fetch() may have a change; skips entries of other queues."""
         cdef FeedEntry copies[COPIES]
         cdef int64_t stop
         cdef int i, count
@@ -336,9 +335,9 @@ cdef class ChangeFeed:
         return found
 
     cdef int _fetch_entries(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil:
-        """Group the entries by queue; sets s.next_queue if some were overwritten."""
+        """Group the entries by queue. Sets s.next_queue if entries were overwritten."""
         cdef FeedEntry copies[COPIES]
-        cdef int16_t groups[GROUPS]     # place in changes and 1 more; 0: free
+        cdef int16_t groups[GROUPS]     # index in changes plus 1; 0: free
         cdef ConsumeQueue* queues[FEED_PORTION]     # of changes
         cdef ConsumeQueue* q
         cdef QueueChange* change
@@ -386,8 +385,11 @@ cdef class ChangeFeed:
     cdef void _tell_as_they_are(
         self, Subscriber* s, QueueChange* changes, ConsumeQueue** queues, int count,
     ) noexcept nogil:
-        """After all queues were told of as they were then, with units whose entries come now: tell of these queues as
-        they are. No max_offset goes back then."""
+        """Set max_offset of changes to the current value, for entries that may be older than the last report.
+
+        After _fetch_queues() has reported every queue, the ring may hold entries of units that it has counted already.
+        Without this, max_offset would decrease.
+        """
         cdef int i
         if s.next_entry >= s.live_until:
             return
@@ -396,7 +398,7 @@ cdef class ChangeFeed:
         s.live_until = rc_load_i64(&self._next_entry) + UNTOLD
 
     cdef int _fetch_queues(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil:
-        """The next of all queues, as they are now."""
+        """Report the next of all queues, with their current max_offset."""
         cdef ConsumeQueue* q
         cdef QueueChange* change
         cdef int i = <int>s.next_queue
@@ -424,7 +426,10 @@ cdef class ChangeFeed:
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset, int64_t until_ns,
         int64_t slice_ns,
     ) noexcept nogil:
-        """Wait until a queue has a message at an offset or behind: RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT."""
+        """Wait until a queue has a message at or after an offset.
+
+        Returns RC_OK, RC_MORE after slice_ns, or RC_FLUSH_TIMEOUT at until_ns or if the feed has ended.
+        """
         cdef WakeupSlot* slot = &self.slots[cq_hash(topic, topic_len, queue_id) % WAKEUP_SLOTS]
         cdef ConsumeQueue* q = NULL
         cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
@@ -450,18 +455,18 @@ cdef class ChangeFeed:
         rc_add_i64(&self.waiting, -1)
         return rc
 
-    # who dispatches
+    # the dispatching thread
 
     cdef bint is_awaited(self) noexcept nogil:
-        """Whether somebody waits for messages."""
+        """Return whether a thread or an armed subscriber waits for messages."""
         return rc_load_i64(&self.waiting) > 0 or rc_load_i64(&self.armed) > 0
 
     cdef void add(self, const DispatchRequest* rows, int count) noexcept nogil:
-        """Note the units of rows; a row without a queue is none. The units can be read already."""
+        """Add the units of rows to the ring; rows without a queue are skipped. The units are readable already."""
         cdef FeedEntry* e
         cdef int64_t following
         cdef int i
-        rc_fence_full()         # a subscriber that comes now is seen here, or sees the units
+        rc_fence_full()         # either this thread sees a new subscriber, or the subscriber sees the units
         if rc_load_i64(&self.subscribers) == 0:
             return
         following = self._next_entry
@@ -476,12 +481,14 @@ cdef class ChangeFeed:
             rc_store_i64(&self._next_entry, following)
 
     cdef void ring(self, uint64_t woken) noexcept nogil:
-        """Wake those who wait for queues with these bits. Any thread that has added units calls it, when it has let go
-        of `working`."""
+        """Wake the threads and subscribers that wait for queues with these bits.
+
+        Each thread that added units calls this after it has unlocked `working`.
+        """
         cdef Subscriber* s
         cdef Subscriber* after
         cdef int i
-        rc_fence_full()         # what was stored is seen by who begins to wait, or he is seen here
+        rc_fence_full()         # either a waiting thread sees the stored entries, or this thread sees it waiting
         if woken == 0:
             return
         if rc_load_i64(&self.waiting) > 0:
@@ -502,7 +509,7 @@ cdef class ChangeFeed:
             pthread_mutex_unlock(&self._mutex)
 
     def end(self):
-        """The store is being closed: whoever waits is let go, and nobody waits from here on."""
+        """Close the feed: wake all waiting threads. Later waits return at once."""
         cdef Subscriber* s
         cdef int i
         with nogil:
@@ -519,28 +526,28 @@ cdef class ChangeFeed:
             pthread_mutex_unlock(&self._mutex)
 
     def forget(self):
-        """In a forked child: nobody dispatches, and locks may be held by threads that are not there."""
+        """Disable the feed in a forked child: no thread dispatches, and locks may stay locked by missing threads."""
         rc_store_i64(&self.ended, FORKED)
 
     @property
     def subscriber_count(self):
-        """Subscribers, armed or not; without those that were ended."""
+        """Number of subscribers, armed or not, without those that were ended."""
         return rc_load_i64(&self.subscribers)
 
     # test hooks
 
     def set_entries(self, int64_t entries):
-        """Units that a subscriber may be behind, a power of two; before there was one."""
+        """Set how many units a subscriber may be behind: a power of two. Call it before there is a subscriber."""
         self._room = entries
 
 
-@cython.no_gc_clear      # its end needs the feed
+@cython.no_gc_clear      # __dealloc__ needs the feed
 cdef class ChangeSubscriber:
     """A Subscriber for Python.
 
-    feed    of a store that is open for writing
-    path    of the store, for messages
-    queues  (topic, queue id) of those that are wanted; None: all
+    feed    feed of a store that is open for writing
+    path    path of the store, for messages
+    queues  (topic, queue id) of the wanted queues; None: all
     Raises ClosedError.
     """
 
@@ -576,11 +583,11 @@ cdef class ChangeSubscriber:
 
     @property
     def missed(self):
-        """How often it was so slow that it was told of all queues."""
+        """Number of times that it fell too far behind and received every queue."""
         return rc_load_i64(&self._subscriber.missed)
 
     def changes(self):
-        """(a list of QueueChange, whether there are more). Raises ClosedError."""
+        """Return (list of QueueChange, whether there are more). Raises ClosedError."""
         cdef list found = []
         cdef int count = 0, rc = RC_MORE, i
         cdef QueueChange* c
@@ -604,12 +611,14 @@ cdef class ChangeSubscriber:
             free(changes)
 
     def wait(self, timeout=None):
-        """Wait until there may be changes: True, or False after timeout seconds. Raises ClosedError; ValueError for a
-        timeout in a store without threads: nobody could wake the caller."""
+        """Wait until there may be changes. Returns False after timeout seconds.
+
+        Raises ClosedError, or ValueError for a timeout in a store without threads: nothing could end the wait.
+        """
         cdef int64_t until = INT64_MAX
         cdef int rc = RC_MORE
         if self._feed.stepped and (timeout is None or timeout > 0):
-            raise ValueError(f"timeout={timeout}: this store has no thread that could end it; call step(), and wait(0)")
+            raise ValueError(f"timeout={timeout}: no thread of this store could end the wait; call step() and wait(0)")
         if timeout is not None:
             until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
         while rc == RC_MORE:
@@ -630,20 +639,20 @@ cdef class ChangeSubscriber:
 
     @property
     def is_armed(self):
-        """Whether the wake-up that arm() asked for has not come yet."""
+        """Whether the wake-up that arm() asked for is still to come."""
         return rc_load_i64(&self._subscriber.armed) != 0
 
     def skip(self):
-        """Forget the changes so far."""
+        """Drop the changes so far."""
         with nogil:
             self._feed.skip(self._subscriber)
 
     def set_fd(self, int fd):
-        """Write to fd for each wake-up; -1: to none."""
+        """Write to fd for each wake-up; -1: to no descriptor."""
         with nogil:
             self._feed.set_fd(self._subscriber, fd)
 
     def end(self):
-        """Let go who waits; from here on all calls raise ClosedError."""
+        """Wake the waiting threads and end the subscription. All later calls raise ClosedError."""
         with nogil:
             self._feed.end_subscriber(self._subscriber)

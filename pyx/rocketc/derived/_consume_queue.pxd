@@ -1,4 +1,4 @@
-"""Writing one consume queue: which records a topic and queue id has, in the order of their queue offsets."""
+"""Write one consume queue: the records of a topic and queue id in the order of their queue offsets."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.derived._consume_queue_units cimport ConsumeQueue

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Writing one consume queue: which records a topic and queue id has, in the order of their queue offsets.
+"""Write one consume queue: the records of a topic and queue id in the order of their queue offsets.
 
-They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
-that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
-says whatever they said before. Source: RocketMQ ConsumeQueue, BatchConsumeQueue.
+Consume queues are derived from the log. When a store is opened, units are written again from some point of the log.
+Existing units are compared with the log, and bytes after the last unit are cleared. So the files agree with the log,
+whatever they held before. Source: RocketMQ ConsumeQueue, BatchConsumeQueue.
 """
 from libc.errno cimport EBUSY, ENOENT
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
@@ -39,11 +39,11 @@ cdef enum:
 
 
 cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexcept nogil:
-    """Write the unit of a record, unless the queue has it; the dispatcher only, in the log's order.
+    """Write the unit of a record, unless the queue has it. Only the dispatcher calls it, in log order.
 
-    whole    the log is walked from its first record on: where the queue says else, the log is right
-    opening  the store is being opened, or its queues made anew: nobody reads them yet
-    Returns RC_OK, an errno, RC_FILE_CUT; RC_OUT_OF_ORDER: its number can't be true, and nothing is written.
+    whole    the log is dispatched from its first record: if the queue differs, the log is right
+    opening  the store is being opened or its queues are being rebuilt: there are no readers yet
+    Returns RC_OK, an errno, RC_FILE_CUT, or RC_OUT_OF_ORDER if the queue offset is impossible; then nothing is written.
     """
     cdef Unit unit = u[0]
     cdef int64_t number, jumped_from = -1
@@ -53,7 +53,7 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexce
     number = unit.queue_offset
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
         if unit.phy_offset < q.max_phy_offset:
-            return RC_OK                    # it is there
+            return RC_OK                    # the queue has it
         if unit.queue_offset < q.max_offset:
             q.repeated += 1
         number = q.units
@@ -65,13 +65,13 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexce
             rc = take_back(q, number)
         elif number < q.units and q.confirmed:
             q.repeated += 1
-            return RC_OK                    # it is there
+            return RC_OK                    # the queue has it
         elif not q.confirmed:
             jumped_from = BEGUN if opening else -1
             rc = begin_anew(q, number, whole)
         elif number - q.units > (unit.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
             q.refused = True
-            return RC_OUT_OF_ORDER          # so many records were never there
+            return RC_OUT_OF_ORDER          # the log is too small for the records in between
         else:
             jumped_from = q.units if opening else -1
             rc = write_blanks(q, q.units, number)
@@ -95,10 +95,10 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexce
 
 
 cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
-    """Let a record that says another queue offset than the one that is next have the one of the unit that the files
-    hold or held for it: no CRC covers what a record says of its queue, and it may be damaged.
+    """Correct the queue offset of a record that has another one than the next, if the files held a unit for it.
 
-    Returns RC_OK, an errno, or RC_FILE_CUT.
+    No CRC covers the queue offset in a record, so it may be damaged. The record then takes the offset of the unit that
+    the files hold or held for it. Returns RC_OK, an errno, or RC_FILE_CUT.
     """
     cdef int64_t wanted = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else q.max_offset
     cdef Unit held
@@ -108,7 +108,7 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
         return RC_OK
     if q.loaded == 0:
         if u.phy_offset == q.claim_phy and u.queue_offset != q.claim_offset:
-            u.queue_offset = q.claim_offset     # as ConsumeQueues.claim() told
+            u.queue_offset = q.claim_offset     # the value set with ConsumeQueues.claim()
             q.unproven = True
         return RC_OK
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
@@ -117,7 +117,7 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
             u.queue_offset = wanted
         return rc
     rc = held_for(q, u.queue_offset, u, &held)
-    if rc == RC_OK and held.size == 0:          # so its own does not stand there
+    if rc == RC_OK and held.size == 0:          # at its own queue offset, there is not a unit of this record
         if u.phy_offset == q.claim_phy:
             wanted = q.claim_offset
         rc = held_for(q, wanted, u, &held)
@@ -128,7 +128,7 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
 
 
 cdef int held_for(ConsumeQueue* q, int64_t number, const Unit* u, Unit* held) noexcept nogil:
-    """The unit of a number that was loaded, if it is of the same record; else one of size 0."""
+    """Read the loaded unit with this number. Its size is set to 0 if it is not a unit of the same record."""
     cdef int got = 0
     cdef int rc = cq_read_loaded(q, number, held, &got)
     if rc != RC_OK or got == 0 or held.phy_offset != u.phy_offset or held.size != u.size:
@@ -137,15 +137,17 @@ cdef int held_for(ConsumeQueue* q, int64_t number, const Unit* u, Unit* held) no
 
 
 cdef bint can_take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
-    """Whether a record with this number shows that the last one, which did not follow from those before, had too high
-    a number."""
+    """Whether a record with this queue offset shows that the record before it had too high an offset.
+
+    This applies only if that record did not follow from those before it.
+    """
     if q.jumped_from == BEGUN:
         return number < q.units - 1 and not q.extends
     return 0 <= q.jumped_from <= number <= q.jumped_from + 1
 
 
 cdef int take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
-    """Let the last record have the number before this one, if that is free."""
+    """Move the last record to the queue offset before this one, if that is free."""
     cdef Unit last
     cdef int got = 0
     cdef bint begun = q.jumped_from == BEGUN
@@ -157,7 +159,7 @@ cdef int take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
         if rc == RC_OK:
             rc = begin_at(q, max(number - 1, <int64_t>0))
     else:
-        q.loaded = max(q.loaded, q.units)       # what was written behind is cleared if nothing comes there
+        q.loaded = max(q.loaded, q.units)       # units written after it are cleared unless they are overwritten
     if rc == RC_OK and number > (0 if begun else q.jumped_from):
         rc = write_unit(q, number - 1, &last)
     rc_store_i64(&q.units, number)
@@ -165,21 +167,24 @@ cdef int take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
 
 
 cdef bint is_of_another(ConsumeQueue* q, const Unit* u) noexcept nogil:
-    """Whether a record is left from a topic of that name which was deleted: then the numbers began anew, and a record
-    before the one of the first unit has a number that is not before that unit's."""
+    """Whether a record belongs to a deleted topic of the same name.
+
+    The queue offsets of the new topic began again at 0. So a record of the deleted topic is before the record of the
+    first unit and has a queue offset that is not lower.
+    """
     if u.queue_offset < q.claim_offset:
         return False
     if u.phy_offset == q.claim_phy and u.queue_offset == q.claim_offset:
-        q.claim_phy = -1            # it is there
+        q.claim_phy = -1            # found
         return False
     q.left_out += 1
     return True
 
 
 cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
-    """Let a unit have an address in the extension, where its tags code is, unless there is no room for it there."""
+    """Put the tags code of a unit into the extension and its address into the unit, if the extension has room."""
     cdef int rc = RC_OK
-    if u.phy_offset != q.ext_phy_offset:        # else the queue had no room for it just now
+    if u.phy_offset != q.ext_phy_offset:        # otherwise an earlier attempt added it
         rc = ext_put(q.ext, u.tags_code, u.store_timestamp, NULL, 0, &q.ext_address)
         if rc == RC_OK:
             q.ext_phy_offset = u.phy_offset
@@ -189,13 +194,13 @@ cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
 
 
 cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
-    """Go on at the number of the first record met, which is not the one that the queue's files lead to."""
+    """Continue at the queue offset of the first dispatched record, which is not the next one of the files."""
     cdef int64_t per_file = q.files.file_size // q.unit_bytes
     cdef int rc = RC_OK
     if not whole:
-        return RC_OUT_OF_ORDER              # records before it may be missing: only the whole log tells
+        return RC_OUT_OF_ORDER              # earlier records may be missing: only the whole log can tell
     if q.files.count > 0 and q.units < number < q.units + per_file:
-        return write_blanks(q, q.units, number)     # those between are gone from the log
+        return write_blanks(q, q.units, number)     # the log no longer has the records in between
     if q.files.count > 0:
         rc = drop_files(q)
     return begin_at(q, number) if rc == RC_OK else rc
@@ -218,7 +223,7 @@ cdef ConsumeQueue* cq_new(
     const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
     int kind,
 ) noexcept nogil:
-    """An empty queue whose folder is above/topic/queue_id; NULL without memory. Undone by cq_free."""
+    """Return an empty queue whose folder is above/topic/queue_id; NULL without memory. Free it with cq_free()."""
     cdef ConsumeQueue* q = <ConsumeQueue*>calloc(1, sizeof(ConsumeQueue) + <size_t>topic_len)
     cdef char path[PATH_BYTES]
     cdef int n = snprintf(path, PATH_BYTES, b"%s/%.*s/%d", above, topic_len, <const char*>topic, queue_id)
@@ -250,7 +255,7 @@ cdef void cq_free(ConsumeQueue* q) noexcept nogil:
 
 
 cdef int trimmed(ConsumeQueue* q, int64_t* end) noexcept nogil:
-    """The position behind the last byte of the last file that is not zero; RC_OK, an errno, or RC_FILE_CUT."""
+    """Find the position after the last nonzero byte of the last file; returns RC_OK, an errno, or RC_FILE_CUT."""
     cdef uint8_t block[RC_OS_PAGE_BYTES]
     cdef FileState* f = queue_last(&q.files)
     cdef int64_t data = file_data_end(f), n, kept = 0
@@ -270,7 +275,7 @@ cdef int trimmed(ConsumeQueue* q, int64_t* end) noexcept nogil:
 
 
 cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
-    """Find how many units the files hold that were just loaded; RC_OK or an errno."""
+    """Find the number of units in the files that were just loaded; returns RC_OK or an errno."""
     cdef Unit u
     cdef FileState* f = queue_last(&q.files)
     cdef int64_t end = 0, first
@@ -281,7 +286,7 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
     if rc != RC_OK:
         return rc
     q.units = q.loaded = f.start // q.unit_bytes + (end + q.unit_bytes - 1) // q.unit_bytes
-    while q.units > f.start // q.unit_bytes:    # the last ones may say something, and mean no record
+    while q.units > f.start // q.unit_bytes:    # the last units may have nonzero bytes without being of a record
         rc = cq_read(q, q.units - 1, 1, &u, &got)
         if rc != RC_OK or got == 0 or u.size != 0 or u.phy_offset != 0:
             break
@@ -300,7 +305,7 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
 
 
 cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
-    """Let the extension begin again at what it has of unit number `units`."""
+    """Begin the extension again at the unit that it holds for unit number `units`."""
     cdef Unit u
     cdef ExtUnit extended
     cdef int64_t following, last = 0, first = q.files.files[0].start // q.unit_bytes
@@ -308,12 +313,12 @@ cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
     if rc == RC_OK and is_ext_address(u.tags_code):
         rc = ext_get(q.ext, u.tags_code, &extended, NULL, 0)
         if rc == RC_END:
-            q.ext.repaired += 1         # its last file is gone: it is made again, and the queue stays as it is
+            q.ext.repaired += 1         # its last file is missing: rebuild it, and keep the queue
             rc = RC_OK
     if rc != RC_OK:
         return rc
     if units == 0:
-        # Nothing was ever before it, so the extension begins with its first file.
+        # There were never units before it, so the extension begins with its first file.
         if q.ext.files.count > 0 and q.ext.files.files[0].start > 0:
             q.ext.repaired += 1
             rc = ext_clear(q.ext)
@@ -330,7 +335,7 @@ cdef int begin_extension(ConsumeQueue* q, int64_t units) noexcept nogil:
 
 
 cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
-    """Believe only the units of records before a physical offset; those behind are to be confirmed by cq_put."""
+    """Trust only the units of records before a physical offset. cq_put() must confirm the units after it."""
     cdef Unit u
     cdef FileState* f
     cdef int64_t units
@@ -356,19 +361,19 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
         i = q.files.count - 1
         while i >= 0 and q.files.files[i].start + q.files.file_size > q.files.flushed:
             f = q.files.files[i]
-            f.flushed = max(q.files.flushed - f.start, <int64_t>0)  # it was loaded as if all of it were durable
+            f.flushed = max(q.files.flushed - f.start, <int64_t>0)  # it was loaded as if the whole file were durable
             i -= 1
         rc_store_i64(&q.units, units)
     return rc
 
 
 cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
-    """Clear what the files hold behind the last unit that the log has.
+    """Clear the files after the last unit that the log has.
 
-    damage  start and stop (physical offsets) of damage_count ranges of the log: a message that was there keeps its
-            queue offset, so that no other gets it
-    Returns RC_OK or an errno; RC_MORE: records were left out for one that is not there, or all of them say other
-    numbers than the files, so nothing is believed any more, and the log is to be taken once more.
+    damage  start and stop (physical offsets) of damage_count ranges of the log; messages in them keep their queue
+            offsets, so that no other message gets one of these
+    Returns RC_OK or an errno. RC_MORE: the files are dropped, and the log must be dispatched again. The queue left out
+    records in favor of a record that the log does not have, or all records have other queue offsets than the files.
     """
     cdef FileState* f
     cdef int64_t end, room
@@ -405,9 +410,9 @@ cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noe
 
 
 cdef int keep_numbers(ConsumeQueue* q, const int64_t* damage, int damage_count) noexcept nogil:
-    """Find the numbers of the last units whose records are damaged; RC_OK or an errno.
+    """Find the queue offsets of the last units whose records are damaged; returns RC_OK or an errno.
 
-    The units go all the same: RocketMQ 5 takes a queue that ends with one that stands for no record for expired.
+    The units are removed anyway: if a queue ends with a blank unit, RocketMQ 5 takes the queue for expired.
     """
     cdef Unit u
     cdef int rc = RC_OK, got = 0, i
@@ -425,7 +430,7 @@ cdef int keep_numbers(ConsumeQueue* q, const int64_t* damage, int damage_count) 
 
 
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
-    """Let the queue begin at the first unit whose record is there. Source: correctMinOffset of RocketMQ 5."""
+    """Set the start of the queue to the first unit whose record exists. Source: correctMinOffset of RocketMQ 5."""
     cdef Unit u
     cdef int64_t units = rc_load_i64(&q.units)
     cdef int64_t low = max(rc_load_i64(&q.min_unit), queue_start(&q.files, 1) // q.unit_bytes)
@@ -443,12 +448,12 @@ cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil:
 
 
 cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexcept nogil:
-    """Make durable what is written, if that is at least so many pages; one thread at a time."""
+    """Make written units durable if they fill at least least_pages pages. One thread at a time."""
     cdef int64_t upto = rc_load_i64(&q.units) * q.unit_bytes, start = queue_start(&q.files, 1)
     cdef int rc = RC_OK
     if start < 0:
-        rc = queue_sync_names(&q.files)         # of files that were deleted at the opening
-        return RC_OK if rc == ENOENT else rc    # a new queue has no folder yet
+        rc = queue_sync_names(&q.files)         # names of files that were deleted at the opening
+        return RC_OK if rc == ENOENT else rc    # a new queue is without a folder
     if not can_flush(upto, q.files.flushed, -1, least_pages):
         return RC_OK
     q.files.flushed = max(q.files.flushed, start)
@@ -460,7 +465,7 @@ cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexc
 
 
 cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted) noexcept nogil:
-    """Delete the first files whose records are all gone, never the last one, nor one that is being read.
+    """Delete the first files whose records are all deleted, but not the last file and not a file in use.
 
     Source: RocketMQ ConsumeQueue.deleteExpiredFile.
     """
@@ -473,7 +478,7 @@ cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted
         if rc == RC_OK:
             deleted[0] += 1
             rc_raise_i64(&q.files.names, 1)
-            rc = queue_sync_names(&q.files)     # a power cut never takes the second and leaves the first
+            rc = queue_sync_names(&q.files)     # so a power cut can't remove the second file and leave the first
         start = queue_start(&q.files, 2)
     if rc == EBUSY:
         rc = RC_OK

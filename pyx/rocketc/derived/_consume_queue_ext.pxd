@@ -1,4 +1,4 @@
-"""The extension of one consume queue: what does not fit into a unit, at an address that stands in its place."""
+"""The extension of one consume queue: data that does not fit into a unit. The unit holds its address instead."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from rocketc.files._append_file cimport FileState
@@ -10,19 +10,19 @@ ctypedef struct ExtUnit:
     int64_t store_timestamp  # ms
     int16_t bit_map_size    # bytes
 
-# One extension. Only the dispatcher writes; readers take `end` first and look at nothing behind it.
+# One extension. Only the dispatcher writes. Readers load `end` first and read nothing at or after it.
 ctypedef struct ExtQueue:
     FileQueue files         # of the kind FILE_SPARSE, or FILE_READ
     FileState* last         # the file that is written to, or NULL
     char* folder
-    int64_t end             # offset behind the last unit, the ends of files counted
-    int64_t loaded          # end of what the files held when they were loaded, or it went back; 0 once that is compared
-    int64_t repaired        # units that were not what was put once more, and places behind units that were not empty
+    int64_t end             # offset after the last unit; the end of a full file counts as used
+    int64_t loaded          # old end while units are written again, from loading or ext_begin(); 0 after ext_finish()
+    int64_t repaired        # units that differed when they were written again, and nonzero bytes after a unit
     int64_t window          # bytes of the next room
 
 
 cdef inline bint is_ext_address(int64_t tags_code) noexcept nogil:
-    """Whether what stands for the tags code in a unit of the queue is an address: a hash is never so low."""
+    """Return whether the tags code in a unit of the queue is an address. Hashes are never this low."""
     return tags_code <= -2147483649LL
 
 
@@ -30,7 +30,7 @@ cdef ExtQueue* ext_new(
     const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t file_size, int kind,
 ) noexcept nogil
 cdef void ext_free(ExtQueue* x) noexcept nogil
-cdef int ext_load(ExtQueue* x, int* amiss) noexcept nogil
+cdef int ext_load(ExtQueue* x, int* problems) noexcept nogil
 cdef int ext_put(
     ExtQueue* x, int64_t tags_code, int64_t store_timestamp, const uint8_t* bit_map, int16_t bit_map_size,
     int64_t* address,

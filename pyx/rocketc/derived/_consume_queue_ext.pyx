@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""The extension of one consume queue: what does not fit into a unit, at an address that stands in its place.
+"""The extension of one consume queue: data that does not fit into a unit. The unit holds its address instead.
 
-With enableConsumeQueueExt a unit of the queue has an address instead of its tags code; at this address there are the
-tags code, the store timestamp and a bit map of filters. An address is an offset in the extension's files less 2**63: no
-hash is so low. A file's last bytes stay free, and say so; the next unit is in the next file. Like the queue itself the
-extension is derived from the log: written again from some point on, it becomes the same. Functions return 0, an errno,
-or a code of status.h. Source: RocketMQ ConsumeQueueExt
+With enableConsumeQueueExt a unit of the queue holds an address instead of its tags code. The extension has the tags
+code, the store timestamp and a bit map of filters at this address. An address is an offset in the extension's files
+minus 2**63; hashes are never this low. The end of a file is not used, and a mark says so; the next unit is in the next
+file. Like the queue, the extension is derived from the log: if it is written again from some point, it gets the same
+bytes. Functions return 0, an errno, or a code of status.h. Source: RocketMQ ConsumeQueueExt
 """
 import os
 
@@ -47,7 +47,7 @@ cdef extern from "<dirent.h>" nogil:
 
 cdef enum:
     PATH_BYTES = 4096
-    FREE_BYTES = 4              # of each file
+    FREE_BYTES = 4              # at the end of each file
     BIT_MAP_BYTES = 32767 - RC_EXT_MIN_BYTES
     FIRST_WINDOW_BYTES = 4 << 10
     LAST_WINDOW_BYTES = 256 << 10
@@ -56,7 +56,7 @@ cdef enum:
 cdef ExtQueue* ext_new(
     const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t file_size, int kind,
 ) noexcept nogil:
-    """An empty extension whose folder is above/topic/queue_id; NULL without memory. Undone by ext_free."""
+    """Return an empty extension whose folder is above/topic/queue_id; NULL without memory. Free it with ext_free()."""
     cdef char path[PATH_BYTES]
     cdef int n = snprintf(path, PATH_BYTES, b"%s/%.*s/%d", above, topic_len, <const char*>topic, queue_id)
     return new_at(path, file_size, kind) if 0 < n < PATH_BYTES else NULL
@@ -76,7 +76,7 @@ cdef ExtQueue* new_at(const char* folder, int64_t file_size, int kind) noexcept 
 
 
 cdef void ext_free(ExtQueue* x) noexcept nogil:
-    """Unmap the files; nobody reads them any more."""
+    """Free an extension and unmap its files. It must not have readers."""
     queue_free(&x.files)
     free(x.folder)
     free(x)
@@ -87,14 +87,14 @@ cdef inline int64_t address_of(int64_t offset) noexcept nogil:
 
 
 cdef inline int64_t offset_of(int64_t address) noexcept nogil:
-    """The offset of an address, -1 if it is none."""
+    """Return the offset of an address, or -1 if it is not an address."""
     return <int64_t>(<uint64_t>address - <uint64_t>INT64_MIN) if is_ext_address(address) else -1
 
 
 # loading
 
 cdef int64_t number_of(const char* name) noexcept nogil:
-    """A file's name as a number, -1 if it is none."""
+    """Return a file name as a number, or -1 if it is not a number."""
     cdef int64_t number = 0
     cdef int i = 0
     while name[i] != 0:
@@ -105,8 +105,8 @@ cdef int64_t number_of(const char* name) noexcept nogil:
     return number if i > 0 else -1
 
 
-cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexcept nogil:
-    """The numbers of the folder's files that have the right length, in order; the caller frees them."""
+cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* problems) noexcept nogil:
+    """List the numbers of the files with the right size, in order. The caller frees starts."""
     cdef char path[PATH_BYTES]
     cdef struct_stat info
     cdef dirent* entry
@@ -128,10 +128,10 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexc
             n >= PATH_BYTES or strlen(entry.d_name) != RC_FILE_NAME_DIGITS or number % x.files.file_size != 0
             or number > INT64_MAX - x.files.file_size
         ):
-            amiss[0] += 1
+            problems[0] += 1
             continue
         if stat(path, &info) != 0 or <int64_t>info.st_size != x.files.file_size:
-            amiss[0] += 1
+            problems[0] += 1
             continue
         if count[0] == room:
             room = 2 * room + 16
@@ -150,20 +150,20 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* amiss) noexc
     return rc
 
 
-cdef int ext_load(ExtQueue* x, int* amiss) noexcept nogil:
-    """Find the files, and the end of what the last one holds; once more, those that came meanwhile.
+cdef int ext_load(ExtQueue* x, int* problems) noexcept nogil:
+    """Find the files, and the end of the last one. A later call finds the files that were added since.
 
-    amiss  how many files there are that can't be of this extension; they are left alone, and not read
+    problems  increased by the number of files that can't belong to this extension; they are not read or changed
     Returns RC_OK or an errno.
     """
     cdef char path[PATH_BYTES]
     cdef int64_t* starts = NULL
     cdef int i, count = 0
-    cdef int rc = list_files(x, &starts, &count, amiss)
+    cdef int rc = list_files(x, &starts, &count, problems)
     cdef FileState* last = queue_last(&x.files)
     for i in range(count):
         if i > 0 and starts[i] != starts[i - 1] + x.files.file_size:
-            amiss[0] += 1       # what is behind a file that is missing begins at nobody's address
+            problems[0] += 1       # addresses in the files after a missing one belong to no unit
             break
         if rc == RC_OK and (last == NULL or starts[i] > last.start):
             snprintf(path, PATH_BYTES, b"%s/%020lld", x.folder, <long long>starts[i])
@@ -173,7 +173,7 @@ cdef int ext_load(ExtQueue* x, int* amiss) noexcept nogil:
 
 
 cdef int find_end(ExtQueue* x) noexcept nogil:
-    """Walk the units of the last file to the first that is none."""
+    """Scan the units of the last file up to the first bytes that are not a unit."""
     cdef rc_guard guard
     cdef FileState* f = queue_last(&x.files)
     cdef int64_t pos = 0, data = 0, size
@@ -201,7 +201,7 @@ cdef int find_end(ExtQueue* x) noexcept nogil:
     if f.cut != 0:
         rc = RC_FILE_CUT
     if x.files.kind != FILE_READ:
-        x.loaded = f.start + max(pos, data)     # what is behind the units is damage
+        x.loaded = f.start + max(pos, data)     # nonzero bytes after the units are damage
     f.wrote = pos
     f.flushed = 0
     x.files.flushed = f.start
@@ -213,9 +213,9 @@ cdef int find_end(ExtQueue* x) noexcept nogil:
 # writing: only the dispatcher does
 
 cdef int make_room(ExtQueue* x, FileState* f, int64_t at, int64_t stop) noexcept nogil:
-    """Let the last file be written to up to `stop`; what is written begins at `at`."""
+    """Allocate room in the last file up to `stop`, for bytes that begin at `at`."""
     cdef int64_t start = max(f.ready, at // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES)
-    cdef bint empty = start >= f.claimed        # behind what was there when the file was loaded
+    cdef bint empty = start >= f.claimed        # after the data that the file held when it was loaded
     cdef int64_t upto = start + x.window if empty else f.claimed
     cdef int rc
     if x.window < LAST_WINDOW_BYTES and empty:
@@ -232,12 +232,12 @@ cdef int ext_put(
     ExtQueue* x, int64_t tags_code, int64_t store_timestamp, const uint8_t* bit_map, int16_t bit_map_size,
     int64_t* address,
 ) noexcept nogil:
-    """Write a unit behind the last one, unless it is there already; the dispatcher only.
+    """Write a unit after the last one, unless the file already holds it. Only the dispatcher calls it.
 
-    bit_map  bit_map_size bytes, 0: there is none
-    address  what the queue's unit gets instead of the tags code
-    Returns RC_OK, an errno (a full disk: try again), RC_FILE_CUT; RC_NO_ROOM if no file has room for such a unit: the
-    queue keeps the tags code then.
+    bit_map  bit_map_size bytes; 0: without a bit map
+    address  set to the value for the queue's unit, in place of the tags code
+    Returns RC_OK, an errno (a full disk: try again), RC_FILE_CUT, or RC_NO_ROOM if a file is too small for the unit.
+    After RC_NO_ROOM the queue keeps the tags code.
     """
     cdef uint8_t head[RC_EXT_MIN_BYTES]
     cdef int64_t at, size = RC_EXT_MIN_BYTES + bit_map_size
@@ -276,7 +276,7 @@ cdef int ext_put(
 cdef int write(
     ExtQueue* x, int64_t at, const uint8_t* head, size_t n, const uint8_t* bit_map, size_t bit_map_size,
 ) noexcept nogil:
-    """Let these bytes stand at a position of the last file, the first two last; nothing is written if they do."""
+    """Write bytes to the last file, the first two of them last. If the file holds the same bytes, write nothing."""
     cdef rc_guard guard
     cdef FileState* f = x.last
     cdef uint8_t* p = f.base + at
@@ -301,7 +301,7 @@ cdef int write(
     rc_point(b"extension: all but size")
     if bit_map_size > 0:
         memcpy(p + n, bit_map, bit_map_size)
-    rc_fence_release()      # who sees a size, in another process, sees a whole unit
+    rc_fence_release()      # another process that reads a size also reads the whole unit
     memcpy(p, head, 2)
     rc_point(b"extension: size")
     guard_leave(&guard)
@@ -309,17 +309,17 @@ cdef int write(
 
 
 cdef int ext_begin(ExtQueue* x, int64_t last, int64_t following) noexcept nogil:
-    """Go back to units of the queue that are written once more, to the same addresses if they can be.
+    """Go back to a unit of the queue; it and the later ones are written again, to the same addresses if possible.
 
-    last       what the last unit of the queue that is kept has for a tags code; 0: none is kept
-    following  the same of the unit behind it; 0: there is none
-    ext_put() leaves alone what is there already, ext_finish() clears what is left. Returns RC_OK or an errno.
+    last       tags code in the last unit of the queue that is kept; 0: none is kept
+    following  tags code in the unit after it; 0: there is none
+    ext_put() does not change equal bytes; ext_finish() clears the rest. Returns RC_OK or an errno.
     """
     cdef ExtUnit unit
     cdef int64_t end = x.files.files[0].start if x.files.count > 0 else 0
     cdef int rc
     x.loaded = max(x.loaded, x.end)
-    x.end = x.loaded        # so that the units can be read
+    x.end = x.loaded        # so that ext_get() can read these units
     if is_ext_address(last):
         rc = ext_get(x, last, &unit, NULL, 0)
         if rc == RC_OK:
@@ -335,7 +335,7 @@ cdef int ext_begin(ExtQueue* x, int64_t last, int64_t following) noexcept nogil:
 
 
 cdef int ext_finish(ExtQueue* x) noexcept nogil:
-    """Clear what the files hold behind the last unit that was written once more; RC_OK or an errno."""
+    """Clear the files after the last unit that was written again; returns RC_OK or an errno."""
     cdef FileState* f
     cdef int64_t loaded = x.loaded
     cdef int rc = RC_OK
@@ -350,7 +350,7 @@ cdef int ext_finish(ExtQueue* x) noexcept nogil:
 
 
 cdef int clear_from(ExtQueue* x, FileState* f, int64_t pos) noexcept nogil:
-    """Let nothing but zeros stand from a position to the end of a file that is mapped; it is not changed if they do."""
+    """Fill a mapped file with zeros from a position to its end. It is not changed if it holds only zeros there."""
     cdef rc_guard guard
     cdef int64_t end = file_data_end(f)
     cdef bint clean
@@ -370,7 +370,7 @@ cdef int clear_from(ExtQueue* x, FileState* f, int64_t pos) noexcept nogil:
 
 
 cdef int cut_at(ExtQueue* x, int64_t offset) noexcept nogil:
-    """Let the extension end at an offset: later files are deleted, nothing but zeros stands behind it."""
+    """End the extension at an offset: delete later files, and fill the last file with zeros after the offset."""
     cdef FileState* f
     cdef int64_t pos
     cdef int rc = RC_OK
@@ -392,7 +392,7 @@ cdef int cut_at(ExtQueue* x, int64_t offset) noexcept nogil:
 
 
 cdef int ext_truncate_by_max(ExtQueue* x, int64_t address) noexcept nogil:
-    """Let the unit at an address be the last one; without such a unit nothing changes. RC_OK or an errno."""
+    """Remove the units after an address. If there is no unit at the address, change nothing. RC_OK or an errno."""
     cdef ExtUnit unit
     cdef int rc = ext_get(x, address, &unit, NULL, 0)
     if rc != RC_OK:
@@ -401,7 +401,7 @@ cdef int ext_truncate_by_max(ExtQueue* x, int64_t address) noexcept nogil:
 
 
 cdef int ext_clear(ExtQueue* x) noexcept nogil:
-    """Let it be empty: all files are deleted. RC_OK, or why one can't be deleted."""
+    """Delete all files. Returns RC_OK, or the error of a file that can't be deleted."""
     cdef int rc = RC_OK
     x.last = NULL
     while x.files.count > 0 and rc == RC_OK:
@@ -412,7 +412,7 @@ cdef int ext_clear(ExtQueue* x) noexcept nogil:
 
 
 cdef int ext_truncate_by_min(ExtQueue* x, int64_t address, int* deleted) noexcept nogil:
-    """Delete the files that end before the unit at an address, never the last one, nor one that is being read."""
+    """Delete the files that end before the unit at an address, but not the last file and not a file with a reader."""
     cdef int64_t offset = offset_of(address), start = queue_start(&x.files, 2)
     cdef int rc = RC_OK
     while rc == RC_OK and start >= 0 and start + x.files.file_size < offset:
@@ -424,7 +424,7 @@ cdef int ext_truncate_by_min(ExtQueue* x, int64_t address, int* deleted) noexcep
 
 
 cdef int ext_flush(ExtQueue* x, const char** path) noexcept nogil:
-    """Make durable what is written; one thread at a time. path: of the file that failed."""
+    """Make written units durable. One thread at a time. path is set to the file that failed."""
     cdef int rc
     x.files.flushed = max(x.files.flushed, queue_start(&x.files, 1))
     rc = queue_flush(&x.files, rc_load_i64(&x.end), path)
@@ -436,8 +436,8 @@ cdef int ext_flush(ExtQueue* x, const char** path) noexcept nogil:
 cdef int ext_get(ExtQueue* x, int64_t address, ExtUnit* unit, uint8_t* bit_map, int room) noexcept nogil:
     """Read the unit at an address.
 
-    bit_map  gets its first bytes, at most room of them
-    Returns RC_OK, RC_END if there is none, an errno, or RC_FILE_CUT.
+    bit_map  receives the first bytes of the bit map, at most room bytes
+    Returns RC_OK, RC_END if there is no unit, an errno, or RC_FILE_CUT.
     """
     cdef rc_guard guard
     cdef FileState* f
@@ -445,7 +445,7 @@ cdef int ext_get(ExtQueue* x, int64_t address, ExtUnit* unit, uint8_t* bit_map, 
     cdef int64_t offset = offset_of(address), at, size
     cdef int rc
     if offset < 0 or (offset >= rc_load_i64(&x.end) and x.files.kind != FILE_READ):
-        return RC_END           # another process has its end elsewhere: zeros stand there
+        return RC_END           # if another process writes, `end` may be old; the bytes after the last unit are zero
     rc = queue_hold(&x.files, offset, &f)
     if rc != RC_OK:
         return RC_END if rc == ENOENT else rc
@@ -471,12 +471,12 @@ cdef int ext_get(ExtQueue* x, int64_t address, ExtUnit* unit, uint8_t* bit_map, 
 
 
 cdef class ConsumeQueueExt:
-    """The extension of one queue by itself.
+    """The extension of one queue, without the queue.
 
-    folder     str or os.PathLike: consumequeue_ext/TOPIC/QUEUE; made when the first unit comes
+    folder     str or os.PathLike: consumequeue_ext/TOPIC/QUEUE; created with the first unit
     file_size  bytes of a file
-    read_only  somebody else writes it
-    load() reads what there is; until then it is empty.
+    read_only  another process writes it
+    The extension is empty until load() has read the files.
     """
     cdef ExtQueue* _x
     cdef readonly str folder
@@ -484,7 +484,7 @@ cdef class ConsumeQueueExt:
     def __cinit__(self, folder, int64_t file_size=48 << 20, *, bint read_only=False):
         self.folder = os.path.abspath(folder)
         if not 2 * RC_EXT_MIN_BYTES <= file_size <= INT32_MAX:
-            raise ValueError(f"file_size={file_size}: from {2 * RC_EXT_MIN_BYTES} to {INT32_MAX}")
+            raise ValueError(f"file_size={file_size}: allowed are {2 * RC_EXT_MIN_BYTES} to {INT32_MAX}")
         install()
         self._x = new_at(os.fsencode(self.folder), file_size, <int>FILE_READ if read_only else <int>FILE_SPARSE)
         if self._x == NULL:
@@ -495,13 +495,13 @@ cdef class ConsumeQueueExt:
             ext_free(self._x)
 
     def load(self):
-        """Find the files; how many there are that can't be its own."""
-        cdef int amiss = 0
-        check_file(ext_load(self._x, &amiss), self.folder)
-        return amiss
+        """Find the files. Returns the number of files that can't belong to this extension."""
+        cdef int problems = 0
+        check_file(ext_load(self._x, &problems), self.folder)
+        return problems
 
     def put(self, int64_t tags_code, int64_t store_timestamp, bytes bit_map=b""):
-        """Write a unit; its address, or None if no file has room for it."""
+        """Write a unit. Returns its address, or None if a file is too small for it."""
         cdef int64_t address = 0
         cdef int rc
         if len(bit_map) > INT16_MAX:
@@ -513,7 +513,7 @@ cdef class ConsumeQueueExt:
         return address
 
     def get(self, int64_t address):
-        """(tags code, store timestamp, bit map) of the unit at an address, or None."""
+        """Return (tags code, store timestamp, bit map) of the unit at an address, or None."""
         cdef ExtUnit unit
         cdef uint8_t bit_map[BIT_MAP_BYTES]
         cdef int rc = ext_get(self._x, address, &unit, bit_map, BIT_MAP_BYTES)
@@ -524,30 +524,30 @@ cdef class ConsumeQueueExt:
 
     @property
     def min_address(self):
-        """Address of the first unit that there may be."""
+        """Lowest address that a unit can have."""
         return address_of(self._x.files.files[0].start if self._x.files.count > 0 else 0)
 
     @property
     def max_address(self):
-        """Address behind the last unit."""
+        """Address after the last unit."""
         return address_of(self._x.end)
 
     def truncate_by_max(self, int64_t address):
-        """Let the unit at an address be the last one; without such a unit nothing changes."""
+        """Remove the units after an address. If there is no unit at the address, change nothing."""
         check_file(ext_truncate_by_max(self._x, address), self.folder)
 
     def truncate_by_min(self, int64_t address):
-        """Delete the files that end before an address; how many."""
+        """Delete the files that end before an address. Returns their number."""
         cdef int deleted = 0
         check_file(ext_truncate_by_min(self._x, address, &deleted), self.folder)
         return deleted
 
     def begin(self, int64_t last=0, int64_t following=0):
-        """Go back behind the unit at address `last`, or to `following`, the next one: what is put is compared then."""
+        """Go back to after the unit at `last`, or to `following`, the unit after it. put() then compares units."""
         check_file(ext_begin(self._x, last, following), self.folder)
 
     def finish(self):
-        """Clear what is left behind the last unit; how many were not what was put."""
+        """Clear the files after the last unit. Returns the number of repairs; see ExtQueue.repaired."""
         check_file(ext_finish(self._x), self.folder)
         repaired, self._x.repaired = self._x.repaired, 0
         return repaired
@@ -557,7 +557,7 @@ cdef class ConsumeQueueExt:
         check_file(ext_clear(self._x), self.folder)
 
     def flush(self):
-        """Make durable what is written."""
+        """Make written units durable."""
         cdef const char* path = NULL
         cdef int rc
         with nogil:

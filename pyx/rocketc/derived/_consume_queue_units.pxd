@@ -1,4 +1,4 @@
-"""One consume queue in memory: its units are read by any thread, and written by the dispatcher alone."""
+"""One consume queue in memory. Any thread may read its units; only the dispatcher writes them."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
@@ -8,42 +8,42 @@ from rocketc.files._file_queue cimport FileQueue
 from rocketc.format._queue_units cimport Unit
 
 cdef enum:
-    UNITS_AT_ONCE = 64      # that one cq_read() hands out at most
+    UNITS_AT_ONCE = 64      # most units that one cq_read() returns
 
-# One queue. Only the dispatcher writes; readers take `units` first and look at nothing behind it.
+# One queue. Only the dispatcher writes. Readers load `units` first and read nothing at or after it.
 ctypedef struct ConsumeQueue:
-    ConsumeQueue* next      # of the same bucket
+    ConsumeQueue* next      # next queue of the same bucket
     FileQueue files         # of the kind FILE_SPARSE
     FileState* last         # the file that is written to, or NULL
-    ExtQueue* ext           # its extension, which keeps the tags codes; NULL: it has none
-    bint extends            # units that are put get one of it
-    int64_t ext_phy_offset  # the record whose unit of the extension was put last,
-    int64_t ext_address     # ... and where
+    ExtQueue* ext           # its extension, which holds the tags codes; NULL: it does not have one
+    bint extends            # new units get a tags code in the extension
+    int64_t ext_phy_offset  # physical offset of the last record with a unit in the extension
+    int64_t ext_address     # address of that unit
     char* folder
-    int64_t units           # end of what is written: the number of the next unit; unit n stands at byte n * unit_bytes
-    int64_t min_unit        # units before it point to records that are gone
-    int64_t max_offset      # queue offset behind the last message; stored before units
-    int64_t max_phy_offset  # physical offset behind its last record; -1: none
-    int64_t loaded          # units that the files held when they were loaded; those behind `units` are not confirmed
-    int64_t window          # bytes of the next room
-    int64_t repaired        # units that were not what the log says
-    int64_t claim_phy       # the record that the first unit of its files stands for, until it is met; -1: it was
-    int64_t claim_offset    # its queue offset
-    int64_t left_out        # records before it that are not of this queue, but of one that was deleted
-    int64_t repeated        # records whose numbers it had already
-    int64_t kept            # the next message's number is not lower: those before it are of damaged ones
-    int64_t jumped_from     # the number that the last record should have, if not its own; BEGUN: it was the first; -1
-    int64_t dead            # 1 once its topic was deleted
-    bint refused            # the last record that was met said a number that can't be true
-    bint unproven           # the numbers of its files were believed for its first record, and no other agreed yet
-    int64_t came            # messages since the store was opened, and the bytes of their records;
+    int64_t units           # number of the next unit; unit n starts at byte n * unit_bytes
+    int64_t min_unit        # the records of units before it are deleted
+    int64_t max_offset      # queue offset after the last message; stored before units
+    int64_t max_phy_offset  # physical offset after its last record; -1: none
+    int64_t loaded          # units that the files held when they were loaded; those from `units` on are not confirmed
+    int64_t window          # bytes of the next room to make
+    int64_t repaired        # units that were different from the log
+    int64_t claim_phy       # record of the first unit of its files, as loaded; -1: unknown, or found in the log
+    int64_t claim_offset    # queue offset of that record
+    int64_t left_out        # records before it that belong to a deleted queue of the same name
+    int64_t repeated        # records with a queue offset that the queue had already
+    int64_t kept            # least queue offset of the next message: lower ones belong to damaged records
+    int64_t jumped_from     # queue offset that the last record should have, if not its own; BEGUN: first record; or -1
+    int64_t dead            # 1 after its topic was deleted
+    bint refused            # the last record had an impossible queue offset
+    bint unproven           # the first record took its queue offset from the files; not confirmed by another record
+    int64_t came            # messages since the store was opened
     int64_t came_bytes
-    int64_t given           # messages that readers got, and theirs
+    int64_t given           # messages that readers got
     int64_t given_bytes
-    uint64_t inode          # of the last of its files, if another process writes them
-    bint confirmed          # a record of it was met since the store was opened
+    uint64_t inode          # of its last file, if another process writes it
+    bint confirmed          # a record of it was dispatched since the store was opened
     uint32_t hash
-    int32_t key_hash        # Java's hash of "topic#": the beginning of an index key's
+    int32_t key_hash        # Java's hash of "topic#": the start of the hash of an index key
     int32_t queue_id
     int32_t unit_bytes      # 20, or 46 in a batch queue
     int32_t topic_len
@@ -53,7 +53,7 @@ ctypedef struct ConsumeQueue:
 cdef inline bint is_named(
     const ConsumeQueue* q, const uint8_t* topic, int32_t topic_len, int32_t queue_id, uint32_t h,
 ) noexcept nogil:
-    """Whether a queue is the one of a topic and queue id; h: their cq_hash()."""
+    """Return whether a queue has this topic, queue id and hash h, which is cq_hash() of both."""
     return (
         q.hash == h and q.queue_id == queue_id and q.topic_len == topic_len
         and memcmp(q.topic, topic, <size_t>topic_len) == 0

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""One consume queue in memory: its units, by their numbers, are read by any thread and written by one.
+"""One consume queue in memory. Any thread reads its units by number; one thread writes them.
 
-There may be many thousand queues, so a file is one hole at first, and keeps no descriptor: room is made in front of the
-writer, a page at first and more for busy queues.
+A store may have many thousand queues. So a file is sparse at first and does not keep a descriptor. Room is allocated
+ahead of the writer: one page at first, more for busy queues.
 """
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint8_t
@@ -26,21 +26,21 @@ cdef enum:
 
 
 cdef int cq_read(ConsumeQueue* q, int64_t unit, int n, Unit* out, int* got) noexcept nogil:
-    """Read up to n units from number `unit` on, at most UNITS_AT_ONCE, and at most to the end of its file.
+    """Read up to n units from number `unit`: at most UNITS_AT_ONCE, and at most to the end of the file.
 
-    got  how many: 0 if there is no such unit
+    got  set to the number of units read: 0 if there is no such unit
     Returns RC_OK, an errno, or RC_FILE_CUT.
     """
     return read_upto(q, rc_load_i64(&q.units), unit, n, out, got)
 
 
 cdef int cq_read_loaded(ConsumeQueue* q, int64_t unit, Unit* out, int* got) noexcept nogil:
-    """As cq_read(), one unit, of all that the files held when they were loaded; while a store is being opened."""
+    """Read one unit like cq_read(), but among all units that the files held when loaded. Only during an opening."""
     return read_upto(q, max(q.loaded, q.units), unit, 1, out, got)
 
 
 cdef int read_upto(ConsumeQueue* q, int64_t upto, int64_t unit, int n, Unit* out, int* got) noexcept nogil:
-    """What cq_read() does, for units before `upto`: the one place where units are read out of their files."""
+    """Read units before `upto`; see cq_read(). All reads of units from the files use this function."""
     cdef uint8_t data[UNITS_AT_ONCE * RC_BCQ_UNIT_BYTES]
     cdef int64_t size
     cdef int i, rc
@@ -58,7 +58,7 @@ cdef int read_upto(ConsumeQueue* q, int64_t upto, int64_t unit, int n, Unit* out
 
 
 cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexcept nogil:
-    """The tags code of a unit, from the extension if it is there.
+    """Get the tags code of a unit, from the extension if it is there.
 
     Returns RC_OK, RC_END if the extension does not have it, an errno, or RC_FILE_CUT.
     """
@@ -73,9 +73,9 @@ cdef int cq_tags_code(ConsumeQueue* q, const Unit* u, int64_t* tags_code) noexce
 
 
 cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexcept nogil:
-    """The number of the unit that has a message: in a batch queue, the last one that begins at or before it.
+    """Find the number of the unit of a message. In a batch queue, it is the last one that begins at or before it.
 
-    Returns RC_OK, an errno, or RC_FILE_CUT; unit is -1 if there is none.
+    Returns RC_OK, an errno, or RC_FILE_CUT. unit is set to -1 if there is no such unit.
     """
     cdef Unit u
     cdef int64_t low = rc_load_i64(&q.min_unit), high = rc_load_i64(&q.units), middle
@@ -101,7 +101,7 @@ cdef int cq_unit_of(ConsumeQueue* q, int64_t queue_offset, int64_t* unit) noexce
 
 
 cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil:
-    """Queue offset of the first message whose record is there; -1 in a batch queue that has none."""
+    """Get the queue offset of the first message with an existing record; -1 in a batch queue without messages."""
     cdef Unit u
     cdef int64_t first = rc_load_i64(&q.min_unit)
     cdef int rc, got = 0
@@ -114,9 +114,9 @@ cdef int cq_min_offset(ConsumeQueue* q, int64_t* offset) noexcept nogil:
 
 
 cdef int next_real(ConsumeQueue* q, int64_t* number, int64_t stop, Unit* u) noexcept nogil:
-    """The first unit from *number on, before stop, that stands for a record; *number is stop if there is none.
+    """Find the first unit of a record from *number up to stop. *number becomes stop if there is none.
 
-    A file that another process has deleted meanwhile is stepped over.
+    Blank units are skipped, and so are files that another process has deleted meanwhile.
     """
     cdef Unit some[64]
     cdef int64_t behind
@@ -140,9 +140,9 @@ cdef int next_real(ConsumeQueue* q, int64_t* number, int64_t stop, Unit* u) noex
 
 
 cdef int units_before(ConsumeQueue* q, int64_t phy_offset, int64_t low, int64_t* units) noexcept nogil:
-    """The number of the first unit from `low` on whose record is at phy_offset or behind; q.units if there is none.
+    """Find the number of the first unit from `low` whose record is at or after phy_offset, or q.units.
 
-    Units that no record can have written count as behind it. Those that stand for no record go with the next that does.
+    A unit that is not valid counts as after phy_offset. Blank units count like the next unit of a record.
     """
     cdef Unit u
     cdef int64_t high = rc_load_i64(&q.units), middle, real
@@ -159,7 +159,7 @@ cdef int units_before(ConsumeQueue* q, int64_t phy_offset, int64_t low, int64_t*
 
 
 cdef int last_of(ConsumeQueue* q, int64_t units, Unit* u) noexcept nogil:
-    """The unit before number `units`, or one of size 0 if there is none or it stands for no record."""
+    """Read the unit before number `units`. Its size is set to 0 if there is no such unit or it is blank."""
     cdef int got = 0
     cdef int rc = cq_read(q, units - 1, 1, u, &got)
     if got == 0 or is_blank(u):
@@ -168,10 +168,10 @@ cdef int last_of(ConsumeQueue* q, int64_t units, Unit* u) noexcept nogil:
 
 
 cdef int make_room(ConsumeQueue* q, FileState* f, int64_t at) noexcept nogil:
-    """Let units be written at a position of the last file, and some way behind it."""
+    """Allocate room for units at a position of the last file, and ahead of it."""
     cdef int64_t start = max(f.ready, at // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES)
     cdef int64_t stop = start + q.window
-    cdef bint empty = start >= f.claimed        # behind what was there when the file was loaded
+    cdef bint empty = start >= f.claimed        # after the data that the file held when it was loaded
     cdef int rc
     if not empty:
         stop = f.claimed
@@ -185,14 +185,14 @@ cdef int make_room(ConsumeQueue* q, FileState* f, int64_t at) noexcept nogil:
 
 
 cdef int file_of(ConsumeQueue* q, int64_t pos) noexcept nogil:
-    """Let q.last be the file that covers a position; it is made if it is not there."""
+    """Set q.last to the file that covers a position. The file is created if it does not exist."""
     if q.last != NULL and q.last.start <= pos < q.last.start + q.files.file_size:
         return RC_OK
     return queue_take_up(&q.files, pos, &q.last)
 
 
 cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nogil:
-    """Let unit `number` be u; nothing is written where the file says so already."""
+    """Write unit number `number`. If the file already holds the same bytes, nothing is written."""
     cdef rc_guard guard
     cdef uint8_t data[RC_BCQ_UNIT_BYTES]
     cdef uint8_t* p
@@ -211,7 +211,7 @@ cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nog
         enter_writing(&guard, f.base, f.size, &f.cut)
         differs = memcmp(p, data, n) != 0
         guard_leave(&guard)
-        if not differs or f.cut != 0:   # then it is not touched: RocketMQ 4 tells time by when files changed
+        if not differs or f.cut != 0:   # leave the mtime: RocketMQ 4 finds messages by time with it
             f.wrote = max(f.wrote, at + q.unit_bytes)
             return RC_OK if f.cut == 0 else RC_FILE_CUT
         q.repaired += 1
@@ -227,7 +227,7 @@ cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nog
         rc_point(b"unit: physical offset")
         memcpy(p + RC_CQ_TAGS_CODE_AT, data + RC_CQ_TAGS_CODE_AT, n - RC_CQ_TAGS_CODE_AT)
         rc_point(b"unit: all but size")
-        rc_fence_release()      # who sees a size, in another process, sees a whole unit
+        rc_fence_release()      # another process that reads a size also reads the whole unit
         memcpy(p + RC_CQ_SIZE_AT, data + RC_CQ_SIZE_AT, 4)
         rc_point(b"unit: size")
     guard_leave(&guard)
@@ -239,7 +239,7 @@ cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nog
 
 
 cdef int write_blanks(ConsumeQueue* q, int64_t number, int64_t stop) noexcept nogil:
-    """Let units stand for no record from `number` on; `stop` is the next one that does."""
+    """Write blank units from `number` up to `stop`."""
     cdef Unit blank
     cdef int rc = RC_OK
     memset(&blank, 0, sizeof(blank))
@@ -251,7 +251,7 @@ cdef int write_blanks(ConsumeQueue* q, int64_t number, int64_t stop) noexcept no
 
 
 cdef int begin_at(ConsumeQueue* q, int64_t number) noexcept nogil:
-    """Let a queue without files begin at a unit: its first file has blanks before it."""
+    """Begin a queue without files at unit `number`. Its first file has blank units before it."""
     cdef int64_t per_file = q.files.file_size // q.unit_bytes
     cdef int rc = write_blanks(q, number - number % per_file, number)
     if rc == RC_OK:
@@ -263,13 +263,13 @@ cdef int begin_at(ConsumeQueue* q, int64_t number) noexcept nogil:
 
 
 cdef int drop_files(ConsumeQueue* q) noexcept nogil:
-    """Delete all files of a queue whose units are not believed."""
+    """Delete all files of a queue whose units are not trusted."""
     cdef int rc = RC_OK
     q.last = NULL
     q.repaired += q.loaded
     q.loaded = 0
     rc_store_i64(&q.files.flushed, 0)
-    rc_store_i64(&q.units, 0)           # readers of the queue may be there
+    rc_store_i64(&q.units, 0)           # readers may use the queue
     rc_store_i64(&q.min_unit, 0)
     rc_store_i64(&q.max_offset, 0)
     q.max_phy_offset = -1

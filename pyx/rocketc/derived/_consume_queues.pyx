@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""All consume queues of a store: brought up to the log, flushed, deleted. How they are found: _queue_loader.
+"""All consume queues of a store: dispatch them again at an opening, flush and delete them. _queue_loader finds them.
 
-They are derived from the log. When a store is opened, units are written again from some point of the log on; a unit
-that is there already is compared, and what the files have behind the last one is cleared, so that they say what the log
-says whatever they said before. Source: RocketMQ ConsumeQueueStore.
+Consume queues are derived from the log. When a store is opened, units are written again from some point of the log.
+Existing units are compared with the log, and bytes after the last unit are cleared. So the files agree with the log,
+whatever they held before. Source: RocketMQ ConsumeQueueStore.
 """
 import os
 from array import array
@@ -31,29 +31,30 @@ from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 from rocketc.files.durable import sync_folder
 
 cdef enum:
-    MANY_NAMES = 64             # queues with new files: one order to the disk is cheaper than one for each
+    MANY_NAMES = 64             # from this number of queues with new files, one sync of all is cheaper
     LONGEST_READ_MS = 1000
     READ_UNITS = 64
 
-cdef int64_t FARTHEST = 1 << 40     # bytes of the log between two records of a queue; more is no gap, but rubbish
+cdef int64_t FARTHEST = 1 << 40     # bytes of the log between two records of a queue; a larger gap means damage
 
 
 cdef class ConsumeQueues(QueueLoader):
     """All consume queues of a store.
 
-    root             the store's folder
-    file_size        bytes of a simple queue's file; rounded up to whole units
-    batch_file_size  bytes of a batch queue's
+    root             folder of the store
+    file_size        bytes of a file of a simple queue; rounded up to whole units
+    batch_file_size  bytes of a file of a batch queue
     batch_topics     topics whose queues are batch queues (queue.type BatchCQ)
     ext_file_size    bytes of a file of the extensions (enableConsumeQueueExt); 0: none are written
-    read_only        somebody else writes them
-    load() finds what is there; then nothing is believed before begin() says from where the log is dispatched again.
+    read_only        another process writes the queues
+    load() finds the existing queues. Their units are not trusted until begin() gives the physical offset from which
+    the log is dispatched again.
     """
 
     def end_before(self, int64_t phy_offset, QueueOffsets offsets=None):
-        """Physical offset behind the last record before phy_offset that a queue knows; 0 if none knows any.
+        """Return the physical offset after the last record before phy_offset that a queue has; 0 if there is none.
 
-        offsets  raised to what the queues hold before it
+        offsets  raised to the queue offsets that the queues have before it
         """
         cdef ConsumeQueue* q
         cdef Unit u
@@ -74,16 +75,16 @@ cdef class ConsumeQueues(QueueLoader):
         return end
 
     def begin(self, int64_t phy_offset):
-        """Believe what the queues say of records before a physical offset; the log is dispatched again from there."""
+        """Trust the units of records before a physical offset. The log is dispatched again from there."""
         cdef int i
         self.in_doubt = False
         for i in range(self._count):
             check_queue(self._all[i], cq_begin(self._all[i], phy_offset))
 
     def finish(self, int64_t min_phy_offset, damage=()):
-        """The log was dispatched to its end: clear what the files have behind it. Returns what was mended: text.
+        """End the dispatch of the log: clear the files after their last unit. Returns a list of repairs, as text.
 
-        damage  (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
+        damage  (start, stop) of each damaged range of the log: its messages keep their queue offsets
         """
         cdef ConsumeQueue* q
         cdef list mended = []
@@ -100,27 +101,27 @@ cdef class ConsumeQueues(QueueLoader):
                 check_queue(q, rc)
             if q.repaired:
                 units = "unit was" if q.repaired == 1 else "units were"
-                mended.append(f"{name_of(q)}: {q.repaired} {units} not what the log says")
+                mended.append(f"{name_of(q)}: {q.repaired} {units} different from the log")
                 q.repaired = 0
             check_queue(q, correct_min(q, min_phy_offset))
         return mended
 
     def claim(self, str topic, int32_t queue_id, int64_t phy_offset, int64_t queue_offset):
-        """Say with which record a queue begins; what it has is dropped. The log is to be dispatched again."""
+        """Set the record with which a queue begins, and drop its units. The caller dispatches the log again."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         check_queue(q, drop_files(q))
         q.claim_phy = phy_offset
         q.claim_offset = queue_offset
 
     def disbelieve(self, str topic, int32_t queue_id):
-        """The first record of a queue's files is not there: all records are of this queue."""
+        """Forget the first record of a queue's files: it is not in the log, so all records are of this queue."""
         self.look(topic, queue_id).claim_phy = -1
 
     def raise_offsets(self, QueueOffsets offsets not None, int64_t end):
-        """Let the next message of each queue come behind the last one that is in it, with a number that fits there.
+        """Set the next queue offset of each queue to the one after its last message, limited to a plausible value.
 
-        end   physical offset where the log goes on; all that is before it is in the queues
-        A record may say a number that is damage: its queue has refused it, and would refuse the numbers behind it.
+        end   physical offset where the log continues; all records before it are in the queues
+        A damaged record may have any queue offset. Its queue has refused it and would also refuse the offsets after it.
         """
         cdef ConsumeQueue* q
         cdef QueueSlot* slot
@@ -132,9 +133,9 @@ cdef class ConsumeQueues(QueueLoader):
             slot = offsets.lock(q.topic, q.topic_len, q.queue_id, &stripe)
             if slot == NULL:
                 raise MemoryError
-            # Records that were left out have numbers of the topic that was deleted, and damaged ones any number.
+            # Records that were left out have queue offsets of the deleted topic; damaged records may have any.
             if q.left_out > 0 or q.confirmed:
-                slot.next_offset = max(q.max_offset + q.refused, q.kept)    # a damaged record had a number, too
+                slot.next_offset = max(q.max_offset + q.refused, q.kept)    # a damaged record used a queue offset too
             else:
                 slot.next_offset = max(slot.next_offset, max(q.max_offset, q.kept))
             room = max(end - q.max_phy_offset, <int64_t>0) // RC_MSG_MIN_BYTES
@@ -143,7 +144,7 @@ cdef class ConsumeQueues(QueueLoader):
             pthread_mutex_unlock(&stripe.mutex)
 
     def summed(self):
-        """(how many queues there are, the sum of the units that their files begin at, that of their last offsets)"""
+        """Return (number of queues, sum of the units at which their files begin, sum of their last queue offsets)."""
         cdef int i = 0
         cdef ConsumeQueue* q = self.next_there(&i)
         cdef int64_t count = 0, starts = 0, ends = 0
@@ -155,7 +156,7 @@ cdef class ConsumeQueues(QueueLoader):
         return count, starts, ends
 
     def broken_off(self):
-        """Folders of the queues that end where a file does, or have none: more may have been behind that is gone."""
+        """Return the folders of the queues that end at the end of a file or are empty: later files may be missing."""
         cdef int i = 0
         cdef ConsumeQueue* q = self.next_there(&i)
         cdef int64_t start
@@ -170,7 +171,7 @@ cdef class ConsumeQueues(QueueLoader):
     # running
 
     cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil:
-        """Make durable what is written in each queue, if that is at least so many pages; one thread at a time.
+        """Make the written units of each queue durable, if they fill at least least_pages pages. One thread at a time.
 
         path  set to the file that failed
         """
@@ -182,7 +183,7 @@ cdef class ConsumeQueues(QueueLoader):
         return rc
 
     cdef int _sync_many_names(self, const char** path) noexcept nogil:
-        """Make the names of new files durable all at once, where the files are many; of few cq_flush() sees to it."""
+        """Make the names of new files durable with one sync if many queues have some; otherwise cq_flush() does it."""
         cdef ConsumeQueue* q
         cdef int i, rc, count = 0
         for i in range(INT32_MAX):
@@ -192,7 +193,7 @@ cdef class ConsumeQueues(QueueLoader):
             count += rc_load_i64(&q.files.names) > 0
         if count < MANY_NAMES:
             return RC_OK
-        self._set_names(0)      # one that comes from here on is for the next time
+        self._set_names(0)      # a name that is added from now on is made durable by the next flush
         path[0] = self._above[0]
         rc = rc_sync_all(self._above[0])
         if rc == ENOENT or rc == ENOSYS:
@@ -201,9 +202,9 @@ cdef class ConsumeQueues(QueueLoader):
         return rc
 
     def delete_expired(self, int64_t min_phy_offset, pause=None):
-        """Delete files whose records are all gone, and let queues begin behind; returns {folder: how many}.
+        """Delete files without existing records, and move the start of their queues; return {folder: number of files}.
 
-        pause  called behind each queue that lost files; what it returns, if true, ends it
+        pause  called after each queue that lost files; a true result stops the deletion
         """
         cdef int i = 0, deleted
         cdef ConsumeQueue* q = self.next_there(&i)
@@ -219,8 +220,10 @@ cdef class ConsumeQueues(QueueLoader):
         return found
 
     def behind(self, int64_t phy_offset):
-        """(how many units lead to a physical offset or behind it, the end of the last record that they name), as they
-        were loaded. In each queue they count as far as they are in the log's order, so that rubbish does not."""
+        """Count the units of records at or after a physical offset, as loaded; return (count, end of the last record).
+
+        In each queue, the count ends at the first unit that is not valid or not in log order: damage does not count.
+        """
         cdef ConsumeQueue* q
         cdef Unit units[READ_UNITS]
         cdef int64_t number, at, count = 0, end = phy_offset
@@ -246,7 +249,7 @@ cdef class ConsumeQueues(QueueLoader):
         return count, end
 
     def unmap(self):
-        """Give back the maps of files that nobody reads, but the last ones."""
+        """Unmap files that are not in use by readers, except the last file of each queue."""
         cdef ConsumeQueue* q = self.nth(0)
         cdef int i = 0
         while q != NULL:
@@ -257,7 +260,7 @@ cdef class ConsumeQueues(QueueLoader):
             q = self.nth(i)
 
     def close(self):
-        """Unmap all files; what views hold stays until their end. Nothing is synced. Twice is fine."""
+        """Unmap all files; views keep their memory until they are released. Syncs nothing. May be called twice."""
         cdef int i, n
         for i in range(self._count):
             for n in range(self._all[i].files.count):
@@ -268,8 +271,11 @@ cdef class ConsumeQueues(QueueLoader):
     # deleting
 
     def standing(self, dict ends):
-        """Topics of {name: physical offset}, that have a queue whose files begin with a record before the offset, as
-        they were loaded: {name: whether one of these goes on with records behind it}."""
+        """Find topics with a queue whose files begin with a record before the topic's offset, as loaded.
+
+        ends  {topic: physical offset}
+        Returns {topic: whether such a queue also has units of records at or after the offset}.
+        """
         cdef ConsumeQueue* q
         cdef dict found = {}
         cdef int i
@@ -281,7 +287,7 @@ cdef class ConsumeQueues(QueueLoader):
         return found
 
     def without_units(self, topics):
-        """Those of the topics that have a queue whose files hold no unit, as they were loaded."""
+        """Return the set of the given topics that have a queue whose files hold no unit, as loaded."""
         cdef ConsumeQueue* q
         cdef set found = set()
         cdef int i
@@ -293,10 +299,10 @@ cdef class ConsumeQueues(QueueLoader):
         return found
 
     def delete(self, dict ends):
-        """Delete queues, with their files; who reads in one finds nothing more there. Nothing is dispatched meanwhile.
+        """Delete queues and their files. Readers then find these queues empty. Do not dispatch records meanwhile.
 
-        ends  {topic, or (topic, queue id): physical offset}: a queue whose first record is behind it is a later one
-        Returns the set of (topic, queue id) that there were. Raises StoreIOError; then the next call goes on.
+        ends  {topic or (topic, queue id): physical offset}; a queue whose first record is at or after it is kept
+        Returns the set of (topic, queue id) of the deleted queues. Raises StoreIOError; the next call continues.
         """
         cdef set found = set()
         cdef ConsumeQueue* q
@@ -326,10 +332,10 @@ cdef class ConsumeQueues(QueueLoader):
         return found
 
     cdef int _delete(self, ConsumeQueue* q) except -1:
-        """Delete the files of a queue that nobody finds any more, and the folders that are empty then."""
+        """Delete the files of a queue that find() no longer returns, and the folders that are then empty."""
         cdef int rc = EBUSY, tries = 0
         with nogil:
-            while rc == EBUSY and tries < LONGEST_READ_MS:      # who reads a unit has the file for that long
+            while rc == EBUSY and tries < LONGEST_READ_MS:      # a reader holds the file while it reads a unit
                 rc = drop_files(q)
                 if rc == EBUSY:
                     usleep(1000)
@@ -346,13 +352,13 @@ cdef class ConsumeQueues(QueueLoader):
             except OSError:
                 pass
             if os.path.isdir(above):
-                sync_folder(above)      # else a power cut may bring them back: queues without files
+                sync_folder(above)      # otherwise the folders may exist again after a power cut: queues without files
         return 0
 
     # for tests and tools
 
     def units(self, str topic, int32_t queue_id=0, int64_t first=0, int count=INT32_MAX):
-        """(number, phy_offset, size, tags_code, queue_offset, messages, store_timestamp) of units, as stored."""
+        """Return units as stored: (number, phy_offset, size, tags_code, queue_offset, messages, store_timestamp)."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         cdef Unit u
         cdef int got = 0
@@ -366,7 +372,7 @@ cdef class ConsumeQueues(QueueLoader):
         return found
 
     def tags_code(self, str topic, int32_t queue_id, int64_t number):
-        """The tags code of a unit, from the extension if it is there; None if there is none."""
+        """Return the tags code of a unit, from the extension if it is there; None if there is no such unit or code."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         cdef Unit u
         cdef int64_t code
@@ -383,7 +389,7 @@ cdef class ConsumeQueues(QueueLoader):
         return code
 
     def range(self, str topic, int32_t queue_id=0):
-        """(minimum, maximum) queue offset: those of the first message, and behind the last one; None: no such queue."""
+        """Return (first queue offset, queue offset after the last message), or None if there is no such queue."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         cdef int64_t low
         if q == NULL:
@@ -392,7 +398,7 @@ cdef class ConsumeQueues(QueueLoader):
         return low, rc_load_i64(&q.max_offset)
 
     def messages(self, str topic, int32_t queue_id=0):
-        """How many messages a queue leads to: units that stand for a lost record lead to none. Reads all its units."""
+        """Count the messages of a queue. Units in place of lost records do not count. Reads all units of the queue."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         cdef Unit units[READ_UNITS]
         cdef int64_t number, count = 0
@@ -412,8 +418,10 @@ cdef class ConsumeQueues(QueueLoader):
 
 
 cdef bint goes_on_from(ConsumeQueue* q, int64_t phy_offset) except -1:
-    """Whether a queue has a unit of a record at phy_offset or behind. What a power cut has left in the place of others
-    is of none."""
+    """Return whether a queue has a unit of a record at or after phy_offset.
+
+    Units that a power cut left invalid do not count.
+    """
     cdef Unit units[READ_UNITS]
     cdef int64_t number = 0
     cdef int got = 1, i

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Consume queues and index, compared with the log record by record; nothing is written.
+"""Compare consume queues and index with the log, record by record. Nothing is written.
 
-Queues and index are in the log's order, so one walk over the log goes over all of them: each queue has a place up to
-which it was compared, and so has the index. What is wrong is kept as runs of numbers, a bounded number of them.
+Queues and index are in log order, so one scan of the log compares all of them. Each queue and the index have a position
+up to which they were compared. Findings are stored as ranges of numbers, up to a maximum number of ranges.
 """
 import os
 
@@ -29,20 +29,20 @@ from rocketc.read._walk cimport Walker
 
 cdef enum:
     FINDINGS_MAX = 10000
-    NEAR = 64                   # findings among which one is looked for that a new one makes longer
+    NEAR = 64                   # latest findings that a new one may extend
     LOOK_AHEAD = 64             # units of the index
-    SOME = 64                   # units that are read at a time
-    NEXT = 32                   # units of a queue that are read ahead at most, of the index always
+    SOME = 64                   # units that are read at once
+    NEXT = 32                   # units that are read ahead: of a queue up to this number, of the index always
 
 cdef enum What:
-    LACKS = 0                   # numbers are queue offsets ...
+    LACKS = 0                   # in LACKS to NO_RECORD, numbers are queue offsets
     ELSEWHERE = 1
     BAD_SIZE = 2
     BAD_TAGS = 3
     NO_RECORD = 4
-    NO_QUEUE = 5                # ... physical offsets ...
+    NO_QUEUE = 5                # in NO_QUEUE and KEY_LACKS, numbers are physical offsets
     KEY_LACKS = 6
-    KEY_NO_RECORD = 7           # ... units of an index file
+    KEY_NO_RECORD = 7           # in the others, numbers are units of an index file
     KEY_BAD_TIME = 8
     KEY_BAD_HEADER = 9
     KINDS = 10
@@ -55,59 +55,60 @@ WHAT = (
 
 ctypedef struct Finding:
     int what
-    ConsumeQueue* q             # NULL: it is about the index, or a queue that is not there
+    ConsumeQueue* q             # NULL: about the index, or about a missing queue
     MappedIndexFile* part
-    int64_t first               # numbers, both included
+    int64_t first               # first and last number, both included
     int64_t last
-    int64_t count               # fewer than numbers, where these are physical offsets
-    int64_t phy_offset          # of the first one
+    int64_t count               # number of findings; less than last - first + 1 for physical offsets
+    int64_t phy_offset          # of the first finding
 
-# Units of a queue, read before they are asked for: a queue is mostly gone through one by one.
+# Units of a queue that are read ahead: most queues are compared one unit after the other.
 ctypedef struct Near:
     ConsumeQueue* q
-    int64_t first               # number of the first one
-    int count                   # the one behind the last is mostly the next that is asked for
+    int64_t first               # number of the first unit
+    int count                   # number of units; mostly, the unit after the last one is read next
     Unit units[NEXT]
 
 
 @cython.final
-@cython.no_gc_clear      # as its base
+@cython.no_gc_clear      # for the same reason as the base class
 cdef class DerivedAudit(Dispatcher):
-    """Compares what it is told to take with what is there. Arguments of a Dispatcher; queues and index are read-only.
+    """Compare the log with existing queues and index. The arguments are those of Dispatcher; all files are read-only.
 
-    begin() first, then for each file of the log step() until it says False, or step_beside(), then end().
+    Call begin(); for each file of the log, step() until it returns False, or step_beside(); then end().
     """
 
     cdef:
         Finding _room[FINDINGS_MAX]
         int _count
-        int _part               # of the index: its number, and the next unit in it
+        int _part               # number of the index file; _unit is the next unit in it
         int64_t _unit
-        IndexUnit _keys[NEXT]   # of it: _key_count units from number _first_key of _key_part on
+        IndexUnit _keys[NEXT]   # units that are read ahead: _key_count from number _first_key of _key_part
         MappedIndexFile* _key_part
         int64_t _first_key
         int _key_count
-        Near _near[RECENT_QUEUES]       # each queue has one place in it
+        Near _near[RECENT_QUEUES]       # cache of queues by hash
         ConsumeQueue* _last     # the queue of the last record
         int64_t _log_start
         int64_t _log_stop
         int64_t _log_now
         int64_t _told[KINDS]
-        int64_t _last_phy       # of the last record, whose further rows are no other record
-        bint _settled           # nobody wrote to the store when the index was loaded
+        int64_t _last_phy       # physical offset of the last record; more rows with it belong to that record
+        bint _settled           # the store did not have a writer when the index was loaded
     cdef readonly:
         int64_t records
-        int64_t units           # of queues, that are as the log says
-        int64_t keys            # units of the index, the same
-        int64_t queue_tail      # physical offset of the first record behind what queues know; -1: they know the last
+        int64_t units           # units of queues that agree with the log
+        int64_t keys            # units of the index that agree with the log
+        int64_t queue_tail      # physical offset of the first record that queues do not have yet; -1: they have all
         int64_t key_tail        # the same for the index
-        int64_t upto            # physical offset: step_beside() has taken the records before it
+        int64_t upto            # physical offset: step_beside() has compared the records before it
 
     def begin(self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index, bint settled):
-        """Say what is compared, and from where to where the log reaches.
+        """Set what is compared, and the range of the log.
 
-        now      where it has come to since queues and index were loaded: what they say of records behind is let be
-        settled  nobody wrote to the index when it was loaded: the header of its last file is not older than the units
+        now      the current end of the log, if it grew since queues and index were loaded; units of records from stop
+                 to now are not checked
+        settled  no process wrote to the index when it was loaded: the header of its last file is up to date
         """
         cdef int i
         cdef ConsumeQueue* q
@@ -129,12 +130,12 @@ cdef class DerivedAudit(Dispatcher):
         for i in range(self.queues._count):
             q = self.queues._all[i]
             q.left_out = 0
-            q.repaired = q.min_unit     # nobody repairs here: the number of the next unit to compare
+            q.repaired = q.min_unit     # reused: the number of the next unit to compare
 
     def step(self, Walker walker not None):
-        """Compare the next blocks that a walker finds; False if none are left.
+        """Compare the next blocks of a walker. Returns False if there are no more blocks.
 
-        Raises StoreIOError for files of queues and index, and as the walker does.
+        Raises StoreIOError for files of queues and index, and the errors of the walker.
         """
         cdef int _, rc
         for _ in range(STEP_BLOCKS):
@@ -148,10 +149,11 @@ cdef class DerivedAudit(Dispatcher):
         return True
 
     def step_beside(self, Audit audit not None):
-        """audit.step(), and each block compared while it is in the cache; False when this is to be called no more.
+        """Call audit.step() and compare each block while it is in the cache. Returns False when it must not be called
+        again.
 
-        That is at the end of the file, or where it is damaged: without a look at CRCs a walker goes on there in another
-        way, so audit goes on alone, and step() from `upto` on. Raises StoreIOError for files of queues and index.
+        This is at the end of the file or at damage: audit checks CRCs and so continues after damage in another way than
+        a walker. Then call audit.step() alone, and step() from `upto`. Raises StoreIOError for queues and index.
         """
         cdef Walker w = audit.walker
         cdef bint more
@@ -220,7 +222,7 @@ cdef class DerivedAudit(Dispatcher):
     cdef void _find(
         self, int what, ConsumeQueue* q, MappedIndexFile* part, int64_t number, int64_t phy_offset,
     ) noexcept nogil:
-        """Note what is wrong with a number: it makes the run longer that ends before it, if that is a late one."""
+        """Record a finding. It extends the range that ends before its number, if that is one of the latest ranges."""
         cdef Finding* f
         cdef int i = self._count - 1
         self._told[what] += 1
@@ -245,13 +247,13 @@ cdef class DerivedAudit(Dispatcher):
         f.phy_offset = phy_offset
 
     cdef bint _is_elsewhere(self, int64_t phy_offset) noexcept nogil:
-        """Whether a record of this offset lies in a file that is gone, or was made since the log was listed."""
+        """Whether a record of this offset is in a file that was deleted, or created after the log was listed."""
         return 0 <= phy_offset < self._log_start or self._log_stop <= phy_offset < self._log_now
 
     # queues
 
     cdef int _extra(self, ConsumeQueue* q, int64_t stop) noexcept nogil:
-        """No record has the units from the queue's place up to `stop`; of those before the log it is gone."""
+        """Record the units from the queue's position up to `stop` as NO_RECORD, except those of deleted log files."""
         cdef Unit some[SOME]
         cdef int got = 0, i, rc
         stop = min(stop, rc_load_i64(&q.units))
@@ -273,7 +275,7 @@ cdef class DerivedAudit(Dispatcher):
         return RC_OK
 
     cdef int _unit_of(self, ConsumeQueue* q, int64_t number, const Unit** unit) noexcept nogil:
-        """The unit of a number, NULL if there is none: RC_OK, an errno, or RC_FILE_CUT."""
+        """Get the unit with a number, or NULL if there is none; returns RC_OK, an errno, or RC_FILE_CUT."""
         cdef Near* near = &self._near[q.hash % RECENT_QUEUES]
         cdef int64_t i = number - near.first
         cdef int n = 1, rc
@@ -283,7 +285,7 @@ cdef class DerivedAudit(Dispatcher):
                 unit[0] = &near.units[i]
                 return RC_OK
             if i == near.count:
-                n = <int>max(1, min(2 * near.count, NEXT))  # it is gone through one by one so far
+                n = <int>max(1, min(2 * near.count, NEXT))  # units are read in order so far
         near.q = q
         near.first = number
         near.count = 0
@@ -304,7 +306,7 @@ cdef class DerivedAudit(Dispatcher):
         if rc != RC_OK:
             return rc
         if u == NULL and (number < 0 or number - q.units > (self._log_stop - self._log_start) // RC_MSG_MIN_BYTES):
-            self.unqueued_count += 1        # there were never so many records: no queue takes it
+            self.unqueued_count += 1        # the log is too small for this queue offset: the dispatcher refuses it too
             return RC_OK
         if u == NULL or is_blank(u):
             self._lacks(row)
@@ -330,7 +332,7 @@ cdef class DerivedAudit(Dispatcher):
         return RC_OK
 
     cdef int _compare_batch(self, DispatchRequest* row) noexcept nogil:
-        """As _compare_unit(); a unit's number tells nothing here, its place in the log does."""
+        """Compare like _compare_unit(), but by physical offset: unit numbers of batch queues are not queue offsets."""
         cdef ConsumeQueue* q = row.q
         cdef Unit u
         cdef int got = 1, rc
@@ -366,7 +368,7 @@ cdef class DerivedAudit(Dispatcher):
     # the index
 
     cdef int _peek(self, const IndexUnit** unit, MappedIndexFile** part) noexcept nogil:
-        """The next unit of the index; part is NULL behind the last one."""
+        """Get the next unit of the index. part is set to NULL after the last one."""
         cdef MappedIndexFile* p
         cdef int64_t units
         cdef int rc
@@ -395,7 +397,7 @@ cdef class DerivedAudit(Dispatcher):
         return RC_OK
 
     cdef int64_t _ahead(self, MappedIndexFile* p, int32_t hashed, int64_t phy_offset) noexcept nogil:
-        """How many units ahead a key of a record is; 0 if it is not near."""
+        """Return how many units ahead a key of a record is; 0 if it is not among the next units."""
         cdef IndexUnit u
         cdef int64_t n
         for n in range(self._unit + 1, min(min(p.count, p.units), self._unit + LOOK_AHEAD)):
@@ -404,7 +406,10 @@ cdef class DerivedAudit(Dispatcher):
         return 0
 
     cdef void _extra_key(self, MappedIndexFile* p, const IndexUnit* u) noexcept nogil:
-        """No record has the next unit of the index, unless it is gone, or RocketMQ put it twice."""
+        """Record the next unit of the index as KEY_NO_RECORD, unless its record was deleted or it is a duplicate.
+
+        RocketMQ may put a key twice.
+        """
         self.index._at = p
         self.index._unit = self._unit
         self.index._checked_phy = INT64_MAX - 1
@@ -449,24 +454,24 @@ cdef class DerivedAudit(Dispatcher):
         return RC_OK
 
     cdef bint _has_time(self, const MappedIndexFile* p, const IndexUnit* u, int64_t timestamp) noexcept nogil:
-        """Whether the next unit's time is its record's."""
+        """Whether the time of the next unit is the time of its record."""
         cdef const MappedIndexFile* before
         if self._unit > 1:
             return u.time_diff == time_diff(p.begin_timestamp, timestamp)
-        # RocketMQ counts from the end of the file before; if that is gone, nobody knows.
+        # RocketMQ counts from the end of the file before. If that is deleted, the time can't be checked.
         before = self.index._parts[self._part - 1] if self._part > 0 else NULL
         return before == NULL or not part_is_full(before) or u.time_diff == time_diff(before.end_timestamp, timestamp)
 
     cdef bint _has_header(self, const MappedIndexFile* p, int64_t phy_offset, int64_t timestamp) noexcept nogil:
-        """Whether the header says so of the next unit, if it is the first or the last one of its file."""
-        if self._unit == 1 and p.begin_timestamp != timestamp:  # load() has compared the offset
+        """Whether the header agrees with the next unit, if this is the first or last unit of its file."""
+        if self._unit == 1 and p.begin_timestamp != timestamp:  # load() has compared the offset already
             return False
         if self._unit != p.count - 1 or not (self._settled or part_is_full(p)):
             return True
         return p.end_phy == phy_offset and p.end_timestamp == timestamp
 
     def end(self):
-        """The log is walked to its end: what is left over belongs to no record."""
+        """End the comparison: all units that were not compared belong to no record."""
         cdef ConsumeQueue* q
         cdef MappedIndexFile* p = NULL
         cdef const IndexUnit* u = NULL
@@ -484,12 +489,12 @@ cdef class DerivedAudit(Dispatcher):
             self._extra_key(p, u)
 
     def counts(self):
-        """How often each of WHAT was found; findings() has the first ones only."""
+        """Return the number of findings of each kind in WHAT; findings() returns only the first ones."""
         cdef int i
         return {WHAT[i]: self._told[i] for i in range(<int>KINDS) if self._told[i]}
 
     def findings(self):
-        """(what, topic, queue id, index file, first, last, count, physical offset) of each run that was found."""
+        """Return (what, topic, queue id, index file, first, last, count, physical offset) of each range of findings."""
         cdef Finding* f
         cdef int i
         cdef list out = []
@@ -506,5 +511,5 @@ cdef class DerivedAudit(Dispatcher):
 
 
 cdef bint is_schedule(const ConsumeQueue* q) noexcept nogil:
-    """Its codes are times, which follow from a setting of the broker."""
+    """Whether the tags codes of a queue are times, which depend on a setting of the broker."""
     return is_schedule_topic(q.topic, q.topic_len)

@@ -1,9 +1,8 @@
 # cython: language_level=3
-"""Rows put into the queues and the index beside the thread that reads the log: half of what a record costs when all is
-built anew.
+"""Put rows into the queues and the index on a thread of its own, beside the thread that reads the log.
 
-Two blocks of rows: one is filled while the other is put. An error is told with a later row, or by end(); nothing more
-is put behind it.
+In a rebuild, putting is half of the work for a record. There are two blocks of rows: one is filled while the other is
+put. An error is returned by a later put(), or by end(). After an error, no more rows are put.
 """
 cimport cython
 from libc.stdint cimport int32_t
@@ -18,18 +17,19 @@ from rocketc.c.status cimport RC_OK, RC_OUT_OF_ORDER
 from rocketc.derived._consume_queue cimport cq_put
 
 cdef enum:
-    AHEAD = 12              # rows whose keys' slots are fetched into the cache before they are put
+    AHEAD = 12              # rows ahead for which the index slots of the keys are prefetched
     IDLE_NS = 1000000000
 
 
-@cython.no_gc_clear         # its end needs the index
+@cython.no_gc_clear         # __dealloc__ needs the index
 cdef class DispatchWorker:
-    """Puts rows as cq_put() and KeyIndex.check_put() do. Nobody else may use queues or index between the first put()
-    and end().
+    """Puts rows like cq_put() and KeyIndex.check_put().
 
-    index  or None
-    whole  the rows are those of the whole log
-    background  False: there is no thread, the caller's puts the rows
+    No other thread may use queues or index between the first put() and end().
+
+    index       or None
+    whole       the rows are those of the whole log
+    background  False: without a thread; the calling thread puts the rows
     """
 
     def __cinit__(self, KeyIndex index, bint whole, bint background=True):
@@ -47,7 +47,7 @@ cdef class DispatchWorker:
             rc_service_destroy(&self._thread)
 
     cdef int put(self, const DispatchRequest* row, const int32_t* hashes) noexcept nogil:
-        """RC_OK, or what an earlier row met; it is copied, with its keys."""
+        """Copy a row with its keys, to be put later. Returns RC_OK or the error of an earlier row."""
         cdef DispatchBlock* b = &self._blocks[self._turn]
         cdef DispatchRequest* copy
         cdef int rc
@@ -65,7 +65,7 @@ cdef class DispatchWorker:
         return RC_OK
 
     cdef int end(self) noexcept nogil:
-        """Put what is left: RC_OK, or what a row met first; the next put() begins anew."""
+        """Put the remaining rows. Returns RC_OK or the first error of a row, and resets the error."""
         cdef int rc
         self._wait()
         if self._rc == RC_OK:
@@ -76,7 +76,7 @@ cdef class DispatchWorker:
         return rc
 
     cdef int _hand_over(self) noexcept nogil:
-        """Give the full block to the thread, once it is done with the other; put it here if there can be no thread."""
+        """Pass the full block to the thread when it has put the other one. Without a thread, put it here."""
         self._wait()
         if self._rc == RC_OK and (
             self._thread.running or self._background and rc_service_start(&self._thread, run, <void*>self) == RC_OK
@@ -85,7 +85,7 @@ cdef class DispatchWorker:
             self._blocks[self._turn].row_count = self._blocks[self._turn].hash_count = 0
             rc_store_i64(&self._given, 1)
             rc_service_wake(&self._thread)
-            return RC_OK        # what it meets, the next wait finds
+            return RC_OK        # _wait() waits for the block, then _rc is its error
         if self._rc == RC_OK:
             self._put_all(&self._blocks[self._turn])
         self._blocks[self._turn].row_count = self._blocks[self._turn].hash_count = 0

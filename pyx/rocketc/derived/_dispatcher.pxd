@@ -1,4 +1,4 @@
-"""From the records of a log to the consume queues and the index."""
+"""Dispatch the records of a log to the consume queues and the index."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc.derived._change_feed cimport ChangeFeed
@@ -12,12 +12,12 @@ from rocketc.read._walk cimport Walker
 from rocketc.tables._deleted_topics cimport DeletedTopicOffsets
 
 cdef enum:
-    ROWS = 64               # records that are taken apart before the first is dispatched: its slot is in the cache then
-    HASHES = 20000          # of their keys; one record has MOST_HASHES at most
-    RECENT_QUEUES = 64      # the queues of the last records are found without the table
+    ROWS = 64               # records that are decoded before the first is dispatched: prefetches their index slots
+    HASHES = 20000          # of their keys; a record has up to MOST_HASHES
+    RECENT_QUEUES = 64      # cache of the queues of the last records
     DELAY_LEVELS = 64
 
-# What a properties string says that dispatching needs; a length of 0 or less: nothing.
+# The values of a property string that dispatching needs; a length of 0 or less: missing.
 ctypedef struct DispatchProperties:
     Slice tags
     Slice keys
@@ -37,26 +37,26 @@ cdef class Dispatcher:
         ConsumeQueue* recent[RECENT_QUEUES]
         int64_t delays[DELAY_LEVELS]    # ms of each delay level; level n is at n - 1
         int delay_count
-        int64_t position        # physical offset: all before it is dispatched
-        int64_t timestamp       # ms, of the last record dispatched
-        int64_t unqueued_count  # records that no queue could take: a topic that is no name, a number that is a lie
-        const char* error_path  # what failed last
-        int64_t partial_phy     # the record whose first keys, partial_keys of them, are in the index already
+        int64_t position        # physical offset: all records before it are dispatched
+        int64_t timestamp       # ms, of the last dispatched record
+        int64_t unqueued_count  # records that no queue accepted: unfit topic, or impossible queue offset
+        const char* error_path  # file or folder of the last error
+        int64_t partial_phy     # record of which the first partial_keys keys are in the index already
         int partial_keys
-        ChangeFeed feed         # None: nobody waits for what is dispatched
-        uint64_t woken          # wakeup slots of the queues that got messages
-        int64_t queues_from     # records before it are in the queues,
-        int64_t index_from      # ... and in the index
-        bint whole              # the log is walked from its first record on, or live
-        bint catching_up        # what the files have is compared,
-        DispatchWorker writer        # ... and written by a thread of its own; None: neither
-        bint background         # threads may be started
-        bint doubt              # the queues' files say what can't be
-        DeletedTopicOffsets gone         # topics whose old records make no queue
-        bint multi              # messages go to the queues that INNER_MULTI_DISPATCH names, too
+        ChangeFeed feed         # None: there are no subscribers
+        uint64_t woken          # wake-up slots of the queues that received messages
+        int64_t queues_from     # physical offset: records before it are in the queues
+        int64_t index_from      # physical offset: records before it are in the index
+        bint whole              # the log is dispatched from its first record, or live
+        bint catching_up        # existing units are compared with the log, and `writer` writes
+        DispatchWorker writer        # writes on its own thread; None: the dispatching thread writes
+        bint background         # threads are allowed
+        bint doubt              # the files of the queues disagree with the log
+        DeletedTopicOffsets gone         # deleted topics, whose old records do not go to a queue
+        bint multi              # messages also go to the queues in INNER_MULTI_DISPATCH
     cdef readonly:
         ConsumeQueues queues
-        KeyIndex index          # None: there is none
+        KeyIndex index          # None: the store does not have one
     cdef int _stage(self, const Record* r, int64_t start) noexcept nogil
     cdef ConsumeQueue* _queue_of(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,

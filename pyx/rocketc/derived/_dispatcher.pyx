@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""From the records of a log to the consume queues and the index.
+"""Dispatch the records of a log to the consume queues and the index.
 
-Records are taken apart in rows of up to 64, and only then dispatched: by that time the index slots that they need are
-in the cache.
+Up to 64 records are decoded into rows before the first one is dispatched. Meanwhile the index slots that they need are
+prefetched into the cache.
 Source: RocketMQ CommitLogDispatcher.
 """
 import os
@@ -45,7 +45,7 @@ cdef int64_t UNKNOWN_DELAY_MS = 1000
 
 
 cdef inline void take(Slice* value, const char* name, const uint8_t* piece, int n) noexcept nogil:
-    """Note the value, if this piece of a properties string is one of this name."""
+    """Set a value if this property has the given name."""
     cdef int at = rc_value_at(piece, n, name)
     if at > 0:
         value.at = piece + at
@@ -53,7 +53,7 @@ cdef inline void take(Slice* value, const char* name, const uint8_t* piece, int 
 
 
 cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
-    """Note one piece of a properties string, if it is wanted."""
+    """Read one property, if dispatching needs it."""
     cdef uint8_t first = p[0]
     if first == RC_PROPERTY_TAGS[0]:
         take(&w.tags, RC_PROPERTY_TAGS, p, size)
@@ -71,10 +71,10 @@ cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noex
 
 
 cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:
-    """Find what dispatching needs in a record's properties; the last of several values counts."""
+    """Find the properties of a record that dispatching needs. Of several values, the last one counts."""
     cdef int base, start = 0, stop
     cdef uint64_t ends
-    w.tags.len = w.keys.len = w.unique_key.len = w.delay.len = 0    # a memset() of so little is dear
+    w.tags.len = w.keys.len = w.unique_key.len = w.delay.len = 0    # cheaper than a memset() of so few bytes
     w.inner_num.len = w.inner_base.len = w.multi_queues.len = w.multi_offsets.len = 0
     for base in range(0, n, 64):
         ends = rc_separators(p, n, base)
@@ -88,7 +88,7 @@ cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept 
 
 
 cdef int64_t number(const uint8_t* p, int n) noexcept nogil:
-    """A decimal number of at most 18 digits; -1 if the text is none."""
+    """Return a decimal number of at most 18 digits, or -1 if the text is not one."""
     cdef int64_t v = 0
     cdef int i
     if not 0 < n <= 18:
@@ -117,7 +117,7 @@ cdef int put_row(Dispatcher d, DispatchRequest* row) noexcept nogil:
 
 
 def delays_of(str levels not None):
-    """ms of each delay level: "1s 5s 1m 2h 1d" as messageDelayLevel has them. Raises ValueError.
+    """Return the ms of each delay level of messageDelayLevel, such as "1s 5s 1m 2h 1d". Raises ValueError.
 
     >>> delays_of("1s 1m")
     [1000, 60000]
@@ -125,21 +125,21 @@ def delays_of(str levels not None):
     cdef list found = []
     for text in levels.split():
         if not re.fullmatch(r"\d{1,9}[smhd]", text, re.ASCII):
-            raise ValueError(f"message_delay_level: {text!r} is no time such as 10s, 5m, 2h or 1d")
+            raise ValueError(f"message_delay_level: {text!r} is not a time such as 10s, 5m, 2h or 1d")
         found.append(int(text[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[text[-1]])
     if len(found) > DELAY_LEVELS:
-        raise ValueError(f"message_delay_level: {len(found)} levels; at most {DELAY_LEVELS}")
+        raise ValueError(f"message_delay_level: {len(found)} levels; at most {DELAY_LEVELS} are allowed")
     return found
 
 
 @cython.no_gc_clear      # the rows point into the queues
 cdef class Dispatcher:
-    """Brings consume queues and index up to a log that is walked.
+    """Dispatches the records of a walker to consume queues and index.
 
     queues  loaded
     index   loaded, or None
     config  a StoreConfig
-    start_at(), take() for each file of the log, finish().
+    Call start_at(), take() for each file of the log, then finish().
     """
 
     def __cinit__(self, ConsumeQueues queues not None, KeyIndex index, config, *_, **__):
@@ -160,7 +160,7 @@ cdef class Dispatcher:
     cdef ConsumeQueue* _queue_of(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,
     ) noexcept nogil:
-        """The queue of a record, made if it is new; NULL, and why. Most records go where one of the last ones went."""
+        """Return the queue of a record, created if it is new; or NULL, and set rc. Recent queues are cached."""
         cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
         cdef ConsumeQueue* q = self.recent[h % RECENT_QUEUES]
         rc[0] = RC_OK
@@ -177,7 +177,7 @@ cdef class Dispatcher:
         return q
 
     cdef int64_t _tags_code(self, const Record* r, DispatchProperties* w, int64_t timestamp) noexcept nogil:
-        """What a unit says of the tags; of a delayed message, when it is due. Source: RocketMQ CommitLog."""
+        """Return the tags code of a unit; the delivery time of a delayed message. Source: RocketMQ CommitLog."""
         cdef int64_t level
         if w.delay.len > 0 and is_schedule_topic(r.topic, r.topic_len):
             level = number(w.delay.at, w.delay.len)
@@ -188,7 +188,7 @@ cdef class Dispatcher:
         return rc_jhash(w.tags.at, <size_t>w.tags.len) if w.tags.len > 0 else 0
 
     cdef int _stage(self, const Record* r, int64_t start) noexcept nogil:
-        """Take a record apart into the next row, or rows: RC_OK or an errno."""
+        """Decode a record into the next row or rows; returns RC_OK or an errno."""
         cdef DispatchProperties w
         cdef DispatchRequest* row = &self.rows[self.row_count]
         cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
@@ -236,7 +236,7 @@ cdef class Dispatcher:
         return RC_OK
 
     cdef int _stage_more(self, DispatchProperties* w, Unit unit, int64_t end) noexcept nogil:
-        """A row for each light queue that INNER_MULTI_DISPATCH names, with its offset."""
+        """Add a row for each light queue in INNER_MULTI_DISPATCH, with its queue offset."""
         cdef const uint8_t* name = w.multi_queues.at
         cdef const uint8_t* name_end = name + w.multi_queues.len
         cdef const uint8_t* offset = w.multi_offsets.at
@@ -254,7 +254,7 @@ cdef class Dispatcher:
                 is_light(name, stop - name) and number(offset, <int>(offset_stop - offset)) >= 0
                 and not self.gone.has(name, <int32_t>(stop - name), unit.phy_offset)
             ):
-                self.rows[self.row_count - 1].end = unit.phy_offset     # the record is done with its last row
+                self.rows[self.row_count - 1].end = unit.phy_offset     # a record is dispatched when its last row is
                 if self.row_count == ROWS:
                     rc = self._put_rows()
                     if rc != RC_OK:
@@ -273,7 +273,7 @@ cdef class Dispatcher:
         return RC_OK
 
     cdef int _put_rows(self) noexcept nogil:
-        """Dispatch the rows that are staged: RC_OK, or what the first that failed met; those before it are done."""
+        """Dispatch the staged rows. Returns RC_OK or the error of the first row that failed; earlier rows are done."""
         cdef DispatchRequest* row
         cdef int done = 0, rc = RC_OK
         while done < self.row_count:
@@ -282,8 +282,8 @@ cdef class Dispatcher:
             if rc != RC_OK:
                 break
             done += 1
-        if self.feed is not None and not self.catching_up:      # before the position says that they are dispatched
-            self.feed.add(self.rows, <int>min(done + 1, self.row_count))     # a unit is there even if its keys are not
+        if self.feed is not None and not self.catching_up:      # before `position` is updated
+            self.feed.add(self.rows, <int>min(done + 1, self.row_count))     # the failed row too: its unit may exist
         if done > 0:
             row = &self.rows[done - 1]
             rc_store_i64(&self.timestamp, row.unit.store_timestamp)
@@ -301,17 +301,17 @@ cdef class Dispatcher:
                 self.partial_keys = i
                 self.error_path = self.index._folder
                 return rc
-        self.partial_phy = row.unit.phy_offset      # all of them are in, should another row of the record fail
+        self.partial_phy = row.unit.phy_offset      # so the keys are not put again if another row of the record fails
         self.partial_keys = row.hash_count
         return RC_OK
 
     # at an opening
 
     def start_at(self, int64_t queues_from, int64_t index_from, *, bint whole):
-        """Say from where take() dispatches.
+        """Set the positions from which take() dispatches.
 
-        queues_from  physical offset: what the queues say of records before it is believed
-        index_from   the same for the index; what it has of those behind is compared
+        queues_from  physical offset: units of records before it are trusted
+        index_from   the same for the index; its units of later records are compared
         whole        queues_from is the first record of the log
         """
         self.queues.begin(queues_from)
@@ -328,13 +328,13 @@ cdef class Dispatcher:
             check(self.index.start_checking(index_from))
 
     def leave_out(self, DeletedTopicOffsets gone not None):
-        """Take these topics' old records for the index alone."""
+        """Dispatch the old records of these topics to the index only."""
         self.gone = gone
 
     def take(self, Walker walker not None):
-        """Dispatch what a walker finds. False if the index is in doubt: repair it, and start again.
+        """Dispatch the records of a walker. Returns False if the index is damaged: repair it, then start again.
 
-        Raises StoreIOError, StoreFullError, and as the walker does.
+        Raises StoreIOError, StoreFullError, and the errors of the walker.
         """
         cdef int rc = RC_OK
         while walker.next_block():
@@ -346,7 +346,7 @@ cdef class Dispatcher:
         return self._end_rows(rc)
 
     cdef int _take_block(self, Walker walker) noexcept nogil:
-        """Dispatch the records of a walker's block: RC_OK, or what the first that failed met."""
+        """Dispatch the records of a walker's block; returns RC_OK or the error of the first record that failed."""
         cdef rc_guard guard
         cdef const Record* r
         cdef int i, rc = RC_OK
@@ -366,7 +366,7 @@ cdef class Dispatcher:
         return rc
 
     cdef bint _end_rows(self, int rc) except -1:
-        """All rows are in queues and index; what was met with them counts first."""
+        """Wait until all rows are in queues and index. An error of these rows takes precedence over rc."""
         cdef int met
         if self.catching_up:
             with nogil:
@@ -384,9 +384,9 @@ cdef class Dispatcher:
         return True
 
     def finish(self, int64_t position, int64_t min_phy_offset, damage=()):
-        """The log was taken to its end, `position`: what was mended in the queues; None if the index is in doubt.
+        """End the dispatch of the log at `position`. Returns the repairs of queues; None if the index is damaged.
 
-        damage  (start, stop) of what is damaged in it: messages that were there keep their queue offsets
+        damage  (start, stop) of each damaged range of the log: its messages keep their queue offsets
         """
         if self.catching_up and self.index is not None and self.index.stop_checking() != RC_OK:
             return None
@@ -399,14 +399,14 @@ cdef class Dispatcher:
 
     @property
     def unqueued(self):
-        """Records that no queue could take: a topic that is no name of a folder, a queue offset that can't be true."""
+        """Number of records that no queue accepted: unfit topic, or impossible queue offset."""
         return self.unqueued_count
 
     @property
     def in_doubt(self):
-        """Whether the queues' files say what can't be, so that the log should be taken from its first record on."""
+        """Whether the files of the queues disagree with the log, so that the whole log should be dispatched again."""
         return self.doubt
 
     cdef object dispatch_error(self, int rc):
-        """The exception for what dispatching met."""
+        """Return the exception for an error of dispatching."""
         return error_of(rc, os.fsdecode(self.error_path if self.error_path != NULL else self.queues._folder))

@@ -1,20 +1,20 @@
-"""The row of files of an index: one thread puts, any may look up meanwhile."""
+"""The files of an index in order. One thread puts keys; any thread may look up keys meanwhile."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.c.service cimport pthread_mutex_t
 from rocketc.derived._mapped_index_file cimport MappedIndexFile
 
-# Where a look-up is: index_cursor() begins one, find() moves it on.
+# The position of a look-up: index_cursor() sets it to the start, find() advances it.
 ctypedef struct IndexCursor:
-    int64_t file            # name of the file it goes on in, or of a newer one; -1: at the end
-    int64_t unit            # ... at this unit of the chain; 0: at its slot
-    bint java               # RocketMQ's rules for times, exactly; else no record of the interval is missed
+    int64_t file            # name of the file where it continues, or of a newer one; -1: at the end
+    int64_t unit            # number of the next unit in the chain; 0: begin at the slot
+    bint java               # exactly RocketMQ's rules for times; otherwise no record of the interval is missed
     int64_t last_timestamp  # of the newest file: RocketMQ's indexLastUpdateTimestamp and indexLastUpdatePhyOffset
     int64_t last_phy_offset
-    int64_t damage          # RC_BAD_CHAIN: the byte of `file` that is wrong
-    int error               # RC_NO_FILE: why a file can't be mapped
+    int64_t damage          # for RC_BAD_CHAIN: the damaged byte of `file`
+    int error               # for RC_NO_FILE: errno of mapping the file
 
-cdef int32_t key_hash(int32_t java_hash) noexcept nogil     # of "topic#key", by rc_jhash -> what put and find take
+cdef int32_t key_hash(int32_t java_hash) noexcept nogil     # for put() and find(); java_hash: rc_jhash() of "topic#key"
 cdef int record_hashes(
     int32_t topic_hash, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys, int32_t keys_len,
     int32_t* out, int room,
@@ -23,18 +23,18 @@ cdef void index_cursor(IndexCursor* cursor, bint java) noexcept nogil
 
 cdef class IndexFileQueue:
     cdef:
-        pthread_mutex_t _mutex  # _parts, _count, _room, and who may take a hold
+        pthread_mutex_t _mutex  # guards _parts, _count, _room, and increments of holds
         MappedIndexFile** _parts      # by name
         int _count
         int _room
-        MappedIndexFile* _last        # the file that is written to; NULL: there is none. Of the writer
-        char* _folder           # of _encoded
-        int64_t _names          # 1: a file was made whose name is not durable yet
-        int64_t _clock          # names new files, if not negative: ms, of a store without threads, and of tests
+        MappedIndexFile* _last        # the file that is written; NULL: none; used by the writer only
+        char* _folder           # pointer to _encoded
+        int64_t _names          # 1: a file was created and its name is not durable yet
+        int64_t _clock          # ms for the names of new files in stores without threads and in tests; or negative
         int64_t _full_timestamp  # ms: end of the newest full file that is durable
-        int64_t _unread         # name of the first file that load() did not take; -1: none
-        int _lost               # errno of the first sync that failed
-        int error               # of the last put: RC_OK or what it returned
+        int64_t _unread         # name of the first file that load() rejected; -1: none
+        int _lost               # errno of the first failed sync
+        int error               # result of the last put
         bint _ready
         bint _closed
         bytes _encoded

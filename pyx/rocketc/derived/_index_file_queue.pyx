@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The row of files of an index: one thread puts, any may look up meanwhile.
+"""The files of an index in order. One thread puts keys; any thread may look up keys meanwhile.
 
-Each file is named by the time it was made. The row's mutex is held for a moment only: to find a file and hold it, or to
-add one. Source: RocketMQ IndexService
+Each file is named by its creation time. The mutex is only locked to find and hold a file, or to add one.
+Source: RocketMQ IndexService
 """
 import os
 
@@ -50,13 +50,13 @@ cdef extern from *:
 
 cdef enum:
     PATH_BYTES = 4096
-    ATTEMPTS = 1000     # names that are tried for a new file
+    ATTEMPTS = 1000     # most names that are tried for a new file
 
-_ADVICE = "a byte of this file; it is built again from the log when the store is opened for writing"
+_ADVICE = "the offset is a byte of this file; the file is rebuilt from the log when the store is opened for writing"
 
 
 cdef int32_t key_hash(int32_t java_hash) noexcept nogil:
-    """RocketMQ's |hash|; -2**31 has none, and counts as 0."""
+    """Return RocketMQ's |hash|; 0 for -2**31, which does not have an absolute value."""
     return java_hash if java_hash >= 0 else (-java_hash if java_hash > -INT32_MAX - 1 else 0)
 
 
@@ -64,10 +64,10 @@ cdef int record_hashes(
     int32_t topic_hash, const uint8_t* unique_key, int32_t unique_key_len, const uint8_t* keys, int32_t keys_len,
     int32_t* out, int room,
 ) noexcept nogil:
-    """The hashes that a record is put by: its UNIQ_KEY, then each part of KEYS between single blanks that is not empty.
+    """Compute the hashes of a record's keys: its UNIQ_KEY, then each nonempty part of KEYS between single spaces.
 
     topic_hash  Java's hash of "topic#"
-    Texts as stored, in UTF-8; a length of 0 or less: there is none. Returns how many, or RC_NO_ROOM.
+    Texts are as stored, in UTF-8; a length of 0 or less: missing. Returns the number of hashes, or RC_NO_ROOM.
     """
     cdef const uint8_t* stop
     cdef size_t n
@@ -91,7 +91,7 @@ cdef int record_hashes(
 
 
 cdef void index_cursor(IndexCursor* cursor, bint java) noexcept nogil:
-    """Begin at the newest file."""
+    """Set a cursor to the newest file."""
     cursor.file = INT64_MAX
     cursor.unit = 0
     cursor.java = java
@@ -101,23 +101,23 @@ cdef void index_cursor(IndexCursor* cursor, bint java) noexcept nogil:
 
 
 cdef class IndexFileQueue:
-    """The files of one index, without the files' beginning: KeyIndex loads and checks them.
+    """The files of one index. KeyIndex adds loading and checking.
 
     folder     str or os.PathLike
     slots      hash slots of a file (maxHashSlotNum)
-    units      units of a file (maxIndexNum); RocketMQ never uses one of them
+    units      units of a file (maxIndexNum); RocketMQ does not use the first one
     read_only  another process writes
     """
 
     def __cinit__(self, folder, int64_t slots=5_000_000, int64_t units=20_000_000, *, bint read_only=False):
         self.folder = os.fspath(folder)
         if not 1 <= slots <= INT32_MAX:
-            raise ValueError(f"slots={slots}: from 1 to {INT32_MAX}")
+            raise ValueError(f"slots={slots}: allowed are 1 to {INT32_MAX}")
         if not 2 <= units <= INT32_MAX:
-            raise ValueError(f"units={units}: from 2 to {INT32_MAX}")
+            raise ValueError(f"units={units}: allowed are 2 to {INT32_MAX}")
         size = RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES + units * RC_INDEX_UNIT_BYTES
         if size > INT32_MAX:
-            raise ValueError(f"slots={slots}, units={units}: a file of {size} bytes; RocketMQ maps up to {INT32_MAX}")
+            raise ValueError(f"slots={slots}, units={units}: a file has {size} bytes; RocketMQ maps {INT32_MAX}")
         install()
         check(pthread_mutex_init(&self._mutex, NULL))
         self._ready = True
@@ -138,7 +138,7 @@ cdef class IndexFileQueue:
             pthread_mutex_destroy(&self._mutex)
 
     cdef int _push(self, MappedIndexFile* p) noexcept nogil:
-        """Take a file into the row, in the order of names; it belongs to the row then. RC_OK or ENOMEM."""
+        """Add a file in the order of names. The queue then owns it. Returns RC_OK or ENOMEM."""
         cdef MappedIndexFile** parts
         cdef int room, i, rc = RC_OK
         pthread_mutex_lock(&self._mutex)
@@ -159,7 +159,7 @@ cdef class IndexFileQueue:
         return rc
 
     cdef int _find_part(self, int64_t name) noexcept nogil:
-        """The last file whose name is `name` or older, with the mutex held; -1: there is none."""
+        """Find the last file with this name or an older one; -1: there is none. The mutex is locked."""
         cdef int low = -1, high = self._count, middle
         while high - low > 1:
             middle = (low + high) // 2
@@ -170,7 +170,7 @@ cdef class IndexFileQueue:
         return low
 
     cdef MappedIndexFile* _part(self, int i) noexcept nogil:
-        """File i, or NULL if there are not so many. It stays while the caller is the only one who deletes."""
+        """Return file i, or NULL if there are fewer. It stays valid while only the calling thread deletes files."""
         cdef MappedIndexFile* p = NULL
         pthread_mutex_lock(&self._mutex)
         if i < self._count:
@@ -179,7 +179,7 @@ cdef class IndexFileQueue:
         return p
 
     cdef MappedIndexFile* _hold(self, int64_t name, bint exact, int* rc) noexcept nogil:
-        """Map and hold the last file whose name is `name`, or older unless exact; NULL: there is none, or *rc."""
+        """Map and hold the last file with this name, or an older one unless exact. NULL: none, or an error in *rc."""
         cdef MappedIndexFile* p = NULL
         cdef int i
         rc[0] = RC_OK
@@ -203,7 +203,7 @@ cdef class IndexFileQueue:
         return p
 
     cdef int _remove(self, int i) except -1:
-        """Delete file i and take it out of the row; 0 if somebody reads it."""
+        """Delete file i and remove it from the queue. Returns 0 if it has a reader."""
         cdef MappedIndexFile* p = self._part(i)
         path = os.fsdecode(p.path)
         if not self._take_out(i):
@@ -212,13 +212,13 @@ cdef class IndexFileQueue:
         return 1
 
     cdef bint _take_out(self, int i) noexcept:
-        """Take file i out of the row; False if somebody reads it."""
+        """Remove file i from the queue. Returns False if it has a reader."""
         cdef MappedIndexFile* p
         cdef bint newest
         pthread_mutex_lock(&self._mutex)
         p = self._parts[i]
         newest = i == self._count - 1
-        if rc_load_i64(&p.holds) > 1:       # no new ones without the mutex
+        if rc_load_i64(&p.holds) > 1:       # holds are only added with the mutex locked
             pthread_mutex_unlock(&self._mutex)
             return False
         memmove(&self._parts[i], &self._parts[i + 1], <size_t>(self._count - 1 - i) * sizeof(MappedIndexFile*))
@@ -244,11 +244,11 @@ cdef class IndexFileQueue:
         return 0
 
     cdef int put(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
-        """Add a key of a record, behind all others; one thread at a time.
+        """Add a key of a record after all others. One thread at a time.
 
-        key_hash  of key_hash(), 0 or more
-        Makes the next file when this one is full. Returns RC_OK, an errno (a full disk: try again), RC_FILE_CUT, or
-        RC_BAD_ARGUMENT; then nothing was added, and `error` keeps it until a put succeeds.
+        key_hash  from key_hash(), 0 or more
+        Creates the next file if the last one is full. Returns RC_OK, an errno (a full disk: try again), RC_FILE_CUT, or
+        RC_BAD_ARGUMENT. After an error nothing was added, and `error` has it until a put succeeds.
         """
         cdef int rc = RC_OK
         if self._last == NULL or part_is_full(self._last):
@@ -259,12 +259,12 @@ cdef class IndexFileQueue:
         return rc
 
     cdef void prefetch(self, int32_t key_hash) noexcept nogil:
-        """Ask for the cache line of a slot that a put some records later needs. Of the thread that puts."""
+        """Prefetch the slot that a put some records later needs. Only for the thread that puts."""
         if self._last != NULL and key_hash >= 0:
             rc_prefetch_for_writing(slot_of(self._last, key_hash))
 
     cdef int _next_file(self) noexcept nogil:
-        """Make the file behind the last one, named by the clock, and later than the last one's name."""
+        """Create the file after the last one. Its name is the current time, but more than the last name."""
         cdef MappedIndexFile* before = NULL
         cdef int64_t name = rc_index_name(self._clock if self._clock >= 0 else rc_clock_ms())
         cdef int rc
@@ -273,7 +273,7 @@ cdef class IndexFileQueue:
         pthread_mutex_lock(&self._mutex)
         if self._count > 0:
             before = self._parts[self._count - 1]
-            rc_add_i64(&before.holds, 1)    # once the next one is in the row it may be deleted
+            rc_add_i64(&before.holds, 1)    # once the next file is added, this one may be deleted
         pthread_mutex_unlock(&self._mutex)
         if before != NULL and name <= before.name:
             name = before.name + 1
@@ -283,12 +283,12 @@ cdef class IndexFileQueue:
         return rc
 
     cdef int _make_file(self, int64_t name, MappedIndexFile* before) noexcept nogil:
-        """Make the file of that name, or the next free one, and let it be the last; before: the last one, or NULL."""
+        """Create the last file, with this name or the next free one. before: the file before it, or NULL."""
         cdef char path[PATH_BYTES]
         cdef MappedIndexFile* p
         cdef int n, _, rc = EEXIST
         if before != NULL:
-            rc = rc_sync_folder(self._folder)   # no name is on the disk without those before it: keys would be missing
+            rc = rc_sync_folder(self._folder)   # first make earlier names durable: no file may be missing
             if rc != RC_OK:
                 return rc
         for _ in range(ATTEMPTS):
@@ -314,7 +314,7 @@ cdef class IndexFileQueue:
         return rc
 
     cdef int64_t end_phy(self) noexcept nogil:
-        """Physical offset of the last record with a key, -1: none."""
+        """Physical offset of the last record with a key; -1: none."""
         cdef int64_t end = -1
         cdef MappedIndexFile* p
         pthread_mutex_lock(&self._mutex)
@@ -328,13 +328,13 @@ cdef class IndexFileQueue:
     cdef int find(
         self, int32_t key_hash, int64_t begin, int64_t end, int64_t* out, int room, IndexCursor* cursor,
     ) noexcept nogil:
-        """Physical offsets of records whose key has this hash, newest first; from any thread, also while others put.
+        """Find physical offsets of records by the hash of a key, newest first. Any thread may call it at any time.
 
-        begin, end  ms, both included; see part_search for how exact they are
+        begin, end  ms, both included; part_search() says how exact they are
         out         room of them
-        cursor      of index_cursor(); call again with it for more. It is at its end once it returns less than room
-        Returns how many, or a code: RC_BAD_CHAIN (cursor.file and cursor.damage say where), RC_FILE_CUT, RC_CLOSED,
-        RC_NO_FILE (cursor.error is why a file can't be mapped); failure() makes an exception of it.
+        cursor      from index_cursor(). Call again with it for more; a result below room is the end
+        Returns the number of offsets, or a code for failure(): RC_BAD_CHAIN (cursor.file and cursor.damage say where),
+        RC_FILE_CUT, RC_CLOSED, or RC_NO_FILE (cursor.error says why a file can't be mapped).
         """
         cdef MappedIndexFile* p
         cdef int64_t name, unread = rc_load_i64(&self._unread)
@@ -357,7 +357,7 @@ cdef class IndexFileQueue:
                 if cursor.unit == 0:
                     cursor.file = -1
                     break
-                cursor.unit = 0     # the file was deleted meanwhile; the next older ones, too
+                cursor.unit = 0     # the file was deleted meanwhile, and so were older ones
                 cursor.file -= 1
                 continue
             name = p.name
@@ -378,11 +378,11 @@ cdef class IndexFileQueue:
         return found
 
     cdef int flush_files(self, bint active, int64_t* timestamp) noexcept nogil:
-        """Make durable what was put; one thread at a time, any.
+        """Make units durable. Any thread may call it, one at a time.
 
-        active     the file that is written to as well, not full ones only
-        timestamp  out: ms, the end of the newest full file, for the checkpoint (indexMsgTimestamp); 0: there is none
-        Returns RC_OK or an errno, and the same again from then on: a failed sync can't be made good.
+        active     also sync the file that is written, not only full ones
+        timestamp  set to ms: the end of the newest full file, for the checkpoint (indexMsgTimestamp); 0: there is none
+        Returns RC_OK or an errno, and the same errno from then on: after a failed sync, written data may be lost.
         """
         cdef MappedIndexFile* p
         cdef int64_t name = -1
@@ -419,7 +419,7 @@ cdef class IndexFileQueue:
         return rc
 
     cdef object failure(self, int rc, IndexCursor* cursor):
-        """The exception for a code of find()."""
+        """Return the exception for a code of find()."""
         if rc == RC_CLOSED:
             return ClosedError(f"{self.folder}: the index is closed")
         path = self.folder
@@ -432,16 +432,16 @@ cdef class IndexFileQueue:
 
     @property
     def files(self):
-        """The paths, oldest first."""
+        """Paths of the files, oldest first."""
         return [path for path, _ in self.headers()]
 
     def headers(self):
-        """(path, IndexHeader) of each file, oldest first."""
+        """Return (path, IndexHeader) of each file, oldest first."""
         cdef char path[PATH_BYTES]
         cdef MappedIndexFile copy
         cdef list out = []
         copy.name = -1
-        while self._after(&copy, path):     # nothing of Python while the mutex is held
+        while self._after(&copy, path):     # run no Python code while the mutex is locked
             out.append((
                 os.fsdecode(path),
                 IndexHeader(
@@ -451,7 +451,7 @@ cdef class IndexFileQueue:
         return out
 
     cdef bint _after(self, MappedIndexFile* copy, char* path) noexcept nogil:
-        """Copy the header of the first file behind copy.name, and its path; False if there is none."""
+        """Copy the header and path of the first file after copy.name. Returns False if there is none."""
         cdef MappedIndexFile* p
         cdef int i
         pthread_mutex_lock(&self._mutex)

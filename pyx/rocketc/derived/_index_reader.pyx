@@ -1,14 +1,15 @@
 # cython: language_level=3
 """Index files: a header, hash slots, and units that are chained by slot from the newest to the oldest.
 
-How many slots a file has stands nowhere in it: they are settings of the broker that wrote it (maxHashSlotNum and
-maxIndexNum), and its size, 40 + 4 * slots + 20 * units, has many solutions. An IndexFile finds the number so:
+A file does not say how many slots it has. The numbers of slots and units are settings of the broker that wrote it
+(maxHashSlotNum, maxIndexNum), and several pairs have the same file size, 40 + 4 * slots + 20 * units. An IndexFile
+finds the number of slots in this way:
 1. It tries RocketMQ's default, 5,000,000.
-2. It looks where the bytes that are not zero end: within the last unit, whose number the header tells. Units are 20
-   bytes, and the solutions for one size are 20 bytes of slots apart, so exactly one of them has that unit there.
-   While a broker appends it is one of the last few units; then unit 1 must also be the one that the header names.
-Each is believed only if units (up to 64 from all over the file) agree with their slots, three of four at least.
-Otherwise, in a file that was cut or is damaged, the caller must say it.
+2. It finds the last byte that is not zero. This byte is in the last unit, and the header has the number of this unit.
+   Units are 20 bytes, and the possible layouts differ by 20 bytes of slots. So one layout has that unit there.
+   While a broker appends, it is one of the last few units; then unit 1 must also agree with the header.
+A layout is accepted if at least three of four units (up to 64 from all parts of the file) agree with their slots.
+Otherwise, in a truncated or damaged file, the caller must pass the number.
 """
 from collections import namedtuple
 
@@ -27,8 +28,8 @@ from rocketc.files.block_file import BlockFile
 
 cdef enum:
     SAMPLES = 64
-    ATTEMPTS = 8        # while a broker appends, the header and the last unit are not of one moment:
-    CANDIDATES = 1000   # the last unit is one of those that came meanwhile
+    ATTEMPTS = 8        # while a broker appends, the header and the last unit are read at different times:
+    CANDIDATES = 1000   # the last unit is one of those that were added in between
 
 UNIT_BYTES = RC_INDEX_UNIT_BYTES
 
@@ -40,7 +41,7 @@ IndexHeader = namedtuple(
 
 
 def decode_header(const uint8_t[::1] data not None):
-    """The header in the first bytes of an index file; what is missing counts as zero."""
+    """Decode the header in the first bytes of an index file. Missing bytes count as zero."""
     cdef const uint8_t* p
     cdef const uint8_t[::1] whole = bytes(data[:RC_INDEX_HEADER_BYTES]).ljust(RC_INDEX_HEADER_BYTES, b"\0")
     p = &whole[0]
@@ -55,22 +56,22 @@ cdef class IndexFile:
     """An index file, for reading.
 
     path   str or os.PathLike
-    slots  hash slots that it has, as its broker was set up (maxHashSlotNum); None: find out
-    Raises StoreIOError as BlockFile does, ValueError if the file has no room for so many slots.
+    slots  number of hash slots, as configured in the broker (maxHashSlotNum); None: detect it
+    Raises StoreIOError as BlockFile does, ValueError if the file is too small for this number of slots.
     Source: RocketMQ IndexFile.
     """
 
     cdef:
         readonly object path, size
         readonly object header
-        readonly object slots       # int; None if it could not be found out
+        readonly object slots       # int; None if it could not be detected
         readonly object fault       # None, "short_header", "bad_count", "unknown_slots", "torn"
         object _file                # BlockFile
         int _fd                     # its descriptor
         int64_t _slots              # 0 if not known
         int64_t _units_at           # position of unit 0
-        int64_t _capacity           # whole units in the file, unit 0 included
-        int64_t _count              # number of the next unit by the header, at least 1
+        int64_t _capacity           # number of complete units in the file, including unit 0
+        int64_t _count              # number of the next unit in the header, at least 1
 
     def __cinit__(self, path, slots=None):
         self._file = BlockFile(path)
@@ -80,7 +81,7 @@ cdef class IndexFile:
         self._read_header()
         if slots is not None:
             if not 0 < slots <= INT32_MAX or RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES > self.size:
-                raise ValueError(f"{self.path}: {self.size} bytes are no index file with {slots} slots")
+                raise ValueError(f"{self.path}: an index file of {self.size} bytes can't have {slots} slots")
             self._lay_out(slots)
         else:
             self._find_layout()
@@ -93,18 +94,18 @@ cdef class IndexFile:
         self.close()
 
     def close(self):
-        """Close the file; does nothing the second time."""
+        """Close the file. May be called twice."""
         self._fd = -1
         self._file.close()
 
     @property
     def count(self):
-        """Units in use: numbers 1 to this."""
+        """Number of units in use; they are numbered from 1."""
         return min(self._count, max(self._capacity, 1)) - 1 if self._slots else self._count - 1
 
     @property
     def capacity(self):
-        """Units that the file has room for (unit 0, which is never used, is none); None if slots is."""
+        """Number of units that fit into the file, without unit 0, which is never used; None without slots."""
         return max(self._capacity - 1, 0) if self._slots else None
 
     cdef _read_header(self):
@@ -129,7 +130,7 @@ cdef class IndexFile:
         return None
 
     cdef _find_layout(self):
-        """Settle on the number of slots, or on 0; see above."""
+        """Set the number of slots, or 0 if it can't be detected; see the top of the module."""
         cdef int64_t room = <int64_t>self.size - RC_INDEX_HEADER_BYTES, slots, stop, before
         if RC_INDEX_HEADER_BYTES + RC_INDEX_DEFAULT_SLOTS * RC_INDEX_SLOT_BYTES <= <int64_t>self.size:
             self._lay_out(RC_INDEX_DEFAULT_SLOTS)
@@ -139,7 +140,7 @@ cdef class IndexFile:
             before = self._count
             stop = self._file.data_stop()
             self._read_header()
-            # A unit is written before the header counts it.
+            # A unit is written before the header is updated.
             for last in range(self._count, max(before - 1, self._count - CANDIDATES) - 1, -1):
                 slots = self._slots_by_end(room, stop, last)
                 if slots > 0:
@@ -151,7 +152,7 @@ cdef class IndexFile:
         self._slots = 0
 
     cdef int64_t _slots_by_end(self, int64_t room, int64_t stop, int64_t last):
-        """The solution for the file's size that has the last byte that is not zero within unit `last`, or 0."""
+        """Return the number of slots for which the last nonzero byte is in unit `last`, or 0."""
         cdef int64_t slots, units
         if last < 1:
             return 0
@@ -161,7 +162,7 @@ cdef class IndexFile:
         return slots if units > last and 0 < slots <= INT32_MAX else 0
 
     cdef bint _begins_here(self) except -1:
-        """Whether unit 0 is empty, and unit 1 the one that the header says: no neighbouring layout has that."""
+        """Whether unit 0 is zero and unit 1 agrees with the header. Only one of neighboring layouts meets this."""
         cdef const uint8_t[::1] data = self._file.read(self._units_at, 2 * RC_INDEX_UNIT_BYTES)
         cdef const uint8_t* first
         if data.shape[0] < 2 * RC_INDEX_UNIT_BYTES:
@@ -180,7 +181,7 @@ cdef class IndexFile:
         cdef int64_t i, tried = min(used, SAMPLES)
         cdef int good = 0
         if used < 1:
-            # Nothing in it: only the usual size says something.
+            # An empty file: only the default size is accepted.
             return self._count == 1 and self._slots == RC_INDEX_DEFAULT_SLOTS and capacity == 4 * self._slots
         if self._count > capacity:
             return False
@@ -194,18 +195,20 @@ cdef class IndexFile:
         return self._units_at + number * RC_INDEX_UNIT_BYTES
 
     cdef int64_t _i32_at(self, int64_t pos) except? -1:
-        """The number there, 0 behind the end of the file."""
+        """Return the number at a position; 0 after the end of the file."""
         cdef uint8_t four[4]
         if pread(self._fd, four, 4, pos) != 4:
-            four[:] = self._file.read(pos, 4).ljust(4, b"\0")   # raises what there is to raise
+            four[:] = self._file.read(pos, 4).ljust(4, b"\0")   # raises the error of the read, if any
         return rc_get_i32(four)
 
     def units(self, int64_t first=1):
-        """The units from number `first` on, in blocks of some thousands; those that are all zero are left out.
+        """Yield the units from number `first` in lists of some thousands, without units that are zero.
 
-        Yields lists of (number, key_hash, phy_offset, store_timestamp, previous, slot, fault). store_timestamp has the
-        precision of a second. fault is None, "bad_key_hash", "bad_phy_offset", "bad_time_diff", "bad_previous", or
-        "bad_chain": from its slot the unit can't be reached, or the previous one is of another slot.
+        A unit is (number, key_hash, phy_offset, store_timestamp, previous, slot, fault).
+
+        store_timestamp  has a precision of a second
+        fault            "bad_key_hash", "bad_phy_offset", "bad_time_diff", "bad_previous", "bad_chain", or None
+        "bad_chain": the unit can't be reached from its slot, or the previous unit is of another slot.
         """
         cdef int64_t stop = self._unit_at(self.count + 1), start = min(max(first, 1), self.count + 1)
         if self._slots == 0:
@@ -229,7 +232,7 @@ cdef class IndexFile:
             phy_offset = rc_get_i64(p + RC_INDEX_PHY_OFFSET_AT)
             diff = rc_get_i32(p + RC_INDEX_TIME_DIFF_AT)
             previous = rc_get_i32(p + RC_INDEX_PREVIOUS_AT)
-            when = <int64_t>(<uint64_t>begin + <uint64_t>(<int64_t>diff * 1000))    # wraps, as Java's does
+            when = <int64_t>(<uint64_t>begin + <uint64_t>(<int64_t>diff * 1000))    # wraps like in Java
             slot = key_hash % self._slots if key_hash >= 0 else -1
             if key_hash < 0:
                 fault = "bad_key_hash"
@@ -245,7 +248,7 @@ cdef class IndexFile:
         return out
 
     cdef bint _is_chained(self, int64_t number, int64_t previous, int64_t slot) except -1:
-        """Whether the slot's chain can lead to this unit, and from there to the previous one."""
+        """Whether the slot's chain can lead to this unit, and from this unit to the previous one."""
         cdef int64_t newest = self._i32_at(RC_INDEX_HEADER_BYTES + slot * RC_INDEX_SLOT_BYTES), key_hash
         if newest < number or (newest > self._count and newest > self._i32_at(RC_INDEX_COUNT_AT)):
             return False
@@ -255,8 +258,10 @@ cdef class IndexFile:
         return key_hash >= 0 and key_hash % self._slots == slot
 
     def check_slots(self):
-        """(in use, bad, where): how many slots have a value, and of how many it is no unit's number, and the first 100
-        of those."""
+        """Return (slots with a value, damaged slots, list of the first 100 damaged slots).
+
+        A slot is damaged if its value is not the number of a unit.
+        """
         cdef const uint8_t[::1] data
         cdef int64_t value, used = 0, bad = 0, first
         cdef Py_ssize_t i

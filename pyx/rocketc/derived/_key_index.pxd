@@ -1,4 +1,4 @@
-"""The index of a running store: from the hash of a topic and key to the physical offsets of their records."""
+"""The index of a running store: maps the hash of a topic and key to the physical offsets of the records."""
 from libc.stdint cimport int32_t, int64_t
 
 from rocketc.derived._index_file_queue cimport IndexFileQueue, key_hash
@@ -6,14 +6,14 @@ from rocketc.derived._mapped_index_file cimport MappedIndexFile
 
 cdef class KeyIndex(IndexFileQueue):
     cdef:
-        # while the log is compared with what there is
-        MappedIndexFile* _at          # next unit: _unit of this file; NULL: nothing is left to compare
+        # while existing units are compared with the log
+        MappedIndexFile* _at          # file of the next unit, number _unit; NULL: no units are left to compare
         int64_t _unit
-        int64_t _checked_phy    # of the last record compared or put, -1: none
-        bint _doubted           # _at and _unit are not what the log says
+        int64_t _checked_phy    # of the last record that was compared or put; -1: none
+        bint _doubted           # unit _unit of file _at is different from the log
         int64_t _doubted_phy
-        object _refreshing      # a lock: one thread of Python at a time
-        list _amiss             # names of files that load() did not take, or check() found damaged
+        object _refreshing      # a lock: one Python thread at a time
+        list _problems          # names of files that load() rejected or that check() found damaged
     cdef readonly:
         list dropped            # paths of files that load() deleted by RocketMQ's rule
     cdef int start_checking(self, int64_t phy_offset) noexcept nogil

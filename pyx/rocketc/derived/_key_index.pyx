@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The index of a running store: from the hash of a topic and key to the physical offsets of their records.
+"""The index of a running store: maps the hash of a topic and key to the physical offsets of the records.
 
-While a store opens, what there is is compared with the log (check_put): the file in doubt and those behind it are
-deleted, and built again from the log. Source: RocketMQ IndexService
+While a store is being opened, check_put() compares existing units with the log. The first file that differs and the
+files after it are deleted and rebuilt from the log. Source: RocketMQ IndexService
 """
 import os
 import re
@@ -28,34 +28,34 @@ from rocketc.errors import StoreIOError
 from rocketc.files.durable import errors_named
 
 cdef enum:
-    FOUND_ROOM = 64     # offsets that offsets() asks for at a time
+    FOUND_ROOM = 64     # offsets that offsets() reads at once
     DOUBLED_ROOM = 64
-    AHEAD = 16          # of the benches
+    AHEAD = 16          # prefetch distance of the benchmarks
 
 _NAME = re.compile(r"\d{1,18}")
 
 
 cdef class KeyIndex(IndexFileQueue):
-    """The index of one store; load() reads what there is. Files are made when keys come.
+    """The index of one store. load() reads existing files; new files are created for keys.
 
     folder     str or os.PathLike
     slots      hash slots of a file (maxHashSlotNum)
-    units      units of a file (maxIndexNum); RocketMQ never uses one of them
-    read_only  another process writes: nothing is written or deleted here, refresh() follows it
+    units      units of a file (maxIndexNum); RocketMQ does not use the first one
+    read_only  another process writes: nothing is written or deleted here; refresh() reads what is new
     """
 
     def __cinit__(self, *_args, **_fields):
         self._checked_phy = -1
-        self._amiss = []
+        self._problems = []
         self._refreshing = threading.Lock()
         self.dropped = []
 
     # ------------------------------------------------------------------------------------ comparing with the log
 
     cdef int start_checking(self, int64_t phy_offset) noexcept nogil:
-        """From here on check_put() compares: the log is walked from this physical offset, the begin of a record.
+        """Make check_put() compare, beginning at this physical offset, where a record of the log begins.
 
-        Units of records before it are taken as they are. Returns RC_OK or what mapping a file said.
+        Units of earlier records are kept. Returns RC_OK or the error of mapping a file.
         """
         cdef IndexUnit u
         cdef MappedIndexFile* p
@@ -86,10 +86,10 @@ cdef class KeyIndex(IndexFileQueue):
         return RC_OK
 
     cdef int check_put(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
-        """put(), unless the next unit is this one already: the log says that it has to be.
+        """Put a key, unless the next existing unit is equal, as it should be.
 
-        RocketMQ puts some records once more when it starts; units that are there twice are left as they are.
-        Returns RC_BAD_CHAIN if that unit says something else: `doubt` tells what, repair() goes on. Else as put().
+        RocketMQ puts some records again when it starts. Duplicate units are kept. Returns RC_BAD_CHAIN if the next unit
+        differs: `doubt` describes it, repair() removes it. Otherwise returns what put() returns.
         """
         while self._at != NULL and not self._fits(hashed, phy_offset, store_timestamp):
             if not self._is_doubled():
@@ -102,13 +102,13 @@ cdef class KeyIndex(IndexFileQueue):
         return RC_OK
 
     cdef int stop_checking(self) noexcept nogil:
-        """The log is walked to its end. RC_BAD_CHAIN, and a doubt, if units are left that it has no records for."""
+        """End the comparison. Returns RC_BAD_CHAIN, and sets a doubt, if units without a record are left."""
         while self._at != NULL and self._is_doubled():
             self._step()
         return RC_OK if self._at == NULL else self._doubt(-1)
 
     cdef void _step(self) noexcept nogil:
-        """Go to the next unit to compare."""
+        """Advance to the next unit to compare."""
         cdef int i
         self._unit += 1
         if self._unit < min(self._at.count, self._at.units):
@@ -122,7 +122,7 @@ cdef class KeyIndex(IndexFileQueue):
             self._at.cut = 1
 
     cdef bint _is_doubled(self) noexcept nogil:
-        """Whether the next unit is of a record that was compared before, and an older unit says the same."""
+        """Whether the next unit is of a record that was compared before, and equal to an older unit."""
         cdef IndexUnit u, older
         cdef MappedIndexFile* p = self._at
         cdef int64_t out[DOUBLED_ROOM]
@@ -137,7 +137,7 @@ cdef class KeyIndex(IndexFileQueue):
             if not part_get(p, n, &older):
                 return False
             if older.key_hash == u.key_hash and older.phy_offset == u.phy_offset:
-                return u.time_diff == (older.time_diff if n > 1 else 0)     # of one record: the first one is the begin
+                return u.time_diff == (older.time_diff if n > 1 else 0)     # unit 1 has the begin timestamp
         unit_times(p.begin_timestamp, self._unit, u.time_diff, &first, &last)
         for i in range(self._find_part(p.name) - 1, -1, -1):
             unit = 0
@@ -152,7 +152,7 @@ cdef class KeyIndex(IndexFileQueue):
         return False
 
     cdef bint _fits(self, int32_t hashed, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
-        """Whether the next unit is this one, and at the ends of a file its header says so."""
+        """Whether the next unit is equal, and the header agrees if it is the first or last unit of a file."""
         cdef IndexUnit u
         cdef MappedIndexFile* p = self._at
         cdef int i
@@ -167,7 +167,7 @@ cdef class KeyIndex(IndexFileQueue):
             i = self._find_part(p.name)
             if p.begin_timestamp != store_timestamp or p.begin_phy != phy_offset or u.time_diff < 0:
                 return False
-            # RocketMQ counts from the end of the file before; if that is gone, nobody knows.
+            # RocketMQ counts from the end of the file before. If that is deleted, the time can't be checked.
             if i > 0 and u.time_diff != time_diff(self._parts[i - 1].end_timestamp, store_timestamp):
                 return False
         return self._unit < p.count - 1 or (p.end_timestamp == store_timestamp and p.end_phy == phy_offset)
@@ -179,44 +179,44 @@ cdef class KeyIndex(IndexFileQueue):
 
     @property
     def doubt(self):
-        """What check_put() found that is not as the log says, or None."""
+        """The difference that check_put() found, as text, or None."""
         if not self._doubted:
             return None
         path = os.fsdecode(self._at.path)
         log = f"the record at physical offset {self._doubted_phy}" if self._doubted_phy >= 0 else "no more records"
-        return f"{path}: unit {self._unit} is not what the log says, which has {log} there"
+        return f"{path}: unit {self._unit} is different from the log, which has {log} there"
 
     def repair(self):
-        """Delete the first file that is amiss or in doubt, and all behind it.
+        """Delete the first file that is damaged or differs from the log, and all files after it.
 
-        Returns the physical offset of the record that the log has to be walked from again, start_check() with the same
-        number, put_keys(..., compare=True); -1: from the log's first record.
+        Returns the physical offset of the record from which the log must be dispatched again; -1: from the beginning.
+        Call start_check() with this number, then put_keys(..., compare=True).
         """
-        cdef list names = list(self._amiss)
+        cdef list names = list(self._problems)
         self._check_writable()
         if self._doubted:
             names.append(self._at.name)
         self._at = NULL
         self._doubted = False
         self._unread = -1
-        self._amiss.clear()
+        self._problems.clear()
         if names:
             self._destroy_from(min(names))
         self._open_last()
         return self.end_phy()
 
     def _destroy_from(self, int64_t name):
-        """Delete all files of this name or a later one."""
+        """Delete the file with this name and all later ones."""
         while self._count > 0 and self._parts[self._count - 1].name >= name:
             if not self._remove(self._count - 1):
                 path = os.fsdecode(self._parts[self._count - 1].path)
-                raise StoreIOError(EBUSY, "it is still being read: try again", path)
+                raise StoreIOError(EBUSY, "the file is still in use by a reader: try again", path)
         for number, path in self._list():
             if number >= name:
                 self._unlink(path)
 
     def _open_last(self):
-        """Make the last file ready to be written to, if it is not full."""
+        """Make the last file writable if it is not full."""
         cdef MappedIndexFile* p = self._parts[self._count - 1] if self._count > 0 else NULL
         self._last = NULL
         if p == NULL or part_is_full(p) or self.read_only:
@@ -236,7 +236,7 @@ cdef class KeyIndex(IndexFileQueue):
     # ------------------------------------------------------------------------------------ opening
 
     def _list(self):
-        """(number, path) of each file with a number for a name, by number."""
+        """Return a sorted list of (number, path) of the files whose names are numbers."""
         cdef list found = []
         with errors_named(self.folder):
             try:
@@ -250,15 +250,15 @@ cdef class KeyIndex(IndexFileQueue):
         return sorted(found)
 
     def load(self, bint clean=True, int64_t index_msg_timestamp=0, int64_t queued=-1):
-        """Find the files, and check their headers; others than numbers for names are left alone. Nothing is deleted
-        but what RocketMQ deletes, see `dropped`.
+        """Find the files and check their headers. Files whose names are not numbers are ignored.
 
-        clean                the last exit was: else files that end behind index_msg_timestamp go, and those behind them
+        clean                the store was closed. Otherwise the first file that ends after index_msg_timestamp is
+                             deleted, and all files after it, as in RocketMQ; see `dropped`. No other file is deleted
         index_msg_timestamp  ms, of the checkpoint
-        queued               the same as a physical offset, if it is known: the clock may have gone back
-        Returns what is amiss, a text for each file. Then repair() is due; find() raises until then.
+        queued               the same as a physical offset, if known: the clock may have gone back
+        Returns the problems, a text for each file. If there are any, find() raises until repair() was called.
         """
-        cdef list amiss = []
+        cdef list problems = []
         self._check_open()
         if not self.read_only:
             try:
@@ -270,20 +270,20 @@ cdef class KeyIndex(IndexFileQueue):
                 what = self._take(name, path)
             except OSError as error:
                 if self.read_only and error.errno == ENOENT:
-                    continue            # deleted since it was listed
+                    continue            # deleted after it was listed
                 raise
             if what is not None:
-                amiss.append((name, f"{path}: {what}"))
+                problems.append((name, f"{path}: {what}"))
         if not clean and not self.read_only:
-            amiss = self._drop(index_msg_timestamp, queued, amiss)
-        self._amiss.extend(name for name, _ in amiss)
-        if self._amiss:
-            self._unread = min(self._amiss)
+            problems = self._drop(index_msg_timestamp, queued, problems)
+        self._problems.extend(name for name, _ in problems)
+        if self._problems:
+            self._unread = min(self._problems)
         elif self._count > 0:
             self._open_last()
         if self._count > 0 and clean:
             self._full_timestamp = self._end_of_full()
-        return [what for _, what in amiss]
+        return [what for _, what in problems]
 
     cdef int64_t _end_of_full(self):
         cdef int i
@@ -292,10 +292,10 @@ cdef class KeyIndex(IndexFileQueue):
                 return self._parts[i].end_timestamp
         return 0
 
-    def _drop(self, int64_t index_msg_timestamp, int64_t queued, list amiss):
-        """RocketMQ's rule after an unclean exit: what is newer than the checkpoint is not known to be whole.
+    def _drop(self, int64_t index_msg_timestamp, int64_t queued, list problems):
+        """Delete files by RocketMQ's rule after an unclean exit: files newer than the checkpoint may be incomplete.
 
-        Returns what is still amiss then.
+        Returns the remaining problems.
         """
         cdef int i
         cdef MappedIndexFile* p
@@ -305,16 +305,16 @@ cdef class KeyIndex(IndexFileQueue):
                 name = p.name
                 self.dropped = [path for number, path in self._list() if number >= name]
                 self._destroy_from(name)
-                return [(number, what) for number, what in amiss if number < name]
+                return [(number, what) for number, what in problems if number < name]
         if self._count > 0 and not part_is_full(self._parts[self._count - 1]):
-            # What a killed process had begun to put may be there, and not be counted.
+            # A killed process may have written part of a unit that is not counted.
             what = self._check_part(self._parts[self._count - 1])
             if what is not None:
-                amiss.append((self._parts[self._count - 1].name, what))
-        return amiss
+                problems.append((self._parts[self._count - 1].name, what))
+        return problems
 
     def _take(self, int64_t name, str path):
-        """Take a file into the row; None, or what is amiss with it."""
+        """Add a file to the queue. Returns None, or its problem as text."""
         cdef MappedIndexFile* p
         cdef MappedIndexFile* before = self._parts[self._count - 1] if self._count > 0 else NULL
         cdef int64_t slots = self.slots, units = self.units, size = os.path.getsize(path)
@@ -327,9 +327,9 @@ cdef class KeyIndex(IndexFileQueue):
                     units = (size - RC_INDEX_HEADER_BYTES - slots * RC_INDEX_SLOT_BYTES) // RC_INDEX_UNIT_BYTES
                     wanted = RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES + units * RC_INDEX_UNIT_BYTES
         if size != wanted or units < 2:
-            return f"it has {size} bytes, and by the settings a file of the index has {wanted}"
+            return f"it has {size} bytes; with these settings, a file of the index has {wanted}"
         if before != NULL and before.name == name:
-            return "there is another file with this number for a name"
+            return "another file has the same number as its name"
         p = part_new(os.fsencode(path), name, slots, units)
         if p == NULL:
             raise MemoryError
@@ -340,7 +340,7 @@ cdef class KeyIndex(IndexFileQueue):
         if rc != RC_OK:
             part_free(p)
             raise error_of(rc, path)
-        what = what_is_amiss(p, before)
+        what = problem_of(p, before)
         if what is not None:
             part_free(p)
             return what
@@ -350,7 +350,7 @@ cdef class KeyIndex(IndexFileQueue):
         return None
 
     def refresh(self):
-        """Notice what the writer, another process, has made and deleted; does nothing in the writer itself."""
+        """Find files that the writing process has created and deleted. Does nothing in the writing process."""
         self._check_open()
         if self.read_only:
             with self._refreshing:
@@ -364,21 +364,21 @@ cdef class KeyIndex(IndexFileQueue):
             if self._parts[i].name not in names:
                 self._take_out(i)
         known = {self._parts[i].name for i in range(self._count)}
-        self._amiss.clear()
+        self._problems.clear()
         for name, path in found:
             if name not in known:
                 try:
                     what = self._take(name, path)
-                except (OSError, ValueError):   # it is being made, or has just been deleted
+                except (OSError, ValueError):   # it is being created or was just deleted
                     continue
                 if what is not None:
-                    self._amiss.append(name)
-        rc_store_i64(&self._unread, <int64_t>min(self._amiss, default=-1))
+                    self._problems.append(name)
+        rc_store_i64(&self._unread, <int64_t>min(self._problems, default=-1))
 
     # ------------------------------------------------------------------------------------ flush, expire, close
 
     def flush(self, bint active=True):
-        """flush_files(): returns the time for the checkpoint, 0: there is none yet. Raises StoreIOError."""
+        """Call flush_files(). Returns the time for the checkpoint; 0: there is none yet. Raises StoreIOError."""
         cdef int64_t timestamp = 0
         cdef int rc
         self._check_open()
@@ -388,9 +388,9 @@ cdef class KeyIndex(IndexFileQueue):
         return timestamp
 
     def delete_expired(self, int64_t min_phy_offset):
-        """Delete the first files whose records are all before an offset, never the last; return how many.
+        """Delete the first files whose records are all before an offset, but not the last file; return their number.
 
-        The first one that somebody reads ends it. Source: RocketMQ IndexService.deleteExpiredFile.
+        Stops at a file with a reader. Source: RocketMQ IndexService.deleteExpiredFile.
         """
         cdef int deleted = 0
         self._check_writable()
@@ -401,9 +401,9 @@ cdef class KeyIndex(IndexFileQueue):
         return deleted
 
     def destroy(self):
-        """Delete all files; the index is empty then. Raises StoreIOError if somebody reads one."""
+        """Delete all files. Raises StoreIOError if a file has a reader."""
         self._check_writable()
-        self._amiss.clear()
+        self._problems.clear()
         self._at = NULL
         self._doubted = False
         self._unread = -1
@@ -411,13 +411,13 @@ cdef class KeyIndex(IndexFileQueue):
         self._destroy_from(-1)
 
     def close(self):
-        """Let the files go; nobody else may be putting. Nothing is synced: flush() before. Twice is fine."""
+        """Unmap the files. No other thread may put. Syncs nothing: call flush() before. May be called twice."""
         cdef int i
         pthread_mutex_lock(&self._mutex)
         self._closed = True
         self._last = self._at = NULL
         for i in range(self._count - 1, -1, -1):
-            if rc_load_i64(&self._parts[i].holds) == 1:     # else __dealloc__ does it
+            if rc_load_i64(&self._parts[i].holds) == 1:     # otherwise __dealloc__ unmaps it
                 part_unmap(self._parts[i])
         pthread_mutex_unlock(&self._mutex)
 
@@ -425,12 +425,12 @@ cdef class KeyIndex(IndexFileQueue):
 
     @property
     def end_phy_offset(self):
-        """Physical offset of the last record with a key, -1 if there is none."""
+        """Physical offset of the last record with a key; -1 if there is none."""
         return self.end_phy()
 
     @property
     def last_file(self):
-        """The number that the last file is named by, -1 if there is none."""
+        """Number in the name of the last file; -1 if there is none."""
         cdef int64_t name
         pthread_mutex_lock(&self._mutex)
         name = self._parts[self._count - 1].name if self._count > 0 else -1
@@ -439,25 +439,25 @@ cdef class KeyIndex(IndexFileQueue):
 
     @property
     def last_error(self):
-        """What the last put returned: 0, an errno, or a code below 0."""
+        """Result of the last put: 0, an errno, or a code below 0."""
         return self.error
 
     def start_check(self, int64_t phy_offset):
-        """start_checking(), for Python."""
+        """Call start_checking()."""
         self._check_open()
         check_file(self.start_checking(phy_offset), self.folder)
 
     def end_check(self):
-        """stop_checking(): True if no units are left, else `doubt` says so, and repair() goes on."""
+        """Call stop_checking(). Returns False if units are left: `doubt` describes the first, repair() removes it."""
         self._check_open()
         return self.stop_checking() == RC_OK
 
     def put_keys(self, str topic, int64_t phy_offset, int64_t store_timestamp, unique_key=None, keys=None, *,
                  bint compare=False):
-        """Put a record's keys, as record_hashes() finds them; what the dispatcher does without Python.
+        """Put the keys of a record, as record_hashes() finds them. The dispatcher does the same without Python.
 
-        compare  with what there is, see start_check(): False is returned in case of doubt, else True
-        Raises StoreIOError; then some of the keys may be in, and start_check(end_phy_offset) lets it be done again.
+        compare  compare with existing units, see start_check(); returns False if one differs, otherwise True
+        Raises StoreIOError; some keys may be in the index then. To retry, call start_check(end_phy_offset) first.
         """
         cdef int32_t hashes[1024]
         cdef bytes topic_bytes = f"{topic}#".encode("utf-8", "surrogatepass")
@@ -470,7 +470,7 @@ cdef class KeyIndex(IndexFileQueue):
             <int32_t>len(keys_bytes), hashes, 1024,
         )
         if count < 0:
-            raise ValueError("a record with more than 1024 keys")
+            raise ValueError("a record may have at most 1024 keys")
         for i in range(count):
             if compare:
                 rc = self.check_put(hashes[i], phy_offset, store_timestamp)
@@ -482,11 +482,11 @@ cdef class KeyIndex(IndexFileQueue):
         return True
 
     def offsets(self, str topic, str key, begin=0, end=INT64_MAX, *, bint java=False):
-        """Physical offsets of the records that may have this key, newest first: the caller compares the key and time.
+        """Yield physical offsets of records that may have this key, newest first. The caller compares key and time.
 
         begin, end  store timestamps in ms, both included
-        java        RocketMQ's rules for times: seconds are cut off, and a clock that went back hides records
-        Raises CorruptRecordError where a chain is damaged, StoreIOError, ClosedError.
+        java        RocketMQ's rules for times: milliseconds are cut off, and records after a clock change may be missed
+        Raises CorruptRecordError for a damaged chain, StoreIOError, ClosedError.
         """
         cdef bytes text = f"{topic}#{key}".encode("utf-8", "surrogatepass")
         return self._find(key_hash(rc_jhash(text, <size_t>len(text))), begin, end, java)
@@ -505,9 +505,9 @@ cdef class KeyIndex(IndexFileQueue):
                 yield out[i]
 
     def check(self, go_on=None):
-        """Read all of each file: texts of what does not agree within one; then repair() is due. Nobody may put.
+        """Read all files, and return a list of inconsistencies as text; then call repair(). No thread may put.
 
-        go_on  is called before each file: False ends it there
+        go_on  called before each file; a false result ends the check
         """
         cdef int i
         cdef list out = []
@@ -518,11 +518,11 @@ cdef class KeyIndex(IndexFileQueue):
             what = self._check_part(self._parts[i])
             if what is not None:
                 out.append(what)
-                self._amiss.append(self._parts[i].name)
+                self._problems.append(self._parts[i].name)
         return out
 
     cdef object _check_part(self, MappedIndexFile* p):
-        """What does not agree within a file, a text that names it, or None."""
+        """Check one file. Returns None, or text that names the file and its damage."""
         cdef int64_t damage = 0
         cdef int rc
         path = os.fsdecode(p.path)
@@ -535,13 +535,13 @@ cdef class KeyIndex(IndexFileQueue):
         return None
 
     def _hook(self, name, value):
-        """Tests: "clock" in ms names the files that are made."""
+        """For tests: "clock" in ms sets the names of new files."""
         if name != "clock":
             raise ValueError(name)
         self._clock = value
 
     def _put_some(self, int64_t count, uint64_t seed, int64_t phy_offset=0, int64_t store_timestamp=1):
-        """Benches: put `count` keys whose hashes follow from seed; the dispatcher's way, some ahead being asked for."""
+        """For benchmarks: put `count` keys with hashes derived from seed, with prefetching as in the dispatcher."""
         cdef int32_t ahead[AHEAD]
         cdef int64_t i
         cdef int rc = RC_OK
@@ -557,7 +557,7 @@ cdef class KeyIndex(IndexFileQueue):
         check_file(rc, self.folder)
 
     def _find_some(self, int64_t count, uint64_t seed):
-        """Benches: look up the first `count` keys of _put_some; how many offsets were found, up to 4 of each."""
+        """For benchmarks: look up the first `count` keys of _put_some(); return the number of offsets, up to 4 each."""
         cdef IndexCursor cursor
         cdef int64_t out[4]
         cdef int64_t _, found = 0
@@ -579,26 +579,26 @@ cdef inline int32_t next_hash(uint64_t* seed) noexcept nogil:
     return <int32_t>(seed[0] >> 33)
 
 
-cdef object what_is_amiss(MappedIndexFile* p, const MappedIndexFile* before):
-    """What is wrong with a file's header, by its first and last unit and the file before it; None: nothing.
+cdef object problem_of(MappedIndexFile* p, const MappedIndexFile* before):
+    """Check a header against its first and last unit and the file before. Returns the problem as text, or None.
 
-    Nothing can be said of the order of files: records that RocketMQ put twice may fill some of them.
+    The order of files can't be checked: some may consist of records that RocketMQ put twice.
     """
     cdef IndexUnit first, last
     if p.count > p.units:
-        return f"its header counts {p.count - 1} units, and it has room for {p.units - 1}"
+        return f"its header counts {p.count - 1} units, but the file has room for {p.units - 1}"
     if before != NULL and not part_is_full(before) and not p.foreign:
         return "the file before it is not full"
     if not part_get(p, 1, &first) or not part_get(p, p.count - 1 if p.count > 1 else 1, &last):
-        return "it became shorter, or unreadable"
+        return "the file became shorter, or unreadable"
     if p.count > 1 and p.begin_phy != first.phy_offset:
         return "its header does not agree with its first unit"
     if p.foreign:
-        return None     # who writes it may be in the middle of it; RocketMQ writes the header now and then only
+        return None     # a put may be in progress, and RocketMQ writes the header only from time to time
     if p.count <= 1:
-        return "its header counts no units, and there are some" if first.key_hash or first.phy_offset else None
+        return "its header counts no units, but the file has some" if first.key_hash or first.phy_offset else None
     if p.end_phy != last.phy_offset:
         return "its header does not agree with its last unit"
     if p.begin_phy < 0 or p.end_phy < 0 or not 0 < p.used_slots < p.count:
-        return "its header is none"
+        return "its header is not valid"
     return None

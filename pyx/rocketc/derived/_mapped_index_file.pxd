@@ -1,36 +1,36 @@
-"""One file of the index of a running store: units added at its end, chains walked by readers."""
+"""One file of the index of a running store. Units are added at its end; readers follow chains of units."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.c.layout cimport RC_INDEX_HEADER_BYTES, RC_INDEX_SLOT_BYTES
 
-# What the threads of a store share of an index file: one of them adds units, any may read.
+# An index file as the threads of a store share it: one thread adds units, any thread may read.
 ctypedef struct MappedIndexFile:
     uint8_t* base           # the whole file; NULL while not mapped
     size_t size             # bytes of the file, by the settings
     int64_t slots
-    int64_t units           # that it has room for; unit 0, which is never used, is one of them
+    int64_t units           # room for units, including unit 0, which is never used
     int64_t units_at        # byte of unit 0
-    int64_t name            # its creation time, as a number of 17 digits: files are in its order
-    int64_t holds           # 1 for the row of files, 1 for each reader; no release unmaps: the row does, with its mutex
+    int64_t name            # its creation time as a number of 17 digits; files are in this order
+    int64_t holds           # 1 for the IndexFileQueue, 1 for each reader; only the queue unmaps, with its mutex locked
     int64_t count           # number of the next unit; stored last, with release
-    int64_t begin_timestamp  # the header's numbers, as in the map
+    int64_t begin_timestamp  # the numbers of the header, as in the map
     int64_t end_timestamp
     int64_t begin_phy
     int64_t end_phy
     int64_t used_slots
-    int64_t ready           # there is room on the disk, and there are pages, for what is written before this byte
-    int64_t dirty           # 1: something is not synced
+    int64_t ready           # bytes before this one have disk space and pages, and may be written
+    int64_t dirty           # 1: there are units that are not synced
     bint writable           # how it is mapped
-    bint allocated          # there is room on the disk for header and slots
-    bint foreign            # another process may write to it: its header may be older than its slots
-    int fd                  # -1: not open; only the file that is written to keeps it
-    int cut                 # 1 once a page was missing: somebody cut the file short, or its disk failed
-    char path[1]            # all of it, and a NUL
+    bint allocated          # header and slots have disk space
+    bint foreign            # another process may write it: its header may be older than its slots
+    int fd                  # -1: not open; only the file that is written keeps it
+    int cut                 # 1 after a page was missing: the file was truncated, or its disk failed
+    char path[1]            # the whole path and a NUL
 
 ctypedef struct IndexUnit:
     int32_t key_hash
     int64_t phy_offset
-    int32_t time_diff       # seconds behind the file's begin
+    int32_t time_diff       # seconds after the begin timestamp of the file
     int32_t previous
 
 cdef MappedIndexFile* part_new(const char* path, int64_t name, int64_t slots, int64_t units) noexcept nogil

@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""One file of the index of a running store: units added at its end, chains walked by readers.
+"""One file of the index of a running store. Units are added at its end; readers follow chains of units.
 
-A header, a slot for each hash modulo their number, and units of 20 bytes that are chained by slot, newest first. Unit 0
-is never used. The writer lays a unit down, then makes its slot name it, then raises the header's count: whoever reads
-the slot with acquire sees a whole unit, in this process or in another. Room on the disk is there before a byte is
-written into the map: the header and the slots from the start, units in windows. Functions return 0, an errno, or a code
-of status.h. Source: RocketMQ IndexFile, IndexHeader
+A file has a header, hash slots, and units of 20 bytes. A slot has the number of its newest unit, and units are chained
+from newest to oldest. Unit 0 is never used. The writer writes a unit, then stores its number in the slot, then
+increments the count in the header. So a reader that loads the slot with acquire sees a complete unit, also in another
+process. Disk space is allocated before bytes are written to the map: at creation for header and slots, later in windows
+for units. Functions return 0, an errno, or a code of status.h. Source: RocketMQ IndexFile, IndexHeader
 """
 from libc.errno cimport EEXIST
 from libc.errno cimport errno as c_errno
@@ -37,14 +37,14 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
 
 cdef enum:
-    BLOCK_BYTES = 64 << 10      # of zeros: the page cache keeps each as one folio
-    ONE_PAGE_BYTES = 64 << 10   # somewhere pages have so many
-    WINDOW_BYTES = 1 << 20      # of units that are made ready at a time, at most
+    BLOCK_BYTES = 64 << 10      # of zeros in one write: the page cache keeps them as one folio
+    ONE_PAGE_BYTES = 64 << 10   # the largest size of a page on some machines
+    WINDOW_BYTES = 1 << 20      # most bytes of units for which room is made at once
     FIRST_WINDOW_BYTES = 64 << 10
 
 
 cdef MappedIndexFile* part_new(const char* path, int64_t name, int64_t slots, int64_t units) noexcept nogil:
-    """A file that is not opened yet, held by nobody but its owner; NULL without memory. path is copied."""
+    """Return a file that is not open yet and held only by its owner; NULL without memory. path is copied."""
     cdef size_t n = strlen(path)
     cdef MappedIndexFile* p = <MappedIndexFile*>calloc(1, sizeof(MappedIndexFile) + n)
     if p == NULL:
@@ -61,13 +61,13 @@ cdef MappedIndexFile* part_new(const char* path, int64_t name, int64_t slots, in
 
 
 cdef void part_free(MappedIndexFile* p) noexcept nogil:
-    """Unmap and close the file, which nobody holds any more."""
+    """Unmap, close and free a file that is not held."""
     part_unmap(p)
     free(p)
 
 
 cdef void part_unmap(MappedIndexFile* p) noexcept nogil:
-    """Unmap and close the file, which nobody holds; part_map() again."""
+    """Unmap and close a file that is not held. part_map() can map it again."""
     if p.base != NULL:
         rc_unmap(p.base, p.size)
         p.base = NULL
@@ -75,17 +75,17 @@ cdef void part_unmap(MappedIndexFile* p) noexcept nogil:
 
 
 cdef void part_seal(MappedIndexFile* p) noexcept nogil:
-    """No more units come: the map stays, the descriptor need not."""
+    """Close the descriptor: no more units are added. The map stays."""
     if p.fd >= 0:
         close_file(p.fd)
         p.fd = -1
 
 
 cdef int part_create(MappedIndexFile* p, const char* folder, const MappedIndexFile* before) noexcept nogil:
-    """Make the file, and map it; room on the disk for its header and slots.
+    """Create and map the file, with disk space for its header and slots.
 
-    before  the file before it, or NULL: its end is the begin of this one until the first unit comes (RocketMQ's quirk)
-    On failure no file is left behind; EEXIST if there is one of that name.
+    before  the file before it, or NULL: its end is the begin of this file until the first unit is put, as in RocketMQ
+    On failure, no file is left. Returns EEXIST if there is a file with the same name.
     """
     cdef int rc = rc_new_file(folder, p.path, &p.fd)
     if rc != RC_OK:
@@ -93,7 +93,7 @@ cdef int part_create(MappedIndexFile* p, const char* folder, const MappedIndexFi
     rc = rc_allocate(p.fd, <size_t>p.units_at)
     if rc == RC_OK and ftruncate(p.fd, <int64_t>p.size) != 0:
         rc = c_errno
-    if rc == RC_OK:     # every look-up reads the end, and where a disk is full no hole can be read (tmpfs)
+    if rc == RC_OK:     # look-ups read the end of the file; on a full disk, a hole can't be read (tmpfs)
         rc = rc_allocate_range(p.fd, <int64_t>p.size - RC_INDEX_SLOT_BYTES, <int64_t>p.size)
     if rc == RC_OK:
         rc = rc_map_write(p.fd, p.size, &p.base)
@@ -113,9 +113,9 @@ cdef int part_create(MappedIndexFile* p, const char* folder, const MappedIndexFi
 
 
 cdef int part_begin(MappedIndexFile* p, const MappedIndexFile* before) noexcept nogil:
-    """Let the header of a mapped file without units say what that of a new one does: RC_OK or RC_FILE_CUT.
+    """Set the header of a mapped file without units to that of a new file. Returns RC_OK or RC_FILE_CUT.
 
-    A power cut may leave another: what the file had before its units were cut off, or nothing.
+    After a power cut, the header may be zero, or from before the units were cut off.
     """
     cdef int64_t timestamp = before.end_timestamp if before != NULL else 0
     cdef int64_t phy_offset = before.end_phy if before != NULL else 0
@@ -144,9 +144,9 @@ cdef void write_header(MappedIndexFile* p) noexcept nogil:
 
 
 cdef int part_map(MappedIndexFile* p, bint writable) noexcept nogil:
-    """Open and map a file that is there at its full length; one thread at a time. RC_FILE_CUT if it is shorter.
+    """Open and map an existing file. One thread at a time. Returns RC_FILE_CUT if it is too short.
 
-    writable  units will be added: the file stays open, and what lies behind its last unit is made ready anew
+    writable  units will be added: the descriptor stays open, and room after the last unit is made again
     """
     cdef int fd, rc = RC_OK
     if p.base != NULL:
@@ -174,7 +174,7 @@ cdef inline int64_t unit_at(const MappedIndexFile* p, int64_t number) noexcept n
 
 
 cdef inline void enter_part(rc_guard* guard, MappedIndexFile* p) noexcept nogil:
-    """A map that a writer has stays writable where a page is missing: the writer goes on in it."""
+    """Enter a guard. If a page is missing in a writer's map, the map stays writable: the writer continues in it."""
     if p.writable:
         enter_writing(guard, p.base, p.size, &p.cut)
     else:
@@ -182,7 +182,7 @@ cdef inline void enter_part(rc_guard* guard, MappedIndexFile* p) noexcept nogil:
 
 
 cdef int part_read_header(MappedIndexFile* p) noexcept nogil:
-    """Take over the header of the map: what was loaded, or what another process has written meanwhile."""
+    """Read the header from the map: after loading, or again if another process writes."""
     cdef rc_guard guard
     cdef int64_t count
     enter_part(&guard, p)
@@ -200,16 +200,16 @@ cdef int part_read_header(MappedIndexFile* p) noexcept nogil:
 
 
 cdef int make_room(MappedIndexFile* p, int64_t upto) noexcept nogil:
-    """Let there be room on the disk, and pages, for the units before byte `upto`, and for some behind."""
+    """Make room for the units before byte `upto`, and for some after it: disk space and pages."""
     cdef rc_guard guard
     cdef int64_t used = p.ready - p.units_at
     cdef int64_t stop = p.ready + min(max(used, <int64_t>FIRST_WINDOW_BYTES), <int64_t>WINDOW_BYTES)
     cdef int rc
     stop = min(max(stop // BLOCK_BYTES * BLOCK_BYTES, upto), <int64_t>p.size)
     if lseek(p.fd, 0, SEEK_END) < <int64_t>p.size:
-        p.cut = 1       # not to be made longer again: what was in it is lost
+        p.cut = 1       # do not extend the file again: its data is lost
         return RC_FILE_CUT
-    if not p.allocated:     # not before: a file that nothing is put into keeps its times
+    if not p.allocated:     # not earlier: a file without puts must keep its mtime
         rc = rc_allocate(p.fd, <size_t>p.units_at)
         if rc != RC_OK:
             return rc
@@ -225,17 +225,20 @@ cdef int make_room(MappedIndexFile* p, int64_t upto) noexcept nogil:
 
 
 cdef int32_t time_diff(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil:
-    """Seconds from a file's begin to a record, as RocketMQ counts: 0 if the clock went back, or there is no begin."""
+    """Return the seconds from a file's begin to a record like RocketMQ: 0 without begin, or if the clock went back."""
     cdef int64_t diff
     if begin_timestamp <= 0:
         return 0
-    diff = <int64_t>(<uint64_t>store_timestamp - <uint64_t>begin_timestamp) // 1000     # wraps, as Java's does
+    diff = <int64_t>(<uint64_t>store_timestamp - <uint64_t>begin_timestamp) // 1000     # wraps like in Java
     return <int32_t>min(max(diff, 0), INT32_MAX)
 
 
 cdef int part_put(MappedIndexFile* p, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil:
-    """Add a unit; the caller is the only writer. On failure nothing is added: RC_NO_ROOM if the file is full, an errno
-    if the disk is, RC_FILE_CUT; RC_BAD_ARGUMENT for a hash below 0."""
+    """Add a unit. The caller is the only writer.
+
+    On failure nothing is added. Returns RC_NO_ROOM if the file is full, an errno if the disk is full, RC_FILE_CUT, or
+    RC_BAD_ARGUMENT for a hash below 0.
+    """
     cdef rc_guard guard
     cdef int64_t n = p.count, at = unit_at(p, n), begin = p.begin_timestamp, used = p.used_slots
     cdef uint8_t* slot
@@ -295,7 +298,7 @@ cdef inline void decode_unit(const uint8_t* at, IndexUnit* unit) noexcept nogil:
 
 
 cdef bint part_get(MappedIndexFile* p, int64_t number, IndexUnit* unit) noexcept nogil:
-    """Decode one unit of a file that is mapped; number is one of its room. False if the file was cut: zeros then."""
+    """Decode unit `number`, which must be in range, of a mapped file. Returns False and zeros if the file was cut."""
     cdef rc_guard guard
     enter_part(&guard, p)
     decode_unit(p.base + unit_at(p, number), unit)
@@ -304,7 +307,7 @@ cdef bint part_get(MappedIndexFile* p, int64_t number, IndexUnit* unit) noexcept
 
 
 cdef bint part_get_some(MappedIndexFile* p, int64_t number, int n, IndexUnit* units) noexcept nogil:
-    """As part_get(), n of them."""
+    """Decode n units; see part_get()."""
     cdef rc_guard guard
     cdef int i
     enter_part(&guard, p)
@@ -315,14 +318,14 @@ cdef bint part_get_some(MappedIndexFile* p, int64_t number, int n, IndexUnit* un
 
 
 cdef inline int64_t unit_time(int64_t begin_timestamp, int32_t diff) noexcept nogil:
-    """What time_diff() was made from, in ms, to the second: its last three digits are lost."""
+    """Return the ms from which time_diff() was computed, without the last three digits."""
     return <int64_t>(<uint64_t>begin_timestamp + <uint64_t>diff * 1000)
 
 
 cdef void unit_times(
     int64_t begin_timestamp, int64_t number, int32_t diff, int64_t* least, int64_t* most,
 ) noexcept nogil:
-    """The interval in ms that a unit's record was stored in, both ends included: open where time_diff() gave up."""
+    """Compute the interval in ms, both ends included, in which a record was stored; open if its time is unknown."""
     most[0] = begin_timestamp if number == 1 else unit_time(begin_timestamp, diff)
     least[0] = INT64_MIN if number != 1 and diff == 0 else most[0]
     most[0] = most[0] + 999 if diff < INT32_MAX and most[0] < INT64_MAX - 999 else INT64_MAX
@@ -332,14 +335,14 @@ cdef inline bint overlaps(MappedIndexFile* p, int64_t begin, int64_t end, bint j
     """Whether the file may have records of [begin, end]."""
     cdef int64_t first, last
     if not java:
-        return True         # the clock may have gone back between the first and the last: the units tell
+        return True         # the clock may have gone back within the file: check each unit
     first = rc_load_i64(&p.begin_timestamp)
     last = rc_load_i64(&p.end_timestamp)
     return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
 
 cdef int check_length(MappedIndexFile* p) noexcept nogil:
-    """Whether the file has its length still: RC_OK, RC_FILE_CUT, or why it can't be opened."""
+    """Check that the file still has its length. Returns RC_OK, RC_FILE_CUT, or the errno of opening it."""
     cdef int fd = open_file(p.path, O_RDONLY | O_CLOEXEC)
     if fd < 0:
         return c_errno
@@ -353,34 +356,34 @@ cdef int part_search(
     MappedIndexFile* p, int32_t key_hash, int64_t begin, int64_t end, bint java, int64_t* out, int room, int64_t* unit,
     int64_t* damage,
 ) noexcept nogil:
-    """Walk the chain of a hash, newest first; the caller holds the file, which is mapped.
+    """Follow the chain of a hash, newest unit first. The file is mapped and held by the caller.
 
-    begin, end  ms. A unit keeps its time in seconds behind the file's begin, 0 if the clock had gone back: java takes
-                that for the time, and stops at the first unit before begin. Otherwise no record of the interval is left
-                out, and the caller looks at the record's own time.
+    begin, end  ms. A unit has its time in seconds after the file's begin, or 0 if the clock had gone back. With java,
+                this is the time, and the search stops at the first unit before begin. Otherwise all records of the
+                interval are found, perhaps with others: the caller checks the time of the record.
     out         physical offsets, room of them
-    unit        in: where to begin, 0: at the slot. Out: where to go on, 0 at the end of the chain
-    damage      RC_BAD_CHAIN: the byte of the file that is wrong
-    Returns how many were found, RC_BAD_CHAIN or RC_FILE_CUT. The hash alone decides: the caller compares the key.
+    unit        in: number of the first unit, 0: begin at the slot; out: where to continue, 0 at the end of the chain
+    damage      for RC_BAD_CHAIN: the damaged byte of the file
+    Returns the number of offsets, RC_BAD_CHAIN or RC_FILE_CUT. Only hashes are compared: the caller compares the key.
     """
     cdef rc_guard guard
     cdef IndexUnit u
     cdef int64_t n = unit[0], start, when, least, most
     cdef int found = 0, rc = RC_OK
     cdef int32_t slots = <int32_t>p.slots
-    cdef bint timeless = p.foreign and rc_load_i64(&p.count) <= 1 and not java     # the begin is not written yet
+    cdef bint timeless = p.foreign and rc_load_i64(&p.count) <= 1 and not java     # the begin timestamp is not set
     unit[0] = 0
     if room <= 0 or not overlaps(p, begin, end, java):
         return 0
     enter_part(&guard, p)
     if n == 0:
         n = rc_load_be32(slot_of(p, key_hash))
-        # The count comes last: a put may have let the slot name a whole unit, and not have counted it yet. The one
-        # before it is counted by then, so whoever loads the slot first never sees it more than one ahead.
+        # The count is stored last: a put may have stored the slot and not the count yet. The unit before that one is
+        # counted already, so a reader that loads the slot first sees it at most one ahead of the count.
         if n < 0 or n >= p.units or (n > rc_load_i64(&p.count) and not p.foreign):
             damage[0] = slot_of(p, key_hash) - p.base
             rc = RC_BAD_CHAIN
-    start = rc_load_i64(&p.begin_timestamp)     # behind the slot: the first unit brings it
+    start = rc_load_i64(&p.begin_timestamp)     # load it after the slot: the first put sets it
     while rc == RC_OK and n != 0:
         if found == room:
             unit[0] = n
@@ -405,7 +408,7 @@ cdef int part_search(
         if java and when < begin:
             break
         n = u.previous
-    rc_load_be32(p.base + p.size - RC_INDEX_SLOT_BYTES)     # a file that was cut reads as zeros to the end of its page
+    rc_load_be32(p.base + p.size - RC_INDEX_SLOT_BYTES)     # a truncated file reads as zeros to the end of its page
     guard_leave(&guard)
     if found == 0 and p.size <= ONE_PAGE_BYTES:
         check_length(p)
@@ -415,9 +418,9 @@ cdef int part_search(
 
 
 cdef bint step_back(const MappedIndexFile* p, int64_t slot, int64_t* n) noexcept nogil:
-    """Follow a slot's chain from unit *n, down to one that is counted or to its end; False if it is no chain.
+    """Follow a slot's chain from unit *n to a counted unit or the end of the chain. Returns False if it is damaged.
 
-    Units of other slots are none of it: so all slots together never look at a unit twice.
+    A unit of another slot is damage. So for all slots together, no unit is read twice.
     """
     cdef IndexUnit u
     while n[0] >= p.count:
@@ -434,18 +437,18 @@ cdef bint step_back(const MappedIndexFile* p, int64_t slot, int64_t* n) noexcept
 
 
 cdef int part_check(MappedIndexFile* p, int64_t* damage) noexcept nogil:
-    """Whether header, slots and units agree, all of them; the file is mapped and held, and nobody writes to it here.
+    """Check that header, slots and units agree. The file is mapped and held, and no thread of this process writes it.
 
-    In one that is foreign another process may: slots lead to units then that the header, as read, does not count.
-    damage  RC_BAD_CHAIN: the first byte of the file that is wrong
-    Returns RC_OK, RC_BAD_CHAIN, RC_FILE_CUT, or ENOMEM: it takes 4 bytes a slot.
+    If the file is foreign, another process may write: then slots may lead to units after those of the loaded header.
+    damage  for RC_BAD_CHAIN: the first damaged byte of the file
+    Returns RC_OK, RC_BAD_CHAIN, RC_FILE_CUT, or ENOMEM: the check needs 4 bytes per slot.
     """
     cdef rc_guard guard
     cdef IndexUnit u
     cdef int64_t n, slot, used = 0, last = p.count - 1, used_now
     cdef uint8_t* own = NULL
     cdef int32_t* newest
-    cdef int rc = rc_map_own(<size_t>p.slots * sizeof(int32_t), &own)   # of large pages: it is used here and there
+    cdef int rc = rc_map_own(<size_t>p.slots * sizeof(int32_t), &own)   # in large pages: access is random
     if rc != RC_OK:
         return rc
     newest = <int32_t*>own
@@ -473,7 +476,7 @@ cdef int part_check(MappedIndexFile* p, int64_t* damage) noexcept nogil:
     rc_unmap(own, <size_t>p.slots * sizeof(int32_t))
     if p.cut != 0:
         return RC_FILE_CUT
-    # Releases up to 4.7.0 count a slot anew with each unit. What was put since the header was read may be counted.
+    # RocketMQ up to 4.7.0 counts a slot again with each unit. Units put after the header was loaded may be counted too.
     if rc == RC_OK and not used <= p.used_slots <= used_now and not p.count - 1 <= p.used_slots <= last:
         damage[0] = RC_INDEX_SLOT_COUNT_AT
         rc = RC_BAD_CHAIN
@@ -481,9 +484,9 @@ cdef int part_check(MappedIndexFile* p, int64_t* damage) noexcept nogil:
 
 
 cdef int part_sync(MappedIndexFile* p) noexcept nogil:
-    """Make durable what was put before the call; the caller holds the file. Returns 0, an errno, or RC_FILE_CUT."""
+    """Make the units put before the call durable. The caller holds the file. Returns 0, an errno, or RC_FILE_CUT."""
     cdef int64_t upto = unit_at(p, rc_load_i64(&p.count))
     cdef int rc = rc_sync_map(p.base, 0, <size_t>upto)
     if rc != RC_OK:
         return rc
-    return check_length(p)      # a sync of pages that are gone succeeds
+    return check_length(p)      # a sync of missing pages succeeds

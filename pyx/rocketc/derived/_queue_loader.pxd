@@ -1,4 +1,4 @@
-"""Consume queues as the disk has them."""
+"""Find consume queues on the disk."""
 from libc.stdint cimport int32_t, int64_t
 
 from rocketc.derived._consume_queue_units cimport ConsumeQueue
@@ -7,8 +7,8 @@ from rocketc.files._queue_folders cimport QueueFolder, QueueFolders
 
 cdef class QueueLoader(QueueTable):
     cdef:
-        object _refreshing      # a lock: one thread at a time looks what another process has written
-        int64_t min_phy_offset  # of the log; kept only where another process writes
+        object _refreshing      # a lock: one thread at a time reads what another process has written
+        int64_t min_phy_offset  # of the log; set only if another process writes
         readonly list errors     # what was wrong with the files: text
     cdef int _sync_begun(self) except -1
     cdef void _set_names(self, int64_t folders) noexcept nogil

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Consume queues as the disk has them: found when a store is opened, and looked at again while another process writes.
+"""Find consume queues on the disk: at an opening, and again while another process writes them.
 
-Nothing in the files is believed here but what a queue can't do without: names, sizes, and how far units reach.
+Only names, sizes and the number of units are trusted here.
 """
 import os
 import threading
@@ -33,19 +33,20 @@ cdef enum:
 
 
 cdef class QueueLoader(QueueTable):
-    """The queues of a ConsumeQueues, found on the disk; the arguments are the same."""
+    """The queues of a ConsumeQueues, found on the disk. It takes the same arguments."""
 
     def __cinit__(self, *_, **__):
         self.errors = []
         self._refreshing = threading.Lock()
 
     def load(self, *, bint crashed=False):
-        """Find the queues and how many units each has. What is wrong with the files is listed in `amiss`.
+        """Find the queues and their numbers of units. Problems with the files are listed in `errors`.
 
-        crashed  what a killed process has left there is not on the disk yet, by name either: flush() sees to it
+        crashed  a killed process wrote the files: neither they nor their names are durable yet; flush() syncs them
 
-        A file of another size than most, or one that does not follow the one before, is deleted, and those behind it:
-        their units are in the log. So is a link to a folder, where the queue's own should be, but nothing behind it.
+        A file is deleted if its size differs from most files, or if it does not follow the file before it. The files
+        after it are deleted too: their units are in the log. A symbolic link in place of a queue's folder is deleted,
+        but not its target.
         """
         cdef QueueFolders found = QueueFolders()
         for batch, above in ((False, self._folder), (True, self._batch_folder)):
@@ -82,7 +83,7 @@ cdef class QueueLoader(QueueTable):
         return 0
 
     cdef void _set_names(self, int64_t folders) noexcept nogil:
-        """Say of each queue how many folders' names are not durable."""
+        """Set for each queue how many folders' names are not durable."""
         cdef ConsumeQueue* q = NULL
         cdef int i
         for i in range(INT32_MAX):
@@ -94,24 +95,24 @@ cdef class QueueLoader(QueueTable):
                 rc_store_i64(&q.ext.files.names, folders)
 
     def _folders_in(self, bytes above):
-        """folders_in() of a folder that only stores make folders in: who writes follows no links out of the store."""
+        """List the folders that a store made in a folder. A writer removes symbolic links and does not follow them."""
         cdef list links = []
         names = folders_in(above, None if self.read_only else links)
         for path in map(os.fsdecode, links):
             with errors_named(path):
-                self.errors.append(f"{path}: a link to {os.readlink(path)}, no folder of the store; it is taken away")
+                self.errors.append(f"{path}: a link to {os.readlink(path)}, not a folder of the store; it is deleted")
                 os.unlink(path)
         return names
 
     def _drop_lost_extensions(self, set queues):
-        """Delete the extensions of queues that are gone: their units are of no use to those that come instead."""
+        """Delete the extensions of queues that no longer exist: queues that are created later must not use them."""
         for topic in folders_in(self._ext_folder):
             for queue_id in folders_in(self._ext_folder + b"/" + topic):
                 folder = os.fsdecode(self._ext_folder + b"/" + topic + b"/" + queue_id)
                 files = files_in(folder)
                 if files and (topic, queue_id) not in queues:
                     self.errors.append(
-                        f"{folder}: the queue that it extends is gone; so are its {len(files)} files now"
+                        f"{folder}: an extension without a consume queue; its {len(files)} files are deleted"
                     )
                     unlink_files(files)
 
@@ -122,7 +123,7 @@ cdef class QueueLoader(QueueTable):
             topic, queue_id, batch = found.queues[i]
             self._load_queue(topic, queue_id, batch, &found.folders[i])
         if found.count == 1:
-            measure(found.folders, 1, 0, 1)        # with the GIL: no reader meets a queue that is not measured yet
+            measure(found.folders, 1, 0, 1)        # with the GIL: no reader may see a queue before it is measured
         else:
             in_threads(_measure, found.count, found)
         for i in range(found.count):
@@ -146,7 +147,7 @@ cdef class QueueLoader(QueueTable):
         cdef bint good = True
         if self.find(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id) != NULL:
             name = os.fsdecode(folder.path)
-            self.errors.append(f"{name}: there is a queue of the other kind, too; this one is not used")
+            self.errors.append(f"{name}: ignored: the queue also exists as the other kind, simple or batch")
             return 0
         q = self._new(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, batch)
         if q == NULL:
@@ -164,7 +165,7 @@ cdef class QueueLoader(QueueTable):
                     or file.start > INT64_MAX - file.size
                 ):
                     if good and not self.read_only:
-                        wanted = f"where a file of {q.files.file_size} should be at {end}"
+                        wanted = f"expected {q.files.file_size} bytes at {end}; deleted, with the files after it"
                         self.errors.append(f"{os.fsdecode(path)}: {file.size} bytes, {wanted}")
                     good = False
                 if good:
@@ -173,7 +174,7 @@ cdef class QueueLoader(QueueTable):
                     if self.read_only:
                         q.inode = inode_of(path)
                 elif not self.read_only:
-                    q.files.names = 1       # until it is durable that this one is gone
+                    q.files.names = 1       # until the deletion is durable
                     with errors_named(os.fsdecode(path)):
                         os.unlink(path)
             if rc != RC_OK:
@@ -189,15 +190,15 @@ cdef class QueueLoader(QueueTable):
         return 0
 
     def _set_aside(self, str path):
-        """Something that is no file has the name of one."""
+        """Rename an entry that has the name of a file but is not one."""
         if not self.read_only:
-            self.errors.append(f"{path}: no file; set aside")
+            self.errors.append(f"{path}: not a regular file; renamed to {path}.odd")
             with errors_named(path):
                 os.rename(path, f"{path}.odd")
 
     cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1:
-        """Find the extension of a queue that was just loaded; it gets one if new ones do."""
-        cdef int amiss = 0
+        """Find the extension of a queue that was just loaded. The queue gets an extension if new queues do."""
+        cdef int problems = 0
         sizes = [size for _, _, size in files_in(folder) if size > 0]
         if not sizes and not self._extends:
             return 0
@@ -206,10 +207,10 @@ cdef class QueueLoader(QueueTable):
         q.ext = self._new_ext(q.topic, q.topic_len, q.queue_id)
         if q.ext == NULL:
             raise MemoryError
-        check_file(ext_load(q.ext, &amiss), folder)
+        check_file(ext_load(q.ext, &problems), folder)
         q.extends = self._extends
-        if amiss and self._extends:
-            self.errors.append(f"{folder}: {amiss} files are no extension with these settings; it is made anew")
+        if problems and self._extends:
+            self.errors.append(f"{folder}: {problems} files do not match the settings of the extension; it is rebuilt")
             check_file(ext_clear(q.ext), folder)
             unlink_files(files_in(folder))
         return 0
@@ -217,7 +218,7 @@ cdef class QueueLoader(QueueTable):
     # what another process writes
 
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL:
-        """The queue of a topic, or NULL; what another process has written meanwhile is taken in."""
+        """Return the queue of a topic, or NULL. If another process writes, its new units are read first."""
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
         if not self.read_only:
             return self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
@@ -239,7 +240,7 @@ cdef class QueueLoader(QueueTable):
         return q
 
     def look_at_all(self):
-        """Take in what another process has written to any queue, and the queues that it has made."""
+        """Read the new units of all queues, and find new queues, if another process writes."""
         if not self.read_only:
             return
         known = set(self.items())
@@ -252,7 +253,7 @@ cdef class QueueLoader(QueueTable):
             self.look(name, number)
 
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1:
-        """Look whether another process has made this queue."""
+        """Load a queue if another process has created it."""
         cdef QueueFolders found = QueueFolders()
         self._extended = os.path.isdir(os.fsdecode(self._ext_folder))
         for batch, above in ((False, self._folder), (True, self._batch_folder)):
@@ -269,9 +270,9 @@ cdef class QueueLoader(QueueTable):
         return 0
 
     cdef bint _is_replaced(self, ConsumeQueue* q) except -1:
-        """Whether the last file that is known is gone: its topic was deleted, or it is far behind the queue's end.
+        """Whether the last known file is gone: its topic was deleted, or its records were deleted by age.
 
-        Or its last unit is: the process that wrote it was killed, and the next one has cut the log before that.
+        Also if its last unit is gone: its writer was killed, and the next writer has cut the log before that unit.
         """
         cdef Unit u
         cdef int got = 0
@@ -282,13 +283,13 @@ cdef class QueueLoader(QueueTable):
         return False
 
     cdef int _refresh(self, ConsumeQueue* q) except -1:
-        """Take in the units that another process has written since."""
+        """Read the units that another process has written since the last call."""
         cdef Unit u
-        cdef int amiss = 0
+        cdef int problems = 0
         cdef int got = 1, rc
         cdef int64_t units = q.units, end
         if q.ext != NULL:
-            check_queue(q, ext_load(q.ext, &amiss))
+            check_queue(q, ext_load(q.ext, &problems))
         while True:
             end = 0
             if q.files.count > 0:
@@ -311,9 +312,9 @@ cdef class QueueLoader(QueueTable):
             more = False
             for start, path, size in files_in(name_of(q)):
                 if q.files.count == 0 and size > 0 and size % q.unit_bytes == 0:
-                    q.files.file_size = size            # whoever writes has his own
+                    q.files.file_size = size            # the writing process may use another size
                 if start > INT64_MAX - q.files.file_size:
-                    break                               # no queue comes so far
+                    break                               # no queue reaches this offset
                 if start >= end and start % q.files.file_size == 0:
                     if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
                         return 0
@@ -325,7 +326,7 @@ cdef class QueueLoader(QueueTable):
                             return 0
                         check_queue(q, rc)
                         units = q.units
-                    elif start > end:       # those between came and went, and so did those before
+                    elif start > end:       # the files in between were created and deleted, and the known ones deleted
                         units = start // q.unit_bytes
                         rc_store_i64(&q.min_unit, units)
                     more = True
@@ -335,7 +336,7 @@ cdef class QueueLoader(QueueTable):
 
 
 cdef void measure(QueueFolder* folders, int count, int first, int step) noexcept nogil:
-    """cq_measure() of each step-th queue."""
+    """Call cq_measure() for each step-th queue."""
     cdef int i = first
     while i < count:
         if folders[i].queue != NULL:
@@ -349,8 +350,7 @@ def _measure(int first, int step, QueueFolders found):
 
 
 cdef uint64_t inode_of(const char* path) except? 0:
-    """Which file has this name; 0: none. A file that is mapped keeps its number to itself, whatever becomes of its
-    name."""
+    """Return the inode of a file, or 0 if it does not exist. The inode of a mapped file is not reused."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -358,10 +358,10 @@ cdef uint64_t inode_of(const char* path) except? 0:
 
 
 cdef str name_of(ConsumeQueue* q):
-    """The folder of a queue."""
+    """Return the folder of a queue."""
     return os.fsdecode(q.folder)
 
 
 cdef int check_queue(ConsumeQueue* q, int rc) except -1:
-    """check_file() of a queue's folder, whose name is made only if it is needed."""
+    """Call check_file() with a queue's folder; the name is decoded only for an error."""
     return check_file(rc, name_of(q)) if rc != RC_OK else 0

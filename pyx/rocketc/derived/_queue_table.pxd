@@ -10,19 +10,19 @@ cdef class QueueTable:
     cdef:
         pthread_mutex_t _mutex  # the table and the list
         ConsumeQueue** _buckets
-        ConsumeQueue** _all     # in the order in which they came; those of deleted topics, too
+        ConsumeQueue** _all     # in order of creation, including those of deleted topics
         uint32_t _mask
         int _count
         int _room
-        ConsumeQueue* _unmade   # those whose folders could not be made; the dispatcher's
+        ConsumeQueue* _unmade   # queues whose folders could not be created; used by the dispatcher only
         bint _ready
-        bytes _folder           # of simple queues,
-        bytes _batch_folder     # of batch queues,
-        const char* _above[2]   # and pointers to both
-        bytes _ext_folder       # of extensions, and a pointer to it
-        const char* _ext_above
-        bint _extends           # simple queues that are made get one
-        bint _extended          # there are some
+        bytes _folder           # of simple queues
+        bytes _batch_folder     # of batch queues
+        const char* _above[2]   # pointers to _folder and _batch_folder
+        bytes _ext_folder       # of extensions
+        const char* _ext_above  # pointer to _ext_folder
+        bint _extends           # new simple queues get an extension
+        bint _extended          # there are extensions
         int64_t _ext_file_size
         TextTable _batch_topics  # topics whose queues are batch queues
         int64_t _file_size

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The consume queues of a store by topic and queue id: found, made, listed. What is done with them: _consume_queues.
+"""A table of the consume queues of a store by topic and queue id. What is done with queues is in _consume_queues.
 
 Source: RocketMQ ConsumeQueueStore.
 """
@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class QueueTable:
-    """The queues of a ConsumeQueues by topic and queue id; the arguments are the same."""
+    """The queues of a ConsumeQueues by topic and queue id. It takes the same arguments."""
 
     def __cinit__(
         self, str root not None, int64_t file_size=6_000_000, int64_t batch_file_size=13_800_000, *, batch_topics=(),
@@ -43,7 +43,7 @@ cdef class QueueTable:
         self._batch_file_size = batch_file_size // RC_BCQ_UNIT_BYTES * RC_BCQ_UNIT_BYTES
         for name, size in (("consume_queue", self._file_size), ("batch_consume_queue", self._batch_file_size)):
             if not RC_BCQ_UNIT_BYTES <= size <= INT32_MAX:
-                raise ValueError(f"mapped_file_size_{name}: at least one unit, and at most {INT32_MAX} bytes")
+                raise ValueError(f"mapped_file_size_{name}: {size} bytes; allowed: {RC_BCQ_UNIT_BYTES} to {INT32_MAX}")
         self._ext_folder = os.fsencode(os.path.join(root, "consumequeue_ext"))
         self._ext_above = self._ext_folder
         self._ext_file_size = ext_file_size
@@ -76,7 +76,7 @@ cdef class QueueTable:
         if self._ready:
             pthread_mutex_destroy(&self._mutex)
 
-    # which there are
+    # lookup
 
     cdef ConsumeQueue* _known(self, const uint8_t* topic, int32_t n, int32_t queue_id, uint32_t h) noexcept nogil:
         cdef ConsumeQueue* q = self._buckets[h & self._mask]
@@ -87,7 +87,7 @@ cdef class QueueTable:
         return NULL
 
     cdef ConsumeQueue* find(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
-        """The queue, or NULL. It stays in memory as long as this object."""
+        """Return the queue, or NULL. The queue stays in memory as long as this object."""
         cdef ConsumeQueue* q
         pthread_mutex_lock(&self._mutex)
         q = self._known(topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id))
@@ -95,7 +95,7 @@ cdef class QueueTable:
         return q
 
     cdef ConsumeQueue* nth(self, int i) noexcept nogil:
-        """The queue that came as number i, or NULL if there are not so many; more may come meanwhile."""
+        """Return queue number i in order of creation, or NULL if there are fewer. Queues may be added meanwhile."""
         cdef ConsumeQueue* q = NULL
         pthread_mutex_lock(&self._mutex)
         if i < self._count:
@@ -104,7 +104,7 @@ cdef class QueueTable:
         return q
 
     cdef ConsumeQueue* next_there(self, int* i) noexcept nogil:
-        """The first queue from number i[0] on whose topic is not deleted, and i[0] behind it; NULL if there is none."""
+        """Return the first queue from number i[0] that is not deleted, or NULL; set i[0] to the number after it."""
         cdef ConsumeQueue* q
         while True:
             q = self.nth(i[0])
@@ -115,10 +115,11 @@ cdef class QueueTable:
     cdef int make(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, ConsumeQueue** queue,
     ) noexcept nogil:
-        """Find a queue, or make an empty one: RC_OK, RC_UNFIT_TOPIC, or an errno. The dispatcher only.
+        """Find a queue, or create an empty one. Only the dispatcher calls it.
 
-        batch  the record is an inner batch; a topic's first record decides unless its type is known
-        queue  is set, too, if it is the folder that can't be made: the path is in it
+        batch  the record is an inner batch; the first record of a topic decides the type, unless it is known
+        queue  set; also if its folder can't be created: the path is in it
+        Returns RC_OK, RC_UNFIT_TOPIC, or an errno.
         """
         cdef ConsumeQueue* q = self.find(topic, topic_len, queue_id)
         cdef int rc
@@ -165,7 +166,7 @@ cdef class QueueTable:
         return ext_new(self._ext_above, topic, topic_len, queue_id, self._ext_file_size, kind)
 
     cdef bint _add(self, ConsumeQueue* q) noexcept nogil:
-        """Take a queue into the table; False without memory."""
+        """Add a queue to the table. Returns False if there is not enough memory."""
         cdef bint fits
         pthread_mutex_lock(&self._mutex)
         fits = self._make_room()
@@ -178,7 +179,7 @@ cdef class QueueTable:
         return fits
 
     cdef bint _make_room(self) noexcept nogil:
-        """Let one more queue fit into the list and the table; the mutex is held."""
+        """Make room for one more queue in the list and the table. The mutex is locked."""
         cdef ConsumeQueue** all
         cdef ConsumeQueue** buckets
         cdef int room = 2 * self._room + FIRST_BUCKETS, i
@@ -204,7 +205,7 @@ cdef class QueueTable:
         return True
 
     def add_batch_topic(self, str topic, bint is_one=True):
-        """From now on a new queue of this topic is a batch queue, or is none."""
+        """Make new queues of this topic batch queues, or simple queues if is_one is false."""
         cdef bytes name = topic.encode("utf-8", "surrogateescape")
         cdef int verdict = <int>KEEP if is_one else <int>SKIP
         pthread_mutex_lock(&self._mutex)
@@ -221,16 +222,16 @@ cdef class QueueTable:
         return count
 
     def items(self):
-        """(topic, queue id) of each queue."""
+        """Return (topic, queue id) of each queue."""
         return [(topic, queue_id) for topic, queue_id, _ in self.phy_ends()]
 
     def ends(self):
-        """The queue offset behind the last message of each queue, in the order of items()."""
+        """Return the queue offset after the last message of each queue, in the order of items()."""
         cdef int i
         return [self._all[i].max_offset for i in range(self._count) if self._all[i].dead == 0]
 
     def phy_ends(self):
-        """(topic, queue id, physical offset behind its last record; -1: it has none) of each queue."""
+        """Return (topic, queue id, physical offset after its last record or -1 without records) of each queue."""
         cdef int i = 0
         cdef ConsumeQueue* q = self.next_there(&i)
         cdef list found = []
@@ -240,10 +241,16 @@ cdef class QueueTable:
         return found
 
     def counts(self):
-        """A tuple for each queue that is there, with numbers as of now:
-        topic, queue id, number of the first unit, queue offset behind the last message, physical offset behind its
-        record (-1: it has none), messages that came since the store was opened, bytes of their records, messages that
-        readers got, bytes of theirs, bytes of its files."""
+        """Return a tuple for each existing queue, with the current numbers.
+
+        - topic, queue id
+        - number of the first unit
+        - queue offset after the last message
+        - physical offset after the record of the last message; -1 without records
+        - messages added since the store was opened, and bytes of their records
+        - messages that readers got, and bytes of their records
+        - bytes of its files
+        """
         cdef int i = 0
         cdef ConsumeQueue* q = self.next_there(&i)
         cdef list found = []
@@ -257,8 +264,7 @@ cdef class QueueTable:
         return found
 
     def claims(self):
-        """{(topic, queue id): (physical offset, queue offset)} of the record that the first unit of each queue's files
-        stands for, as they were loaded."""
+        """Return {(topic, queue id): (physical offset, queue offset)} of the first record in each queue, as loaded."""
         cdef ConsumeQueue* q
         cdef int i
         cdef dict found = {}
@@ -269,13 +275,16 @@ cdef class QueueTable:
         return found
 
     def repeated(self):
-        """(topic, queue id) of the queues that met a number twice: a topic that was deleted and made again has some."""
+        """Return (topic, queue id) of queues that got a queue offset twice: the topic was deleted and created again."""
         cdef int i
         return [key_of(self._all[i]) for i in range(self._count) if self._all[i].repeated > 0]
 
     def made_again(self):
-        """(topic, queue id, whether the first record of its files was met) of each queue that left out records before
-        it: if it was, the topic was deleted and made again."""
+        """Return the queues that left out records before the first record of their files.
+
+        Each is (topic, queue id, whether the log has the first record of its files). If so, the topic was deleted and
+        created again.
+        """
         cdef int i
         return [
             (*key_of(self._all[i]), self._all[i].claim_phy < 0) for i in range(self._count) if self._all[i].left_out > 0
@@ -283,5 +292,5 @@ cdef class QueueTable:
 
 
 cdef tuple key_of(ConsumeQueue* q):
-    """(topic, queue id)"""
+    """Return (topic, queue id) of a queue."""
     return q.topic[:q.topic_len].decode("utf-8", "surrogateescape"), q.queue_id

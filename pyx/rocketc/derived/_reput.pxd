@@ -1,4 +1,4 @@
-"""The thread that follows the log, and those who wait for messages."""
+"""The thread that follows the log and dispatches its records, and the threads that wait for it."""
 from libc.stdint cimport int64_t
 
 from rocketc.c.service cimport pthread_mutex_t, rc_service
@@ -12,24 +12,24 @@ cdef enum:
 cdef class ReputService(Dispatcher):
     cdef:
         rc_service service
-        rc_service keeper       # the thread that flushes what was dispatched
-        pthread_mutex_t working     # while records are dispatched
-        pthread_mutex_t flushing    # of queues and index
-        WakeupSlot progress           # who waits for all of the log
-        int64_t dispatched      # records
+        rc_service keeper       # the thread that makes queues and index durable
+        pthread_mutex_t working     # locked while records are dispatched
+        pthread_mutex_t flushing    # locked while queues and index are made durable
+        WakeupSlot progress           # threads that wait until the log is dispatched to a position
+        int64_t dispatched      # number of records
         int64_t dispatched_bytes
-        int64_t sizes[SIZES]    # of them, those of up to 2 ** i bytes, and more than 2 ** (i - 1)
-        int64_t error           # why it stands still: an errno or a code; 0: it does not
-        int64_t told            # the error that the log of the library knows of
-        int64_t most_behind     # bytes; more is told of,
-        int64_t is_behind       # ... and 1 says that it was
-        int lost                # the first failure to make queues or index durable
-        bint follows_flush      # only what is durable is dispatched
-        int64_t held            # 1: only what is confirmed is
+        int64_t sizes[SIZES]    # counts of dispatched records by size: sizes[i] for 2 ** (i - 1) < size <= 2 ** i bytes
+        int64_t error           # why dispatching has stopped: an errno or a code; 0: it has not
+        int64_t told            # the error that was last logged
+        int64_t most_behind     # bytes; a larger backlog is logged
+        int64_t is_behind       # 1 after the backlog was logged
+        int lost                # first failure to make queues or index durable
+        bint follows_flush      # only durable records are dispatched
+        int64_t held            # 1: only confirmed records are dispatched
         int64_t interval_ns     # of the keeper
         int64_t thorough_ns
         int64_t least_pages
-        int64_t since[2]        # ns of the clock, without threads: when the keeper's intervals began
+        int64_t since[2]        # ns of the clock, without threads: start of the keeper's two intervals
         bint _ready
         bint _running
     cdef readonly:

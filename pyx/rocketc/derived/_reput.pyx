@@ -1,9 +1,10 @@
 # cython: language_level=3
-"""The thread that follows the log and builds consume queues and index behind it, and those who wait for messages.
+"""The thread that follows the log and dispatches its records, and the threads that wait for it.
 
-One thread without Python follows the log: in async mode up to what is written, in sync mode up to what is durable, so
-that nobody sees a message that a power cut can take back. With hold_readers it stops at what is confirmed. Another
-makes queues and index durable now and then; what it has not, the next opening takes from the log.
+The thread runs without Python. In async mode it dispatches all written records. In sync mode it dispatches only
+durable records, so readers never see a message that a power cut could remove. With hold_readers it stops at the
+confirmed offset. Another thread makes queues and index durable in intervals. The next opening dispatches the records
+again that were not durable in them.
 Source: RocketMQ ReputMessageService, FlushConsumeQueueService.
 """
 import os
@@ -36,25 +37,25 @@ from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_not
 from rocketc.log._put_result cimport failure
 
 cdef enum:
-    POLL_NS = 500000                # how long it naps while messages come; nobody has to wake it then
-    BUSY_NS = 20000000              # so long after the last message it sleeps until it is woken
+    POLL_NS = 500000                # sleep while messages are put: so short that puts do not have to wake the thread
+    BUSY_NS = 20000000              # this long after the last message, the thread sleeps until a put wakes it
     IDLE_NS = 1000000000
     MS = 1000000                    # ns
     RETRY_NS = 500000000            # after an error: the disk may have room again
     SETTLE_NS = 1000000000
-    MOST_BEHIND = 134217728         # bytes: whoever waits for messages waits for seconds then
+    MOST_BEHIND = 134217728         # bytes: with a larger backlog, readers wait for seconds
 
 
-@cython.no_gc_clear      # its end needs the log
+@cython.no_gc_clear      # __dealloc__ needs the log
 cdef class ReputService(Dispatcher):
-    """Builds consume queues and index behind the log.
+    """Dispatches new records of the log to consume queues and index.
 
     queues  loaded
     index   loaded, or None
     config  a StoreConfig
     log     a CommitLog, not started yet
-    background  False: there are no threads; set_clock() tells the time, step_dispatch() and step_keep() do their work
-    start_at(), take() and finish() bring queues and index up to the log at an opening; start() begins the threads.
+    background  False: there are no threads; set_clock() sets the time, step_dispatch() and step_keep() do their work
+    At an opening, start_at(), take() and finish() dispatch the existing log. start() starts the threads.
     """
 
     def __cinit__(
@@ -95,7 +96,7 @@ cdef class ReputService(Dispatcher):
     # running
 
     def start(self):
-        """Begin to follow the log, from where finish() was told it ends."""
+        """Start to follow the log from the end that was passed to finish()."""
         if not self.background:
             self.since = [self.log.clock * MS, self.log.clock * MS]
             self._running = True
@@ -106,14 +107,16 @@ cdef class ReputService(Dispatcher):
         check(rc_service_start(&self.keeper, run_keeper, <void*>self))
 
     def set_clock(self, int64_t now):
-        """The time of what follows: of store timestamps and names of index files, and without threads of all intervals;
-        ms since the epoch."""
+        """Set the time for store timestamps and names of index files, and without threads for all intervals.
+
+        now  ms since 1970
+        """
         self.log.set_clock(now)
         if self.index is not None:
             self.index._clock = now
 
     def step_dispatch(self):
-        """Dispatch all that may be dispatched; whether there was anything. What keeps it back is in `failure`."""
+        """Dispatch all records that may be dispatched. Returns whether there were any; `failure` has the error."""
         cdef int64_t before = rc_load_i64(&self.position)
         cdef int rc = RC_OK
         with nogil:
@@ -123,7 +126,7 @@ cdef class ReputService(Dispatcher):
         return rc_load_i64(&self.position) != before
 
     def step_keep(self):
-        """Make queues and index durable as far as it is due by the clock; whether all of them were."""
+        """Make queues and index durable if an interval has ended. Returns whether all of them were."""
         cdef int64_t now = self.log.clock * MS
         cdef bint due = is_due(&self.since[0], now, self.interval_ns)
         cdef bint thorough = is_due(&self.since[1], now, self.thorough_ns)
@@ -136,7 +139,7 @@ cdef class ReputService(Dispatcher):
         return thorough
 
     def stop(self):
-        """Dispatch what is left, end the threads, make all durable, close queues and index; False if that failed."""
+        """Dispatch the remaining records, stop the threads, flush and close queues and index. False if that failed."""
         cdef int rc
         if not self._running:
             return True
@@ -144,13 +147,13 @@ cdef class ReputService(Dispatcher):
             self.log.q.reader = NULL
             rc_service_stop(&self.service)
             rc_service_stop(&self.keeper)
-            rc_store_i64(&self.held, 0)     # nobody reads any more, and the next opening dispatches all there is
+            rc_store_i64(&self.held, 0)     # there are no readers any more, and the next opening dispatches all records
             rc = RC_OK
             while rc == RC_OK and rc_load_i64(&self.position) < self._limit():
                 rc = self._step()
             if rc == RC_MORE:
                 rc = RC_OK
-            if rc == RC_OK and rc_load_i64(&self.log.fl.failed) == 0:   # else the next opening builds them anew
+            if rc == RC_OK and rc_load_i64(&self.log.fl.failed) == 0:   # otherwise the next opening rebuilds them
                 rc = self.flush(0)
         self._running = False
         self.queues.close()
@@ -160,13 +163,13 @@ cdef class ReputService(Dispatcher):
         return rc == RC_OK and self.position >= self.log.last_record_end
 
     def forget(self):
-        """In a forked child: there is no thread to stop."""
+        """Disable the service in a forked child: it does not have the threads."""
         self.service.running = self.keeper.running = 0
         self._running = self._ready = False
         self.feed.forget()
 
     cdef int64_t _limit(self) noexcept nogil:
-        """How far the log may be dispatched.
+        """Return the offset up to which the log may be dispatched.
 
         Source: RocketMQ ReputMessageService, which stops at getConfirmOffset().
         """
@@ -174,7 +177,7 @@ cdef class ReputService(Dispatcher):
         return end if rc_load_i64(&self.held) == 0 else min(end, rc_load_i64(&self.log.confirmed_position.at))
 
     cdef int _step(self) noexcept nogil:
-        """Dispatch some of what there is: RC_OK, RC_MORE if nothing could be done, or why not."""
+        """Dispatch some records. Returns RC_OK, RC_MORE if there were none, or an error."""
         cdef int64_t before = rc_load_i64(&self.position)
         cdef int rc = self._advance()
         if rc != RC_OK:
@@ -187,7 +190,7 @@ cdef class ReputService(Dispatcher):
         return RC_MORE if before == rc_load_i64(&self.position) else RC_OK
 
     cdef int _advance(self) noexcept nogil:
-        """Dispatch one file's records, and wake those who wait for their queues: any thread. RC_OK, or why not."""
+        """Dispatch records of one file, and wake the threads that wait for them. Any thread. RC_OK or an error."""
         cdef uint64_t woken
         cdef int rc
         pthread_mutex_lock(&self.working)
@@ -199,12 +202,11 @@ cdef class ReputService(Dispatcher):
         return rc
 
     cdef int reach(self, int64_t end) noexcept nogil:
-        """Dispatch in the caller's thread, so that a reader finds all that was put before `end`, a physical offset.
+        """Dispatch on the calling thread, so that a reader finds all messages put before `end`, a physical offset.
 
-        In sync mode only what is durable is dispatched, with hold_readers only what is confirmed. What another thread
-        is dispatching is waited for.
-        Returns RC_OK: all of it is in queues and index, or may not be yet; RC_MORE: call again; or why dispatching
-        stands still.
+        In sync mode only durable records are dispatched, with hold_readers only confirmed ones. If another thread is
+        dispatching, this call waits for it.
+        Returns RC_OK if all records that may be dispatched are, RC_MORE to be called again, or why dispatching stopped.
         """
         cdef int64_t before = rc_load_i64(&self.position)
         cdef int rc = <int>rc_load_i64(&self.error)
@@ -217,7 +219,7 @@ cdef class ReputService(Dispatcher):
         return RC_MORE if rc == RC_OK and rc_load_i64(&self.position) > before else rc
 
     cdef int _walk(self, int64_t limit) noexcept nogil:
-        """Dispatch one file's records before `limit`."""
+        """Dispatch the records of one file before `limit`."""
         cdef rc_guard guard
         cdef Record r
         cdef FileState* f
@@ -259,7 +261,7 @@ cdef class ReputService(Dispatcher):
         return rc
 
     cdef int _skip(self, int64_t at) noexcept nogil:
-        """The file at a position is not there: deleted before it was dispatched, or not made yet."""
+        """Skip a log file that was deleted before it was dispatched; do nothing if it is not created yet."""
         cdef int64_t first
         pthread_mutex_lock(&self.log.q.mutex)
         first = self.log.q.files[0].start if self.log.q.count > 0 else at
@@ -268,18 +270,18 @@ cdef class ReputService(Dispatcher):
             rc_store_i64(&self.position, first)
         return RC_OK
 
-    # who waits
+    # waiting threads
 
     cdef void _ring_progress(self) noexcept nogil:
-        """Tell those in wait_position()."""
-        rc_fence_full()         # the position is seen by who begins to wait, or he is seen here
+        """Wake the threads in wait_position()."""
+        rc_fence_full()         # either a waiting thread sees the new position, or this thread sees it waiting
         if rc_load_i64(&self.progress.waiting) > 0:
             pthread_mutex_lock(&self.progress.mutex)
             pthread_cond_broadcast(&self.progress.cond)
             pthread_mutex_unlock(&self.progress.mutex)
 
     cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil:
-        """Wait until all before a physical offset is dispatched: RC_OK, RC_MORE, RC_FLUSH_TIMEOUT, or why it is not."""
+        """Wait until the log is dispatched to a physical offset: RC_OK, RC_MORE, RC_FLUSH_TIMEOUT, or an error."""
         cdef int64_t now, slice_end = rc_clock_ns() + slice_ns
         cdef bint ended
         cdef int rc = RC_OK
@@ -303,23 +305,23 @@ cdef class ReputService(Dispatcher):
         return rc
 
     cdef int _reach_all(self, int64_t position) noexcept nogil:
-        """wait_position() without threads: dispatch in the caller's."""
+        """Do wait_position() without threads: dispatch on the calling thread."""
         cdef int rc = RC_MORE
         while rc == RC_MORE:
             rc = self.reach(position)
         return RC_FLUSH_TIMEOUT if rc == RC_OK and rc_load_i64(&self.position) < position else rc
 
     def end_waits(self):
-        """The store is being closed: whoever waits is let go, and nobody waits from here on."""
+        """End all waits, because the store is being closed. Later waits return at once."""
         self.feed.end()
         pthread_mutex_lock(&self.progress.mutex)
         pthread_cond_broadcast(&self.progress.cond)
         pthread_mutex_unlock(&self.progress.mutex)
 
     def delete_queues(self, dict ends):
-        """ConsumeQueues.delete(), while nothing is dispatched or made durable. Neither thread ever takes the GIL."""
+        """Call ConsumeQueues.delete() while nothing is dispatched or flushed. The threads never take the GIL."""
         with nogil:
-            pthread_mutex_lock(&self.flushing)      # first: that may take a while, in which messages are dispatched
+            pthread_mutex_lock(&self.flushing)      # first: records can be dispatched during this wait
             pthread_mutex_lock(&self.working)
         try:
             return self.queues.delete(ends)
@@ -330,13 +332,13 @@ cdef class ReputService(Dispatcher):
     # durability
 
     cdef int flush(self, int64_t least_pages) noexcept nogil:
-        """Make queues and index durable, and say so in the checkpoint if all of it is (least_pages 0)."""
+        """Make queues and index durable. If least_pages is 0, all of it is, and the checkpoint says so."""
         cdef int64_t position = rc_load_i64(&self.position), timestamp = rc_load_i64(&self.timestamp)
         cdef int64_t index_timestamp = 0
         cdef const char* path = NULL
         cdef int rc
         pthread_mutex_lock(&self.flushing)
-        rc = self.lost          # the kernel tells of a lost page only once
+        rc = self.lost          # the kernel reports a lost page only once
         if rc == RC_OK:
             rc = self.queues.flush(least_pages, &path)
         if rc == RC_OK and least_pages == 0 and self.index is not None:
@@ -350,10 +352,10 @@ cdef class ReputService(Dispatcher):
         return rc
 
     def settle(self):
-        """Make durable the log, and what queues and index tell of it; the physical offset before which they tell all.
+        """Make the log durable, and its units and keys. Returns the physical offset before which all are durable.
 
-        What is put meanwhile, or can't be dispatched within a second, is behind that. Raises StoreFailedError if the
-        store has failed, StoreIOError, StoreFullError.
+        Messages that are put meanwhile, or can't be dispatched within a second, are not included. Raises
+        StoreFailedError if the store has failed, StoreIOError, StoreFullError.
         """
         cdef int64_t position = 0
         cdef int rc, failed
@@ -371,13 +373,13 @@ cdef class ReputService(Dispatcher):
 
     @property
     def failure(self):
-        """Why it stands still, as an exception; None if it does not."""
+        """The error that stopped dispatching, as an exception, or None."""
         cdef int rc = <int>rc_load_i64(&self.error)
         return self.dispatch_error(rc) if rc != 0 else None
 
     @property
     def is_far_behind(self):
-        """Whether more than 128 MiB were not dispatched, and less than half of that has been reached since."""
+        """Whether the backlog was more than 128 MiB, and has not been less than half of that since then."""
         return rc_load_i64(&self.is_behind) != 0
 
     @property
@@ -397,32 +399,35 @@ cdef class ReputService(Dispatcher):
         }
 
     def sizes_of_records(self):
-        """How many of the records that were dispatched have 2 ** (i - 1) to 2 ** i bytes: a list by i."""
+        """Return a list by i: the number of dispatched records of 2 ** (i - 1) to 2 ** i bytes."""
         cdef int i
         return [rc_load_i64(&self.sizes[i]) for i in range(SIZES)]
 
     @property
     def dispatched_phy_offset(self):
-        """All records before it are in queues and index."""
+        """Physical offset before which all records are in queues and index."""
         return rc_load_i64(&self.position)
 
     cdef bint _is_awaited(self) noexcept nogil:
-        """Whether somebody waits for what is to be dispatched next."""
+        """Whether a thread waits for the next records."""
         return self.feed.is_awaited() or rc_load_i64(&self.progress.waiting) > 0
 
     cdef bint _nap(self, int64_t since) noexcept nogil:
-        """Nothing is there to be dispatched; True if the thread should end. since: rc_clock_ns() of the last record."""
+        """Sleep while there is nothing to dispatch. Returns True if the thread should end.
+
+        since  rc_clock_ns() of the last record
+        """
         cdef bint stop
         if not self._is_awaited() and rc_clock_ns() - since < BUSY_NS:
             return rc_service_wait(&self.service, POLL_NS)
         rc_store_i64(&self.log.q.reader_asleep, 1)
-        rc_fence_full()         # a record that came before is seen here, or who puts it sees that we sleep
+        rc_fence_full()         # either this thread sees a new record, or the thread that puts it sees reader_asleep
         stop = rc_service_wait(&self.service, IDLE_NS if rc_load_i64(&self.position) >= self._limit() else 0)
         rc_store_i64(&self.log.q.reader_asleep, 0)
         return stop
 
     cdef void _run(self) noexcept nogil:
-        """Follow the log until the service is stopped and nothing is left."""
+        """Follow the log until the service is stopped and all records are dispatched."""
         cdef int64_t since = rc_clock_ns()
         cdef int rc
         while True:
@@ -437,7 +442,7 @@ cdef class ReputService(Dispatcher):
                 return
 
     cdef void _note(self) noexcept nogil:
-        """Let the library's log be told if dispatching stands still, or is far behind, or is so no more."""
+        """Have it logged if dispatching stopped or is far behind, or if that has ended."""
         cdef int64_t behind = self._limit() - rc_load_i64(&self.position), error = rc_load_i64(&self.error)
         cdef int64_t most = rc_load_i64(&self.most_behind)
         if error != self.told:
@@ -448,7 +453,7 @@ cdef class ReputService(Dispatcher):
             rc_store_i64(&self.log.fl.news, 1)
 
     cdef void _keep(self) noexcept nogil:
-        """Make queues and index durable now and then, until the service is stopped."""
+        """Make queues and index durable in intervals, until the service is stopped."""
         cdef int64_t thorough = rc_clock_ns(), now
         while not rc_service_wait(&self.keeper, self.interval_ns):
             now = rc_clock_ns()

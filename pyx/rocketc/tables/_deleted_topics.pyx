@@ -1,16 +1,16 @@
 # cython: language_level=3
-"""Topics that were deleted, and which records of theirs are left in the log: those before a physical offset each."""
+"""Deleted topics, and which of their records are still in the log: for each topic, those before a physical offset."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from rocketc.format._text_table cimport TextTable, UNKNOWN
 
 cdef enum:
-    FIRST = UNKNOWN + 1     # numbers are no verdicts
+    FIRST = UNKNOWN + 1     # these numbers are not verdicts
 
 
 cdef class DeletedTopicOffsets:
-    """From {topic: physical offset}: records of the topic before it make no queue."""
+    """Maps topics to physical offsets. Earlier records of a topic are not dispatched to a queue."""
 
     def __cinit__(self, dict ends not None):
         cdef bytes name
@@ -29,7 +29,7 @@ cdef class DeletedTopicOffsets:
         free(self._ends)
 
     cdef bint has(self, const uint8_t* topic, int32_t topic_len, int64_t phy_offset) noexcept nogil:
-        """Whether a record is one that is left over."""
+        """Return whether a record belongs to a deleted topic."""
         cdef int number
         if phy_offset >= self.end:
             return False
@@ -37,6 +37,6 @@ cdef class DeletedTopicOffsets:
         return number >= FIRST and phy_offset < self._ends[number - FIRST]
 
     def __contains__(self, record):
-        """Whether a record, (topic, physical offset), is one that is left over."""
+        """Return whether a record, as (topic, physical offset), belongs to a deleted topic."""
         cdef bytes name = record[0].encode("utf-8", "surrogateescape")
         return self.has(<const uint8_t*><const char*>name, <int32_t>len(name), record[1])

@@ -84,7 +84,7 @@ def test_golden_queues(golden, rows, run, name):
     assert rows(store.path / "consumequeue") == expected
     code, out, err = run("info", "--json", store.path / "consumequeue")
     told = json.loads(out)
-    assert (code, err, told["kind"], told["amiss"], told["faults"]) == (0, "", "consumequeue", 0, [])
+    assert (code, err, told["kind"], told["problems"], told["faults"]) == (0, "", "consumequeue", 0, [])
     for entry in told["queues"]:
         mine = [u for u in expected if (u["topic"], u["queueId"]) == (entry["topic"], entry["queueId"])]
         assert (entry["units"], len({u["file"] for u in mine})) == (len(mine), entry["files"])
@@ -339,7 +339,7 @@ def test_damaged_queues(queue, run, files, shown, told):
     assert code == 1
     assert all(text.split("(")[0].strip() in " ".join(out.split()) for text in told)
     found = json.loads(run("info", "--json", folder)[1])
-    assert (found["amiss"], len(found["faults"]), found["queues"][0]["units"]) == (len(told), len(told), len(shown))
+    assert (found["problems"], len(found["faults"]), found["queues"][0]["units"]) == (len(told), len(told), len(shown))
 
 
 def test_units_that_were_never_written_are_no_damage(queue, run):
@@ -426,7 +426,7 @@ def test_an_index_file_whose_slots_are_not_known(golden, run, tmp_path):
     assert (code, len(out.splitlines())) == (1, 397)
     assert "torn (the file ends within a unit)" in err
     code, out, err = run("cat", "--as", "index", "--index-slots", 10**6, path)
-    assert code == 2 and "--index-slots: " in err and "10010 bytes are no index file with 1000000 slots" in err
+    assert code == 2 and "--index-slots: " in err and "an index file of 10010 bytes can't have 1000000 slots" in err
 
 
 def test_a_torn_checkpoint(tmp_path, run):

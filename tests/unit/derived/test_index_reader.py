@@ -165,7 +165,7 @@ def test_a_few_damaged_units_do_not_hide_the_layout(index, count):
 
 @pytest.mark.parametrize("slots", [0, -1, 31, 1 << 31, 1 << 80])
 def test_more_slots_than_the_file_can_have(index, slots):
-    with pytest.raises(ValueError, match=f"160 bytes are no index file with {slots} slots"):
+    with pytest.raises(ValueError, match=f"an index file of 160 bytes can't have {slots} slots"):
         index(SPECIFIED, slots)
 
 

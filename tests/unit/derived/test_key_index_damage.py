@@ -181,7 +181,7 @@ def test_other_settings_than_before(index, tmp_path):
     before = make_index(index, tmp_path / "index")
     shutil.rmtree(tmp_path / "index")
     make_index(index, tmp_path / "index", slots=10, units=8)
-    assert "by the settings" in bring_up_damaged(index, tmp_path / "index", before)[0]
+    assert "with these settings" in bring_up_damaged(index, tmp_path / "index", before)[0]
 
 
 def test_other_names_are_left_alone(index, tmp_path):

@@ -58,7 +58,7 @@ def test_opening_finds_nothing_to_mend(tmp_path, name, caplog):
     before = files_of(store.path, *QUEUES)
     rocketc.open(store.path, config=store.config).close()
     assert files_of(store.path, *QUEUES) == before
-    assert [record for record in caplog.records if "not what the log says" in record.getMessage()] == []
+    assert [record for record in caplog.records if "different from the log" in record.getMessage()] == []
 
 
 # ---------------------------------------------------------------- what is mended

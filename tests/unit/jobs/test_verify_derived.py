@@ -159,7 +159,7 @@ def test_a_key_of_no_record(root):
     change(index(root), UNITS_AT + 10 * 20, struct.pack(">i", 99))
     report = derived(root)
     assert report.counts == {"key_no_record": 1, "key_lacks": 1}
-    assert any("bad_chain" in text for text in report.amiss)
+    assert any("bad_chain" in text for text in report.problems)
 
 
 def test_units_that_lead_nowhere(root):
@@ -351,7 +351,7 @@ def test_times_behind_the_log(root):
     path = root / "checkpoint"
     _checkpoint.write(path, _checkpoint.read(path)._replace(logics_msg_timestamp=1 << 42))
     report = derived(root)
-    assert not report.is_whole and "logics_msg_timestamp is 4398046511104" in report.amiss[0]
+    assert not report.is_whole and "logics_msg_timestamp is 4398046511104" in report.problems[0]
 
 
 def test_files_of_the_log_that_come_meanwhile(root):
