@@ -96,7 +96,7 @@ def test_as_json(call, store):
     code, out, err = call("s", "--dry-run", "--json")
     told = json.loads(out)
     assert (code, err) == (0, "")
-    assert told["path"] == "s" and told["dry"] is True and told["because"][-1] == "it was asked for"
+    assert told["path"] == "s" and told["dry"] is True and told["because"][-1] == "it was requested"
     assert [one["path"] for one in told["deleted"] if one["kind"] == "commitlog"] == [
         str(root / "commitlog" / name) for name in files(root)[:2]
     ]
