@@ -116,8 +116,8 @@ class Subscription:
     `async for changes in subscription`. No message is missed between two calls. Pending changes do not need memory: if
     a subscriber is 16,384 or more messages behind, changes() reports all queues, with tags_codes None.
 
-    A store that is open for reading only is polled, every ms at first and every 50 ms later. changes() and wait() raise
-    ClosedError if the store or the subscription is closed, also during the wait. In a forked child they raise it too.
+    A store that is open for reading only is polled, every ms at first and every 50 ms later. Both changes() and wait()
+    raise ClosedError if the store or the subscription is closed, also during the wait, and in a forked child.
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -137,7 +137,7 @@ class Subscription:
 
     @property
     def missed(self) -> int:
-        """Number of times that the subscriber was so far behind that all queues were reported."""
+        """Number of times that the subscriber was too far behind, so that all queues were reported."""
         return self._subscriber.missed
 
     def changes(self) -> list[QueueChange]:

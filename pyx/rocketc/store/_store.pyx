@@ -51,7 +51,7 @@ def _held(offsets, topics):
 
 @contextlib.contextmanager
 def _still(keeper, path, stepper):
-    """Pause and return the object with the groups' consumer offsets: the GroupOffsets of a Queue, or the table."""
+    """Yield the object that keeps the consumer offsets: the GroupOffsets of a Queue, paused, or the table."""
     positions = None if keeper is None else keeper()
     if positions is None:
         yield ConsumerOffsets(path) if stepper is None else ConsumerOffsets(path, clock=stepper.last)
@@ -143,7 +143,7 @@ cdef class MessageStore(RawAccess):
         self.close()
 
     def __reduce__(self):
-        raise TypeError("a MessageStore belongs to its process: open it in the other one")
+        raise TypeError("a MessageStore can't be pickled: it belongs to its process; open it in the other process")
 
     def __del__(self):
         if self.log is not None and not self.closed and self._is_ours():
@@ -254,7 +254,7 @@ cdef class MessageStore(RawAccess):
                 with nogil:
                     rc = self.log.confirmed_position.wait(end, until, SLICE_NS)
             if rc == RC_CLOSED:
-                raise closed(f"{self.path}: the store was closed meanwhile")
+                raise closed(f"{self.path}: the store was closed during this call")
             if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
                 raise failure(self.log, self.path)
             return rc == RC_OK
@@ -377,12 +377,12 @@ cdef class MessageStore(RawAccess):
     def _refuse_inside(self, bint also=False):
         """Raise ClosedError where close() would wait for its own caller.
 
-        also  the caller knows that it would
+        also  True: the caller has found that it would wait
         """
         if also or self._is_inside():
             raise closed(
-                f"{self.path}: close() inside a call of the same thread, by a signal's handler perhaps: this ends the "
-                "call, and the store is still open"
+                f"{self.path}: close() was called inside a call of the same thread, for example by a signal handler; "
+                "that call ends with this error, and the store is still open"
             )
 
     cdef int _end_writing(self, list errors) except? -1:
@@ -472,7 +472,9 @@ cdef class MessageStore(RawAccess):
     # topics, and deletion of expired files
 
     def topics(self):
-        """The table of topics, config/topics.json: {name: TopicConfig}. Topics without an entry are not in it.
+        """Return the table of topics, config/topics.json, as {name: TopicConfig}.
+
+        A topic that has messages, but is not in the file, is not in the result.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
