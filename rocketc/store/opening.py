@@ -202,7 +202,7 @@ class StoreRoot:
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
-            sync_folder(os.path.dirname(deleted.path))  # make the table durable before queues are deleted by it
+            sync_folder(os.path.dirname(deleted.path))  # make the table durable before it causes deletions
         empty = queues.without_units(deleted.behind(queue.min_offset))
         ended = end_deletions(deleted, queues.standing(deleted.ends), empty, queues.delete)
         self.recovery, offsets = recover(

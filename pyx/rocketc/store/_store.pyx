@@ -104,7 +104,8 @@ cdef class MessageStore(RawAccess):
 
         dispatcher  None: the store is open for reading only
         waiters     the classes of futures, event loops and followers
-        maintenance  makes a Maintenance; its argument is called when a disk becomes full, or has space again
+        maintenance  function that creates a Maintenance; its argument is called when a disk becomes full, or has space
+                   again
         tell       called with `failed` when there is news for the log of the library
         stepper    a Stepper: there are no threads, step() does their work
         """
@@ -327,7 +328,7 @@ cdef class MessageStore(RawAccess):
         Later puts of other threads raise ClosedError. Raises StoreFailedError if the store has failed: it is closed
         then too, and the next open() recovers it. KeyboardInterrupt and other exceptions of signal handlers are raised
         after the store is closed. If a signal handler calls close() while its thread is in a call of the store, close()
-        raises ClosedError: call, and the store is still open.
+        raises ClosedError: the error ends that call, and the store is still open.
 
         >>> import rocketc, tempfile
         >>> store = rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20)
@@ -523,12 +524,13 @@ cdef class MessageStore(RawAccess):
         """Delete topics: their consume queues and entries in the table of topics; return how many existed.
 
         names  a name, or several; RocketMQ's own topics too if you name them
-        Messages put before are in no queue any more. The file config/deletedTopics.json records this, so it stays so
-        after a crash or a rebuild. The next message of such a topic gets queue offset 0. Old messages stay in the log
-        until its files are deleted: scan() and query() find them. Consumer offsets of the topics
-        (config/consumerOffset.json) are deleted first: after a crash in between no message is lost, but some may be
-        delivered twice. Meanwhile, puts of other threads to these topics or to new queues wait. Raises StoreIOError,
-        StoreFullError, StoreFailedError; the deletion may then be incomplete, and the next call completes it.
+        Earlier messages of the topics are removed from all queues. The file config/deletedTopics.json records this, so
+        that a crash or a rebuild does not restore them. The next message of such a topic gets queue offset 0. Old
+        messages stay in the log until its files are deleted: scan() and query() find them. Consumer offsets of the
+        topics (config/consumerOffset.json) are deleted first: after a crash in between no message is lost, but some may
+        be delivered twice. During the call, puts of other threads to these topics or to new queues wait. Raises
+        StoreIOError, StoreFullError, StoreFailedError; the deletion may then be incomplete, and the next call completes
+        it.
         Source: RocketMQ DefaultMessageStore.deleteTopics.
 
         >>> import rocketc, tempfile
