@@ -25,7 +25,7 @@ _making = threading.RLock()
 
 
 class FlushedStore(Protocol):
-    """The part of a store that a future uses. A protocol, because the store's module imports this one."""
+    """The part of a store that a future uses. MessageStore creates futures, so this module does not import it."""
 
     _finisher: Any
 
@@ -190,7 +190,7 @@ class LoopWaiters:
 
     def detach(self) -> None:
         """Finish all futures after the store was closed, and close the descriptor. Any thread may call it."""
-        import asyncio  # not at the top: the import is slow, and most programs do not use it
+        import asyncio  # not at the top: programs that do not use asyncio should not wait for the import
 
         self._flushed.end()
         if not self._loop.is_closed() and asyncio._get_running_loop() is not self._loop:

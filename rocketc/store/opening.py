@@ -399,7 +399,7 @@ def with_detected_file_size(root: str, config: StoreConfig) -> StoreConfig:
             files += [(int(entry.name), entry.stat().st_size, entry.path) for entry in numbers]
     files.sort()
     if len(files) > 1 and files[-1][1] < files[0][1]:
-        files.pop()  # the writer was killed before it extended the file to its full size
+        files.pop()  # the last file does not have its full size yet
     sizes = Counter(size for _, size, _ in files if size)
     most = [size for size, count in sizes.items() if count == max(sizes.values())]
     if len(most) != 1:

@@ -30,7 +30,7 @@ _RING = (1).to_bytes(8, "little")
 
 
 class PolledStore(Protocol):
-    """The part of a store that a PolledSubscriber uses. A protocol, because the store's module imports this one."""
+    """The part of a store that a PolledSubscriber uses. This module does not import MessageStore, which is above it."""
 
     @property
     def path(self) -> str: ...
@@ -243,7 +243,7 @@ class Subscription:
 
     async def __anext__(self) -> list[QueueChange]:
         """Wait for the next changes, at least one, and return them. Raises RuntimeError if another task waits."""
-        import asyncio  # not at the top: the import is slow, and most programs do not use it
+        import asyncio  # not at the top: programs that do not use asyncio should not wait for the import
 
         since = time.monotonic()
         while True:

@@ -42,7 +42,7 @@ from rocketc.store._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change
 from rocketc.format import ids
 
 cdef enum:
-    HITS = 64               # units of the index per search; RocketMQ's query makes one search only
+    HITS = 64               # most units of the index per search; also RocketMQ's limit for a query
     SOME_BYTES = 4096       # records up to this total size are copied to the stack, without the GIL
 
 cdef dict BOUNDARIES = {"lower": LOWER, "upper": UPPER, "nearest": NEAREST}
