@@ -1,4 +1,4 @@
-"""Look-ups: by key, by id, by time."""
+"""Look-ups: find messages by key, id and time."""
 
 from datetime import datetime
 from typing import Literal, final

@@ -1,4 +1,4 @@
-"""A put that may not be durable yet: the part of PutFuture that needs no Python."""
+"""A put that may not be durable yet: the part of PutFuture that is written in Cython."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Putting: the side of a store that takes messages."""
+"""Putting: the part of a store that appends messages."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Reading by queue: get(), get_raw()."""
+"""Reading messages of a queue: get() and get_raw()."""
 
 from collections.abc import Iterable
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""Raw bytes: what a store is to replication."""
+"""Raw bytes of the log: the part of a store that replication uses."""
 
 from typing import Literal, overload
 

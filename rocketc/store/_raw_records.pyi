@@ -1,4 +1,4 @@
-"""Records of a queue where they lie in the map: picked, held, not copied."""
+"""Records of a queue in the mapped log files: picked and held, but not copied."""
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -10,12 +10,12 @@ from rocketc.status import GetStatus
 
 @final
 class RecordRun:
-    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # a RawGetResult makes it
+    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # created by RawGetResult
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class RawGetResult:
-    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # a store makes it
+    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # created by MessageStore.get_raw()
     @property
     def status(self) -> GetStatus: ...
     @property

@@ -1,1 +1,1 @@
-"""The records that a read of a queue picked, copied out of the map and checked."""
+"""Copying and checking the records that a read of a queue picked."""

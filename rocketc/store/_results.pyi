@@ -1,4 +1,4 @@
-"""Records that a read picked: copied out of the log at once, checked, made to messages when they are asked for."""
+"""Results of reads: records are copied and checked by the read; messages are created on first use."""
 
 from collections.abc import Iterable, Iterator
 from typing import SupportsIndex, final, overload
@@ -17,7 +17,7 @@ class TagFilter:
     def __new__(cls, tags: str | Iterable[str]) -> Self: ...
 
 class ReadResult:
-    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # a store makes it
+    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # created by a store
     def _repr_html_(self) -> str: ...
     @property
     def messages(self) -> list[Message]: ...

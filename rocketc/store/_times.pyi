@@ -1,1 +1,1 @@
-"""Queue offsets by time: which message of a queue was stored when."""
+"""Queue offsets by time: find a message of a queue by its store timestamp."""

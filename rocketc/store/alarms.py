@@ -1,5 +1,8 @@
-"""What the threads of a store meet and nobody asks for, told through `logging`: slow flushes, a dispatcher that stands
-still or falls behind, a store that has failed. These threads have no Python: whoever calls the store next tells it."""
+"""Reports trouble of a store's threads through `logging`.
+
+It reports slow flushes, a dispatcher that has stopped or is far behind, and a store that has failed. The threads
+themselves do not run Python code: the next call of the store reports for them.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,15 @@ from rocketc.errors import StoreFailedError
 
 _log = logging.getLogger("rocketc.store")
 
-SLOW_AGAIN_SECONDS = 60.0  # slow flushes are told of at most so often
+SLOW_AGAIN_SECONDS = 60.0  # minimum time between two reports of slow flushes
 
 
 class Alarms:
-    """Tells of each thing once, and of its end.
+    """Reports each problem once when it starts, and once when it ends.
 
-    root        of the store, for the text
+    root        root folder of the store, for the messages
     dispatcher  of the store
     Any thread may call it.
-
     """
 
     def __init__(self, root: str, dispatcher: ReputService) -> None:
@@ -33,7 +35,10 @@ class Alarms:
         self._stands = self._behind = self._failed = False
 
     def __call__(self, failed: StoreFailedError | None) -> None:
-        """Look at everything; failed: why the store has failed, or None."""
+        """Check everything and report changes.
+
+        failed  the error with which the store has failed, or None
+        """
         with self._lock:
             self._flushes()
             self._dispatching()
@@ -57,13 +62,13 @@ class Alarms:
         if (failure is not None) != self._stands:
             self._stands = failure is not None
             if self._stands:
-                _log.error("%s: messages do not come into the queues: %s", self._root, failure)
+                _log.error("%s: messages can't be dispatched to the queues: %s", self._root, failure)
             else:
-                _log.info("%s: messages come into the queues again", self._root)
+                _log.info("%s: messages are dispatched to the queues again", self._root)
         if behind != self._behind:
             self._behind = behind
             size = self._dispatcher.behind
             if behind:
                 _log.warning("%s: %d bytes of the log are not in the queues yet", self._root, size)
             else:
-                _log.info("%s: the queues have nearly all of the log again", self._root)
+                _log.info("%s: the queues have caught up with the log", self._root)

@@ -1,9 +1,9 @@
-"""Bringing consume queues and index up to the log when a store is opened.
+"""Catch-up: when a store is opened, consume queues and index are compared with the log and completed.
 
-They are derived from the log, so nothing in them is believed that the log can tell: it is dispatched again from some
-point on, what is there already is compared, and what differs is written anew. A small log is dispatched from its first
-record on, so whatever happened to the derived files is mended. Of a large one the end is dispatched, after a crash from
-the checkpoint on; if what is met there does not follow from what the files say of the records before, all of it is.
+Both are derived from the log, so the log decides. It is dispatched again from some point on: existing units are
+compared with its records, and rewritten if they differ. A small log is dispatched from its first record on, which
+repairs every error in the derived files. Of a large log only the end is dispatched, after a crash from the checkpoint
+on. If the units there do not fit the units before them, the whole log is dispatched.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rocketc.read.scan import open_walker
 _log = logging.getLogger("rocketc.recovery")
 
 _CRC_NONE = 0
-# At the end of the checkpoint file, where RocketMQ has nothing: mark, begin and end of the log, ConsumeQueues.summed(),
-# KeyIndex.end_phy_offset and last_file.
+# The queue sums at the end of the checkpoint file, which RocketMQ does not use: mark, begin and end of the log,
+# ConsumeQueues.summed(), KeyIndex.end_phy_offset and last_file.
 _SUMS = struct.Struct(">8sqqqqqqq")
 _SUMS_AT = FILE_BYTES - _SUMS.size
 _MARK = b"rcqueues"
@@ -39,13 +39,13 @@ _NO_INDEX = -2
 
 @dataclass
 class CatchUpReport:
-    """What was done.
+    """The result of catch_up().
 
     start     physical offset from which the log was dispatched again
-    whole     that was its first record
-    durable   physical offset before which queues and index were on the disk already
-    mended    what was not as the log says: text
-    unqueued  records that no queue could take
+    whole     True: start is the first record of the log
+    durable   physical offset before which queues and index were already durable
+    mended    the differences from the log that were repaired, as text
+    unqueued  number of records that could not be added to a queue
     """
 
     start: int
@@ -68,17 +68,17 @@ def catch_up(
     boundaries: Sequence[int] = (),
     indexed: int = -1,
 ) -> CatchUpReport:
-    """Dispatch the log up to its end again, as far as it is needed.
+    """Dispatch the log again up to its end, from the first record that may be missing in queues or index.
 
-    dispatcher  not started yet; its queues are loaded, and its index is
-    files       of the log, in their order
+    dispatcher  not started yet; its queues and index are loaded
+    files       log files, in order
     end         physical offset at which the log ends
-    clean       the store had been closed
-    problems    what is known to be wrong with the files of queues and index: all of the log is taken then
-    damage      (start, stop) of what is damaged in the log: messages that were there keep their queue offsets
-    queued      physical offset before which queues and index are on the disk; -1: the checkpoint's times tell
+    clean       True: the store was closed
+    problems    known errors of the files of queues and index; if there are any, the whole log is dispatched
+    damage      (start, stop) of damaged parts of the log; the queue offsets of messages there are not used again
+    queued      physical offset before which queues and index are durable; -1: take the times in the checkpoint
     boundaries  physical offsets where a record ends and the next one begins, ascending
-    indexed     physical offset before which the index has every key; -1: its last one tells
+    indexed     physical offset before which the index has every key; -1: take the last key in the index
     Raises StoreIOError, StoreFullError.
 
     >>> import os, rocketc, shutil, tempfile
@@ -99,7 +99,7 @@ def catch_up(
         start = _start(files, begins, dispatcher, end, clean=clean, checkpoint=checkpoint, queued=queued)
     index = dispatcher.index
     if whole and index is not None:
-        # check() reads the slots and chains too: comparing the units with the log does not
+        # slots and chains: the comparison with the log does not check them
         problems = [*problems, *index.check()]
     found = CatchUpReport(start, whole, mended=list(problems))
     ends = dispatcher.queues.ends()
@@ -114,7 +114,7 @@ def catch_up(
         needed = start if index is None else min(start, index_from)
         _take(dispatcher, files, _last_up_to(begins, needed, first), end)
         if dispatcher.in_doubt and start > first:
-            found.mended.append("the consume queues do not follow from the log: all of it is dispatched again")
+            found.mended.append("the consume queues do not match the log: the whole log is dispatched again")
             start = first
             continue
         mended = dispatcher.finish(end, first, damage)
@@ -131,7 +131,7 @@ def catch_up(
         for topic, queue_id in _grown(dispatcher.queues, ends):
             found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
         if index is not None and index.end_phy_offset > index_end:
-            which = f"the keys of records behind physical offset {index_end}" if index_end >= 0 else "all keys"
+            which = f"the keys of records after physical offset {index_end}" if index_end >= 0 else "all keys"
             found.mended.append(f"index: {which} were missing")
     found.durable = end if clean else min(queued if queued >= 0 else start, end)
     if found.mended or (found.whole and not clean):
@@ -144,11 +144,12 @@ def catch_up(
 
 
 def save_queue_sums(fd: int, queues: ConsumeQueues, index: KeyIndex | None, begin: int, end: int) -> None:
-    """Note in the checkpoint file how many queues there are, where they are, and how far the index goes: when a store
-    was opened, when it was cleaned, and when it is being closed. Queues and index have all of the log.
+    """Write the queue sums to the checkpoint file: the number of queues, their offsets, and the end of the index.
 
+    Call it after a store was opened or cleaned, and while it is closed. Queues and index must have all records of the
+    log.
     fd          of the checkpoint file
-    begin, end  of the log; the end counts for who finds the store closed
+    begin, end  physical offsets of the log; the end is compared only if the store was closed
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
@@ -162,7 +163,7 @@ def save_queue_sums(fd: int, queues: ConsumeQueues, index: KeyIndex | None, begi
 
 
 def clear_queue_sums(checkpoint: str) -> None:
-    """Take the note of save_queue_sums() out of the checkpoint file, if there is one: other files come.
+    """Remove the queue sums from the checkpoint file, if it has them. Call it before the store's files are replaced.
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
@@ -180,12 +181,13 @@ def clear_queue_sums(checkpoint: str) -> None:
 
 
 def missing_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int, *, clean: bool) -> list[str]:
-    """Whether queues are gone since that was noted, or files of them: text, or nothing. They may have no record in what
-    is dispatched again. After a crash there may be more than was noted.
+    """Compare the queues with the queue sums; return a text if queues or files of them are missing, otherwise nothing.
 
-    checkpoint  the file's path
+    Catch-up alone may not notice this, because the part of the log that it dispatches may hold no record of the missing
+    queue. After a crash there may be more queues than in the sums.
+    checkpoint  path of the checkpoint file
     queues      loaded
-    begin, end  of the log
+    begin, end  physical offsets of the log
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
@@ -203,16 +205,17 @@ def missing_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int,
         same = same and (count, ends) == (noted[0], noted[2])
     else:
         same = same and count >= noted[0]
-    return [] if same else [f"consume queues are gone, or files of them: {count} are there, {noted[0]} were noted"]
+    return [] if same else [f"consume queues or files of them are missing: found {count} queues, expected {noted[0]}"]
 
 
 def indexed_up_to(checkpoint: str, index: KeyIndex, end: int) -> int:
-    """Physical offset before which the index of a closed store has every key, as the note says; -1 if it does not tell:
-    the log ends elsewhere, or the index does, or in another file. Then one of them has got more since, or lost some.
+    """Return the physical offset before which the index of a closed store has every key; -1 if it is unknown.
 
-    checkpoint  the file's path
+    It is unknown if the log or the index does not end where the queue sums say, or the index ends in another file. Then
+    one of them has grown or lost data since.
+    checkpoint  path of the checkpoint file
     index       loaded
-    end         of the log
+    end         physical offset at which the log ends
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
@@ -227,7 +230,7 @@ def indexed_up_to(checkpoint: str, index: KeyIndex, end: int) -> int:
 
 
 def _note_in(checkpoint: str) -> tuple[int, ...] | None:
-    """The numbers of save_queue_sums(), or None if there is no note."""
+    """Return the numbers that save_queue_sums() wrote, or None if the file does not have them."""
     data = b""
     with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:
         data = os.pread(file.fileno(), _SUMS.size, _SUMS_AT)
@@ -235,9 +238,9 @@ def _note_in(checkpoint: str) -> tuple[int, ...] | None:
 
 
 def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
-    """The queues that have more messages than they had; new ones come behind those that there were.
+    """Return the queues that have more messages than before. New queues come last in ConsumeQueues.ends().
 
-    ends  ConsumeQueues.ends() before
+    ends  earlier result of ConsumeQueues.ends()
     """
     now = queues.ends()
     if now == ends:
@@ -256,7 +259,7 @@ def _start(
     checkpoint: Checkpoint,
     queued: int,
 ) -> int:
-    """From where on the log is dispatched again: one of `begins`, where records do."""
+    """Return the physical offset from which the log is dispatched again: one of `begins`, where records begin."""
     first = begins[0]
     known = min(dispatcher.queues.end_before(1 << 62), end - SMALL_BYTES)
     if clean or queued >= 0:
@@ -268,13 +271,13 @@ def _start(
 
 
 def _last_up_to(offsets: list[int], most: int, first: int) -> int:
-    """The last of these ascending offsets that is no more than `most`; `first` if there is none."""
+    """Return the last of these ascending offsets that is not above `most`; `first` if all are above it."""
     at = bisect.bisect_right(offsets, most)
     return offsets[at - 1] if at > 0 else first
 
 
 def _take(dispatcher: Dispatcher, files: list[LogFile], start: int, end: int) -> None:
-    """Dispatch the records from start, where one begins, to end."""
+    """Dispatch the records from `start`, where a record begins, to `end`."""
     for file in files:
         if file.next_base <= start or file.origin >= end:
             continue

@@ -1,9 +1,9 @@
-"""Cleaning: which files of a store are too old, or in the way of new ones, and may go; RocketMQ's rules.
+"""Cleaning: delete files of a store that are expired, or whose space is needed, by RocketMQ's rules.
 
-Files of the commit log go oldest first, and never the last one; what the consume queues and the index say of them goes
-after them. Where releases differ these are the rules of RocketMQ 5, but for one thing: a file that is in use is not
-taken away from its users by force, however long they hold it. Nothing here starts a thread: whoever has a store calls
-run() every cleanResourceInterval.
+Log files are deleted oldest first; the last one is always kept. Files of consume queues and index that refer only to
+deleted messages are deleted after them. If RocketMQ's releases differ, the rules are those of RocketMQ 5. There is one
+exception: a file that is in use is never deleted, even if its readers hold it for a long time. This module starts no
+thread: the owner of the store calls run() every cleanResourceInterval.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from rocketc.tables.topics import is_system_topic
 _log = logging.getLogger("rocketc.cleaning")
 
 _NAME = re.compile(r"[0-9]{20}")
-MANUAL_RUNS = 20  # so many runs does a request last
+MANUAL_RUNS = 20  # runs for which a request by ask() is valid
 _HOUR = 3_600_000  # ms
-_SETTLED = 1 << 63  # behind all physical offsets
+_SETTLED = 1 << 63  # larger than every physical offset
 
 
 class LogFiles(Protocol):
-    """The commit log's files: a MappedFileQueue is one."""
+    """The commit log's files, for example a MappedFileQueue."""
 
     @property
     def files(self) -> list[str]: ...
@@ -45,10 +45,10 @@ class LogFiles(Protocol):
 
 
 class LogOnDisk:
-    """The files of a log that nobody has open for writing; those that are made ready and not written are left out.
+    """The files of a log that no process has open for writing, without preallocated files that are still empty.
 
-    folders    where they are
-    read_only  folders with files that are never deleted
+    folders    folders of the log
+    read_only  more folders of the log; their files are never deleted
 
     >>> import tempfile
     >>> LogOnDisk([tempfile.mkdtemp()]).files
@@ -66,12 +66,16 @@ class LogOnDisk:
             self.files.pop()
 
     def avoid(self, folders: Iterable[str]) -> None:
-        """Nothing to do: it makes no files."""
+        """Do nothing: this object does not create files."""
 
     def delete_expired(self, expired_ms: int, now_ms: int, *, immediately: bool = False, batch: int = 10) -> int:
-        """Delete files that were not changed for expired_ms, durably, oldest first, never the last; returns how many.
+        """Delete expired files durably, oldest first; return how many. The last file is always kept.
 
-        The first one that is younger, or in a read-only folder, ends it. Raises StoreIOError.
+        expired_ms   minimum age: ms since the last change
+        now_ms       ms since the epoch
+        immediately  True: ignore the age
+        batch        the most files to delete
+        Stops at the first file that is younger, or is in a read-only folder. Raises StoreIOError.
         """
         deleted = 0
         while len(self.files) > 1 and deleted < batch:
@@ -89,24 +93,24 @@ class LogOnDisk:
 
 
 class Queues(Protocol):
-    """The consume queues; they delete files that tell only of what is before a physical offset, ConsumeQueues as well.
+    """The consume queues, for example a ConsumeQueues.
 
-    pause() is called behind each queue that lost files, and ends it if it returns what is true; returns how many files
-    each queue lost.
+    delete_expired() deletes the files that refer only to messages before a physical offset, and returns the number of
+    deleted files of each queue. It calls pause() after each queue that had such files, and stops if the result is true.
     """
 
     def delete_expired(self, min_phy: int, /, pause: Callable[[], object]) -> dict[str, int]: ...
 
 
 class Index(Protocol):
-    """The key index; it deletes such files too, and returns how many. KeyIndex is one."""
+    """The key index, for example a KeyIndex. delete_expired() deletes such files too, and returns how many."""
 
     def delete_expired(self, min_phy: int, /) -> int: ...
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A file that was deleted, or would be. `age` is ms since it was changed, -1 for files that follow the log's."""
+    """A file that was deleted, or would be. `age` is ms since its last change, -1 for files of queues and index."""
 
     kind: str  # "commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue" or "index"
     path: str
@@ -117,7 +121,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class OldestKept:
-    """The first file of the log that stays, and with it all behind it. `files`: how many these are."""
+    """The first log file that is kept; all files after it are kept too. `files` is the number of kept files."""
 
     path: str
     size: int
@@ -128,18 +132,18 @@ class OldestKept:
 
 @dataclass
 class CleanReport(HtmlRepr):
-    """What a run did, or would do.
+    """The result of a run of the cleaner, or of a dry run.
 
-    now             ms: when that was
-    because         why there is something to delete at all, in words; empty: there is not
-    at_once         files go whether expired or not
-    deleted         the files, in the order in which they go
-    kept            the first file of the log that stays, and why; None if the log is empty
-    derived         how many files of queues and index went after the log's
-    min_phy_offset  physical offset at which the log begins now; -1: it is empty
-    disks           how much of each file system is in use, 0 to 1, by folder; -1: it is not there
-    disk_full       whether the store takes no messages because the disk is full
-    dry             nothing was really deleted
+    now             time of the run, ms since the epoch
+    because         reasons for the run, as text; empty: there is no reason to delete files
+    at_once         True: files are deleted even if they are not expired
+    deleted         the deleted files, in the order of deletion
+    kept            the first log file that is kept, and the reason; None if the log is empty
+    derived         number of deleted files of queues and index
+    min_phy_offset  physical offset at which the log begins after the run; -1: the log is empty
+    disks           used share of each file system, 0 to 1, by folder; -1: the folder does not exist
+    disk_full       True: the store refuses messages because a disk is too full
+    dry             True: this was a dry run, no file was deleted
     """
 
     now: int = 0
@@ -155,16 +159,16 @@ class CleanReport(HtmlRepr):
 
     @property
     def size(self) -> int:
-        """Bytes of the files that are deleted."""
+        """Total bytes of the deleted files."""
         return sum(one.size for one in self.deleted)
 
     @property
     def log_files(self) -> int:
-        """How many files of the commit log are deleted."""
+        """Number of deleted log files."""
         return sum(one.kind == "commitlog" for one in self.deleted)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report for JSON.
+        """Return the report as a dict for JSON.
 
         >>> CleanReport(now=1700000000000).to_dict()["deleted"]
         []
@@ -184,28 +188,28 @@ class CleanReport(HtmlRepr):
 
 
 class Cleaner:
-    """What deletes the files of one store; one thread at a time.
+    """Deletes the files of one store. Use it in one thread at a time.
 
-    log         its log files
+    log         the log files
     config      deleteWhen, fileReservedTime and the levels of disk use
-    queues      its consume queues, None: there are none
-    index       the key index, None: there is none
-    root        the store's root
-    clock       ms since 1970
-    statvfs     os.statvfs, or what answers in its place
-    pause       waits so many seconds between two files; what it returns, if true, ends the run
-    on_full     called with (DISK_FULL, LOGIC_DISK_FULL) when one of these flags changes: the store then takes no
-                messages while one is set
-    settle      makes durable what queues and index tell of the log; the physical offset before which they tell all.
-                Files that end behind it stay: else a power cut would take their queue offsets, and give them again.
-                None: all is durable, and told
+    queues      the consume queues; None: the store does not have any
+    index       the key index; None: the store does not have one
+    root        root folder of the store
+    clock       returns ms since 1970
+    statvfs     os.statvfs, or a replacement for tests
+    pause       waits the given seconds between two files; a true result ends the run
+    on_full     called with (DISK_FULL, LOGIC_DISK_FULL) when one of these flags changes; the store refuses messages
+                while one is set
+    settle      flushes log, queues and index; returns the physical offset before which all messages are durably in
+                queues and index. Files that end after it are kept: otherwise, after a power cut, the store could give
+                the queue offsets of their messages to new ones. None: queues and index are complete and durable
 
     >>> import tempfile
     >>> from rocketc.files._mapped_file_queue import MappedFileQueue
     >>> root = tempfile.mkdtemp()
     >>> log = MappedFileQueue([root + "/commitlog"], 4096)
     >>> log.make_folders()
-    >>> "it was asked for" in Cleaner(log, StoreConfig(), root=root).plan(asked=True).because
+    >>> "it was requested" in Cleaner(log, StoreConfig(), root=root).plan(asked=True).because
     True
     """
 
@@ -234,26 +238,26 @@ class Cleaner:
         self._pause = pause
         self._on_full = on_full
         self._settle = settle
-        self._settled = _SETTLED if settle is None else 0  # what that said last
-        self._asked = 0  # runs that a request has left
+        self._settled = _SETTLED if settle is None else 0  # last result of settle()
+        self._asked = 0  # remaining runs of a request by ask()
         self._hanged: str | None = None  # the file that could not be deleted because it was in use
         self._hanged_since = 0
-        self._retried = 0  # when it was last tried
-        self._cleaned_up_to = 0  # the queues and the index know nothing of what is before that
+        self._retried = 0  # time of the last attempt to delete that file
+        self._cleaned_up_to = 0  # queues and index are cleaned up to this physical offset
         self.disk_full = False
         self.queues_full = False
 
     def ask(self, runs: int = MANUAL_RUNS) -> None:
-        """Delete what is expired in the next runs, at any hour (executeDeleteFilesManually)."""
+        """Let the next runs delete expired files at any hour (executeDeleteFilesManually)."""
         self._asked = runs
 
     def plan(self, now: int | None = None, *, asked: bool = False, expired_ms: int | None = None) -> CleanReport:
-        """What run() would do now; nothing is deleted, and no flag or counter changes.
+        """Return a report of what run() would do now. Nothing is deleted, and flags and counters do not change.
 
-        now         ms; None: the clock's
-        asked       as after ask()
-        expired_ms  a file that was not changed for so long is expired; None: fileReservedTime says
-        Files that turn out to be in use will stay, and those behind them; this is not seen here.
+        now         ms since the epoch; None: the clock's time
+        asked       True: as after ask()
+        expired_ms  minimum age of an expired file: ms since its last change; None: fileReservedTime
+        run() keeps a file that is in use and all files after it. plan() does not check this.
         """
         now = self._clock() if now is None else now
         disks = self._look()
@@ -279,11 +283,12 @@ class Cleaner:
     def run(
         self, now: int | None = None, *, asked: bool = False, expired_ms: int | None = None, detailed: bool = False
     ) -> CleanReport:
-        """Delete what may go now: up to deleteFileBatchMax files of the log, then what follows them.
+        """Delete up to deleteFileBatchMax log files, then the files of queues and index for them.
 
-        now, asked, expired_ms  as plan() takes them
-        detailed                the report names the files of queues and index too, not only how many there were
-        Raises StoreIOError if a file can't be deleted, and what `settle` raises; what was deleted before that is.
+        now, asked, expired_ms  as in plan()
+        detailed                True: the report also names the files of queues and index, not only their number
+        Raises StoreIOError if a file can't be deleted, and the errors of `settle`. Files deleted before the error stay
+        deleted.
         """
         now = self._clock() if now is None else now
         disks = self._look()
@@ -301,13 +306,13 @@ class Cleaner:
         return report
 
     def delete_before(self, phy_offset: int) -> CleanReport:
-        """Delete the files of the log that end at a physical offset or before it, and what follows them: for who knows
-        that nobody wants them any more. Age, hour and disks do not count; the last file stays.
+        """Delete the log files that end at or before a physical offset, and the files of queues and index for them.
 
-        Raises StoreIOError if a file can't be deleted; what was deleted before that is.
+        The caller makes sure that the messages are not needed any more. Age, hour and disk use do not matter. The last
+        file is kept. Raises StoreIOError if a file can't be deleted; files deleted before the error stay deleted.
         """
         now = self._clock()
-        why = f"nobody wants what is before {phy_offset}"
+        why = f"messages before physical offset {phy_offset} are not needed any more"
         report = CleanReport(now, [why])
         files = self._log.files
         for path, following in pairwise(files):
@@ -326,7 +331,7 @@ class Cleaner:
     # ------------------------------------------------------------ why
 
     def _look(self) -> DiskUse:
-        queues = os.path.join(self._root, "consumequeue")  # RocketMQ always has it; here the first queue makes it
+        queues = os.path.join(self._root, "consumequeue")  # RocketMQ always creates it; here the first queue does
         return look(
             self._config.commit_log_paths(self._root),
             queues if os.path.exists(queues) else self._root,
@@ -346,9 +351,9 @@ class Cleaner:
         after = self.disk_full, self.queues_full
         if after != before:
             if any(after):
-                _log.error("%s: %s; no message is taken until there is room", self._root, disks.why)
+                _log.error("%s: %s; messages are refused until there is space", self._root, disks.why)
             else:
-                _log.info("%s: there is room on the disk again", self._root)
+                _log.info("%s: there is space on the disk again", self._root)
             self._on_full(*after)
 
     def _begin(self, now: int, disks: DiskUse, asked: bool) -> CleanReport:
@@ -359,7 +364,7 @@ class Cleaner:
         if disks.why is not None:
             because.append(disks.why)
         if asked or self._asked > 0:
-            because.append("it was asked for")
+            because.append("it was requested")
         return CleanReport(
             now,
             because,
@@ -371,7 +376,7 @@ class Cleaner:
     # ------------------------------------------------------------ the log
 
     def _candidates(self, now: int, at_once: bool, expired_ms: int | None) -> tuple[list[Cleaned], OldestKept | None]:
-        """The files of the log that would go in one run, and the first one that would not."""
+        """Return the log files that one run would delete, and the first one that it would keep."""
         limit = self._config.file_reserved_time * _HOUR if expired_ms is None else expired_ms
         going: list[Cleaned] = []
         files = self._log.files
@@ -387,7 +392,7 @@ class Cleaner:
             elif not at_once and age < limit:
                 why = f"it is younger than {_time(limit)}"
             elif len(going) == self._config.delete_file_batch_max:
-                why = f"a run deletes {len(going)} files at most"
+                why = f"a run deletes at most {len(going)} files"
             if why is not None:
                 return going, OldestKept(path, info.st_size, age, why, len(files) - number)
             old = f"older than {_time(limit)}"
@@ -395,7 +400,7 @@ class Cleaner:
         return going, None
 
     def _first_kept(self, now: int, expired_ms: int | None) -> OldestKept | None:
-        """The first file of the log, where there is no reason to delete any."""
+        """Return the first log file, for a run without a reason to delete files."""
         going, kept = self._candidates(now, False, expired_ms)
         if not going:
             return kept
@@ -419,17 +424,17 @@ class Cleaner:
             _log.info("%s deleted: %s; %s", one.path, one.why, ", ".join(report.because))
             report.deleted.append(one)
         if report.at_once and not report.deleted:
-            _log.warning("%s: %s, and no file can go", self._root, report.because[0])
+            _log.warning("%s: %s, but no file can be deleted", self._root, report.because[0])
 
     def _is_settled(self) -> bool:
-        """Whether queues and index tell, on the disk, of all that the first file holds."""
+        """Return True if all messages of the first file are durably in queues and index."""
         files = self._log.files
         if self._settle is not None and len(files) > 1 and _start(files[1]) > self._settled:
             self._settled = self._settle()
         return len(files) < 2 or _start(files[1]) <= self._settled
 
     def _retry(self, now: int, report: CleanReport) -> None:
-        """Try again to delete the file that was in use, whatever the hour: it takes no new readers since then."""
+        """Try again, at any hour, to delete the file that was in use. Since then it does not accept new readers."""
         path, config = self._hanged, self._config
         if path is None:
             return
@@ -448,7 +453,7 @@ class Cleaner:
             self._hanged = None
             _log.info("%s deleted: it is no longer in use", path)
         elif now - self._hanged_since >= config.destroy_maped_file_interval_forcibly:
-            _log.warning("%s should go, and has been in use for %s", path, _time(now - self._hanged_since))
+            _log.warning("%s should be deleted, but has been in use for %s", path, _time(now - self._hanged_since))
 
     # ------------------------------------------------------------ what follows
 
@@ -473,8 +478,9 @@ class Cleaner:
 
 
 def sync_system() -> int:
-    """The `settle` of a Cleaner for a store whose writer was killed: what it left in the memory of the system is made
-    durable. Its queues may lack the last messages, whose file stays.
+    """Make all files of the system durable: the `settle` of a Cleaner for a store whose writer was killed.
+
+    The queues may lack the last messages; the file of these messages is kept.
 
     >>> sync_system() > 0
     True
@@ -484,10 +490,10 @@ def sync_system() -> int:
 
 
 def expired_queues(ends: Iterable[tuple[str, int, int]], min_phy_offset: int) -> list[tuple[str, int]]:
-    """The consume queues that tell of nothing that is left of the log (cleanExpiredConsumerQueue).
+    """Return the consume queues whose messages are all deleted from the log (cleanExpiredConsumerQueue).
 
-    ends  (topic, queue id, physical end of its last record) of each queue; -1: it has none yet, and stays
-    System topics stay.
+    ends  (topic, queue id, physical end of the last record) of each queue; -1: the queue is empty, and is kept
+    Queues of system topics are kept.
 
     >>> expired_queues([("old", 0, 500), ("new", 0, 5000), ("empty", 0, -1), ("TBW102", 0, 500)], 1000)
     [('old', 0)]
@@ -500,7 +506,7 @@ def expired_queues(ends: Iterable[tuple[str, int, int]], min_phy_offset: int) ->
 
 
 def unused_topics(topics: Iterable[str], retain: Iterable[str]) -> list[str]:
-    """The topics that are to go if those of `retain` stay (cleanUnusedTopic): no system topics, no light queues.
+    """Return the topics to delete: all but those of `retain`, system topics and light queues (cleanUnusedTopic).
 
     >>> unused_topics(["orders", "audit", "%LMQ%a", "TBW102"], retain=["orders"])
     ['audit']
@@ -542,7 +548,7 @@ def _time(ms: int) -> str:
 
 
 def _bytes_below(root: str, log_files: Sequence[str]) -> int:
-    """Bytes of the log, of the queues and of the index, as their files' lengths say."""
+    """Return the bytes of log, queues and index: the sum of the lengths of their files."""
     total = 0
     for path in log_files:
         try:

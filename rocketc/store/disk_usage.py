@@ -1,6 +1,6 @@
-"""How full the disks of a store are, and what follows from it: RocketMQ's levels for cleaning.
+"""Disk use of a store, and its effect on cleaning: RocketMQ's levels.
 
-Where releases differ these are the rules of RocketMQ 5.
+If RocketMQ's releases differ, the rules are those of RocketMQ 5.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Protocol
 
 from rocketc.config import StoreConfig
 
-_SHARE_OF_WARNING = (0.35, 0.90)  # what the levels can be, whatever is asked for
+_SHARE_OF_WARNING = (0.35, 0.90)  # bounds of the levels; a configured value is moved into them
 _SHARE_OF_FORCE = (0.30, 0.85)
 _SHARE_OF_USE = (0.10, 0.95)
 
 
 class Statvfs(Protocol):
-    """What is needed of os.statvfs()'s answer: fragments of f_frsize bytes."""
+    """The used part of the result of os.statvfs(). Sizes are in fragments of f_frsize bytes."""
 
     @property
     def f_frsize(self) -> int: ...
@@ -34,9 +34,9 @@ LookAt = Callable[[str], Statvfs]
 
 
 def used_share(path: str, statvfs: LookAt = os.statvfs) -> float:
-    """How much of a path's file system is in use, 0 to 1 in hundredths, rounded up; -1 if there is no such path.
+    """Return the used share of a path's file system: 0 to 1 in hundredths, rounded up; -1 if the path does not exist.
 
-    What only the administrator may still use counts neither as used nor as free.
+    Blocks that are reserved for the administrator count neither as used nor as free.
 
     >>> import types
     >>> disk = types.SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=400, f_bavail=300)
@@ -54,12 +54,12 @@ def used_share(path: str, statvfs: LookAt = os.statvfs) -> float:
 
 @dataclass(frozen=True)
 class Levels:
-    """At which share of use what happens.
+    """Levels of disk use; above each one cleaning changes.
 
-    warning  no message is taken any more (DISK_FULL), and files go whether expired or not
-    force    files go whether expired or not
-    most     expired files go at any hour
-    logical  with several replicas on one disk: the share of this store's part of it that has the effect of `force`
+    warning  messages are refused (DISK_FULL), and files are deleted even if they are not expired
+    force    files are deleted even if they are not expired
+    most     expired files are deleted at any hour
+    logical  like `force`, for a disk shared by several replicas: the used share of this store's part of the disk
     """
 
     warning: float
@@ -69,7 +69,7 @@ class Levels:
 
     @classmethod
     def of(cls, config: StoreConfig) -> Levels:
-        """The levels of a config, each within the bounds that RocketMQ sets.
+        """Return the levels of a config, each within RocketMQ's bounds.
 
         >>> Levels.of(StoreConfig(disk_max_used_space_ratio=99, disk_space_clean_forcibly_ratio=10))
         Levels(warning=0.9, force=0.3, most=0.95, logical=0.8)
@@ -88,14 +88,14 @@ def _within(value: float, bounds: tuple[float, float]) -> float:
 
 @dataclass
 class DiskUse:
-    """What the use of the disks asks for.
+    """The use of a store's disks, and its consequences.
 
-    shares      of use, by path; -1: no such path
-    why         in words, why files should go at any hour; None: they need not
-    at_once     files go whether expired or not
-    disk_full   the log's disk: True and False set the flag DISK_FULL, None leaves it as it is
-    queues_full the same of the consume queues' disk (LOGIC_DISK_FULL)
-    full_paths  of the log, those above the level `force`: no new file should go there
+    shares      used share by path; -1: the path does not exist
+    why         reason to delete files at any hour, as text; None: there is no such reason
+    at_once     True: files are deleted even if they are not expired
+    disk_full   the log's disk: True and False set the flag DISK_FULL, None does not change it
+    queues_full the same for the consume queues' disk (LOGIC_DISK_FULL)
+    full_paths  log folders above the level `force`; new files should not be created there
     """
 
     shares: dict[str, float]
@@ -115,17 +115,17 @@ def look(
     size: Callable[[], int] = lambda: 0,
     statvfs: LookAt = os.statvfs,
 ) -> DiskUse:
-    """Look at a store's disks.
+    """Check the disks of a store.
 
-    log_paths   folders of the commit log; what counts is the least used one, for new files can still go there
+    log_paths   folders of the commit log; the least used one counts, because new files can be created there
     queue_path  folder of the consume queues
-    replicas    replicasPerDiskPartition: so many stores share a disk, each with an equal part of it
-    size        gives the bytes of the store's log, queues and index; asked for only where replicas is more than 1
+    replicas    replicasPerDiskPartition: the number of stores on a disk; each has an equal part of it
+    size        returns the bytes of the store's log, queues and index; called only if replicas is more than 1
 
     >>> import types
     >>> disk = types.SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=120, f_bavail=120)
     >>> look(["log"], "queues", Levels(0.90, 0.85, 0.75, 0.8), statvfs=lambda path: disk).why
-    'log is in use to 88 %, above 85 %'
+    'log is 88 % full, above 85 %'
     """
     shares = {path: used_share(path, statvfs) for path in [*log_paths, queue_path]}
     found = DiskUse(shares, full_paths=tuple(path for path in log_paths if shares[path] > levels.force))
@@ -135,7 +135,7 @@ def look(
         if share > levels.warning:
             _set_flag(found, path == log, True)
             return _because(found, path, share, levels.warning, at_once=True)
-        if share > levels.force:  # the flag stays as it is
+        if share > levels.force:  # between both levels the flag does not change
             return _because(found, path, share, levels.force, at_once=True)
         _set_flag(found, path == log, False)
     if replicas > 1:
@@ -147,7 +147,7 @@ def look(
         return _because(found, what, share, levels.most) if share > levels.most else found
     for path in (log, queue_path):
         if shares[path] < 0:
-            found.why = f"how much of {path} is in use can't be told"
+            found.why = f"the disk use of {path} is unknown"
             return found
         if shares[path] > levels.most:
             return _because(found, path, shares[path], levels.most)
@@ -162,7 +162,7 @@ def _set_flag(found: DiskUse, of_log: bool, value: bool) -> None:
 
 
 def _because(found: DiskUse, what: str, share: float, level: float, *, at_once: bool = False) -> DiskUse:
-    found.why = f"{what} is in use to {100 * share:.0f} %, above {100 * level:.0f} %"
+    found.why = f"{what} is {100 * share:.0f} % full, above {100 * level:.0f} %"
     found.at_once = at_once
     return found
 

@@ -1,4 +1,4 @@
-"""Who waits for a put without a thread of its own: PutFuture for put_async, LoopWaiters of each event loop for aput."""
+"""Waiting for a put without blocking a thread: PutFuture for put_async(), LoopWaiters of each event loop for aput()."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _making = threading.RLock()
 
 
 class FlushedStore(Protocol):
-    """What a future asks of its store, which makes futures and so lies above them."""
+    """The part of a store that a future uses. MessageStore creates futures, so this module does not import it."""
 
     _finisher: Any
 
@@ -44,11 +44,11 @@ class FlushedStore(Protocol):
 
 
 class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg]
-    """A Future of a PutResult. It is done when the message is durable, or when waiting for that took too long.
+    """A Future of a PutResult. It is done when the message is durable, or after sync_flush_timeout.
 
-    Nothing is made for those who only ask for the result: done() compares two numbers, result() waits in the store
-    itself. Only who wants to be called back (add_done_callback, wait, as_completed, asyncio.wrap_future) has the whole
-    of concurrent.futures made, and a thread of the store that finishes it.
+    result() and done() are cheap: done() compares two numbers, and result() waits in the store itself. The state of
+    concurrent.futures.Future is created on the first use of a callback (add_done_callback, wait, as_completed,
+    asyncio.wrap_future). A thread of the store then finishes the future.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +61,7 @@ class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg
         return self.__dict__[name]
 
     def __repr__(self) -> str:
-        """Of Future it would make a thread, and tell of what nobody has asked for."""
+        """Return the state and the PutResult. Future.__repr__() would create the state of Future and start a thread."""
         durable = not self._until or self._store.flushed_phy_offset >= self._put.end
         state = "done" if durable else "failed" if self._store.failed is not None else "waiting"
         return f"<rocketc.PutFuture {state}, {self._put!r}>"
@@ -91,7 +91,7 @@ class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg
         return self._put
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The StoreFailedError of a flush that failed, or None. Raises TimeoutError after timeout seconds."""
+        """Wait; return None, or the StoreFailedError of a failed flush. Raises TimeoutError after timeout seconds."""
         put = self._put
         store: FlushedStore = self._store
         if not self._until or store.flushed_phy_offset >= put.end:
@@ -104,20 +104,22 @@ class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg
             except ClosedError:
                 store._wait_closed(left)  # close() flushes
             except StoreFailedError:
-                pass  # told below
+                pass  # returned below
         if store.flushed_phy_offset >= put.end:
             return None
         if store.failed is not None:
             return store.failed
         if time.monotonic_ns() <= self._until:
-            raise concurrent.futures.TimeoutError(f"not durable after {timeout} s")
+            raise concurrent.futures.TimeoutError(f"the message is not durable after {timeout} s")
         mark_timed_out(put)
         return None
 
 
 class _Finisher:
-    """A thread that finishes the futures of a store that somebody wants to be called back for, in their order; finish()
-    in a store without threads."""
+    """A thread that finishes those futures of a store that have callbacks, in their order.
+
+    In a store with background=False there is no thread; step() calls finish().
+    """
 
     def __init__(self, store: FlushedStore) -> None:
         self._futures: deque[PutFuture] = deque()
@@ -136,7 +138,7 @@ class _Finisher:
             self.finish()
 
     def finish(self) -> None:
-        """Finish those that are over, and wait for nothing."""
+        """Finish the futures that are done, without waiting."""
         while self._futures and self._futures[0]._is_over():
             future = self._futures.popleft()
             self._finish(future, future.exception())
@@ -149,7 +151,7 @@ class _Finisher:
                     return
                 future = self._futures.popleft()
             done = [(future, future.exception())]  # waits
-            with self._more:  # one flush is for many of them
+            with self._more:  # one flush makes many messages durable
                 while self._futures and self._futures[0].done():
                     done.append((self._futures[0], self._futures.popleft().exception()))
             for future, error in done:
@@ -170,10 +172,10 @@ def _finisher_of(store: FlushedStore) -> _Finisher:
 
 
 class LoopWaiters:
-    """The aput() calls of one event loop that wait for a flush; one descriptor tells of them all.
+    """The aput() calls of one event loop that wait for a flush. One descriptor wakes the loop for all of them.
 
     store  open for writing
-    loop   the running one
+    loop   the running event loop
     """
 
     def __init__(self, store: FlushedStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -187,18 +189,18 @@ class LoopWaiters:
         loop.add_reader(self._read, self._on_flush)
 
     def detach(self) -> None:
-        """The store is closed: answer who still waits, and give the descriptor up. In any thread."""
-        import asyncio  # here: who never awaits need not wait for it to be loaded
+        """Finish all futures after the store was closed, and close the descriptor. Any thread may call it."""
+        import asyncio  # not at the top: programs that do not use asyncio should not wait for the import
 
         self._flushed.end()
         if not self._loop.is_closed() and asyncio._get_running_loop() is not self._loop:
-            with contextlib.suppress(RuntimeError):  # it is closed by now
+            with contextlib.suppress(RuntimeError):  # the loop was closed since
                 self._loop.call_soon_threadsafe(self.end)
                 return
         self.end()
 
     def end(self) -> None:
-        """Answer who still waits, if the loop goes on, and give the descriptor up; in its thread."""
+        """Finish all futures if the loop is not closed, and close the descriptor. Call it on the loop's thread."""
         if not self._loop.is_closed() and self._read >= 0:
             self._loop.remove_reader(self._read)
             self._answer()
@@ -212,21 +214,24 @@ class LoopWaiters:
             os.close(fd)
 
     def __del__(self) -> None:
-        self._close()  # of a loop that has never run again, and not run end() either
+        self._close()  # for a loop that stopped before it ran end()
 
     def wait(self, put: PutResult, must_wait: bool) -> asyncio.Future[PutResult]:
-        """A future of put, done when it is durable."""
+        """Return a future of the put; it is done when the message is durable.
+
+        must_wait  False: the future is done at once
+        """
         future: asyncio.Future[PutResult] = self._loop.create_future()
         if not must_wait or self._store.flushed_phy_offset >= put.end:
             future.set_result(put)
             return future
         until = time.monotonic_ns() + self._store.config.sync_flush_timeout * 1_000_000
-        until = until if self._store.background else 1 << 63  # step() flushes, by another clock
+        until = until if self._store.background else 1 << 63  # step() flushes, and uses the store's clock
         self._waiting.append((put.end, until, future, put))
         if len(self._waiting) == 1:
             self._loop.call_later(self._store.config.sync_flush_timeout / 1000 + 0.001, self._on_time)
             if not self._flushed.arm(put.end):
-                self._loop.call_soon(self._answer)  # it became durable meanwhile, or the store has failed
+                self._loop.call_soon(self._answer)  # the message is durable by now, or the store has failed
         return future
 
     def _on_flush(self) -> None:
@@ -241,7 +246,7 @@ class LoopWaiters:
             self._loop.call_later(max(left, 0) + 0.001, self._on_time)
 
     def _answer(self) -> None:
-        """Finish what is durable, what has failed, and what took too long; ask to be told of the rest."""
+        """Finish the futures that are durable, have failed or took too long; request a wake-up for the next one."""
         flushed, failed = self._store.flushed_phy_offset, self._store.failed
         while self._waiting:
             end, until, future, put = self._waiting[0]
@@ -250,11 +255,11 @@ class LoopWaiters:
                     return
                 flushed, failed = self._store.flushed_phy_offset, self._store.failed
                 if end > flushed and failed is None:
-                    return  # the store is closed, or of another process: _on_time() answers
+                    return  # the store is closed, or this process was forked: _on_time() finishes the futures
                 continue
             self._waiting.popleft()
             if future.done():
-                continue  # cancelled by its owner
+                continue  # canceled by the caller
             if end <= flushed:
                 future.set_result(put)
             elif failed is not None:
@@ -273,7 +278,10 @@ class EventLoops:
         self._lock = threading.Lock()
 
     def running(self) -> LoopWaiters:
-        """Of the running loop; those of loops that are closed are given up. Raises RuntimeError if none runs."""
+        """Return the LoopWaiters of the running loop, and drop those of closed loops.
+
+        Raises RuntimeError if no loop runs.
+        """
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -286,7 +294,7 @@ class EventLoops:
         return waiters
 
     def detach(self) -> None:
-        """The store is closed: LoopWaiters.detach() of each. In any thread."""
+        """Detach the LoopWaiters of all loops after the store was closed. Any thread may call it."""
         with self._lock:
             loops, self._loops = self._loops, {}
         for waiters in loops.values():
@@ -294,7 +302,7 @@ class EventLoops:
 
 
 def descriptors() -> tuple[int, int]:
-    """(to read, to write): an eventfd where there is one, else a pipe. The caller closes them.
+    """Return two descriptors, (to read, to write): an eventfd, or a pipe without eventfd. The caller closes them.
 
     >>> read, write = descriptors()
     >>> _ = os.write(write, (1).to_bytes(8, "little"))

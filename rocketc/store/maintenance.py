@@ -1,8 +1,8 @@
-"""What a store does beside its messages: its table of topics, and the deletion of what is too old.
+"""Maintenance of a store: its table of topics, and the deletion of expired files.
 
-A store that has a table of topics (config/topics.json), a broker's or one that create_topic() made, keeps it: a put to
-a topic that is not in it creates the topic, or is refused if auto_create_topic_enable is off. One that has none takes
-messages of any topic, as RocketMQ's store without its broker does.
+A store keeps its table of topics (config/topics.json) if a broker or create_topic() has created one. A put to a topic
+that is not in the table then creates the topic; if auto_create_topic_enable is off, the put is refused. A store without
+a table accepts messages of any topic, as RocketMQ's store does without its broker.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Gone = set[tuple[str, int]]  # (topic, queue id)
 
 
 class Maintenance:
-    """Keeps config/topics.json, and runs the cleaner; its thread begins when there is something to do.
+    """Keeps config/topics.json and runs the cleaner. Its thread starts when there is work for it.
 
-    on_full  called with True when a disk is too full for more messages, with False when it is not any more
-    on_cleaned  called when files were deleted
-    settle   as a Cleaner takes it; None: all is durable
-    deleted  the topics that were deleted, as the opening knows them
-    clock    ms since the epoch
+    on_full  called with True when a disk is too full for more messages, and with False when it has space again
+    on_cleaned  called after files were deleted
+    settle   see Cleaner; None: all messages are durable
+    deleted  the table of deleted topics; None: read it from the root folder
+    clock    returns ms since the epoch
     background  False: there is no thread, step() does its work
-    keeps_topics  there is a table of topics
+    keeps_topics  True: the store has a table of topics
 
     >>> import tempfile
     >>> root = tempfile.mkdtemp()
@@ -103,9 +103,9 @@ class Maintenance:
             self._start()
 
     def on_new_topic(self, topic: str) -> bool:
-        """A message came for a topic that was not met yet; False if it may not be created by that.
+        """Create a topic for its first message; return False if auto_create_topic_enable is off.
 
-        A name that no topic of a broker can have is no hindrance: the store takes it, the table does not.
+        A name that is invalid for a broker's topic is accepted, but not added to the table.
         """
         if self.topics.auto_create(topic) is None:
             return self.topics.auto_create_topic_enable
@@ -113,7 +113,7 @@ class Maintenance:
         return True
 
     def create(self, name: str, **fields: Any) -> TopicConfig:
-        """Topics.create(), and new queues of the topic are of its type."""
+        """Create a topic, see Topics.create(). New queues of the topic get its queue type."""
         topic = self.topics.create(name, **fields)
         self.keeps_topics = True
         if topic.queue_type == "BatchCQ":
@@ -121,9 +121,9 @@ class Maintenance:
         return topic
 
     def delete_topics(self, names: set[str], end: int, drop: Callable[[dict[Any, int]], Gone]) -> set[str]:
-        """Delete topics: their entries, and their queues, of which a note stays; those that there were.
+        """Delete topics with their queues, and record the deletion; return the topics that existed.
 
-        end   of the log: no message of theirs comes, and all that are there are in queues
+        end   physical offset at which the log ends. Puts to these topics wait, and their messages are in queues
         drop  deletes the queues of {topic: end}
         """
         found = set(self.topics.delete(names))
@@ -137,7 +137,7 @@ class Maintenance:
                 self._on_cleaned()
 
     def delete_queues(self, ends: dict[Any, int], drop: Callable[[dict[Any, int]], Gone]) -> Gone:
-        """Delete queues by `drop`."""
+        """Delete queues with `drop`, and return its result."""
         with self._cleaning:
             try:
                 return drop(ends)
@@ -145,12 +145,12 @@ class Maintenance:
                 self._on_cleaned()
 
     def clean(self, *, asked: bool = True, expired_ms: int | None = None, now: int | None = None) -> CleanReport:
-        """Cleaner.run(), one at a time."""
+        """Call Cleaner.run(), in one thread at a time."""
         with self._cleaning:
             return self._cleaned(self._cleaner.run(now, asked=asked, expired_ms=expired_ms, detailed=True))
 
     def delete_before(self, phy_offset: int) -> CleanReport:
-        """Cleaner.delete_before(), one at a time."""
+        """Call Cleaner.delete_before(), in one thread at a time."""
         with self._cleaning:
             return self._cleaned(self._cleaner.delete_before(phy_offset))
 
@@ -183,9 +183,9 @@ class Maintenance:
                 self._clean()
 
     def step(self) -> bool:
-        """What the thread would do by now, in the caller's; whether anything was written or deleted."""
+        """Do the work of the thread that is due, on the caller's thread; return True if it wrote or deleted files."""
         now = self._clock()
-        self._persisted, self._cleaned_at = min(self._persisted, now), min(self._cleaned_at, now)  # it may go back
+        self._persisted, self._cleaned_at = min(self._persisted, now), min(self._cleaned_at, now)  # clock may go back
         did = False
         if now - self._persisted >= _PERSIST_SECONDS * 1000:
             self._persisted = now
@@ -200,7 +200,7 @@ class Maintenance:
         try:
             report = self.clean(asked=False)
         except (RocketcError, OSError) as error:
-            _log.warning("cleaning: %s", error)
+            _log.warning("expired files can't be deleted: %s", error)
             return False
         return bool(report.log_files or report.derived)
 
@@ -208,5 +208,5 @@ class Maintenance:
         try:
             return self.topics.persist()
         except (RocketcError, OSError) as error:
-            _log.warning("topics: %s", error)
+            _log.warning("the table of topics can't be written: %s", error)
             return False

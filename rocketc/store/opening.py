@@ -1,4 +1,4 @@
-"""rocketc.open(): a store's files, its lock and its recovery, put together to a MessageStore."""
+"""rocketc.open(): lock a store, recover it, and return a MessageStore."""
 
 from __future__ import annotations
 
@@ -54,21 +54,22 @@ def open(
     config: StoreConfig | None = None,
     **fields: Any,
 ) -> MessageStore:
-    """Open a store for writing, made if it is not there; it is recovered first if it was not closed.
+    """Open a store for writing, and return a MessageStore.
 
-    path       its root folder; the log is in `commitlog` below it unless the settings say otherwise
+    The store is created if it does not exist, and recovered if it was not closed.
+    path       root folder of the store; the log is in its folder `commitlog`, unless the settings name another one
     flush      "async" (default): a put is durable some hundred ms later; "sync": before it returns
-    lock       what guards the end of the log: "reentrant" (default), "spin" or "adaptive"
-    read_only  take no lock and write nothing; puts are refused
-    clock      tells ms since the epoch, for store timestamps and all intervals of a store without threads; None: the
-               time of day. It is read once by each call that puts (put_many: for each 1,024 messages), makes or deletes
-               topics, cleans, or steps
-    background  False: the store starts no thread; step() does their work. The same calls with the same times make the
-               same bytes, as a simulation needs it
-    config     a StoreConfig; the other keywords are its fields and win over it
-    Damage costs the damaged records and no more, but for the end of the log after a crash, which is cut off and kept;
-    recovery="java" cuts where RocketMQ would.
-    A log whose files have another size than the default keeps its size, unless the settings name one.
+    lock       the put lock, which guards the end of the log: "reentrant" (default), "spin" or "adaptive"
+    read_only  True: do not take the store's lock, and do not write; puts are refused
+    clock      only with background=False: a function that returns ms since the epoch, for store timestamps and all
+               intervals; None: the time of day. It is read once by each put (put_many: once for each 1,024 messages),
+               by create_topic() and the methods that delete, and by step()
+    background  False: the store starts no threads; step() does their work. The same calls with the same times write the
+               same bytes; a simulation needs this
+    config     a StoreConfig; the other keywords are its fields, and override it
+    Damaged records are skipped, all others stay readable. After a crash, a damaged end of the log is cut off and kept;
+    with recovery="java" the log is cut where RocketMQ cuts it. If the settings do not name a file size, an existing log
+    keeps the size of its files.
     Raises StoreLockedError if another process, or this one, has it open; StoreIOError; StoreFullError; ValueError for
     a clock without background=False.
 
@@ -82,7 +83,7 @@ def open(
     """
     refuse_urls([os.fspath(path)], "open()")
     if clock is not None and background:
-        raise ValueError("a clock needs background=False: the threads of a store go by the time of day")
+        raise ValueError("clock needs background=False: the background threads of a store use the time of day")
     root = os.path.abspath(os.fspath(path))
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
     if config is None and "mapped_file_size_commit_log" not in fields:
@@ -90,7 +91,7 @@ def open(
     if config is None and not fields.keys() & {"max_hash_slot_num", "max_index_num"}:
         settings = _with_index_found(root, settings)
     if settings.duplication_enable:
-        raise ValueError("duplication_enable is True; that comes with replication, which is not there yet")
+        raise ValueError("duplication_enable is True; this setting is not supported yet")
     waiters = (PutFuture, EventLoops, Subscriptions)
     if read_only:
         there = ReadOnlyRoot(root, settings)
@@ -127,7 +128,7 @@ def open(
 
 
 def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
-    """What reads the files that another process may be writing."""
+    """Return the readers of a store that is open for reading only; another process may write it."""
     log = MappedFileQueue(
         config.commit_log_paths(root), config.mapped_file_size_commit_log, config.read_only_paths, only_read=True
     )
@@ -145,7 +146,7 @@ def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
 
 
 class StoreRoot:
-    """What belongs to a store beside its log: the lock file, the abort file, the checkpoint."""
+    """The files of a store other than log, queues and index: the lock file, the abort file and the checkpoint."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -163,8 +164,10 @@ class StoreRoot:
     def open(
         cls, root: str, config: StoreConfig, clock: StoreClock | None = None
     ) -> tuple[ReputService, StoreRoot, Stepper | None]:
-        """Take the lock, recover the log, bring the queues and the index up to it, start the threads; or, with a clock,
-        make what works in their place."""
+        """Lock the store, recover the log, let queues and index catch up, and start the threads.
+
+        clock  of a store without threads: a Stepper is returned, and no threads start; None: the store has threads
+        """
         self = cls(root)
         try:
             dispatcher, stepper = self._start(config, clock)
@@ -199,7 +202,7 @@ class StoreRoot:
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
-            sync_folder(os.path.dirname(deleted.path))  # what follows from what a kill left will be
+            sync_folder(os.path.dirname(deleted.path))  # make the table durable before it causes deletions
         empty = queues.without_units(deleted.behind(queue.min_offset))
         ended = end_deletions(deleted, queues.standing(deleted.ends), empty, queues.delete)
         self.recovery, offsets = recover(
@@ -220,7 +223,7 @@ class StoreRoot:
         )
         deleted.end_with(self.recovery.end)
         if not self.recovery.clean:
-            _log.info("%s: recovered; the log goes on at physical offset %d", self._root, self.recovery.end)
+            _log.info("%s: recovered; the log continues at physical offset %d", self._root, self.recovery.end)
         index = _index(self._root, config)
         problems = [*ended, *queues.errors]
         problems += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
@@ -233,7 +236,7 @@ class StoreRoot:
         dispatcher.leave_out(deleted.gone())
         files = list(resolve(queue.files)[0].files) if queue.files else []
         durable = (1 << 62) if clean else max(flushed, self.recovery.end)
-        if config.recovery == "java":  # RocketMQ gives the numbers of what it cuts again
+        if config.recovery == "java":  # RocketMQ uses the queue offsets of messages that it cuts off again
             durable = self.recovery.end
         lost = [(start, stop) for start, stop, _ in self.recovery.damage if start < durable]
         self.caught_up = catch_up(
@@ -266,15 +269,16 @@ class StoreRoot:
         return dispatcher, stepper
 
     def note_cleaned(self) -> None:
-        """Files were deleted: the next opening shall not miss them."""
+        """Update the queue sums after files were deleted; otherwise the next open() would report them as missing."""
         if self._log is not None and self._queues is not None and self._checkpoint_fd >= 0:
             with contextlib.suppress(OSError):
                 save_queue_sums(self._checkpoint_fd, self._queues, self._index, self._log.queue.min_offset, -1)
 
     def end(self, whole: bool) -> None:
-        """The end of a store whose threads have stopped, before release(). Raises StoreIOError.
+        """Finish closing a store whose threads have stopped; release() comes after it. Raises StoreIOError.
 
-        whole  all of the log is durable, and in queues and index; else the abort file stays, which tells
+        whole  True: the whole log is durable, and is in queues and index; False: the abort file is kept, so that the
+               next open() recovers the store
         """
         if whole:
             if self._log is not None and self._queues is not None:
@@ -283,10 +287,10 @@ class StoreRoot:
                     save_queue_sums(self._checkpoint_fd, self._queues, self._index, log.min_offset, log.wrote)
             self._abort.remove()
         else:
-            _log.warning("%s: not all is on the disk, so `abort` stays; the next opening recovers it", self._root)
+            _log.warning("%s: not all data is durable; `abort` is kept, the next open() recovers the store", self._root)
 
     def release(self) -> None:
-        """Let others open the store; does nothing the second time."""
+        """Release the lock of the store. A second call does nothing."""
         fd, self._checkpoint_fd = self._checkpoint_fd, -1
         if fd >= 0:
             os.close(fd)
@@ -294,15 +298,15 @@ class StoreRoot:
 
 
 class ReadOnlyRoot:
-    """A store that somebody else may be writing: what can be told of it from its files."""
+    """The root of a store that is open for reading only: it answers from the files, which another process may write."""
 
     def __init__(self, root: str, config: StoreConfig) -> None:
         self._root = root
         self._config = config
-        self.log_files()  # there is a log
+        self.log_files()  # raises StoreIOError if there is no log
 
     def log_files(self) -> tuple[LogFile, ...]:
-        """The files of the log, wherever the settings put them. Raises StoreIOError if there is no log."""
+        """Return the log files in all folders of the settings. Raises StoreIOError if there is no log."""
         if self._config.log_paths("") == StoreConfig().log_paths(""):
             logs = resolve(self._root)
         else:
@@ -338,7 +342,7 @@ def _index(root: str, config: StoreConfig) -> KeyIndex | None:
 
 
 def batch_topics(root: str) -> list[str]:
-    """The topics whose queues are batch queues, as the broker's table of topics says.
+    """Return the topics that have batch queues by the broker's table of topics.
 
     >>> batch_topics("/nowhere")
     []
@@ -351,7 +355,7 @@ def batch_topics(root: str) -> list[str]:
 
 
 def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
-    """The settings with the slots and units that the files of an existing index have."""
+    """Return the settings with the numbers of slots and units of an existing index."""
     folder = os.path.join(root, "index")
     try:
         names = sorted(name for name in os.listdir(folder) if name.isdecimal() and name.isascii())
@@ -360,21 +364,24 @@ def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
                 if file.fault is None and file.slots and file.capacity and file.count:
                     return config.replace(max_hash_slot_num=file.slots, max_index_num=file.capacity + 1)
     except (OSError, ValueError):
-        pass  # whoever loads the index tells what is wrong with it
+        pass  # KeyIndex.load() reports the error
     return config
 
 
 def _refuse_a_log_that_is_gone(folders: list[str], queues: ConsumeQueues) -> None:
-    """Raise StoreIOError if queues lead to messages, of which some were durable, and the log has no file: a disk that
-    is not mounted, a wrong path. A new log would begin at 0, and give away numbers that messages have already."""
+    """Raise StoreIOError if the queues refer to messages, but there are no files of the log.
+
+    Either a disk is not mounted or a path is wrong. A new log would begin at 0, and give queue offsets of existing
+    messages to new ones.
+    """
     count, _ = queues.behind(0)
     if count:
-        text = f"there is no file of the log, and the consume queues lead to {count} messages of it: is a disk missing?"
-        raise StoreIOError(errno.ENOENT, f"{text} To begin anew, remove the folder consumequeue", ",".join(folders))
+        text = f"no file of the commit log exists, but consume queues refer to {count} messages: is a disk missing?"
+        raise StoreIOError(errno.ENOENT, f"{text} To start empty, remove the folder consumequeue", ",".join(folders))
 
 
 def with_detected_file_size(root: str, config: StoreConfig) -> StoreConfig:
-    """The settings with the size that the files of an existing log have: if they differ, the one that most have.
+    """Return the settings with the file size of an existing log: the size that most of its files have.
 
     >>> import tempfile, rocketc
     >>> root = tempfile.mkdtemp()
@@ -392,7 +399,7 @@ def with_detected_file_size(root: str, config: StoreConfig) -> StoreConfig:
             files += [(int(entry.name), entry.stat().st_size, entry.path) for entry in numbers]
     files.sort()
     if len(files) > 1 and files[-1][1] < files[0][1]:
-        files.pop()  # it was not given its length
+        files.pop()  # the last file does not have its full size yet
     sizes = Counter(size for _, size, _ in files if size)
     most = [size for size, count in sizes.items() if count == max(sizes.values())]
     if len(most) != 1:
@@ -402,5 +409,5 @@ def with_detected_file_size(root: str, config: StoreConfig) -> StoreConfig:
     try:
         return config.replace(mapped_file_size_commit_log=size)
     except ValueError:
-        text = f"it has {size} bytes; a log that is written has files of 128 to 2147483647, all of one size"
+        text = f"it has {size} bytes; to write a log, all its files must have one size from 128 to 2147483647 bytes"
         raise StoreIOError(errno.EINVAL, text, path) from None

@@ -37,7 +37,7 @@ class StoreClock:
         """Read the clock and return the time."""
         now = self._clock()
         if isinstance(now, bool) or not isinstance(now, int) or not 0 <= now < _LATEST:
-            raise ValueError(f"clock() says {now!r}; ms since the epoch are a whole number, from 0 to {_LATEST - 1}")
+            raise ValueError(f"clock() returned {now!r}; expected ms since the epoch, an int from 0 to {_LATEST - 1}")
         self._last = now
         return now
 
@@ -47,11 +47,11 @@ class StoreClock:
 
 
 class Stepper:
-    """Passes the time to the parts of a store, and does the work of their threads.
+    """Sets the time in the parts of a store, and does the work of their threads.
 
-    clock       of the store, read before
-    dispatcher  and its log; both start after this
-    One thread at a time steps; a step inside another one does nothing.
+    clock       clock of the store
+    dispatcher  of the store, not started yet, nor is its log
+    One thread at a time runs a step; a step during another one does nothing.
     """
 
     def __init__(self, clock: StoreClock, dispatcher: ReputService) -> None:

@@ -1,4 +1,4 @@
-"""Subscription: who is told which queues get messages, by threads, descriptors or asyncio."""
+"""Subscription: reports which queues get messages, to threads, to event loops by a descriptor, or to asyncio."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]  # topic, queue id
 
-_POLL_SECONDS = 0.001  # between the first two looks at what another process writes,
-_POLL_MOST_SECONDS = 0.05  # and between the last ones: who waits for long uses next to no processor
-_POLLS = 16  # a pause is that part of what was waited so far
+_POLL_SECONDS = 0.001  # first pause between checks of a store that another process writes
+_POLL_MOST_SECONDS = 0.05  # longest pause: a long wait uses almost no CPU
+_POLLS = 16  # a pause is 1/16 of the time waited so far
 _RING = (1).to_bytes(8, "little")
 
 
 class PolledStore(Protocol):
-    """What a PolledSubscriber asks of its store, which makes it and so lies above."""
+    """The part of a store that a PolledSubscriber uses. This module does not import MessageStore, which is above it."""
 
     @property
     def path(self) -> str: ...
@@ -40,7 +40,9 @@ class PolledStore(Protocol):
 
 
 def pause_since(since: float) -> float:
-    """Seconds until the next look at what another process writes, for who waits since then by time.monotonic().
+    """Return the pause in seconds before the next check of a store that another process writes.
+
+    since  when the wait began, by time.monotonic()
 
     >>> pause_since(time.monotonic() - 60)
     0.05
@@ -49,7 +51,7 @@ def pause_since(since: float) -> float:
 
 
 class PolledSubscriber:
-    """A ChangeSubscriber for a store that another process writes, which tells nobody: it looks now and then."""
+    """A ChangeSubscriber for a store that another process writes. It polls, because there are no notifications."""
 
     missed = 0
     is_armed = False
@@ -94,8 +96,8 @@ class PolledSubscriber:
     def set_fd(self, fd: int) -> None:
         if fd >= 0:
             raise io.UnsupportedOperation(
-                f"{self.path}: the store is open for reading only, and who writes it tells nobody: there is no "
-                "descriptor; use wait()"
+                f"{self.path}: the store is open for reading only, so there is no descriptor: its writer sends no "
+                "notifications; use wait()"
             )
 
     def end(self) -> None:
@@ -103,19 +105,19 @@ class PolledSubscriber:
 
 
 class Subscription:
-    """Tells which queues got messages since it was made, or since it was asked last. MessageStore.subscribe() makes it.
+    """Reports which queues got messages since it was created, or since the last call. See MessageStore.subscribe().
 
         with store.subscribe() as subscription:
             while subscription.wait():
                 for change in subscription.changes():
                     ...
 
-    Any number of threads may use one; each change goes to one of them. `async for changes in subscription` is the same
-    for one task of asyncio. No message is missed between two calls. What a slow subscriber has not fetched takes no
-    memory: one that is 16,384 messages behind, or more, is told of each queue there is, with tags_codes None.
-    A store that is open for reading only is looked at now and then: every ms at first, every 50 ms at last.
-    changes() and wait() raise ClosedError once the store or the subscription is closed, also while they wait. A forked
-    child gets it, too.
+    Any number of threads may use a subscription; each change goes to one of them. One task of asyncio may use
+    `async for changes in subscription`. No message is missed between two calls. Pending changes do not need memory: if
+    a subscriber is 16,384 or more messages behind, changes() reports all queues, with tags_codes None.
+
+    A store that is open for reading only is polled, every ms at first and every 50 ms later. Both changes() and wait()
+    raise ClosedError if the store or the subscription is closed, also during the wait, and in a forked child.
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -127,21 +129,22 @@ class Subscription:
 
     def __init__(self, subscriber: ChangeSubscriber | PolledSubscriber) -> None:
         self._subscriber = subscriber
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.Lock()  # guards the fields below
         self._read = self._write = -1
-        self._rung = False  # by changes() itself: there are more
+        self._rung = False  # True: changes() made the descriptor readable, because there are more changes
         self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self.closed = False
 
     @property
     def missed(self) -> int:
-        """How often it was so far behind that it was told of all queues."""
+        """Number of times that the subscriber was too far behind, so that all queues were reported."""
         return self._subscriber.missed
 
     def changes(self) -> list[QueueChange]:
-        """The queues that got messages since the last call, each once: up to 256; [] if there are none, at once.
+        """Return the queues that got messages since the last call, each once; an empty list if there are none.
 
-        Of more queues the next call tells. The messages can be read.
+        One call returns at most 256 queues, the next call returns more. The messages can be read already. The call does
+        not wait.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -158,9 +161,9 @@ class Subscription:
         return found
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until there are changes: True, or False after timeout seconds. changes() gives them.
+        """Wait until there are changes, which changes() returns. Return False if timeout seconds pass first.
 
-        If several threads wait, all of them return; one gets the changes.
+        If several threads wait, all of them return, and one of them gets the changes.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -170,11 +173,11 @@ class Subscription:
         return self._subscriber.wait(timeout)
 
     def fileno(self) -> int:
-        """A descriptor for select(), poll() or an event loop: readable when changes() may have something, and when the
-        store is closed. Call changes() then; do not read from it, and do not close it.
+        """Return a descriptor for select(), poll() or an event loop.
 
-        From the first call on each wake-up writes to it. Raises io.UnsupportedOperation if the store is open for
-        reading only.
+        It is readable when there may be changes, and when the store is closed. Then call changes(). Do not read from
+        the descriptor, and do not close it. After the first call of fileno(), each wake-up writes to the descriptor.
+        Raises io.UnsupportedOperation if the store is open for reading only.
 
         >>> import rocketc, select, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -193,12 +196,12 @@ class Subscription:
                 except BaseException:
                     _close({read, write})
                     raise
-                os.write(write, _RING)  # changes() arms it; what came before is looked for at once
+                os.write(write, _RING)  # readable at once: the first changes() call checks for earlier changes and arms
                 self._read, self._write, self._rung = read, write, True
             return self._read
 
     def close(self) -> None:
-        """End it: threads and tasks that wait in it get ClosedError, an `async for` ends. Twice is fine.
+        """Close the subscription: waiting threads get ClosedError, an `async for` ends. A second call does nothing.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -216,7 +219,7 @@ class Subscription:
                 loop, future = self._reader
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(finish, future)
-                    return  # _wait_readable() goes on
+                    return  # _wait_readable() continues and closes the descriptors
             self._close()
 
     def __repr__(self) -> str:
@@ -231,7 +234,7 @@ class Subscription:
         self.close()
 
     def __del__(self) -> None:
-        if "_write" in self.__dict__:  # else it was never whole
+        if "_write" in self.__dict__:  # False if __init__() failed
             self._subscriber.set_fd(-1)
             self._close()
 
@@ -239,8 +242,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> list[QueueChange]:
-        """The next changes, at least one. Raises RuntimeError if another task waits for them."""
-        import asyncio  # here: who never awaits need not wait for it to be loaded
+        """Wait for the next changes, at least one, and return them. Raises RuntimeError if another task waits."""
+        import asyncio  # not at the top: programs that do not use asyncio should not wait for the import
 
         since = time.monotonic()
         while True:
@@ -273,19 +276,19 @@ class Subscription:
                     self._close()
 
     def _begin_reading(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> bool:
-        """Let the future be done when the descriptor is readable; False if the subscription is closed."""
+        """Register a future that is done when the descriptor is readable; False if the subscription is closed."""
         with self._lock:
             if self.closed:
                 return False
             if self._reader is not None:
-                raise RuntimeError("another task waits for the changes of this subscription; subscribe once more")
+                raise RuntimeError("another task waits for changes of this subscription; create one for each task")
             self._reader = loop, future
             loop.add_reader(self._read, finish, future)
             return True
 
     def _arm(self) -> None:
-        """Let the descriptor be readable at the next change, and not before."""
-        self._subscriber.check_open()  # a forked child must not take its parent's wake-up
+        """Make the descriptor readable at the next change, and not before."""
+        self._subscriber.check_open()  # a forked child must not consume its parent's wake-up
         if self._rung or not self._subscriber.is_armed:
             self._drain()
             self._subscriber.arm()
@@ -297,7 +300,7 @@ class Subscription:
                 os.read(self._read, 8)
 
     def _ring(self) -> None:
-        """Let the descriptor be readable at once."""
+        """Make the descriptor readable now."""
         with self._lock, contextlib.suppress(BlockingIOError):
             if self._write >= 0 and not self._rung:
                 os.write(self._write, _RING)
@@ -309,7 +312,7 @@ class Subscription:
 
 
 def finish(future: asyncio.Future[None]) -> None:
-    """Let who awaits a future go on.
+    """Finish a future, so that the task that awaits it continues.
 
     >>> import asyncio
     >>> async def main():

@@ -1,4 +1,4 @@
-"""Who follows the queues of one store in asyncio, and the subscriptions that it makes."""
+"""The subscriptions of one store, and its followers in asyncio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _LoopFollowers:
-    """Those who follow queues in one event loop; one subscription tells of all queues."""
+    """The followers of queues in one event loop. They share one subscription to all queues."""
 
     def __init__(self, subscription: Subscription, loop: asyncio.AbstractEventLoop) -> None:
         self._subscription = subscription
@@ -31,7 +31,7 @@ class _LoopFollowers:
         loop.add_reader(self._fd, self._on_changes)
 
     def listen(self, key: Key) -> asyncio.Future[None]:
-        """A future of the next messages of a queue. The caller looks at the queue, and then awaits it."""
+        """Return a future that is done when a queue gets messages. The caller reads the queue, then awaits it."""
         future: asyncio.Future[None] = self._loop.create_future()
         if not self._waiting:
             self._subscription._subscriber.skip()
@@ -53,14 +53,14 @@ class _LoopFollowers:
         try:
             changes = self._subscription.changes()
         except ClosedError:
-            self._loop.remove_reader(self._fd)  # the store is being closed; then it calls detach()
+            self._loop.remove_reader(self._fd)  # close() of the store runs, and will call detach()
             return
         for change in changes:
             for future in self._waiting.pop((change.topic, change.queue_id), ()):
                 finish(future)
 
     def end(self) -> None:
-        """Let who waits see that the store is closed, and give the descriptor up."""
+        """Wake all followers, which then find that the store is closed, and close the subscription."""
         if not self._subscription.closed:
             if not self._loop.is_closed():
                 self._loop.remove_reader(self._fd)
@@ -71,7 +71,7 @@ class _LoopFollowers:
                 finish(future)
 
     def detach(self) -> None:
-        """end(), in the loop's own thread if it goes on. In any thread."""
+        """Call end(): on the loop's thread, or directly if the loop is closed. Any thread may call it."""
         if not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.end)
@@ -80,7 +80,7 @@ class _LoopFollowers:
 
 
 class Subscriptions:
-    """What MessageStore.subscribe() and follow() make; those who follow share a subscription for each event loop."""
+    """Implements MessageStore.subscribe() and follow(). The followers of an event loop share one subscription."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -88,10 +88,10 @@ class Subscriptions:
         self._lock = threading.Lock()
 
     def subscribe(self, queues: Iterable[Key] | None) -> Subscription:
-        """What MessageStore.subscribe() returns."""
+        """See MessageStore.subscribe()."""
         wanted = None if queues is None else frozenset((str(topic), int(queue_id)) for topic, queue_id in queues)
         if wanted is not None and not wanted:
-            raise ValueError("no queues to subscribe to; None is all of them")
+            raise ValueError("queues is empty; name at least one queue, or pass None for all")
         feed = self._store.feed
         if feed is None:
             return Subscription(PolledSubscriber(self._store, wanted))
@@ -100,7 +100,7 @@ class Subscriptions:
     async def follow(
         self, topic: str, queue_id: int, offset: int | None, *, tags: Any, max_count: int, **how: Any
     ) -> AsyncIterator[Message]:
-        """What MessageStore.follow() returns."""
+        """See MessageStore.follow()."""
         import asyncio
 
         key = topic, queue_id
@@ -114,11 +114,11 @@ class Subscriptions:
                 found = self._store.get(topic, queue_id, at, max_count, tags=tags, **how)
                 if found.status is GetStatus.OFFSET_OVERFLOW_BADLY:
                     raise ValueError(
-                        f"topic {topic!r}, queue {queue_id}: it ends at {found.max_offset}, before offset {at}"
+                        f"topic {topic!r}, queue {queue_id}: the queue ends at {found.max_offset}, before offset {at}"
                     )
                 at = max(at, found.next_offset)
                 if not found and at >= found.max_offset:
-                    if new is None:  # another process writes: it tells nobody
+                    if new is None:  # another process writes the store: there are no notifications
                         await asyncio.sleep(pause_since(since))
                     else:
                         await new
@@ -132,7 +132,7 @@ class Subscriptions:
                 since = time.monotonic()
 
     def _followers(self) -> _LoopFollowers:
-        """Of the running loop; those of loops that are closed are given up."""
+        """Return the followers of the running loop, and drop those of closed loops."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ class Subscriptions:
         return followers
 
     def detach(self) -> None:
-        """The store is closed: let who follows see it, and give the descriptors up. In any thread."""
+        """Wake all followers after the store was closed, and close the descriptors. Any thread may call it."""
         with self._lock:
             loops, self._loops = self._loops, {}
         for followers in loops.values():

@@ -1,4 +1,4 @@
-"""What a group of consumers has taken of a queue, and is done with."""
+"""The messages in flight: those of a queue that a consumer group has taken or acked."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Consumers of a durable queue: get, ack, nack; what is not acked comes again."""
+"""Consumers of a durable queue: get, ack and nack; messages that are not acked are delivered again."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _log = logging.getLogger("rocketc.queue")
 
 FETCH = 256  # messages that are read at a time
 FETCH_BYTES = 4 << 20
-LOOK_AGAIN = 0.1  # seconds that a wait for messages lasts before what comes again and close() are looked after
-DISPATCHED = 1.0  # seconds that get_nowait() waits for a message that was put and can't be read yet
+LOOK_AGAIN = 0.1  # seconds that a wait runs before it checks for redeliveries and close()
+DISPATCHED = 1.0  # seconds that get_nowait() waits for a message that was put but can't be read yet
 _NEVER = float("inf")
 
 
 def ends_at(block: bool, timeout: float | None) -> float:
-    """When a wait ends, on the monotonic clock.
+    """Return the time when a wait ends, in seconds of the monotonic clock.
 
     >>> ends_at(True, None), ends_at(False, 5)
     (inf, -inf)
@@ -52,26 +52,28 @@ def ends_at(block: bool, timeout: float | None) -> float:
 
 
 def refuse_names(topic: str, group: str) -> None:
-    """Raise IllegalMessageError for names that can't be those of a Consumer.
+    """Raise IllegalMessageError for a topic or group name that a Consumer can't have.
 
     >>> refuse_names("jobs", "default")
     >>> refuse_names("jobs@eu", "default")
     Traceback (most recent call last):
-    rocketc.errors.IllegalMessageError: topic 'jobs@eu': '@' stands between topic and group in the table of positions
+    rocketc.errors.IllegalMessageError: topic 'jobs@eu': '@' is not allowed; consumerOffset.json uses it as a separator
     """
     refuse_no_folder("topic", topic)
     refuse_no_folder("group", group, before=DLQ_PREFIX)
-    for what, name in (("topic", topic), ("group", group)):  # a group's dead letters are a topic, too
+    for what, name in (("topic", topic), ("group", group)):  # the name of a group is part of its dead-letter topic
         if "@" in name:
-            raise IllegalMessageError(f"{what} {name!r}: '@' stands between topic and group in the table of positions")
+            raise IllegalMessageError(
+                f"{what} {name!r}: '@' is not allowed; consumerOffset.json uses it as a separator"
+            )
 
 
 class Consumer:
-    """Takes messages for a group: each message goes to one taker of the group, and comes again until it is acked.
+    """Takes messages for a group: each message goes to one thread, and is delivered again until it is acked.
 
-    A Queue makes it. Any number of threads may use it. Messages come in the order in which they were put; what comes
-    again comes first. What one thread acks before another does is remembered, but the position that is kept on the disk
-    is the first message that is not acked: behind a crash, messages after it may come twice.
+    Queue.consumer() returns it. Any number of threads may use it. Messages are delivered in the order in which they
+    were put; redeliveries come first. Messages may be acked in any order, but only one position per group is on the
+    disk: the first message that is not acked. After a crash, later messages may be delivered twice.
     """
 
     def __init__(
@@ -92,18 +94,18 @@ class Consumer:
         self._max_attempts = max_attempts
         self._lock = threading.RLock()  # guards all below
         self._changed = threading.Condition(self._lock)
-        self._fewer = threading.Condition(self._lock)  # a message was taken, or all are finished
-        self._fewer_waits = 0  # how many wait for that: join(), and put() for room
+        self._fewer = threading.Condition(self._lock)  # a message was taken, or base has moved
+        self._fewer_waits = 0  # threads that wait for `_fewer`: in join(), and in put() for room
         self._in_flight = positions.in_flight(topic, group, 0, self._lock)
-        self._life = 0  # of the messages in flight, as _due knows it
-        self._due: list[tuple[float, int]] = []  # a heap: when what offset comes again; some are acked meanwhile
-        self._asking = False  # a thread asks the store
+        self._life = 0  # InFlight.life to which the offsets in _due belong
+        self._due: list[tuple[float, int]] = []  # heap of (time, offset) to deliver again; some may be acked since
+        self._asking = False  # True: a thread reads from the store
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
-        """Take a message: the next one, or one that comes again. It is the taker's until acked, or for the visibility
-        timeout.
+        """Take the next message, or one that is due for redelivery.
 
-        block, timeout  as queue.Queue.get has them: wait for ever, for so many seconds, or not at all
+        The message is in flight until it is acked, or until the visibility timeout ends; then it is delivered again.
+        block, timeout  as in queue.Queue.get: wait without limit, for `timeout` seconds, or not at all
         Raises queue.Empty, ClosedError.
 
         >>> import rocketc, tempfile
@@ -131,7 +133,7 @@ class Consumer:
                     return item
 
     def get_nowait(self) -> Item:
-        """get() that does not wait.
+        """Call get() without waiting.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -142,7 +144,9 @@ class Consumer:
         return self.get(False)
 
     def get_many(self, max_count: int = 100, block: bool = True, timeout: float | None = None) -> list[Item]:
-        """Take at least one message, and up to max_count if there are more: cheaper than one by one. Raises as get().
+        """Take up to max_count messages, at least one. This is faster than single calls of get().
+
+        Raises the errors of get().
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -158,7 +162,7 @@ class Consumer:
         with self._lock:
             try:
                 return self._take_many(items, max_count, until)
-            except BaseException:  # nobody has them
+            except BaseException:  # the caller does not get the items: deliver them again
                 for item in items:
                     offset = self._in_flight.offset_of(self, item)
                     if self._in_flight.give_back(offset, item.attempts):
@@ -166,11 +170,11 @@ class Consumer:
                 raise
 
     def ack(self, *items: Item) -> None:
-        """The messages are done with; they do not come again. Does nothing for those that are acked already, or whose
-        topic was deleted.
+        """Mark messages as processed: they are not delivered again.
 
-        The positions are written to the disk now and then: behind a crash, what was acked just before comes again.
-        Raises ValueError for what another consumer took, ClosedError.
+        Messages that are acked already, and messages of a deleted topic, are ignored. Positions are written to the disk
+        every `position_interval` seconds: after a crash, messages acked since the last write are delivered again.
+        Raises ValueError for an item of another consumer, ClosedError.
 
         >>> import rocketc, tempfile
         >>> folder = tempfile.mkdtemp()
@@ -188,8 +192,11 @@ class Consumer:
                 self._moved()
 
     def nack(self, *items: Item, delay: float = 0.0) -> None:
-        """The messages were not done with: they come again after so many seconds, before all others, or become dead
-        letters if they were taken max_attempts times. Does nothing for those that are acked, or come again already.
+        """Give up messages that were not processed: they are delivered again, before all others.
+
+        delay  seconds until the redelivery
+        A message that was taken max_attempts times becomes a dead letter instead. Messages that are already acked, or
+        already wait for redelivery, are ignored.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -208,9 +215,9 @@ class Consumer:
                     self._return(offset, attempts, now, delay)
 
     def task_done(self) -> None:
-        """Ack the oldest message that this thread took and has not acked: what queue.Queue's users call.
+        """Ack the oldest message that this thread took and has not acked. For programs written for queue.Queue.
 
-        Raises ValueError if there is none.
+        Raises ValueError if there is no such message.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -224,11 +231,11 @@ class Consumer:
         with self._lock:
             offset = self._in_flight.oldest_of(thread)
             if offset is None:
-                raise ValueError("task_done() without a message that this thread took")
+                raise ValueError("task_done() without a message that this thread took and did not ack")
             self._finish(offset)
 
     def join(self) -> None:
-        """Wait until all that was put is acked.
+        """Wait until all messages that were put are acked.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -240,7 +247,7 @@ class Consumer:
                 self._wait_for_fewer(LOOK_AGAIN)
 
     def qsize(self) -> int:
-        """Messages that wait to be taken; those that were taken and are not acked are not among them.
+        """Return the number of messages that wait to be taken. Messages in flight are not counted.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -254,7 +261,7 @@ class Consumer:
             return self._waiting()
 
     def empty(self) -> bool:
-        """Whether qsize() is 0.
+        """Return True if qsize() is 0.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -264,9 +271,10 @@ class Consumer:
         return self.qsize() == 0
 
     def items(self, timeout: float | None = None) -> Iterator[Item]:
-        """Take message by message, each acked when the next one is asked for; ends when none came for timeout seconds.
+        """Iterate over messages; each one is acked when the loop asks for the next one.
 
-        A message whose turn ends with an exception or `break` is not acked: it is given back.
+        timeout  seconds to wait for a message before the iteration ends; None: no limit
+        If the loop ends with an exception or `break`, the current message is not acked: it is delivered again.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -297,29 +305,29 @@ class Consumer:
 
     @property
     def position(self) -> int:
-        """The offset of the first message that is not acked: what is kept over restarts."""
+        """The offset of the first message that is not acked. After a restart the group continues there."""
         return self._in_flight.base
 
     def _check_open(self) -> None:
-        """Raises ClosedError; also in a forked child, where nobody would ever let go of our lock."""
+        """Raise ClosedError if the queue is closed, or in a forked child, where a locked lock would stay locked."""
         if self._store.closed or self._positions.closed:
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        self._store.wait_flushed(0)  # raises ClosedError, and says why
+        self._store.wait_flushed(0)  # raises ClosedError with the reason, if the store is closed
         raise ClosedError(f"{self._store.path}: the queue is closed")
 
     def _end(self) -> int:
-        """The offset of the next message that is put."""
+        """Return the offset of the next message that is put."""
         return self._store.max_offset(self.topic, 0, committed=False)
 
     def _tell_all(self) -> None:
-        """Whoever waits is to look whether the queue is closed."""
+        """Wake all waiting threads; each one checks whether the queue is closed."""
         with self._lock:
             self._changed.notify_all()
             self._fewer.notify_all()
 
-    # Below here the caller has the lock.
+    # The caller of the methods below holds the lock.
 
     def _wait_for_fewer(self, timeout: float) -> None:
         self._fewer_waits += 1
@@ -344,7 +352,7 @@ class Consumer:
             self._fewer.notify_all()
 
     def _return(self, offset: int, attempts: int, now: float, delay: float) -> None:
-        """Let a message come again, or bury it."""
+        """Schedule a redelivery; after max_attempts attempts, put the message to the dead letters instead."""
         if self._max_attempts is not None and attempts >= self._max_attempts:
             try:
                 self._bury(offset, attempts)
@@ -361,7 +369,7 @@ class Consumer:
         self._changed.notify()
 
     def _bury(self, offset: int, attempts: int) -> None:
-        """Put a message to the dead letters, with the properties that RocketMQ gives them."""
+        """Put a message to the dead-letter topic, with the properties that RocketMQ sets."""
         message = self._read(offset)
         if message is None:
             return
@@ -384,14 +392,14 @@ class Consumer:
         )
 
     def _read(self, offset: int) -> Message | None:
-        """A message that was taken before; None if it is gone: cleaned away."""
+        """Read a message again that was taken before; None if its file was deleted in the meantime."""
         for message in self._store.get(self.topic, 0, offset, 1):
             if message.queue_offset == offset:
                 return message
         return None
 
     def _is_there(self, now: float) -> bool:
-        """Whether a message can be taken; what was not acked in time comes again."""
+        """Return True if a message can be taken. Schedules redeliveries of messages that were not acked in time."""
         in_flight, due = self._in_flight, self._due
         if now >= in_flight.look_at:
             if self._life != in_flight.life:
@@ -400,13 +408,13 @@ class Consumer:
             for offset in in_flight.overdue(now):
                 self._return(offset, in_flight.give_back(offset), now, 0)
             while due and not in_flight.comes_again(due[0][1]):
-                heapq.heappop(due)  # acked meanwhile
+                heapq.heappop(due)  # acked since
             if due:
                 in_flight.look_at = min(in_flight.look_at, due[0][0])
         return in_flight.has_ready or bool(due and due[0][0] <= now)
 
     def _wait(self, until: float) -> float:
-        """Wait until there is a message; returns the time. Raises Empty, ClosedError."""
+        """Wait until a message can be taken; return the current time. Raises Empty, ClosedError."""
         now = time.monotonic()
         grace = now + DISPATCHED
         while not self._is_there(now):
@@ -429,9 +437,9 @@ class Consumer:
         return now
 
     def _ask(self, wait: float) -> None:
-        """Read what follows from the store; lets go of the lock meanwhile.
+        """Read the next messages from the store; the lock is released during the read.
 
-        Raises CorruptRecordError for a message that is damaged, once: then the next ones are read.
+        Raises CorruptRecordError once for each damaged message; the next call continues after it.
         """
         damage = None
         life = self._in_flight.life
@@ -446,7 +454,7 @@ class Consumer:
             self._asking = False
             self._changed.notify()
         if self._in_flight.life != life:
-            return  # what was read is of a queue that was deleted meanwhile
+            return  # the messages belong to a queue that was deleted during the read
         if damage is not None:
             offset = self._in_flight.next
             self._in_flight.skip()
@@ -458,33 +466,36 @@ class Consumer:
         self._changed.notify(len(messages))
 
     def _read_from(self, offset: int, wait: float) -> tuple[GetResult, list[Message]]:
-        """What the store has from an offset on; alone, if one of many is damaged. Without the lock."""
+        """Read messages from an offset on, without the lock. If one of them is damaged, read only the first."""
         for count in (FETCH, 1):
             try:
                 found = self._store.get(self.topic, 0, offset, count, max_bytes=FETCH_BYTES, wait=wait or None)
                 if found.status is GetStatus.OFFSET_OVERFLOW_BADLY:
-                    time.sleep(wait)  # the queue's last messages are damaged: the store waits only at its end
-                return found, found.messages  # decompressed here
+                    time.sleep(wait)  # the queue's last messages are damaged; get() waits only at the queue's end
+                return found, found.messages  # `messages` decompresses bodies, and may raise
             except CorruptRecordError:
                 if count == 1:
                     raise
         raise AssertionError
 
     def _leave_out(self, offset: int, damage: CorruptRecordError) -> NoReturn:
-        """Go on behind a damaged message. Damage of the queue's own files is mended when the store is opened again, so
-        the position stays before it then."""
-        _log.warning("%s: offset %d of topic %s is left out: %s", self._store.path, offset, self.topic, damage)
+        """Skip a damaged message and raise its error.
+
+        If a unit of the consume queue is damaged, the position stays before the message: the next open() of the store
+        repairs the queue, and the message is delivered then.
+        """
+        _log.warning("%s: skipped offset %d of topic %s: %s", self._store.path, offset, self.topic, damage)
         if not isinstance(damage, CorruptUnitError):
             self._finish(offset)
         raise damage
 
     def _take(self, now: float) -> Item | None:
-        """Hand out a message that is there; None if it has been cleaned away since it was taken before."""
+        """Take a message that is ready or due; None if the file of a due message was deleted in the meantime."""
         if self._fewer_waits:
             self._fewer.notify_all()
         if not self._due or self._due[0][0] > now:
             return self._in_flight.take(self, now, self._visible_after)
-        offset = self._due[0][1]  # it stays there until it is handed out: reading may fail for now
+        offset = self._due[0][1]  # stays in _due until the Item exists, because the read may fail
         try:
             message = self._read(offset)
         except CorruptRecordError as damage:
@@ -499,7 +510,7 @@ class Consumer:
         return item
 
     def _take_many(self, items: list[Item], most: int, until: float) -> list[Item]:
-        """Take at least one; also what was put and can't be read yet, for that is a matter of a moment."""
+        """Take at least one message. Also waits briefly for messages that were put but can't be read yet."""
         now = self._wait(until)
         grace = now + DISPATCHED
         while True:
@@ -509,7 +520,7 @@ class Consumer:
                     items.append(item)
                 if now < self._in_flight.look_at:
                     items += self._in_flight.take_many(self, now, self._visible_after, most - len(items))
-            if not items:  # what was there has been cleaned away
+            if not items:  # the files of all due messages were deleted
                 now = self._wait(until)
                 continue
             if len(items) >= most or self._asking or now > grace or self._in_flight.next >= self._end():

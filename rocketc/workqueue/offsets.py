@@ -1,4 +1,4 @@
-"""How far the consumers of a store have come: kept in memory, written to config/consumerOffset.json now and then."""
+"""The positions of a store's consumer groups: kept in memory, written to config/consumerOffset.json at intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("rocketc.queue")
 
 
 def is_mine(lock: Any) -> bool:
-    """Whether this thread has an RLock; threading.Condition asks the same.
+    """Whether this thread holds an RLock. threading.Condition uses the same method.
 
     >>> lock = threading.RLock()
     >>> with lock:
@@ -31,36 +31,37 @@ def is_mine(lock: Any) -> bool:
 
 
 class GroupOffsets:
-    """Writes the positions of a store's consumers: at most so often, and when asked to.
+    """Writes the positions of a store's consumer groups, at intervals and on request.
 
-    every         seconds
-    delete_acked  delete the files of the log that no group needs any more
-    A position is written only once the messages before it are durable: offsets that a power cut takes back are given to
-    other messages, which nobody has seen.
+    every         minimum seconds between two writes
+    delete_acked  True: delete log files that no group needs any more
+    A position is written only after the messages before it are durable. Otherwise, after a power cut, new messages
+    could get offsets that a group has already acked, and the group would never receive them.
     """
 
     def __init__(self, store: MessageStore, every: float, delete_acked: bool) -> None:
-        self.closed = False  # nobody takes or acks any more
+        self.closed = False  # True: consumers can't take or ack messages any more
         self._store = store
         self._every = every
         self._delete_acked = delete_acked
         self._offsets = ConsumerOffsets(store.path)
         self._groups: dict[tuple[str, str, int], tuple[InFlight, threading.RLock]] = {}
-        self.writing = threading.RLock()  # taken before a in_flight's, and both before any of the store's
+        self.writing = threading.RLock()  # lock order: this one, those of the groups, those of the store
         self._moved = False
-        self._left = self._over = False  # the thread is to close the store; it is ending
-        self._asked: SimpleQueue[bool] = SimpleQueue()  # to write, or (True) to end: a destructor may do so anywhere
+        self._left = self._over = False  # the thread must close the store; the thread is ending
+        # False: write; True: end the thread. A SimpleQueue, because a destructor may call put() at any point.
+        self._asked: SimpleQueue[bool] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rocketc-offsets", daemon=True)
         self._thread.start()
         store.attach_offsets(self)
 
     def in_flight(self, topic: str, group: str, queue_id: int, lock: threading.RLock) -> InFlight:
-        """The messages in flight of a group, from the offset in the table or the first message that is left on.
+        """Return the messages in flight of a group, from its position or, if that is deleted, the first message on.
 
-        lock  held by every user of the result
-        A position behind the queue's end is of a queue that was deleted, or of messages that a power cut took from
-        RocketMQ. If the queue's first message is still there, it may have begun anew, so all is taken; else what comes
-        next.
+        lock  every user of the result holds it
+        A position after the queue's end means that the queue was deleted, or that RocketMQ lost messages in a power
+        cut. If the queue still has the message of offset 0, it may be a new queue: the group starts there. Otherwise it
+        starts at the queue's end.
         Source: RocketMQ 4 DefaultMessageStore.getMessage, OFFSET_OVERFLOW_BADLY.
         """
         with self.writing:
@@ -76,27 +77,33 @@ class GroupOffsets:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[GroupOffsets]:
-        """For the store, which deletes queues meanwhile: nobody takes or acks, and no position is written."""
+        """Block all takes, acks and writes of positions; the store uses it while it deletes queues."""
         with self.writing, contextlib.ExitStack() as locks:
             for _, lock in self._groups.values():
                 locks.enter_context(lock)
             yield self
 
     def drop(self, gone: Container[Any]) -> None:
-        """ConsumerOffsets.drop() for all groups, while they stand still: they start over."""
+        """Drop the positions of deleted queues in all groups, which start again at offset 0. Call it inside paused().
+
+        gone  contains the deleted topics or (topic, queue id)
+        """
         self._offsets.drop(gone)
         for (topic, _, queue_id), (in_flight, _) in self._groups.items():
             if topic in gone or (topic, queue_id) in gone:
                 in_flight.start_over()
 
     def mark_changed(self) -> None:
-        """A group's first offset that is not acked has moved: the thread writes it soon."""
+        """Tell the thread that the position of a group has changed. The thread writes it within `every` seconds."""
         if not self._moved:
             self._moved = True
             self._asked.put(False)
 
     def write(self) -> None:
-        """Make durable what was put, and then the positions as of now. Raises what the store's flush() raises."""
+        """Flush the store, then write the positions that the groups had before the flush.
+
+        Raises the errors of MessageStore.flush(), StoreIOError and StoreFullError.
+        """
         with self.writing:
             self._moved = False
             now = [(name, in_flight.base) for name, (in_flight, _) in self._groups.items()]
@@ -109,10 +116,13 @@ class GroupOffsets:
                 self._store.delete_before(self._least_needed())
 
     def _least_needed(self) -> int:
-        """Physical offset of the first message that a group has not acked, or that no group has ever taken. A position
-        behind the queue's end tells of another queue than this one."""
+        """Return the physical offset of the first message that is still needed.
+
+        A message is needed if a group has not acked it, or if no group has a position in its queue. A position after
+        the queue's end belongs to an earlier queue of that name and counts as 0.
+        """
         store = self._store
-        least = store.dispatched_phy_offset  # first: what comes behind it may be in no queue yet
+        least = store.dispatched_phy_offset  # read first: later messages may be in no queue yet
         groups: dict[tuple[str, int], list[int]] = {}
         for topic, _, queue_id, offset in self._offsets.items():
             groups.setdefault((topic, queue_id), []).append(offset)
@@ -125,15 +135,18 @@ class GroupOffsets:
         return least
 
     def stop(self) -> None:
-        """End the thread; what has moved since it last wrote is not written."""
+        """End the thread. Positions that changed since its last write are not written."""
         self.closed = True
         self._asked.put(True)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def detach(self) -> bool:
-        """In the thread itself, where the collector may end a queue in the midst of a write or of a call of the store:
-        True, and it writes and closes the store when that has ended. False in others."""
+        """Let this object's own thread close the store later; return False in any other thread.
+
+        The garbage collector may destroy a Queue on this thread during a write or a call of the store. The thread
+        finishes that call first, then writes the positions and closes the store.
+        """
         if self._over or threading.current_thread() is not self._thread:
             return False
         self.closed = self._left = True
@@ -147,10 +160,10 @@ class GroupOffsets:
                 self.write()
                 told = False
             except (ClosedError, StoreFailedError):
-                break  # whoever puts, flushes or closes hears of it
+                break  # the next put, flush or close raises it
             except OSError as error:
                 if not told:
-                    _log.warning("%s: the positions are not written yet: %s", self._offsets.path, error)
+                    _log.warning("%s: consumer offsets can't be written yet: %s", self._offsets.path, error)
                 told = True
                 self.mark_changed()
         self._over = True
@@ -161,7 +174,7 @@ class GroupOffsets:
         until = time.monotonic() + seconds
         with contextlib.suppress(Empty):
             while not self._asked.get(timeout=max(until - time.monotonic(), 0)):
-                pass  # it is going to write
+                pass  # the caller writes anyway
             return True
         return False
 
@@ -172,4 +185,4 @@ class GroupOffsets:
             finally:
                 self._store.close()
         except (RocketcError, OSError) as error:
-            _log.error("%s: a queue that was never closed: %s", self._store.path, error)
+            _log.error("%s: closing a Queue that was never closed: %s", self._store.path, error)

@@ -1,4 +1,4 @@
-"""rocketc.Queue: a durable queue inside a program, with the manners of queue.Queue."""
+"""rocketc.Queue: a durable queue inside a program, with the interface of queue.Queue."""
 
 from __future__ import annotations
 
@@ -25,37 +25,38 @@ from rocketc.workqueue.offsets import GroupOffsets, is_mine
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-FILE_BYTES = 64 << 20  # of the log's files, where there is no log yet: room is taken by whole files
+FILE_BYTES = 64 << 20  # size of the log files of a new store; disk space is allocated in whole files
 
 _open: weakref.WeakSet[Queue] = weakref.WeakSet()
 
 
 class Queue(Consumer):
-    """A queue that outlives the process: what is put comes out until it is acked. At least once, in order, to any
-    number of threads; of one process at a time.
+    """A durable queue: messages survive the process, and are delivered in order, at least once, until they are acked.
 
         with rocketc.Queue("jobs") as queue:
             queue.put(b"work")
             item = queue.get()              # bytes
             ...
-            queue.ack(item)                 # or nack(item): it comes again
+            queue.ack(item)                 # or nack(item): it is delivered again
 
-    It is a store with one topic, and messages in its queue 0; RocketMQ reads it, and how far the groups have come.
+    Any number of threads may use it, in one process at a time. It is a store with one topic; the messages are in queue
+    0. RocketMQ can read the messages and the positions of the groups.
 
-    path                root folder of the store, made if it is not there
-    topic               where messages are put; a name as RocketMQ has them, so without '@'
-    group               who takes them here. Other groups, see consumer(), take all the messages once more
-    flush               "async" (default): what was put survives the death of the process, and some hundred ms later a
-                        power cut; "sync": put returns when it survives that, too
-    visibility_timeout  seconds after which a message that was taken and not acked comes again; None: not before the
-                        queue is opened anew
-    max_attempts        a message that was taken so often, in vain, becomes a dead letter; None: it comes again for ever
-    maxsize             put() waits while so many messages wait to be taken; 0: it never does
-    position_interval   seconds: how often the positions of the groups are written at most. A crash between them loses
-                        nothing, but what was acked since then comes again
-    delete_acked        files of the log go when no group needs them any more; False: the store keeps them until it is
-                        cleaned
-    The other keywords are fields of StoreConfig. Raises what rocketc.open() raises, IllegalMessageError for names.
+    path                root folder of the store; it is created if it does not exist
+    topic               topic of the messages; a valid RocketMQ name, so without '@'
+    group               consumer group of this object. Each group receives all messages; see consumer() for others
+    flush               "async" (default): a message survives the end of the process at once, and a power cut after some
+                        hundred ms; "sync": when put() returns, the message survives a power cut
+    visibility_timeout  seconds after which a message that is taken and not acked is delivered again; None: only after
+                        the queue is opened again
+    max_attempts        a message that was taken this many times and not acked becomes a dead letter; None: no limit
+    maxsize             put() waits while this many messages wait to be taken; 0: no limit
+    position_interval   minimum seconds between two writes of the groups' positions. A crash loses no message, but
+                        messages acked since the last write are delivered again
+    delete_acked        True: delete log files when no group needs them any more; False: only clean() of the store
+                        deletes files
+    The other keywords are fields of StoreConfig. Raises the errors of rocketc.open(), and IllegalMessageError for
+    invalid names.
 
     >>> import rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -80,13 +81,13 @@ class Queue(Consumer):
         delete_acked: bool = True,
         **fields: Any,
     ) -> None:
-        self._closing = threading.RLock()  # a signal's handler may close what this thread is closing
+        self._closing = threading.RLock()  # reentrant: a signal handler may call close() during close()
         self._consumers: dict[tuple[str, str], Consumer] = {}
         if max_attempts is not None and max_attempts < 1:
-            raise ValueError(f"max_attempts is {max_attempts}; 1 is the least")
+            raise ValueError(f"max_attempts is {max_attempts}; it must be 1 or more, or None")
         refuse_names(topic, group)
         if not fields.get("background", True):
-            raise ValueError("background is False; a Queue needs threads: those of its store, and its own")
+            raise ValueError("background is False; a Queue needs background threads")
         if not os.path.isdir(os.path.join(os.fspath(path), "commitlog")):
             fields.setdefault("mapped_file_size_commit_log", FILE_BYTES)
         store = open_store(path, flush=flush, **fields)
@@ -98,12 +99,12 @@ class Queue(Consumer):
             raise
         self._options = (visibility_timeout, max_attempts)
         self.maxsize = maxsize
-        self._promised = 0  # messages of puts that have room and are under way
+        self._promised = 0  # running puts that have reserved room
         _open.add(self)
 
     @property
     def store(self) -> MessageStore:
-        """The store below: everything else that can be done with its messages."""
+        """The MessageStore that holds the messages."""
         return self._store
 
     @property
@@ -120,12 +121,12 @@ class Queue(Consumer):
         keys: str | Iterable[str] | None = None,
         properties: Mapping[str, str | None] | None = None,
     ) -> PutResult:
-        """Put a message; it is stored when the call returns, and durable as `flush` says.
+        """Put a message. It is stored when the call returns; `flush` decides when it is durable.
 
         item            bytes-like, at most 4 MiB
-        block, timeout  of a queue with a maxsize: wait for room for ever, for so many seconds, or not at all
-        tags, keys, properties  as MessageStore.put() takes them
-        Raises queue.Full, and what MessageStore.put() raises; then it is not stored.
+        block, timeout  only with maxsize: wait for room without limit, for `timeout` seconds, or not at all
+        tags, keys, properties  as in MessageStore.put()
+        Raises queue.Full and the errors of MessageStore.put(); then the message is not stored.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -142,7 +143,7 @@ class Queue(Consumer):
                 self._promised -= 1
 
     def put_nowait(self, item: Buffer) -> PutResult:
-        """put() that does not wait for room.
+        """Call put() without waiting for room.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp(), maxsize=1) as queue:
@@ -153,9 +154,9 @@ class Queue(Consumer):
         return self.put(item, False)
 
     def put_many(self, items: Iterable[Buffer]) -> PutResult:
-        """Put many messages in one call, the fastest way in; maxsize is not looked at.
+        """Put many messages in one call; this is the fastest way. maxsize does not apply.
 
-        Returns the PutResult of the first, with their count. Raises what MessageStore.put_many() raises.
+        Returns the PutResult of the first message, with the count of all. Raises the errors of MessageStore.put_many().
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -165,7 +166,7 @@ class Queue(Consumer):
         return self._store.put_many(self.topic, items)
 
     def full(self) -> bool:
-        """Whether put() would wait for room.
+        """Return True if put() would wait for room.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -175,8 +176,10 @@ class Queue(Consumer):
         return 0 < self.maxsize <= self.qsize()
 
     def consumer(self, group: str, topic: str | None = None) -> Consumer:
-        """The consumer of another group, or of another topic of the store: it has a position of its own, and begins
-        with the first message that is left. The same one each time.
+        """Return the Consumer of another group, or of another topic of the store.
+
+        Each consumer has its own position. A new one starts with the first message in the store. Calls with the same
+        names return the same object.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -194,7 +197,9 @@ class Queue(Consumer):
             return self._consumers[name]
 
     def dead_letters(self, group: str | None = None) -> Consumer:
-        """The consumer of what a group, this one's if none is named, took max_attempts times in vain.
+        """Return the Consumer of a group's dead letters: messages that it took max_attempts times and did not ack.
+
+        group  None: the group of this object
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp(), max_attempts=1) as queue:
@@ -207,7 +212,7 @@ class Queue(Consumer):
         return self.consumer(group, DLQ_PREFIX + group)
 
     def flush(self) -> None:
-        """Make durable what was put and what was acked before. Raises StoreFailedError, StoreIOError, StoreFullError.
+        """Make all earlier puts and acks durable. Raises StoreFailedError, StoreIOError, StoreFullError.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -218,11 +223,12 @@ class Queue(Consumer):
         self._positions.write()
 
     def close(self) -> None:
-        """Write the positions and close the store; does nothing the second time. Who waits in get() gets ClosedError.
+        """Write the positions and close the store. A second call does nothing.
 
-        Messages that were taken and are not acked come again when the queue is opened anew. Raises what flush() raises;
-        it is closed then, too. A signal's handler may call it: where that is in the midst of a get() or another call of
-        the same thread, it may raise ClosedError, which ends that call; the queue is open then.
+        Waiting calls of get() raise ClosedError. Messages that are taken and not acked are delivered again after the
+        queue is opened again. Raises the errors of flush(); the queue is closed then too. A signal handler may call
+        close(). If its thread is in a call of the queue, such as get(), close() may raise ClosedError: the error ends
+        that call, and the queue is still open.
 
         >>> import rocketc, tempfile
         >>> queue = rocketc.Queue(tempfile.mkdtemp())
@@ -231,7 +237,7 @@ class Queue(Consumer):
         Traceback (most recent call last):
         rocketc.errors.ClosedError: ...: the store is closed
         """
-        if self._store.closed:  # in a forked child, too, where nobody would let go of the lock
+        if self._store.closed:  # also in a forked child, where a locked lock would stay locked
             return
         self._refuse_inside()
         with self._closing:
@@ -243,15 +249,15 @@ class Queue(Consumer):
             try:
                 try:
                     self._positions.stop()
-                finally:  # it waits, and what a signal's handler raises ends that
+                finally:  # stop() waits, and an exception of a signal handler can end it
                     self._tell_consumers()
                     self._positions.write()
             finally:
                 self._store.close()
 
     def _refuse_inside(self) -> None:
-        """Raise ClosedError where close() would wait for its own caller; in the midst of itself it does not wait."""
-        if threading.current_thread() is not threading.main_thread():  # which alone runs handlers of signals
+        """Raise ClosedError if close() would wait for a call of its own thread. A close() within close() is allowed."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread runs signal handlers
             return
         if self._positions.closed and is_mine(self._closing):
             return
@@ -271,7 +277,7 @@ class Queue(Consumer):
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Queue belongs to its process: open it in the other one")
+        raise TypeError("a Queue can't be pickled: it belongs to its process; open it in the other process")
 
     def __del__(self) -> None:
         if hasattr(self, "_options") and not self.closed:
@@ -281,7 +287,7 @@ class Queue(Consumer):
                 self.close()
 
     def _wait_for_room(self, block: bool, timeout: float | None) -> None:
-        """Promise room to one message. Raises Full, ClosedError."""
+        """Wait for room for one message and reserve it. Raises Full, ClosedError."""
         self._check_open()
         until = ends_at(block, timeout)
         with self._lock:
@@ -293,4 +299,4 @@ class Queue(Consumer):
             self._promised += 1
 
 
-atexit.register(close_all, _open)  # what was acked is not to come again
+atexit.register(close_all, _open)  # writes the positions, so that acked messages are not delivered again

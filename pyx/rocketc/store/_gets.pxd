@@ -1,4 +1,4 @@
-"""Getting: the side of a store that hands messages out."""
+"""Getting: the part of a store that returns messages."""
 from libc.stdint cimport int64_t
 
 from rocketc.derived._reput cimport ReputService
@@ -13,7 +13,7 @@ cdef class Getting(Putting):
         ReputService dispatcher   # None if read-only
         QueueReader reader
         Lookups lookups
-        object _followers       # of follow(), made when it is called first
+        object _followers       # of follow() and subscribe(), created by their first call; None before
         object _followers_class
     cdef int _look_around(self) except -1
     cdef int _reach(self, int64_t end) except -1

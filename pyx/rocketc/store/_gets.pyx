@@ -69,7 +69,7 @@ cdef class Getting(Putting):
 
         max_count      number of messages; 1 or more
         tags           "A || B", or several such texts; None, "" and "*": all. As in RocketMQ, the hash of the tag
-                       selects entries; then the tag itself is compared
+                       selects units; then the tag itself is compared
         max_bytes      of all records together; None: 128 MiB. The first record is returned whatever its size
         wait           seconds to wait for a matching message if there is none yet; None: do not wait. With
                        read_only=True the store is polled, every 0.5 ms at first and every 50 ms later. With
@@ -82,7 +82,7 @@ cdef class Getting(Putting):
         crc            what is checked in each record: "none", "body" (the body's CRC), "full" (also the property CRC)
         decompress     False: bodies as they are stored
         unwrap         False: an inner batch is one message; True: its messages, without those before offset
-        A filter reads at most max_filter_message_size bytes of the queue (800 entries), or max_count entries if more.
+        A filter reads at most max_filter_message_size bytes of the queue (800 units), or max_count units if more.
         When a put has returned, all threads find its message. In sync mode, a message put without waiting is found when
         it is durable, or immediately with read_un_committed. The other methods that read do the same.
         Raises CorruptUnitError and CorruptRecordError if the first message is damaged; messages before the damage are
@@ -100,7 +100,7 @@ cdef class Getting(Putting):
         cdef int64_t until = -1, since = 0, at
         cdef GetResult r
         if wait is not None and self._stepper is not None and wait > 0:
-            raise ValueError(f"wait={wait}: this store has no thread that could bring one; call step(), and get()")
+            raise ValueError(f"wait={wait}: a store with background=False can't wait; call step(), then get() again")
         self._enter_reading()
         try:
             while True:
@@ -110,7 +110,7 @@ cdef class Getting(Putting):
                     return r
                 at = r.next_offset
                 if r.status is NO_MATCHED_MESSAGE and at < r.max_offset and at > offset:
-                    offset = at             # the filter rejected all entries of this read
+                    offset = at             # the filter rejected all units of this read
                     continue
                 if r.status is NO_MATCHED_MESSAGE or r.status is OFFSET_OVERFLOW_ONE:
                     offset = at
@@ -136,7 +136,7 @@ cdef class Getting(Putting):
         release(), or its end. Size, magic number, physical offset, queue id and queue offset of each record are
         compared with the consume queue. CRCs and topic are not checked: Message.of() and decode() read the records. As
         with views=True, this process dies if another process truncates a file while a memoryview of it is read.
-        Raises CorruptUnitError if the first record does not match its entry; records before it are returned first.
+        Raises CorruptUnitError if the first record does not match its unit; records before it are returned first.
         Raises ClosedError, StoreIOError, TypeError, ValueError.
         Source: RocketMQ DefaultMessageStore.getMessage, GetMessageResult.
 
@@ -190,14 +190,14 @@ cdef class Getting(Putting):
             with nogil:
                 usleep(<unsigned int>min(max(pause, <int64_t>PAUSE_US), <int64_t>PAUSE_MOST_US))
             if self._closing or self.closed:
-                raise closed(f"{self.path}: the store was closed meanwhile")
+                raise closed(f"{self.path}: the store was closed during this call")
             return rc_clock_ns() < until
         while rc == RC_MORE:
             PyErr_CheckSignals()
             with nogil:
                 rc = self.dispatcher.feed.wait_for_offset(p, n, queue_id, offset, until, SLICE_NS)
             if rc != RC_OK and self._closing:
-                raise closed(f"{self.path}: the store was closed meanwhile")
+                raise closed(f"{self.path}: the store was closed during this call")
         return rc == RC_OK
 
     def follow(self, str topic not None, queue_id=0, offset=None, *, tags=None, max_count=32, **how):
@@ -375,7 +375,7 @@ cdef class Getting(Putting):
             self._leave()
 
     def phy_offset_of(self, str topic not None, queue_id, offset):
-        """Return the physical offset of a queue's message, from its entry; -1 if there is none.
+        """Return the physical offset of a queue's message, from its unit; -1 if there is no such message.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -447,8 +447,8 @@ cdef class Getting(Putting):
                 with nogil:
                     rc = self.dispatcher.wait_position(end, until, SLICE_NS)
                 if rc != RC_OK and self._closing:
-                    raise closed(f"{self.path}: the store was closed meanwhile")
-                # bytes that are not durable, or still in the pool, will not become durable
+                    raise closed(f"{self.path}: the store was closed during this call")
+                # after a failure, bytes that are not durable or still in the pool never become durable
                 behind = self.dispatcher.follows_flush or self.log.fl.allocator != NULL
                 if rc == RC_MORE and behind and rc_load_i64(&self.log.fl.failed) != 0:
                     raise failure(self.log, self.path)

@@ -1,4 +1,4 @@
-"""Look-ups: by key, by id, by time."""
+"""Look-ups: find messages by key, id and time."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.derived._consume_queue_units cimport ConsumeQueue
@@ -9,7 +9,7 @@ from rocketc.log._queue_offsets cimport QueueOffsets
 from rocketc.store._queue_reader cimport QueueReader
 from rocketc.store._results cimport Cursor, PickedRecords, ReadResult
 
-# What query() was asked.
+# The arguments of query(), and the state of one query.
 ctypedef struct KeyQuery:
     const uint8_t* topic
     const uint8_t* key
@@ -21,11 +21,11 @@ ctypedef struct KeyQuery:
     int64_t end
     int how
     bint unique                 # the key is a UNIQ_KEY
-    int64_t last_timestamp      # of the index: set if it knows the hash
+    int64_t last_timestamp      # of the newest key in the index; set if the index has the hash
     int64_t last_phy_offset
-    int64_t damaged             # physical offset that the index names, of a record that is not whole
-    IndexCursor cursor          # where it was asked last,
-    int failed                  # ... and what its find() said if it could not tell; else 0
+    int64_t damaged             # physical offset of the record that was read last; the damaged one after an error
+    IndexCursor cursor          # position of the search in the index
+    int failed                  # the error of KeyIndex.find(), or 0
 
 cdef class QueryResult(ReadResult):
     cdef readonly:
@@ -40,8 +40,8 @@ cdef int prepare_query(
 cdef class Lookups:
     cdef readonly:
         QueueReader reader
-        KeyIndex index          # None: the store has none
-        QueueOffsets offsets    # None: the store is not written here
+        KeyIndex index          # None: the store does not have an index
+        QueueOffsets offsets    # None: the store is open for reading only
     cdef int _collect(self, KeyQuery* w, PickedRecords* h, Cursor* c) noexcept nogil
     cdef int _look(self, KeyQuery* w, int64_t phy_offset, PickedRecords* h, Cursor* c) noexcept nogil
     cdef QueryResult answer(self, str topic, str key, KeyQuery* w)

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Look-ups: by key, by id, by time.
+"""Look-ups: find messages by key, id and time.
 
-The index knows hashes of keys and seconds; each record that it names is looked at, so that no other key's message and
-none of another time is in the answer. Source: RocketMQ DefaultMessageStore.queryMessage, lookMessageByOffset,
-ConsumeQueue.getOffsetInQueueByTime
+The index has only hashes of keys, and times in seconds. So each record that it names is read and compared, and messages
+with another key or time are left out.
+Source: RocketMQ DefaultMessageStore.queryMessage, lookMessageByOffset, ConsumeQueue.getOffsetInQueueByTime
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
@@ -42,8 +42,8 @@ from rocketc.store._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change
 from rocketc.format import ids
 
 cdef enum:
-    HITS = 64               # of the index at once, and all that RocketMQ takes
-    SOME_BYTES = 4096       # of records that are copied while nobody waits for memory
+    HITS = 64               # most units of the index per search; also RocketMQ's limit for a query
+    SOME_BYTES = 4096       # records up to this total size are copied to the stack, without the GIL
 
 cdef dict BOUNDARIES = {"lower": LOWER, "upper": UPPER, "nearest": NEAREST}
 
@@ -54,7 +54,7 @@ cdef class QueryResult(ReadResult):
     """The messages that a query() found, in the order of the log.
 
     index_last_update_timestamp, index_last_update_phy_offset
-                   of the newest key in the index, as RocketMQ hands them to its clients; 0 if it found none
+                   of the newest key in the index, as RocketMQ returns them to its clients; 0 if no key was found
     """
 
     def __repr__(self):
@@ -67,7 +67,7 @@ cdef int by_phy_offset(const void* one, const void* other) noexcept nogil:
 
 
 cdef bint is_listed(const uint8_t* p, const uint8_t* end, const KeyQuery* w) noexcept nogil:
-    """Whether the key stands in KEYS, between single blanks."""
+    """Return True if the key is in the value of KEYS, where single blanks separate the keys."""
     cdef const uint8_t* blank
     while p < end:
         blank = <const uint8_t*>memchr(p, c" ", <size_t>(end - p))
@@ -80,7 +80,7 @@ cdef bint is_listed(const uint8_t* p, const uint8_t* end, const KeyQuery* w) noe
 
 
 cdef bint has_key(const Record* r, const KeyQuery* w) noexcept nogil:
-    """Whether a record was put under a key: it is its UNIQ_KEY, or stands among its KEYS."""
+    """Return True if a record has the key: as its UNIQ_KEY, or in its KEYS."""
     cdef const uint8_t* p = r.props
     cdef const uint8_t* end = p + r.props_len
     cdef const uint8_t* stop
@@ -88,7 +88,7 @@ cdef bint has_key(const Record* r, const KeyQuery* w) noexcept nogil:
     cdef int at
     if r.topic_len != w.topic_len or memcmp(r.topic, w.topic, <size_t>w.topic_len) != 0:
         return False
-    while p < end:                      # both names in one walk; the last pair of a name counts
+    while p < end:                      # one pass for both properties; the last pair of a name counts
         stop = <const uint8_t*>memchr(p, RC_PROPERTY_SEPARATOR, <size_t>(end - p))
         if stop == NULL:
             stop = end
@@ -106,7 +106,7 @@ cdef bint has_key(const Record* r, const KeyQuery* w) noexcept nogil:
 cdef int prepare_query(
     KeyQuery* w, object max_count, object begin, object end, bint exact_keys, str crc, bint decompress, bint unwrap,
 ) except -1:
-    """Take down the arguments of query(). Raises TypeError, ValueError."""
+    """Check the arguments of query() and store them in w. Raises TypeError, ValueError."""
     w.unique = False
     w.how = read_flags(crc, decompress, unwrap, False, exact_keys, False)
     w.max_count = checked_int("max_count", max_count, 1, INT64_MAX)
@@ -120,8 +120,8 @@ cdef class Lookups:
     """Finds messages by key, id and time.
 
     reader   of the same store
-    index    None: there is none, and no key is found
-    offsets  the next queue offsets; None: nobody puts here
+    index    None: the store does not have an index, and no key is found
+    offsets  the next queue offsets; None: the store is open for reading only
     """
 
     def __cinit__(self, QueueReader reader not None, KeyIndex index=None, QueueOffsets offsets=None):
@@ -129,10 +129,10 @@ cdef class Lookups:
         self.index = index
         self.offsets = offsets
 
-    # by place
+    # by physical offset and id
 
     def message(self, phy_offset, *, str crc not None="body", bint decompress=True):
-        """As MessageStore.message()."""
+        """See MessageStore.message()."""
         cdef int64_t at = checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
         return self.record(at, read_flags(crc, decompress, False, False, True, False))
 
@@ -159,13 +159,13 @@ cdef class Lookups:
         file = self.reader.paths.at(phy_offset)
         if rc != RC_OK:
             if rc > 0 or rc == RC_FILE_CUT or (how & ~READ_WHOLE and reason_of(rc).endswith("_crc")):
-                raise error_of(rc, file, phy_offset, "crc='none' hands it out as it is")
+                raise error_of(rc, file, phy_offset, "crc='none' returns it unchecked")
             return None
         open_record(out, &h.rows[0].r, answer._buffer, file, how, None, INT64_MIN)
         return out[0]
 
     def message_by_id(self, str msg_id not None, topic=None):
-        """As MessageStore.message_by_id()."""
+        """See MessageStore.message_by_id()."""
         cdef KeyQuery w
         cdef QueryResult found
         try:
@@ -193,13 +193,13 @@ cdef class Lookups:
         self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
         str crc not None="body", bint decompress=True, bint unwrap=True,
     ):
-        """As MessageStore.query()."""
+        """See MessageStore.query()."""
         cdef KeyQuery w
         prepare_query(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
         return self.answer(topic, key, &w)
 
     cdef QueryResult answer(self, str topic, str key, KeyQuery* w):
-        """query(), asked for by ask()."""
+        """Execute a query that prepare_query() has filled in; this function sets topic, key and hash of w."""
         cdef QueryResult answer = QueryResult.__new__(QueryResult)
         cdef PickedRecords* h = &answer._picked
         cdef Cursor c
@@ -226,7 +226,7 @@ cdef class Lookups:
             while True:
                 with nogil:
                     rc = self._collect(w, h, &c)
-                    copied = rc == RC_OK and h.bytes <= SOME_BYTES     # else their memory is to be had with the GIL
+                    copied = rc == RC_OK and h.bytes <= SOME_BYTES     # memory for more is allocated with the GIL
                     if copied:
                         rc = copy_record(&c, h, some, NULL, w.how)
                         if rc != RC_OK and rc != RC_MORE:
@@ -241,7 +241,7 @@ cdef class Lookups:
                         w.damaged = h.rows[h.count].phy_offset
                 if rc == RC_BAD_UNIT and self.index.read_only and w.damaged >= rc_load_i64(&c.log.wrote):
                     cursor_leave(&c)
-                    self.reader.log.refresh()       # the index is shared: it tells of files that were made meanwhile
+                    self.reader.log.refresh()       # the shared index may refer to log files that are new
                     if w.damaged < rc_load_i64(&c.log.wrote):
                         continue
                 if rc != RC_MORE:
@@ -249,7 +249,7 @@ cdef class Lookups:
         finally:
             cursor_leave(&c)
         if rc != RC_OK:
-            advice = f"the index has key {key!r} of topic {topic!r} there; `rocketc rebuild` makes it anew from the log"
+            advice = f"the index has key {key!r} of topic {topic!r} there; `rocketc rebuild` rebuilds it from the log"
             raise error_of(rc, self.reader.paths.at(w.damaged), w.damaged, advice)
         answer.index_last_update_timestamp = w.last_timestamp
         answer.index_last_update_phy_offset = w.last_phy_offset
@@ -261,8 +261,10 @@ cdef class Lookups:
         return answer
 
     cdef int _collect(self, KeyQuery* w, PickedRecords* h, Cursor* c) noexcept nogil:
-        """Ask the index, and pick the records that are meant. RC_OK, RC_END if w.failed says why, or what is wrong with
-        the record at w.damaged."""
+        """Search the index, and pick the records that match.
+
+        Returns RC_OK, RC_END if the search failed with w.failed, or the fault of the record at w.damaged.
+        """
         cdef int64_t hits[HITS]
         cdef bint loose = w.how & READ_LOOSE
         cdef int64_t most = min(w.max_count, HITS) if loose else w.max_count
@@ -293,13 +295,13 @@ cdef class Lookups:
         return RC_OK
 
     cdef int _look(self, KeyQuery* w, int64_t phy_offset, PickedRecords* h, Cursor* c) noexcept nogil:
-        """Pick a record that the index names, if it is still there, and meant."""
+        """Pick a record that the index names, if it matches and its file was not deleted."""
         cdef Record r
         cdef int64_t at, when
         cdef bint loose = w.how & READ_LOOSE
         cdef int rc
         if not loose and h.count > 0 and h.rows[h.count - 1].phy_offset == phy_offset:
-            return RC_OK                # put under two keys of one hash, or dispatched twice
+            return RC_OK                # the record has two keys with the same hash, or was dispatched twice
         rc = cursor_seek(c, phy_offset)
         if rc == ENOENT and phy_offset < rc_load_i64(&c.log.wrote):
             return RC_OK                # its file was deleted
@@ -324,7 +326,7 @@ cdef class Lookups:
     # by queue offset and time
 
     def min_offset(self, str topic not None, queue_id=0):
-        """As MessageStore.min_offset()."""
+        """See MessageStore.min_offset()."""
         cdef ConsumeQueue* q = find_queue(
             self.reader.queues, topic, <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         )
@@ -334,7 +336,7 @@ cdef class Lookups:
         return offset
 
     def max_offset(self, str topic not None, queue_id=0, *, bint committed=True):
-        """As MessageStore.max_offset()."""
+        """See MessageStore.max_offset()."""
         cdef int32_t id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         cdef ConsumeQueue* q = find_queue(self.reader.queues, topic, id)
         cdef int64_t offset = rc_load_i64(&q.max_offset) if q != NULL else 0
@@ -343,7 +345,7 @@ cdef class Lookups:
         return offset
 
     cdef ConsumeQueue* _unit(self, str topic, object queue_id, object offset, Unit* u) except? NULL:
-        """The queue and unit that have a message; NULL if there is none, or it was lost."""
+        """Read the unit of a message into u, and return its queue; NULL if the message does not exist, or was lost."""
         cdef int32_t id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         cdef ConsumeQueue* q = self.reader.queue(topic, id)
         cdef int64_t at = checked_int("offset", offset, INT64_MIN, INT64_MAX), unit
@@ -360,12 +362,12 @@ cdef class Lookups:
         return q
 
     def phy_offset_of(self, str topic not None, queue_id, offset):
-        """As MessageStore.phy_offset_of()."""
+        """See MessageStore.phy_offset_of()."""
         cdef Unit u
         return u.phy_offset if self._unit(topic, queue_id, offset, &u) != NULL else -1
 
     def store_time(self, str topic not None, queue_id, offset):
-        """As MessageStore.store_time()."""
+        """See MessageStore.store_time()."""
         cdef Unit u
         cdef Cursor c
         cdef int64_t when = -1
@@ -381,7 +383,7 @@ cdef class Lookups:
         return when
 
     def offset_by_time(self, str topic not None, queue_id, timestamp, str boundary not None="lower"):
-        """As MessageStore.offset_by_time()."""
+        """See MessageStore.offset_by_time()."""
         cdef int32_t id = <int32_t>checked_int("queue_id", queue_id, INT32_MIN, INT32_MAX)
         cdef ConsumeQueue* q
         cdef Cursor c
@@ -410,7 +412,10 @@ cdef class Lookups:
 
 
 cdef int record_size(Cursor* c, int64_t phy_offset, PickedRecords* h) noexcept nogil:
-    """Pick the record that begins at a physical offset, by the size that it says it has. RC_OK, also if none does."""
+    """Pick the record that begins at a physical offset, with the size in its first field.
+
+    Returns RC_OK, also if no record can begin there; or an error of mapping the file.
+    """
     cdef int64_t at, room
     cdef int32_t size
     cdef int rc = cursor_seek(c, phy_offset)

@@ -9,6 +9,6 @@ cdef class PendingPut:
         CommitLog _log
         readonly object _store
         readonly PutResult _put
-        readonly long long _until
+        readonly long long _until   # ns of the monotonic clock; 0: result() does not wait
 
 cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, int64_t until)

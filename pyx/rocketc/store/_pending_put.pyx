@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A put that may not be durable yet: the part of PutFuture that needs no Python."""
+"""A put that may not be durable yet: the part of PutFuture that is written in Cython."""
 from libc.stdint cimport int64_t
 
 from rocketc.c.atomic cimport rc_load_i64
@@ -12,24 +12,28 @@ FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 
 
 cdef class PendingPut:
-    """What a PutFuture is without Python: most of them are only asked for a result that is there.
+    """The base class of PutFuture. It is fast in the most common case: result() is called when the put is durable.
 
     _put     the PutResult
-    _until   ns of the monotonic clock after which waiting has taken too long; 0: there is nothing to wait for
-    _waited  of who inherits: waits, as result() does
+    _until   end of the wait for the flush, ns of the monotonic clock; 0: result() does not wait
+    _waited  method of the derived class: waits for the result, as result() does
     """
 
     def result(self, timeout=None):
-        """The PutResult, once it is durable. Raises StoreFailedError, and TimeoutError after timeout seconds."""
+        """Wait until the put is durable, and return its PutResult.
+
+        Raises StoreFailedError, and TimeoutError after timeout seconds.
+        """
         if self._until == 0 or rc_load_i64(&self._log.q.flushed) >= self._put.end:
             return self._put
         return self._waited(timeout)
 
 
 cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, int64_t until):
-    """An instance of kind, which is PendingPut or derives from it, without a call of its __init__.
+    """Return a new instance of `kind`, which is PendingPut or a subclass, without calling its __init__().
 
-    The fields are those of PendingPut; log is the store's.
+    log  the commit log of the store
+    The other arguments are the fields of PendingPut.
     """
     cdef PendingPut p = <PendingPut>kind.__new__(kind)
     p._store = store
@@ -40,5 +44,5 @@ cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResul
 
 
 def mark_timed_out(PutResult put not None):
-    """The message of put is stored, but it was not known to be durable in time."""
+    """Set the status of a put to FLUSH_DISK_TIMEOUT: it is stored, but was not known to be durable in time."""
     put.status = FLUSH_DISK_TIMEOUT

@@ -1,4 +1,4 @@
-"""Putting: the side of a store that takes messages."""
+"""Putting: the part of a store that appends messages."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.format._text_table cimport TextTable
@@ -11,30 +11,30 @@ cdef class Putting:
     cdef:
         MessageArgsEncoder _encoder
         CommitLog log       # None if read-only
-        type _future        # the class of what put_async returns
+        type _future        # the class of the result of put_async()
         object _event_loops_class
-        object _event_loops     # of aput, made when it is called first
-        int64_t _calls      # all that are under way
-        int64_t _main_calls  # of the main thread, which alone runs handlers of signals, and uses this alone
+        object _event_loops     # of aput(), created by its first call
+        int64_t _calls      # number of running calls
+        int64_t _main_calls  # running calls of the main thread; only that thread runs signal handlers and uses this
         int64_t _puts
-        int64_t _refused    # puts that raised
+        int64_t _refused    # number of puts that raised
         int64_t _timeout_ns
-        unsigned long _generation   # of the process that opened it
+        unsigned long _generation   # of the process that opened the store
         bint _sync
-        bint _slave         # it takes what its master sends, nobody else's
+        bint _slave         # only records of the master are accepted
         bint _closing
-        bint _full          # a disk is too full, says the cleaner
+        bint _full          # the cleaner found that a disk is too full
         object _maintenance   # None if read-only
-        object _stepper     # tells the time of a store without threads, and does their work; None: it has threads
-        object _tell        # a function that tells the log of the library what the threads have met
-        object _numbering   # a lock: who puts messages with queue offsets in their properties
-        TextTable _known    # topics that were met
-        str _met            # one of them: that of the last put
-        bint _keeps_topics  # there is a table of them
+        object _stepper     # sets the time in a store without threads, and does their work; None: there are threads
+        object _tell        # a function that reports problems of the threads to the log of the library
+        object _numbering   # lock for puts of messages that have queue offsets in their properties
+        TextTable _known    # topics of earlier puts
+        str _met            # one of them: the topic of the last put
+        bint _keeps_topics  # the store has a table of topics
         readonly str path
         readonly object config
         readonly bint closed
-    cdef public object _finisher    # of put_async, made when somebody wants to be called back
+    cdef public object _finisher    # finishes futures of put_async(); created for the first future with a callback
     cdef bint _is_ours(self) noexcept
     cdef int append(self, PreparedRecord* records, int n, int how) except? -1
     cdef int _append(self, PreparedRecord* records, int n, int how, bint wait) except? -1

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Putting: the side of a store that takes messages.
+"""Putting: the part of a store that appends messages.
 
-A put prepares its arguments with the GIL, gives it up for one call that lays the record into the log and, in sync
-mode, waits for its flush, and comes back for the result. A small record that has to wait for nothing is laid down with
-the GIL: to give that up and get it back would cost as much. Whatever is not stored is an exception.
+A put prepares its arguments with the GIL. Then it releases the GIL for one call that appends the record and, in sync
+mode, waits for its flush. A small record that does not have to wait is appended with the GIL, because releasing and
+taking it again would cost as much as the append. If a message is not stored, the put raises an exception.
 """
 import os
 import threading
@@ -44,19 +44,19 @@ from rocketc.errors import RocketcError
 from rocketc.status import PutStatus
 
 cdef enum:
-    SLICE_NS = 50000000             # how long a wait goes on before signals are looked after
-    # Every so manieth put is timed: two looks at the clock cost as much as a small put. And it gives up the GIL: other
-    # threads get on beside one that puts and puts.
+    SLICE_NS = 50000000             # how long a wait runs before it checks for signals
+    # Every 16th put is timed, because reading the clock twice costs as much as a small put. It also releases the GIL,
+    # so that other threads can run beside a thread that puts without a pause.
     SAMPLE = 16
-    MANY = 1024                     # records that one call without the GIL takes; their queue offsets are consecutive
-    SMALL_BYTES = 4096              # of bodies that are copied in less time than to give up the GIL and get it back
+    MANY = 1024                     # most records of one call without the GIL; their queue offsets are consecutive
+    SMALL_BYTES = 4096              # bodies up to this size are copied faster than the GIL is released and taken again
     HOSTS_V6 = RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6
 
-cdef uint32_t INNER_INITIAL = 1 << (c"I" & 31)  # initials_of() names of properties that ask for queue offsets
+cdef uint32_t INNER_INITIAL = 1 << (c"I" & 31)  # bit of initials_of() for properties that request queue offsets
 
 cdef object PUT_OK = PutStatus.PUT_OK
 cdef object FLUSH_DISK_TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
-cdef unsigned long generation = 0       # of this process: a forked child has the next one
+cdef unsigned long generation = 0       # of this process; a forked child has its parent's generation + 1
 cdef unsigned long main_thread = threading.main_thread().ident
 
 
@@ -84,37 +84,38 @@ cdef void fill_copies(PreparedRecord* records, const PutCall* c, Py_ssize_t n) n
 
 
 cdef class Putting:
-    """What a MessageStore is to those who put; the store itself opens, closes and reads.
+    """The methods of a MessageStore that append messages.
 
-    put, put_async and aput spell out the same arguments: **fields would cost each call a dict, and help() their names.
+    put, put_async and aput repeat the same arguments: **fields would create a dict in each call, and hide the names
+    from help().
     """
 
     def __cinit__(self):
         self._generation = generation
 
     def __init__(self, *args):
-        raise TypeError("a MessageStore is made by rocketc.open()")
+        raise TypeError("a MessageStore can't be created directly: call rocketc.open()")
 
     def put(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
         int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
         int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
     ):
-        """Append one message; return a PutResult once it is stored, in sync mode once it is durable.
+        """Append one message; return a PutResult when it is stored, in sync mode when it is durable.
 
         topic           text; with the broker's checks on (the default) at most 127 bytes of UTF-8
         body            bytes-like, at most max_message_size (4 MiB)
-        tags, keys      text; several keys are separated by blanks, or come as a list
-        properties      mapping of text to text, or the stored string as bytes; all of it at most 32767 bytes; queue
+        tags, keys      text; several keys are separated by blanks, or given as a list
+        properties      mapping of text to text, or the property string as bytes; at most 32767 bytes in total. Queue
                         offsets of light queues (INNER_MULTI_DISPATCH) and of an inner batch (INNER_NUM) are added
-        queue_id        the queue; its next offset is taken
-        sys_flag        as stored, the transaction type too; the two V6 bits are set by the hosts
-        born_timestamp  ms; None: the store timestamp
+        queue_id        id of the queue; the message gets its next queue offset
+        sys_flag        as stored, including the transaction type; the two V6 bits are set from the hosts
+        born_timestamp  ms since the epoch; None: the store timestamp
         born_host, store_host  (address, port); None: the configured store_host
         wait_store_ok   False: in sync mode do not wait for the flush
-        Raises IllegalMessageError, PageCacheBusyError, StoreFullError, StoreIOError, StoreFailedError, ClosedError, all
-        with RocketMQ's PutStatus as `status`: nothing is stored then. A KeyboardInterrupt in sync mode comes after the
-        message was stored.
+        Raises IllegalMessageError, PageCacheBusyError, StoreFullError, StoreIOError, StoreFailedError, ClosedError. The
+        errors have RocketMQ's PutStatus as `status`, and the message is not stored. If KeyboardInterrupt ends a put in
+        sync mode, the message is stored.
         Source: RocketMQ CommitLog.asyncPutMessage.
 
         >>> import rocketc, tempfile
@@ -133,10 +134,10 @@ cdef class Putting:
         int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
         int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
     ):
-        """put() that does not wait for the flush: the message is in the log when it returns.
+        """Append one message without waiting for the flush; it is in the log when the call returns.
 
-        Returns a concurrent.futures.Future of the PutResult, done when the flush mode's promise holds. It can't be
-        cancelled. Raises what put() raises, at once.
+        Arguments as in put(). Returns a concurrent.futures.Future of the PutResult. The future is done when the message
+        is stored, in sync mode when it is durable; it can't be canceled. The errors of put() are raised by this call.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), flush="sync", mapped_file_size_commit_log=1 << 20) as store:
@@ -158,8 +159,8 @@ cdef class Putting:
     ):
         """put() for asyncio: `r = await store.aput(...)`. The message is in the log when the call returns.
 
-        One descriptor tells the event loop of each group of messages that became durable; no thread waits. Several
-        event loops may use one store.
+        No thread waits: a file descriptor wakes the event loop when messages become durable. Several event loops may
+        use one store.
 
         >>> import asyncio, rocketc, tempfile
         >>> async def main():
@@ -169,7 +170,7 @@ cdef class Putting:
         [0, 1, 2]
         """
         cdef PutResult r
-        self._enter()           # all of it: close() gives the descriptor up, which may be somebody else's then
+        self._enter()           # for the whole call: close() closes the descriptor, whose number is then reused
         try:
             if self._event_loops is None:
                 self._event_loops = self._event_loops_class(self)
@@ -210,7 +211,7 @@ cdef class Putting:
             d.body_len = <int32_t>min(view.len, INT32_MAX)
         try:
             r = self._put_records(&c.record, 1, 0, store_host, wait and c.wait)
-            if topic is not self._met and self._known.get(d.topic, d.topic_len) == KEEP:    # not deleted meanwhile
+            if topic is not self._met and self._known.get(d.topic, d.topic_len) == KEEP:    # False if just deleted
                 self._met = topic
             return r
         finally:
@@ -221,11 +222,11 @@ cdef class Putting:
         self, str topic not None, messages, *, int32_t queue_id=0, int32_t sys_flag=0, born_timestamp=None,
         born_host=None, store_host=None, int32_t reconsume_times=0, bint wait_store_ok=True,
     ):
-        """Append messages all or none, one behind the other in one file: a client's batch.
+        """Append a client's batch: messages that are stored all or none, one after the other in one file.
 
-        messages  (flag, body, properties) of each; properties as put() takes them, tags and keys as TAGS and KEYS
-        Returns the PutResult of the first, with their count. All of them together must fit into one file. Raises what
-        put() raises.
+        messages  (flag, body, properties) of each; properties as in put(), with tags and keys as TAGS and KEYS
+        The other arguments are as in put(). Returns the PutResult of the first message, with the count of all. The
+        batch must fit into one file. Raises the errors of put().
         Source: RocketMQ CommitLog.asyncPutMessages; batch properties are not added, as in 5.3.4.
 
         >>> import rocketc, tempfile
@@ -249,13 +250,13 @@ cdef class Putting:
                 raise illegal_message("a batch can't be delayed: one of its messages has the property DELAY")
             if self._encoder.multi and lacks_light_offsets(bytes_at(raw), <int32_t>len(raw)):
                 raise illegal_message(
-                    "one of a batch's messages names light queues (INNER_MULTI_DISPATCH): put() takes it"
+                    "a message of a batch can't name light queues (INNER_MULTI_DISPATCH): put it alone with put()"
                 )
             body = body if isinstance(body, bytes) else bytes(memoryview(body))
             rows.append((flag, body, raw))
             total += RC_ENTRY_MIN_BYTES + len(body) + len(raw)
         if not rows:
-            raise illegal_message("a batch of no messages")
+            raise illegal_message("the batch is empty")
         if total > self.config.max_message_size:
             raise illegal_message(
                 f"topic {topic!r}: a batch of {total} bytes; max_message_size is {self.config.max_message_size} bytes"
@@ -283,12 +284,13 @@ cdef class Putting:
         int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
         bint wait_store_ok=True,
     ):
-        """Append many messages of one queue that differ in their bodies only; the fastest way in.
+        """Append many messages of one queue that differ only in their bodies. This is the fastest way to put messages.
 
-        bodies  a list of bytes-like, any other iterable of them, or an Arrow array of binary or string
-        The rest is as for put(). Returns the PutResult of the first, with their count and the size of all. They keep
-        their order; each 1,024 of them get consecutive queue offsets, whatever other threads put. Not all or none: an
-        exception's `count` says how many are stored, the first ones.
+        bodies  a list of bytes-like objects, another iterable of them, or an Arrow array of binary or string
+        The other arguments are as in put(). Returns the PutResult of the first message, with count and size of all. The
+        messages keep their order. Each 1,024 of them get consecutive queue offsets, even if other threads put at the
+        same time. The messages are not stored all or none: an exception has `count`, the number of stored messages,
+        which are the first ones.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -311,10 +313,10 @@ cdef class Putting:
         c.record.args.reconsume_times = reconsume_times
         if self._needs_numbers(&c.record):
             raise illegal_message(
-                "messages with INNER_MULTI_DISPATCH or INNER_NUM get queue offsets of their own: put() them"
+                "messages with INNER_MULTI_DISPATCH or INNER_NUM need queue offsets in their properties: use put()"
             )
         if source.count == 0:
-            raise illegal_message("no messages")
+            raise illegal_message("bodies is empty")
         records = self._copies(&c, min(source.count, MANY))
         try:
             while done < source.count:
@@ -345,16 +347,17 @@ cdef class Putting:
     # prepared records
 
     cdef int append(self, PreparedRecord* records, int n, int how) except? -1:
-        """For native callers with the GIL: put n prepared records, of any topics and queues, in their order.
+        """Put n prepared records, of any topics and queues, in their order. For callers in C; call it with the GIL.
 
-        how  bits of AppendFlags; APPEND_AT_ONCE is set here, where it helps
-        Topics are looked up in the table of topics, or made, as put() does; a record without hosts has the store's.
-        It does not wait for the flush: in sync mode all before `end` is durable once flushed_phy_offset is there.
-        Returns RC_OK if all are stored, else the first status that is not; the status of each record says what became
-        of it, put_status() says it in RocketMQ's words. Besides those of CommitLog.append there are RC_UNFIT_TOPIC,
-        RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH, and RC_BAD_ARGUMENT for a batch with a record whose
-        properties lack queue offsets. Raises ClosedError, StoreFullError, and what making a
-        topic raises: those whose status is RC_OK are stored then.
+        how  bits of AppendFlags; this method sets APPEND_AT_ONCE itself
+        As in put(), topics are looked up in the table of topics, or created. A record without hosts gets the store's
+        host. The call does not wait for the flush: in sync mode a record is durable when flushed_phy_offset has reached
+        its `end`.
+        Returns RC_OK if all records are stored, otherwise the first other status. Each record has its own status;
+        put_status() converts it to RocketMQ's PutStatus. The codes are those of CommitLog.append, and RC_UNFIT_TOPIC,
+        RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH and RC_BAD_ARGUMENT. RC_BAD_ARGUMENT means that a record of
+        a batch lacks queue offsets in its properties. Raises ClosedError, StoreFullError, and the errors of creating a
+        topic; records with status RC_OK are stored then.
         """
         self._enter()
         try:
@@ -363,7 +366,7 @@ cdef class Putting:
             self._leave()
 
     cdef PutResult _put_records(self, PreparedRecord* records, int n, int how, store_host, bint wait):
-        """Put records, wait as the flush mode says (unless not wait), and say where they are."""
+        """Put records and return their PutResult. With `wait`, wait for the flush in sync mode."""
         cdef int rc
         self._enter()
         try:
@@ -391,7 +394,7 @@ cdef class Putting:
         return r
 
     cdef PreparedRecord* _copies(self, const PutCall* c, Py_ssize_t n) except NULL:
-        """n records as c has one; the caller frees them."""
+        """Return n copies of the record of c; the caller frees them."""
         cdef PreparedRecord* records = <PreparedRecord*>malloc(<size_t>n * sizeof(PreparedRecord))
         if records == NULL:
             raise MemoryError
@@ -399,13 +402,13 @@ cdef class Putting:
         return records
 
     cdef int _append(self, PreparedRecord* records, int n, int how, bint wait) except? -1:
-        """Judge and append records; with `wait`, wait until they are durable, if the store is in sync mode.
+        """Check and append records. With `wait`, wait in sync mode until they are durable.
 
-        Returns RC_OK, the first status that is not, or RC_FLUSH_TIMEOUT: stored, and not known to be durable.
+        Returns RC_OK, the first other status, or RC_FLUSH_TIMEOUT: the records are stored, but not known to be durable.
         """
         cdef int i = 0, k, rc = RC_OK, found
         if self._slave:
-            raise closed(f"{self.path}: the store is a slave's (broker_role): it takes no messages of its own")
+            raise closed(f"{self.path}: broker_role is SLAVE: a slave's store accepts only records of its master")
         if self._full:
             rc_count_i64(&self._refused, 1)
             raise disk_full(self.path)
@@ -438,7 +441,7 @@ cdef class Putting:
         return rc
 
     cdef int _append_run(self, PreparedRecord* records, int n, int how, bint wait) except? -1:
-        """_append() of records that are judged."""
+        """Do the work of _append() for records that are checked."""
         cdef CommitLog log = self.log
         cdef bint must_wait = wait and self._sync
         cdef int64_t until, begin = 0, size = 0
@@ -469,10 +472,10 @@ cdef class Putting:
         return rc
 
     cdef int _append_numbered(self, PreparedRecord* r) except? -1:
-        """Append a record whose properties are to say queue offsets: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
+        """Append a record that must have queue offsets in its properties: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
 
-        They stand in the record, so they are taken before it is laid down; another may have taken the record's own
-        meanwhile, and then they are taken again.
+        The properties are written before the record gets its queue offset. If another put takes that offset in between,
+        the properties are written again.
         """
         cdef PreparedRecord again
         cdef int rc = RC_OUT_OF_ORDER
@@ -495,7 +498,7 @@ cdef class Putting:
         return rc
 
     cdef bint _judge(self, PreparedRecord* records, int n) except -1:
-        """Give records hosts, refuse those whose topic is none; whether a record may need queue offsets in it."""
+        """Set missing hosts, and refuse records with a bad topic; True if a property may request queue offsets."""
         cdef PreparedRecord* r
         cdef PreparedRecord* before = NULL
         cdef uint32_t initials = 0
@@ -517,7 +520,7 @@ cdef class Putting:
         return initials & INNER_INITIAL != 0
 
     cdef int _refuse_unnumbered(self, PreparedRecord* records, int n) except -1:
-        """Refuse batches with a record that needs queue offsets in it: such a record is put alone, a batch is not."""
+        """Refuse each batch with a record that needs queue offsets in its properties: it must be put alone."""
         cdef int i = 0, k, batch
         while i < n:
             batch = batch_count(records + i, n - i)
@@ -531,8 +534,10 @@ cdef class Putting:
         return 0
 
     cdef bint _needs_numbers(self, PreparedRecord* r) except -1:
-        """Whether the properties of a record lack queue offsets that it must have; how many messages it stands for, and
-        that it is refused, is noted in it."""
+        """Return True if the properties of a record lack queue offsets that it must have.
+
+        Sets r.messages of an inner batch; sets r.status if INNER_NUM is given and the record is not an inner batch.
+        """
         cdef const uint8_t* props = r.args.props
         cdef int32_t n = r.args.props_len
         if n <= 0 or not initials_of(props, n) & INNER_INITIAL:
@@ -548,7 +553,7 @@ cdef class Putting:
         return self._encoder.multi and lacks_light_offsets(props, n)
 
     cdef object _wait(self, int64_t end, int64_t until):
-        """Wait until all before `end` is durable, and look after signals meanwhile; PUT_OK or FLUSH_DISK_TIMEOUT."""
+        """Wait until all bytes before `end` are durable, and check for signals; PUT_OK or FLUSH_DISK_TIMEOUT."""
         cdef int rc = RC_MORE
         while rc == RC_MORE:
             PyErr_CheckSignals()
@@ -564,11 +569,11 @@ cdef class Putting:
         raise failure(self.log, self.path)
 
     cdef bint _is_ours(self) noexcept:
-        """Was it opened in this process? If not, it was forked since."""
+        """Return True if the store was opened in this process; False in a forked child."""
         return self._generation == generation
 
     cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1:
-        """The first message of a topic: its table takes the topic. RC_MORE, or why the topic is none."""
+        """Check the topic of its first message, and add it to the table of topics; RC_MORE, or why it is refused."""
         cdef int rc = topic_fault(topic, n, self._encoder.checked, self._encoder.long_topics)
         if rc != RC_OK:
             return rc
@@ -578,7 +583,7 @@ cdef class Putting:
         return RC_MORE
 
     cdef int _forget(self, names) except -1:
-        """Topics were deleted: the next message of each is the first one."""
+        """Forget deleted topics, so that the next message of each is treated as its first one."""
         cdef bytes text
         self._met = None
         for name in names:
@@ -587,7 +592,7 @@ cdef class Putting:
         return 0
 
     cdef int _enter(self) except -1:
-        """Begin a call that needs the log to be written: close() waits for its end."""
+        """Begin a call that needs a store open for writing; close() waits until the call ends."""
         self._enter_reading()
         if self.log is None:
             self._leave()
@@ -595,10 +600,10 @@ cdef class Putting:
         return 0
 
     cdef int _enter_reading(self) except -1:
-        """Begin a call that reads: close() waits for its end."""
+        """Begin a call that only reads; close() waits until the call ends."""
         if self._closing or self.closed or self._generation != generation:
             if self._generation != generation:
-                raise closed(f"{self.path}: the store was opened before this process was forked; open it here")
+                raise closed(f"{self.path}: the store was opened before this process was forked; open it again here")
             raise closed(f"{self.path}: the store is closed")
         rc_add_i64(&self._calls, 1)
         if PyThread_get_thread_ident() == main_thread:
@@ -606,14 +611,14 @@ cdef class Putting:
         return 0
 
     cdef int _tell_news(self) except -1:
-        """Let the library's log say what flusher and dispatcher have met; they have no Python to do it."""
+        """Report problems of flusher and dispatcher to the log of the library; their threads can't call Python."""
         if self.log is not None and rc_load_i64(&self.log.fl.news) != 0:
             rc_store_i64(&self.log.fl.news, 0)
             self._tell(self.failed)
         return 0
 
     cdef bint _is_inside(self) noexcept:
-        """Whether this thread is in a call already: a signal's handler asks, in the midst of it."""
+        """Return True if this thread is already in a call of the store; for calls from a signal handler."""
         return self._main_calls > 0 and PyThread_get_thread_ident() == main_thread
 
     cdef void _leave(self) noexcept:

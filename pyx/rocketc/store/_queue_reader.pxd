@@ -1,4 +1,4 @@
-"""Reading by queue: get(), get_raw()."""
+"""Reading messages of a queue: get() and get_raw()."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.derived._consume_queue_units cimport ConsumeQueue
@@ -9,21 +9,21 @@ from rocketc.store._raw_records cimport RawGetResult, RawRecord, RawRecords
 from rocketc.store._results cimport LogPaths, QueueIdentity, ReadResult, TagFilter
 
 cdef enum:
-    MAX_COUNT = 32              # messages of one get(), if not asked for another number
-    TRANSFER_BYTES = 128 << 20
+    MAX_COUNT = 32              # default number of messages of one get()
+    TRANSFER_BYTES = 128 << 20  # default of max_bytes
 
-# What a caller wants of a queue. Pointers are the caller's, and stay valid while the call runs.
+# The arguments of a read of a queue. The caller owns all pointers, and keeps them valid during the call.
 ctypedef struct GetRequest:
     QueueIdentity of            # topic and queue id; lmq: is_light() of the topic
     int64_t offset              # queue offset to begin at
-    int64_t max_count           # messages
-    int64_t max_bytes           # of all records together; the first one comes whatever its size
+    int64_t max_count           # most messages
+    int64_t max_bytes           # of all records together; the first record is returned whatever its size
     int flags                   # ReadFlags: READ_LOOSE, READ_BROKER, READ_CODES; others are for get()
 
 cdef inline void request_init(
     GetRequest* a, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int64_t offset,
 ) noexcept nogil:
-    """A request for 32 messages of a queue, RocketMQ's number; the caller may change max_count, max_bytes and flags."""
+    """Set a request for 32 messages, RocketMQ's default. The caller may change max_count, max_bytes and flags."""
     a.of.topic = topic
     a.of.topic_len = topic_len
     a.of.queue_id = queue_id
@@ -45,11 +45,11 @@ cdef class GetResult(ReadResult):
 
 cdef class QueueReader:
     cdef:
-        int64_t _memory         # bytes of the log's end that count as in memory
-        int64_t _scan_bytes
-        int _travel
-        int64_t _limits[4]      # bytes and messages in memory, on disk
-        bint _keep_offset       # a slave corrects no offsets
+        int64_t _memory         # this many bytes at the end of the log count as in memory
+        int64_t _scan_bytes     # most bytes of units that a filter reads
+        int _travel             # most consume queue files that a get with broker limits reads
+        int64_t _limits[4]      # most bytes and messages: in memory, on disk
+        bint _keep_offset       # True: do not correct offsets, as on a slave
         dict _filters
         LogPaths paths
     cdef readonly:

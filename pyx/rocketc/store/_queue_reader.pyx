@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Reading by queue: get(), get_raw().
+"""Reading messages of a queue: get() and get_raw().
 
-One call without the GIL walks over the units of a consume queue, filters them and picks what the caller may have. For
-get_raw() the heads of the records are compared with the units, and nothing is copied; for get() the records are copied
-and checked (_record_copies). Messages lie over that copy: attributes are decoded when they are asked for.
+One call without the GIL reads the units of a consume queue, filters them and picks the records. For get_raw() the heads
+of the records are compared with the units, and nothing is copied. For get() the records are copied and checked
+(_record_copies); the messages refer to that copy, and decode an attribute when it is read.
 Source: RocketMQ DefaultMessageStore.getMessage
 """
 import os
@@ -41,21 +41,21 @@ from rocketc.errors import CorruptUnitError
 from rocketc.status import GetStatus
 
 cdef enum:
-    MEMORY_BYTES = 0        # of QueueReader._limits
+    MEMORY_BYTES = 0        # indexes of QueueReader._limits
     MEMORY_COUNT = 1
     DISK_BYTES = 2
     DISK_COUNT = 3
     CHUNK = 64              # units read at once
-    ROWS_AT_ONCE = 4096     # room for records that is made before the first is met
+    ROWS_AT_ONCE = 4096     # most rows that are allocated before the first record is found
     FILTERS_KEPT = 256
 
-cdef int64_t LEAST_TRANSFER_BYTES = 100             # that a broker lets a client ask for
+cdef int64_t LEAST_TRANSFER_BYTES = 100             # smallest max_bytes that a broker accepts
 cdef int64_t MEMORY_UNKNOWN = <int64_t>24 << 30
 cdef tuple STATUS = tuple(GetStatus)
 
 
 cdef ConsumeQueue* find_queue(ConsumeQueues queues, str topic, int32_t queue_id) except? NULL:
-    """The queue, or NULL; of a store that another process writes, with what is there by now."""
+    """Return a queue, or NULL. In a store that another process writes, its new units are loaded first."""
     cdef Py_ssize_t n = 0
     cdef const char* name = NULL
     if not queues.read_only:
@@ -72,24 +72,24 @@ cdef ConsumeQueue* find_queue(ConsumeQueues queues, str topic, int32_t queue_id)
 @cython.no_gc
 @cython.final
 cdef class GetResult(ReadResult):
-    """What a get() found: a row of messages, and why it has no more.
+    """The result of get(): a sequence of messages, and the status of the read.
 
     status                GetStatus
-    next_offset           queue offset to go on at
-    min_offset, max_offset  of the queue: of its first message, and behind its last one
-    filter_message_count  messages that were looked at and that the filter did not let pass
-    suggest_pulling_from_slave  the last one looked at is so far back that it may not be in memory any more
-    Messages are made when they are first asked for; they share one copy of their records.
+    next_offset           queue offset at which the next get() continues
+    min_offset, max_offset  of the queue: the offset of its first message, and the offset after its last one
+    filter_message_count  number of messages that the filter rejected
+    suggest_pulling_from_slave  True: the last message read is so old that it may not be in memory
+    Messages are created when they are first used. They share one copy of their records.
     """
 
     @property
     def queue_offsets(self):
-        """Queue offset of each record, in the queue that was asked: in a light queue the messages say another one."""
+        """Queue offset of each record in the queue that was read. In a light queue the messages have other offsets."""
         cdef int i
         return [self._picked.rows[i].queue_offset for i in range(self._picked.count)]
 
     def release(self):
-        """Let the files go that views are in. Raises BufferError while a memoryview of them is in use.
+        """Release the files of the views. Raises BufferError while a memoryview of them is in use.
 
         >>> import tempfile, rocketc
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 16) as store:
@@ -112,10 +112,10 @@ cdef class GetResult(ReadResult):
 
 @cython.final
 cdef class QueueReader:
-    """Reads the log by its consume queues.
+    """Reads messages of the log through its consume queues.
 
-    log, queues  of the store, which stays open while a call runs
-    config       StoreConfig: the limits of a broker, and of a filter
+    log, queues  of the store, which must stay open during each call
+    config       StoreConfig with the limits of a broker and of a filter
     """
 
     def __cinit__(self, MappedFileQueue log not None, ConsumeQueues queues not None, config):
@@ -142,7 +142,7 @@ cdef class QueueReader:
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None, bint views=False,
         bint exact_tags=True, bint broker_limits=False, str crc not None="body", bint decompress=True, bint unwrap=True,
     ):
-        """As MessageStore.get() without waiting."""
+        """See MessageStore.get(); without `wait`."""
         cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
         return self.read(topic, queue_id, offset, max_count, tags, max_bytes, how)
 
@@ -150,12 +150,12 @@ cdef class QueueReader:
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None,
         bint exact_tags=True, bint broker_limits=False,
     ):
-        """As MessageStore.get_raw()."""
+        """See MessageStore.get_raw()."""
         cdef int how = read_flags("none", True, True, False, exact_tags, broker_limits)
         return self.raw(topic, queue_id, offset, max_count, tags, max_bytes, how)
 
     cdef ConsumeQueue* queue(self, str topic, int32_t queue_id) except? NULL:
-        """find_queue(), and the log's files that its messages are in."""
+        """Call find_queue(), and map new log files if messages of the queue are in them."""
         cdef ConsumeQueue* q = find_queue(self.queues, topic, queue_id)
         if q != NULL and rc_load_i64(&q.max_phy_offset) > rc_load_i64(&self.log.q.wrote):
             self.log.refresh()          # another process writes it
@@ -164,10 +164,10 @@ cdef class QueueReader:
     cdef bytes _prepare(
         self, GetRequest* a, str topic, object queue_id, object offset, object max_count, object max_bytes, int how,
     ):
-        """Take down the arguments of a get; `a` is good as long as the topic, and what is returned.
+        """Check the arguments of a get and store them in `a`.
 
         how  ReadFlags
-        Raises TypeError, ValueError.
+        `a` is valid while the caller keeps the topic and the result. Raises TypeError, ValueError.
         """
         cdef bytes name = None
         cdef const char* text
@@ -190,7 +190,7 @@ cdef class QueueReader:
     cdef GetResult read(
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     ):
-        """get(): `how` is made of the bits of ReadFlags."""
+        """Execute get(); `how` has the bits of ReadFlags."""
         cdef GetRequest a
         cdef RawRecords h
         cdef ConsumeQueue* q
@@ -209,7 +209,7 @@ cdef class QueueReader:
                 else:
                     rc = copy_records(result, &h, &a.of, how)
             if h.count > 0:
-                rc_count_i64(&q.given, h.messages)      # what comes before damage, first
+                rc_count_i64(&q.given, h.messages)      # messages before a damaged one are returned first
                 rc_count_i64(&q.given_bytes, h.bytes)
             elif rc != RC_OK:
                 self._fail(rc, q, &h.wrong)
@@ -234,7 +234,7 @@ cdef class QueueReader:
     cdef RawGetResult raw(
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     ):
-        """get_raw(): `how` is made of the bits of ReadFlags."""
+        """Execute get_raw(); `how` has the bits of ReadFlags."""
         cdef GetRequest a
         cdef RawGetResult result = RawGetResult.__new__(RawGetResult)
         cdef TagFilter filter = self._filter_of(tags)
@@ -244,15 +244,15 @@ cdef class QueueReader:
         return result
 
     cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1 nogil:
-        """Pick the records that a caller may have, and hold their files; nothing is copied.
+        """Pick the records of a request, and hold their files; nothing is copied.
 
         tags  None: all
-        h     raw_init() made it; what it holds from before is let go first. Then it says what was found, and holds the
+        h     initialized by raw_init(); files of an earlier call are released first. It gets the result, and holds the
               files of its rows until raw_release()
-        The head of each record was compared with its unit (raw_check()); its topic, body and CRCs were not. It may be
-        called with or without the GIL, and takes it only for a store that another process writes, and to raise.
-        Raises CorruptUnitError, CorruptRecordError and StoreIOError if the first record is damaged: what comes before
-        damage is handed out first, and h.next_offset is where it is. MemoryError.
+        The head of each record is compared with its unit, see raw_check(); topic, body and CRCs are not checked. Call
+        it with or without the GIL. It takes the GIL only to raise, and for a store that another process writes.
+        Raises CorruptUnitError, CorruptRecordError or StoreIOError if the first record is damaged. Records before a
+        damaged one are returned first; h.next_offset is then its queue offset. Raises MemoryError.
         Source: RocketMQ DefaultMessageStore.getMessage.
         """
         cdef ConsumeQueue* q
@@ -276,13 +276,13 @@ cdef class QueueReader:
         return 0
 
     cdef int _pick(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil:
-        """Choose the records: RC_OK and h.status, or what is wrong with the first one (h.wrong)."""
+        """Pick the records and set h.status. Returns RC_OK, or the fault of the first record, which is h.wrong then."""
         cdef int rc = RC_OK
         raw_clear(h)
         h.log = &self.log.q
         h.next_offset = a.offset
         if q != NULL:
-            h.max_offset = rc_load_i64(&q.units)        # before what is stored before it
+            h.max_offset = rc_load_i64(&q.units)        # loaded before all that the writer stores before it
             if q.unit_bytes != RC_CQ_UNIT_BYTES:
                 h.max_offset = rc_load_i64(&q.max_offset)
             rc = cq_min_offset(q, &h.min_offset)
@@ -311,7 +311,7 @@ cdef class QueueReader:
         return old if self._keep_offset else offset
 
     cdef bint _is_full(self, const GetRequest* a, const RawRecords* h, const Unit* u) noexcept nogil:
-        """Whether one more does not go into the answer; the first always does."""
+        """Return True if one more record would exceed a limit of the request. The first record always fits."""
         cdef int64_t most = a.max_bytes
         cdef int at
         if h.count == 0:
@@ -326,9 +326,9 @@ cdef class QueueReader:
         return h.bytes + u.size > self._limits[at] or h.messages > self._limits[at + 1] - 1
 
     cdef int _walk(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil:
-        """Go over the units from a.offset on: what is picked is added to h, and h.next_offset is behind the last one.
+        """Read the units from a.offset on, add the picked records to h, and set h.next_offset after the last unit.
 
-        Returns RC_OK, or what is wrong with the unit at h.next_offset, which h.wrong is then.
+        Returns RC_OK, or the fault of the unit at h.next_offset, which is h.wrong then.
         """
         cdef Unit units[CHUNK]
         cdef Unit* u
@@ -336,15 +336,15 @@ cdef class QueueReader:
         cdef int64_t units_in_file = q.files.file_size // q.unit_bytes, file_number
         cdef bint text = tags is not None and not a.flags & READ_LOOSE
         cdef bint code = tags is not None and not (text and (
-            q.unit_bytes == RC_BCQ_UNIT_BYTES           # the tags are those of the messages in the batch
-            or is_schedule_topic(a.of.topic, a.of.topic_len)    # units have times there
+            q.unit_bytes == RC_BCQ_UNIT_BYTES           # the messages of a batch have the tags
+            or is_schedule_topic(a.of.topic, a.of.topic_len)    # its units have delivery times, not tags codes
         ))
         cdef int files = 1, i, got = 0, rc = cq_unit_of(q, a.offset, &unit)
         h.status = GET_NO_MATCHED_MESSAGE
         if rc != RC_OK or unit < 0:
             return rc
         file_number = unit // units_in_file
-        # For as many as may come: nothing is copied while there are more of them.
+        # Allocate the rows in advance, so that they are not copied when more records are added.
         raw_reserve(h, min(min(a.max_count, h.max_offset - a.offset), <int64_t>ROWS_AT_ONCE))
         while h.next_offset < h.max_offset:
             if unit // units_in_file != file_number and a.flags & READ_BROKER:
@@ -365,8 +365,8 @@ cdef class QueueReader:
                 if scanned >= limit or h.next_offset >= h.max_offset:
                     return RC_OK
                 if u.queue_offset + u.count <= a.offset:
-                    continue                            # of a batch queue with a gap
-                if is_blank(u):                         # what it says of its size does not count
+                    continue                            # in a batch queue with a gap
+                if is_blank(u):                         # its size field is not used
                     scanned += q.unit_bytes
                     h.next_offset = u.queue_offset + u.count
                     if h.count == 0:
@@ -377,7 +377,7 @@ cdef class QueueReader:
                 rc = RC_OK
                 if (code or a.flags & READ_CODES) and q.ext != NULL:
                     rc = cq_tags_code(q, u, &u.tags_code)
-                    if rc == RC_END:                    # what the extension does not have, the record tells
+                    if rc == RC_END:                    # not in the extension: the record has the tags
                         rc = RC_OK
                 if rc == RC_OK and not is_valid(u):
                     rc = RC_BAD_UNIT
@@ -404,7 +404,7 @@ cdef class QueueReader:
         self, const GetRequest* a, const Unit* u, int64_t unit, TagFilter tags, bint text, RawRecords* h,
         int64_t* removed,
     ) noexcept nogil:
-        """Pick one unit's record, if it is there and has one of the tags. Returns RC_OK, or what is wrong with it."""
+        """Pick the record of a unit, if it exists and has one of the tags. Returns RC_OK or the fault of the record."""
         cdef Record r
         cdef RawRecord* row
         cdef FileState* f
@@ -434,7 +434,7 @@ cdef class QueueReader:
             if not tags.passes(&r):
                 h.filtered += u.count
                 return RC_OK
-        fetch(p, RC_MSG_MIN_BYTES)      # raw_check() looks there, or the copy begins
+        fetch(p, RC_MSG_MIN_BYTES)      # raw_check() or the copy reads there next
         row = raw_add(h, u.size, u.count)
         if row == NULL:
             return ENOMEM
@@ -447,7 +447,7 @@ cdef class QueueReader:
         return RC_OK
 
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil:
-        """Queue offset of the first unit behind the file that a unit is in."""
+        """Return the queue offset of the first unit in the file after the file of a unit."""
         cdef int64_t per_file = q.files.file_size // q.unit_bytes
         cdef int64_t next = unit + per_file - unit % per_file
         cdef Unit u
@@ -473,12 +473,12 @@ cdef class QueueReader:
         return None if "*" in tags else TagFilter(tags)
 
     cdef int _fail(self, int rc, ConsumeQueue* q, const RawRecord* wrong) except -1:
-        """Raise what is wrong with a record, or the unit that names it."""
+        """Raise the error for a damaged record, or for the unit that names it."""
         cdef int64_t pos
         if rc == ENOMEM:
             raise MemoryError
         if rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC:
-            raise error_of(rc, self.paths.at(wrong.phy_offset), wrong.phy_offset, "crc='none' hands it out as it is")
+            raise error_of(rc, self.paths.at(wrong.phy_offset), wrong.phy_offset, "crc='none' returns it unchecked")
         if rc > 0 or rc == RC_FILE_CUT:
             raise error_of(rc, self.paths.at(wrong.phy_offset) if wrong.size != 0 else os.fsdecode(q.folder))
         pos = wrong.unit * q.unit_bytes
@@ -486,10 +486,10 @@ cdef class QueueReader:
         raise CorruptUnitError(
             path, pos % q.files.file_size, reason_of(rc),
             f"the unit of queue offset {wrong.queue_offset} names {wrong.size} bytes at physical offset "
-            f"{wrong.phy_offset}, where its record is not; `rocketc rebuild` makes the queue anew from the log, "
-            "`rocketc verify` reads the log"
+            f"{wrong.phy_offset}, but its record is not there; `rocketc rebuild` rebuilds the queue from the log, "
+            "`rocketc verify` checks the log"
         )
 
     def _set_memory(self, int64_t size):
-        """Test hook: how many bytes of the log's end count as in memory."""
+        """Test hook: set how many bytes at the end of the log count as in memory."""
         self._memory = size

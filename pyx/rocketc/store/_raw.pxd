@@ -1,4 +1,4 @@
-"""Raw bytes: what a store is to replication."""
+"""Raw bytes of the log: the part of a store that replication uses."""
 from libc.stdint cimport int64_t
 
 from rocketc.log._raw_log cimport RawAppended

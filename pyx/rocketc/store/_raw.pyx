@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Raw bytes: what a store is to replication. The log's bytes by physical offset, out of one store and into another.
+"""Raw bytes of the log: the part of a store that replication uses. It copies records from one store to another.
 
-What is read and checked, and how, is in log/_raw_log; here is who may call it, and what is raised.
+log/_raw_log reads and checks the bytes. This module checks that the store is open, and raises the errors.
 """
 import os
 
@@ -28,25 +28,25 @@ from rocketc.store._gets cimport Getting
 from rocketc.errors import PhyOffsetError
 
 cdef enum:
-    MOST_BYTES = 256 << 10          # that read_raw hands out unless told otherwise: a block stays in a core's cache
+    MOST_BYTES = 256 << 10          # default of max_bytes in read_raw(): a block fits into a core's cache
 
 
 cdef class RawAccess(Getting):
-    """What a MessageStore is to those who copy its log."""
+    """The methods of a MessageStore that copy the log."""
 
     def read_raw(self, int64_t phy_offset, int64_t max_bytes=MOST_BYTES, *, upto=None, bint views=False):
-        """Whole records of the log from a physical offset on, as they are stored; b"" if there is nothing yet.
+        """Return whole records of the log from a physical offset on, as stored; b"" if there are no records yet.
 
-        phy_offset  where a record begins: min_phy_offset, or the offset behind the bytes of the call before
-        max_bytes   at most so many, but one record at least
-        upto        a physical offset: no record that ends behind it, such as flushed_phy_offset; None: all there is
-        views       a View, memoryview(view), in place of bytes; release() it, or its end, lets the file go. None if
-                    there is nothing yet
-        A call ends with a file: the blank record there and what stands behind it, to the file's end, count as a record.
-        Records are not checked for damage but the first, whose sizes and physical offset must be right. With
-        read_only=True zero space is nothing yet, wherever it is, and the last record may be one that is being written.
-        Raises PhyOffsetError for an offset that the log does not have, or that no record begins at; StoreIOError,
-        ClosedError, ValueError.
+        phy_offset  where a record begins: min_phy_offset, or the end of the bytes of the previous call
+        max_bytes   the most bytes to return; a first record that is longer is returned whole
+        upto        a physical offset, such as flushed_phy_offset: return no record that ends after it; None: no limit
+        views       True: return a View instead of bytes, for memoryview(view); release() of the view, or its end,
+                    releases the file. None if there are no records yet
+        The result never contains bytes of two files. The blank record at the end of a file, with all bytes after it,
+        counts as one record. Only the first record is checked: its sizes and physical offset must be valid. With
+        read_only=True zero bytes count as "no records yet", wherever they are, and the last record may be incomplete.
+        Raises PhyOffsetError if the log does not have the offset, or no record begins there; StoreIOError, ClosedError,
+        ValueError.
         Source: RocketMQ CommitLog.getData.
 
         >>> import rocketc, tempfile
@@ -65,7 +65,7 @@ cdef class RawAccess(Getting):
         cdef int64_t limit = INT64_MAX if upto is None else upto
         cdef int rc
         if max_bytes < 1:
-            raise ValueError(f"max_bytes={max_bytes}: at least 1")
+            raise ValueError(f"max_bytes={max_bytes}; it must be at least 1")
         install()
         self._enter_reading()
         try:
@@ -79,8 +79,8 @@ cdef class RawAccess(Getting):
             if raw.file == NULL:
                 return None if views else b""
             if views:
-                view = view_of(raw.file, phy_offset - raw.file.start, raw.size)     # the hold is the view's now
-                rc_add_i64(&raw.file.pointers, -1)      # and so is the other pointer: it has one of its own
+                view = view_of(raw.file, phy_offset - raw.file.start, raw.size)     # takes over the hold
+                rc_add_i64(&raw.file.pointers, -1)      # the view has counted a pointer of its own
                 return view
             try:
                 block = PyBytes_FromStringAndSize(NULL, raw.size)
@@ -98,16 +98,16 @@ cdef class RawAccess(Getting):
             self._leave()
 
     cdef object _no_record(self, int rc, int64_t phy_offset):
-        """The exception for what raw_read() said."""
+        """Return the exception for a return code of raw_read()."""
         cdef FileQueue* q = &self.reader.log.q
         cdef int64_t start = max(queue_start(q, 1), <int64_t>0), behind
         if rc == RC_OUT_OF_ORDER:
             text = f"the log ends at {rc_load_i64(&q.wrote)}"
         elif rc == ENOENT and phy_offset < start:
-            text = f"the log begins at {start}; what was before it was deleted, or never here"
+            text = f"the log begins at {start}; earlier records were deleted, or never in this store"
         elif rc == ENOENT:
             behind = queue_next(q, phy_offset)
-            text = f"the file that holds it is missing; the log goes on at {behind}"
+            text = f"the file that holds it is missing; the log continues at {behind}"
         elif rc > 0 or rc == RC_FILE_CUT:
             return error_of(rc, self.path)
         else:
@@ -115,21 +115,20 @@ cdef class RawAccess(Getting):
         return PhyOffsetError(f"{self.path}: physical offset {phy_offset}: {text}", phy_offset)
 
     def append_raw(self, int64_t phy_offset, data):
-        """Append the whole records at the front of a block of another store's log; return the offset behind them.
+        """Append the whole records of a block of another store's log; return the physical offset after them.
 
         phy_offset  of the block's first byte: max_phy_offset; for an empty log also any multiple of the file size
-        data        bytes-like: what read_raw() handed out, in parts of any size; nobody changes it meanwhile
-        A record that is cut off at the end of the block is left: it is the first of the next one. All of the block is
-        checked first: sizes, stored physical offsets, the CRCs of bodies, and blank records, which end where a file of
-        this log ends. No CRC covers the other fields, unless the records have the one of enabled_append_prop_crc.
-        Then log, queues and index, and the next queue offsets, are as if the records had been put here; topics.json
-        stays as it is. A store with broker_role SLAVE takes them, too. Nothing is waited for: flushed_phy_offset tells
-        what is durable, and wait_flushed() waits.
-        Raises PhyOffsetError if the log does not end at phy_offset, CorruptRecordError with the offset of what is
-        damaged, PageCacheBusyError, StoreFailedError, ClosedError: nothing is changed then. StoreFullError and
-        StoreIOError if the next file can't be made: what belongs into files before it is appended, as max_phy_offset
-        tells.
-        Source: RocketMQ CommitLog.appendData, which checks nothing.
+        data        bytes-like: the bytes that read_raw() returned, in parts of any size; do not change it in this call
+        An incomplete record at the end of the block is not appended: the next block begins with it. The whole block is
+        checked first: sizes, stored physical offsets, the CRCs of bodies, and blank records, which must end where a
+        file of this log ends. No CRC covers the other fields, unless the records have a property CRC
+        (enabled_append_prop_crc). Log, queues, index and next queue offsets are then the same as after puts of these
+        messages; topics.json does not change. A store with broker_role SLAVE accepts them too. The call does not wait
+        for the flush: see flushed_phy_offset and wait_flushed().
+        Raises PhyOffsetError if the log does not end at phy_offset, CorruptRecordError with the offset of the damage,
+        PageCacheBusyError, StoreFailedError, ClosedError; then nothing changes. Raises StoreFullError or StoreIOError
+        if the next file can't be created; the records for earlier files are appended then, up to max_phy_offset.
+        Source: RocketMQ CommitLog.appendData, which does not check the block.
 
         >>> import rocketc, tempfile
         >>> stores = [rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) for _ in range(2)]
@@ -151,7 +150,7 @@ cdef class RawAccess(Getting):
                 self._tell_news()
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
             try:
-                with self._numbering:       # a put may have read the offsets of light queues, which move here
+                with self._numbering:       # no put may use queue offsets of light queues that change here
                     with nogil:
                         rc = raw_append(self.log, phy_offset, <const uint8_t*>view.buf, view.len, &out)
             finally:
@@ -164,14 +163,14 @@ cdef class RawAccess(Getting):
             self._leave()
 
     cdef object _no_block(self, int rc, int64_t phy_offset, const RawAppended* out):
-        """The exception for what raw_append() said."""
+        """Return the exception for a return code of raw_append()."""
         cdef PreparedRecord none
         cdef int64_t file_size = self.log.q.file_size
         if rc == RC_OUT_OF_ORDER:
             text = f"the log ends at {out.at}"
             if out.at == 0:
-                text = f"the log is empty, and begins where a file does: at a multiple of {file_size}"
-            return PhyOffsetError(f"{self.path}: a block at physical offset {phy_offset}: {text}", phy_offset)
+                text = f"the log is empty; its first block must begin at a multiple of {file_size}"
+            return PhyOffsetError(f"{self.path}: block at physical offset {phy_offset}: {text}", phy_offset)
         if rc == ENOMEM:
             return MemoryError()
         if rc in (RC_FAILED, RC_PAGE_CACHE_BUSY, RC_NO_FILE):
@@ -180,4 +179,4 @@ cdef class RawAccess(Getting):
             error = refusal(&none, 1, self.log, self.path, self.config)
             error.count = out.records
             return error
-        return error_of(rc, None, out.at, "nothing of the block is appended")
+        return error_of(rc, None, out.at, "no record of the block was appended")

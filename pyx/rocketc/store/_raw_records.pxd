@@ -1,4 +1,4 @@
-"""Records of a queue where they lie in the map: picked, held, not copied."""
+"""Records of a queue in the mapped log files: picked and held, but not copied."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.c.status cimport RC_OK
@@ -8,10 +8,10 @@ from rocketc.files._file_queue cimport FileQueue
 from rocketc.store._results cimport QueueIdentity
 
 cdef enum:
-    RAW_ROWS = 32               # that need no memory of their own: as many as a broker hands out
-    RAW_FILES = 4
+    RAW_ROWS = 32               # rows inside RawRecords, without malloc: as many as a broker returns in one get
+    RAW_FILES = 4               # files inside RawRecords
 
-# How a read of a queue ended: RocketMQ's GetMessageStatus. The numbers are the places in status.GetStatus.
+# The result of a read of a queue: RocketMQ's GetMessageStatus. The numbers are the indexes in status.GetStatus.
 cdef enum GetCode:
     GET_FOUND = 0
     GET_NO_MATCHED_MESSAGE = 1
@@ -23,47 +23,47 @@ cdef enum GetCode:
     GET_NO_MATCHED_LOGIC_QUEUE = 7
     GET_NO_MESSAGE_IN_QUEUE = 8
 
-# One record, and what its unit says of it.
+# One record, with the fields of its unit.
 ctypedef struct RawRecord:
     const uint8_t* at           # `size` bytes in the map of a held file, until raw_release()
     int64_t phy_offset
-    int64_t queue_offset        # of its first message, in the queue that was asked
+    int64_t queue_offset        # of its first message, in the queue that was read
     int64_t tags_code           # of the unit, or its extension; in a schedule topic the time of delivery
     int64_t unit                # number of the unit
     int32_t size
-    int32_t count               # messages: more than 1 in a batch queue
-    int32_t file                # its place in RawRecords.files
+    int32_t count               # number of messages; more than 1 in a batch queue
+    int32_t file                # index in RawRecords.files
 
-# What a read of a queue found. The caller owns it: raw_init() first, raw_free() last; it must not be moved between
-# them. One thread uses it at a time.
+# The result of a read of a queue. The caller owns it: raw_init() first, raw_free() last; it must not be moved in
+# between. One thread uses it at a time.
 ctypedef struct RawRecords:
-    RawRecord* rows             # `count` of them, in the order of the queue
+    RawRecord* rows             # `count` rows, in the order of the queue
     int count
-    int room
+    int room                    # number of allocated rows
     int64_t messages            # of all rows together
-    int64_t bytes
+    int64_t bytes               # of all rows together
     int status                  # a GetCode
-    int64_t next_offset         # queue offset to go on at
-    int64_t min_offset          # of the queue: of its first message,
-    int64_t max_offset          # ... and behind its last one
-    int64_t filtered            # messages that were looked at and that the filter did not let pass
-    int64_t last_phy            # physical offset of the last record that was looked at; -1: none
-    bint suggest_slave          # that one is so far back that it may not be in memory any more
-    RawRecord wrong             # the first record that is damaged, if any: next_offset is its queue offset
+    int64_t next_offset         # queue offset at which the next read continues
+    int64_t min_offset          # queue offset of the queue's first message
+    int64_t max_offset          # queue offset after the queue's last message
+    int64_t filtered            # number of messages that the filter rejected
+    int64_t last_phy            # physical offset of the last record that was read; -1: no record was read
+    bint suggest_slave          # that record is so old that it may not be in memory
+    RawRecord wrong             # the first damaged record, if any; next_offset is its queue offset
     FileQueue* log
-    FileState** files           # held, each once, and kept in memory
+    FileState** files           # the files of the rows; each is held once
     int file_count
     int file_room
-    int file                    # the one that was sought last
+    int file                    # index of the file that raw_seek() found last; -1: none
     rc_guard guard
-    int guarded                 # the file whose map this thread may touch, see raw_enter(); -1: none
+    int guarded                 # index of the file whose map this thread may read, see raw_enter(); -1: none
     RawRecord some_rows[RAW_ROWS]
     FileState* some_files[RAW_FILES]
 
 cdef class RawGetResult:
     cdef:
         RawRecords raw
-        Py_ssize_t _exports     # buffers that Python objects have of the map
+        Py_ssize_t _exports     # number of buffers of the map that Python objects use
         bint _released
     cdef RecordRun _run(self, int first, int end)
 
@@ -74,7 +74,7 @@ cdef class RecordRun:
         Py_ssize_t _size
 
 cdef inline RawRecord* raw_add(RawRecords* h, int32_t size, int32_t messages) noexcept nogil:
-    """One record more, for the caller to fill in: its size and messages are. NULL without memory."""
+    """Add a row with this size and number of messages; the caller sets the other fields. NULL without memory."""
     cdef RawRecord* row
     if h.count == h.room and raw_reserve(h, <int64_t>2 * h.room) != RC_OK:
         return NULL
@@ -88,14 +88,14 @@ cdef inline RawRecord* raw_add(RawRecords* h, int32_t size, int32_t messages) no
 
 
 cdef inline int raw_seek(RawRecords* h, int64_t phy_offset) noexcept nogil:
-    """Let h.file be the file that covers phy_offset, held: RC_OK, ENOENT, or what mapping it said."""
+    """Hold the file that covers phy_offset, and set h.file to it. RC_OK, ENOENT, or an error of mapping the file."""
     if h.file >= 0 and h.files[h.file].start <= phy_offset < h.files[h.file].start + h.log.file_size:
         return RC_OK
     return raw_hold(h, phy_offset)
 
 
 cdef inline FileState* raw_enter(RawRecords* h, int file) noexcept nogil:
-    """From here on this thread may touch the map of a held file, until raw_rest() or another one is entered."""
+    """Guard the map of a held file: this thread may read it until raw_rest() or raw_enter() of another file."""
     if h.guarded != file:
         raw_guard(h, file)
     return h.files[file]

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Records of a queue where they lie in the map: picked, held, not copied.
+"""Records of a queue in the mapped log files: picked and held, but not copied.
 
-The functions need no GIL. Each file that a read used is held once, however many records lie in it; raw_release() lets
-all of them go. Source: RocketMQ GetMessageResult, SelectMappedBufferResult.
+The functions do not need the GIL. A result holds each of its files once, and raw_release() releases all of them.
+Source: RocketMQ GetMessageResult, SelectMappedBufferResult.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -30,7 +30,7 @@ cdef tuple STATUS = tuple(GetStatus)
 
 
 cdef void raw_init(RawRecords* h) noexcept nogil:
-    """Make h, whatever its bytes are, an empty answer; raw_free() is the end of it."""
+    """Initialize h, whose memory may be uninitialized, as an empty result. The caller ends it with raw_free()."""
     h.rows = h.some_rows
     h.room = RAW_ROWS
     h.log = NULL
@@ -42,7 +42,7 @@ cdef void raw_init(RawRecords* h) noexcept nogil:
 
 
 cdef void raw_clear(RawRecords* h) noexcept nogil:
-    """No records, nothing said; files stay held, and memory stays for the next read."""
+    """Reset the result. Files stay held, and memory stays allocated for the next read."""
     h.count = 0
     h.messages = h.bytes = h.filtered = 0
     h.status = GET_NO_MESSAGE_IN_QUEUE
@@ -54,7 +54,7 @@ cdef void raw_clear(RawRecords* h) noexcept nogil:
 
 
 cdef void raw_release(RawRecords* h) noexcept nogil:
-    """Let the files go: `at` of all rows ends here, all else of them stays. Does nothing the second time."""
+    """Release the files. `at` of all rows becomes invalid, the other fields stay. A second call does nothing."""
     cdef int i
     raw_rest(h)
     for i in range(h.file_count):
@@ -65,7 +65,7 @@ cdef void raw_release(RawRecords* h) noexcept nogil:
 
 
 cdef void raw_free(RawRecords* h) noexcept nogil:
-    """raw_release(), and the memory."""
+    """Call raw_release(), and free the memory."""
     raw_release(h)
     if h.rows != h.some_rows:
         free(h.rows)
@@ -74,7 +74,7 @@ cdef void raw_free(RawRecords* h) noexcept nogil:
 
 
 cdef int raw_reserve(RawRecords* h, int64_t room) noexcept nogil:
-    """Let there be room for so many records in all: RC_OK or ENOMEM."""
+    """Allocate room for at least `room` rows in total: RC_OK or ENOMEM."""
     cdef bint own = h.rows != h.some_rows
     cdef RawRecord* rows
     if room <= h.room:
@@ -110,7 +110,7 @@ cdef int add_file(RawRecords* h, FileState* f) noexcept nogil:
 
 
 cdef int raw_hold(RawRecords* h, int64_t phy_offset) noexcept nogil:
-    """raw_seek() for another file than the last one."""
+    """Do the work of raw_seek() for another file than the last one."""
     cdef FileState* f
     cdef int i, rc
     for i in range(h.file_count):
@@ -126,7 +126,7 @@ cdef int raw_hold(RawRecords* h, int64_t phy_offset) noexcept nogil:
 
 
 cdef void raw_guard(RawRecords* h, int file) noexcept nogil:
-    """raw_enter() for another file than the last one."""
+    """Do the work of raw_enter() for another file than the last one."""
     cdef FileState* f = h.files[file]
     raw_rest(h)
     enter_writing(&h.guard, f.base, f.size, &f.cut)
@@ -134,14 +134,14 @@ cdef void raw_guard(RawRecords* h, int file) noexcept nogil:
 
 
 cdef void raw_rest(RawRecords* h) noexcept nogil:
-    """The end of what raw_enter() began; the files stay held."""
+    """End the access that raw_enter() began; the files stay held."""
     if h.guarded >= 0:
         guard_leave(&h.guard)
         h.guarded = -1
 
 
 cdef void raw_cut_back(RawRecords* h, int count) noexcept nogil:
-    """Keep the first `count` records; the one behind them is h.wrong, and where the reader goes on."""
+    """Keep the first `count` rows. The next row becomes h.wrong, and h.next_offset is its queue offset."""
     cdef int i
     h.wrong = h.rows[count]
     h.next_offset = h.wrong.queue_offset
@@ -170,9 +170,9 @@ cdef bint is_as_said(const RawRecord* row, const QueueIdentity* of) noexcept nog
 
 
 cdef int raw_check(RawRecords* h, const QueueIdentity* of) noexcept nogil:
-    """Compare the head of each record with what its unit says: size, magic, physical offset, queue id, queue offset.
+    """Compare the head of each record with its unit: size, magic number, physical offset, queue id, queue offset.
 
-    The topic and the CRCs are not looked at. After the first record that is another one h ends: raw_cut_back().
+    Topic and CRCs are not checked. At the first record that differs h is cut back, see raw_cut_back().
     Returns RC_OK, RC_BAD_UNIT or RC_FILE_CUT.
     """
     cdef FileState* f
@@ -191,7 +191,7 @@ cdef int raw_check(RawRecords* h, const QueueIdentity* of) noexcept nogil:
 
 
 cdef int raw_run_end(const RawRecords* h, int first) noexcept nogil:
-    """The number behind the last record of a run: of `first` and those that lie back to back behind it in its file."""
+    """Return the index after the last row of a run: row `first`, and the rows that follow it directly in its file."""
     cdef int i = first + 1
     while i < h.count and h.rows[i].file == h.rows[first].file:
         if h.rows[i].at != h.rows[i - 1].at + h.rows[i - 1].size:
@@ -201,20 +201,20 @@ cdef int raw_run_end(const RawRecords* h, int first) noexcept nogil:
 
 
 cdef View raw_view(const RawRecords* h, int row, int64_t skip, int64_t size):
-    """A View, with a hold of its own, of `size` bytes of a record from byte `skip` on."""
+    """Return a View of `size` bytes of a record from byte `skip` on. The View holds the file itself."""
     cdef const RawRecord* r = &h.rows[row]
     cdef FileState* f = h.files[r.file]
-    rc_add_i64(&f.holds, 1)     # h has one: the map is there
+    rc_add_i64(&f.holds, 1)     # h holds the file too, so it is mapped
     return view_of(f, r.phy_offset - f.start + skip, size)
 
 
 @cython.no_gc
 @cython.final
 cdef class RecordRun:
-    """Records that lie back to back in the map, as a buffer; keeps their result."""
+    """Records that are adjacent in the map, as one buffer. It keeps a reference to their RawGetResult."""
 
     def __init__(self):
-        raise TypeError("a RecordRun comes from a RawGetResult")
+        raise TypeError("a RecordRun can't be created directly: use a RawGetResult")
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         if self._result._released:
@@ -230,15 +230,15 @@ cdef class RecordRun:
 @cython.no_gc
 @cython.final
 cdef class RawGetResult:
-    """What a get_raw() found: records as they lie in the log, nothing copied, and why there are no more.
+    """The result of get_raw(): a sequence of memoryviews of the log, one per record, and the status of the read.
 
     status                GetStatus
-    next_offset           queue offset to go on at
-    min_offset, max_offset  of the queue: of its first message, and behind its last one
-    filter_message_count  messages that were looked at and that the filter did not let pass
-    suggest_pulling_from_slave  the last one looked at is so far back that it may not be in memory any more
-    A row of memoryviews, one a record. The log's files stay mapped, and are not deleted, until release(), the end of
-    `with`, or the end of the result and of all its memoryviews.
+    next_offset           queue offset at which the next get continues
+    min_offset, max_offset  of the queue: the offset of its first message, and the offset after its last one
+    filter_message_count  number of messages that the filter rejected
+    suggest_pulling_from_slave  True: the last message read is so old that it may not be in memory
+    The log's files stay mapped, and are not deleted, until release(), the end of `with`, or the end of the result and
+    of all its memoryviews.
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -254,7 +254,7 @@ cdef class RawGetResult:
         raw_init(&self.raw)
 
     def __init__(self):
-        raise TypeError("a RawGetResult comes from MessageStore.get_raw()")
+        raise TypeError("a RawGetResult can't be created directly: call MessageStore.get_raw()")
 
     def __dealloc__(self):
         raw_free(&self.raw)
@@ -285,7 +285,7 @@ cdef class RawGetResult:
 
     @property
     def message_count(self):
-        """Messages of all records together: in a batch queue a record has several."""
+        """Number of messages of all records together; in a batch queue a record has several messages."""
         return self.raw.messages
 
     @property
@@ -295,9 +295,9 @@ cdef class RawGetResult:
 
     @property
     def views(self):
-        """The records as few memoryviews as can be: those that lie back to back in the log are in one.
+        """The records in as few memoryviews as possible: records that are adjacent in the log share one.
 
-        They are what a socket's `sendmsg()` and a transport's `writelines()` take. Raises ClosedError once released.
+        Use them with `sendmsg()` of a socket, or `writelines()` of a transport. Raises ClosedError after release().
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -330,19 +330,22 @@ cdef class RawGetResult:
 
     @property
     def queue_offsets(self):
-        """Queue offset of each record, in the queue that was asked; in a batch queue of its first message."""
+        """Queue offset of each record in the queue that was read; in a batch queue that of its first message."""
         cdef int i
         return [self.raw.rows[i].queue_offset for i in range(self.raw.count)]
 
     @property
     def tags_codes(self):
-        """Tags code of each record's unit: the hash of its tag, 0 without one. In SCHEDULE_TOPIC_XXXX the time when it
-        is due, in ms. If the queue has an extension, what that says; its address, if that says nothing."""
+        """Tags code of each record's unit: the hash of its tag, or 0 without a tag.
+
+        In SCHEDULE_TOPIC_XXXX it is the time when the message is due, in ms. If the queue has an extension, it is the
+        tags code in the extension, or the extension address if the extension does not have the unit.
+        """
         cdef int i
         return [self.raw.rows[i].tags_code for i in range(self.raw.count)]
 
     def release(self):
-        """Let the files go; does nothing the second time. Raises BufferError while a memoryview of them is in use.
+        """Release the files. A second call does nothing. Raises BufferError while a memoryview of them is in use.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:

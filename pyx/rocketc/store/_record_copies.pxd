@@ -1,4 +1,4 @@
-"""The records that a read of a queue picked, copied out of the map and checked."""
+"""Copying and checking the records that a read of a queue picked."""
 from rocketc.store._raw_records cimport RawRecords
 from rocketc.store._results cimport QueueIdentity, ReadResult
 

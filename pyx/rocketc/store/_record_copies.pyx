@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The records that a read of a queue picked, copied out of the map and checked.
+"""Copying and checking the records that a read of a queue picked.
 
-A record is checked in its copy, where nobody changes it any more. While one is checked, the next one is copied, and the
-cache lines of the one behind that are asked for: the checks then wait for no memory.
+A record is checked in its copy, which no other process can change. Record i is checked after record i + 1 was copied
+and the cache lines of later records were prefetched, so that the checks do not wait for memory.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
@@ -20,12 +20,12 @@ from rocketc.store._results cimport (
 )
 
 cdef enum:
-    AHEAD = 2                   # records between the one that is copied and the one that is asked for
-    FETCHED_BYTES = 2048        # of each; the processor follows longer ones by itself
+    AHEAD = 2                   # a record is prefetched this many records before it is copied
+    FETCHED_BYTES = 2048        # most bytes prefetched of a record; hardware prefetches the rest of longer ones
 
 
 cdef inline void fetch_row(const RawRecords* h, int i) noexcept nogil:
-    """Ask for the first lines of record i, if there is one."""
+    """Prefetch the first cache lines of record i, if it exists."""
     cdef int64_t at = 0, size
     if i < h.count:
         size = min(<int64_t>h.rows[i].size, <int64_t>FETCHED_BYTES)
@@ -37,7 +37,7 @@ cdef inline void fetch_row(const RawRecords* h, int i) noexcept nogil:
 cdef inline int checked(
     PickedRecords* to, RawRecords* h, int i, const uint8_t* at, const QueueIdentity* of, int how,
 ) noexcept nogil:
-    """Add record i, whose bytes are at `at`, if it is what its unit says; else h ends before it. `to` has room."""
+    """Add record i to `to`, which has room, if the bytes at `at` match its unit; otherwise cut h back before it."""
     cdef const RawRecord* row = &h.rows[i]
     cdef PickedRecord* t = &to.rows[i]
     cdef int rc
@@ -58,7 +58,11 @@ cdef inline int checked(
 
 
 cdef int copy_all(RawRecords* h, PickedRecords* to, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil:
-    """Copy the records back to back, h.bytes of room, and check each. RC_OK, ENOMEM, or a fault of row h.count."""
+    """Copy the records one after the other to dst, and check each one.
+
+    dst  h.bytes of room
+    Returns RC_OK, ENOMEM, or the fault of the row after the first h.count ones, which are valid.
+    """
     cdef const RawRecord* row
     cdef const uint8_t* last = dst
     cdef int i, rc = picked_reserve(to, h.count)
@@ -85,9 +89,9 @@ cdef int copy_all(RawRecords* h, PickedRecords* to, uint8_t* dst, const QueueIde
 
 
 cdef int copy_records(ReadResult answer, RawRecords* h, const QueueIdentity* of, int how) except? -1:
-    """Copy the records, one or more, into a buffer of the answer's own.
+    """Copy the records, at least one, into a new buffer of the answer.
 
-    Returns RC_OK, or what is wrong with h.wrong, before which all are good.
+    Returns RC_OK, or the fault of h.wrong; all records before it are valid.
     """
     cdef int64_t size = h.bytes
     cdef uint8_t* dst
@@ -102,7 +106,7 @@ cdef int copy_records(ReadResult answer, RawRecords* h, const QueueIdentity* of,
 
 
 cdef bint stays(const Record* r, int how) noexcept nogil:
-    """Whether a body can be handed out where it lies: it needs no decompressing, and is no batch to open."""
+    """Return True if a body can stay in the map: it is not decompressed, and it is not an inner batch to open."""
     return how & READ_PLAIN == READ_PLAIN or (
         not (r.sys_flag & RC_FLAG_COMPRESSED and not how & READ_STORED)
         and not (is_to_unwrap(r) and not how & READ_WHOLE)
@@ -110,7 +114,7 @@ cdef bint stays(const Record* r, int how) noexcept nogil:
 
 
 cdef int check_in_map(RawRecords* h, PickedRecords* to, const QueueIdentity* of, int how) noexcept nogil:
-    """Check the records where they lie, and find out which bodies may stay there; to.bytes are those of all else."""
+    """Check the records in the map, and decide which bodies stay there. to.bytes gets the size of all other bytes."""
     cdef PickedRecord* t
     cdef int64_t size = 0
     cdef int i, rc = picked_reserve(to, h.count)
@@ -131,7 +135,7 @@ cdef int check_in_map(RawRecords* h, PickedRecords* to, const QueueIdentity* of,
 
 
 cdef int copy_around_bodies(ReadResult answer, RawRecords* h, const QueueIdentity* of, int how) except? -1:
-    """As copy_records(), but bodies stay in the map, as far as they can: the rest of the records is copied."""
+    """Do the same as copy_records(), but leave bodies in the map where possible and copy only the other bytes."""
     cdef PickedRecords* to = &answer._picked
     cdef PickedRecord* t
     cdef View view

@@ -1,4 +1,4 @@
-"""Records that a read picked: copied out of the log at once, checked, made to messages when they are asked for."""
+"""Results of reads: records are copied and checked by the read; messages are created on first use."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.c.layout cimport RC_FLAG_COMPRESSED, RC_FLAG_INNER_BATCH
@@ -9,60 +9,60 @@ from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport Record
 from rocketc.format._text_table cimport TextTable
 
-# How a call reads: bits.
+# Options of a read, as bits.
 cdef enum ReadFlags:
-    READ_VIEWS = 1               # bodies stay in the map
-    READ_LOOSE = 2               # a hash that fits is enough
-    READ_BROKER = 4              # a broker's limits hold
-    READ_STORED = 8              # bodies are not decompressed
-    READ_WHOLE = 16              # inner batches are not opened
-    READ_BODY_CRC = 32           # times a Crc: what is checked
+    READ_VIEWS = 1               # leave bodies in the map
+    READ_LOOSE = 2               # a matching hash of the tag or key is enough
+    READ_BROKER = 4              # apply a broker's limits
+    READ_STORED = 8              # do not decompress bodies
+    READ_WHOLE = 16              # do not open inner batches
+    READ_BODY_CRC = 32           # READ_CRC is the Crc to check, times READ_BODY_CRC
     READ_FULL_CRC = 64
-    READ_CODES = 128             # tags codes are wanted of every unit: those that the extension has, too
+    READ_CODES = 128             # read the tags code of each unit, also from the extension
     READ_CRC = READ_BODY_CRC | READ_FULL_CRC
     READ_PLAIN = READ_STORED | READ_WHOLE
 
-# A record that was picked, and what was said of it; the numbers are claims until taken() has looked.
+# A record that was picked. The numbers are those of a unit or an index; check_claim() compares them with the record.
 ctypedef struct PickedRecord:
-    Record r                    # its pointers lead into the copy, or the map
+    Record r                    # its pointers point into the copy, or into the map
     int64_t phy_offset
-    int64_t queue_offset        # -1: nobody said one
+    int64_t queue_offset        # -1: not known
     int32_t size
-    bint mapped                 # its body stays in the map
+    bint mapped                 # the body stays in the map
 
-# What a call picked.
+# The records that a call picked.
 ctypedef struct PickedRecords:
-    PickedRecord* rows                 # malloc, or &one
+    PickedRecord* rows                 # from malloc, or &one
     PickedRecord one                   # most look-ups find one record
     int count
-    int room
-    int64_t bytes
-    bint special                # some body is compressed, or an inner batch
+    int room                    # number of allocated rows
+    int64_t bytes               # of all rows together
+    bint special                # a body is compressed, or is an inner batch
 
-# The file of the log that is looked into: held, and guarded from enter() on.
+# The current file of a read: held, and guarded between cursor_enter() and cursor_rest().
 ctypedef struct Cursor:
     FileQueue* log
-    FileState* file             # NULL: none
+    FileState* file             # NULL: no file is held
     rc_guard guard
     bint guarded
 
 
 cdef inline void cursor_init(Cursor* c, FileQueue* log) noexcept nogil:
-    """No file of the log is looked into yet; cursor_leave() is the end."""
+    """Initialize a cursor without a file. The caller ends it with cursor_leave()."""
     c.log = log
     c.file = NULL
     c.guarded = False
 
 
-# Whose a record must be.
+# The queue to which a record must belong.
 ctypedef struct QueueIdentity:
     const uint8_t* topic
     int32_t topic_len
     int32_t queue_id
-    bint lmq                    # the queue is a light one: its records have a topic of their own
+    bint lmq                    # a light queue: its records have other topics
 
 cdef inline bint is_special(const Record* r) noexcept nogil:
-    """Whether a record's body may have to be decompressed or opened."""
+    """Return True if a body may have to be decompressed, or opened as an inner batch."""
     return r.sys_flag & (RC_FLAG_COMPRESSED | RC_FLAG_INNER_BATCH) != 0
 
 
@@ -77,11 +77,11 @@ cdef class TagFilter:
 cdef class ReadResult:
     cdef:
         PickedRecords _picked
-        list _views             # of the bodies in the map
-        list _messages          # None: not made yet
-        object _paths           # str: the file of all records; dict: by number of the file
+        list _views             # the views of bodies in the map
+        list _messages          # None: not created yet
+        object _paths           # str: the file of all records; dict: the files by their number
         TagFilter _tags
-        int64_t _offset         # messages of inner batches before it are left out
+        int64_t _offset         # earlier messages of inner batches are left out
         int64_t _file_size
         int _how
         bytes _buffer
@@ -90,9 +90,9 @@ cdef class ReadResult:
 cdef class LogPaths:
     cdef:
         MappedFileQueue _log
-        dict _known             # by number of the file
-        str _last               # that of the file at _start
-        int64_t _start
+        dict _known             # {number of the file: path}
+        str _last               # path of the file at _start
+        int64_t _start          # physical offset
     cdef str at(self, int64_t phy_offset)
 
 cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) except? -1

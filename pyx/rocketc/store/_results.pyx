@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Records that a read picked: copied out of the log at once, checked, made to messages when they are asked for.
+"""Results of reads: records are copied and checked by the read; messages are created on first use.
 
-Who picks has claims: a unit of a consume queue, or of the index, says where a record lies. They are looked at in the
-copy, where nobody changes it any more.
+A unit of a consume queue or of the index gives the physical offset of a record. These claims are checked against the
+copy of the record, which no other process can change.
 """
 import os
 from operator import index
@@ -39,18 +39,18 @@ from rocketc.format import compression
 from rocketc.rendering import html_of
 
 cdef enum:
-    PATHS_KEPT = 4096
-    FETCHED_BYTES = 512
+    PATHS_KEPT = 4096           # most paths in the cache of LogPaths
+    FETCHED_BYTES = 512         # most bytes that fetch() prefetches
 
 cdef object NOTHING = iter(())
-next(NOTHING, None)                                 # it is at its end, and stays there
+next(NOTHING, None)                                 # an exhausted iterator can be shared
 
 cdef int64_t LARGEST_EXT_ADDRESS = -2147483649      # tags codes up to here are addresses of ext units
-cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # of a decompressed body
+cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # most bytes of a decompressed body
 
 
 cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) except? -1:
-    """An int argument. Raises TypeError, or ValueError that says what is allowed."""
+    """Return an int argument. Raises TypeError, or ValueError with the allowed range."""
     cdef int overflow = 0
     cdef long long n
     if not PyLong_CheckExact(value):
@@ -67,7 +67,7 @@ cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) ex
 cdef int read_flags(
     str crc, bint decompress, bint unwrap, bint views, bint exact, bint broker_limits,
 ) except -1:
-    """The ReadFlags for the arguments of a read. Raises ValueError."""
+    """Return the ReadFlags for the arguments of a read. Raises ValueError."""
     cdef int how = 0
     if crc == "body":
         how = READ_BODY_CRC
@@ -90,14 +90,14 @@ cdef int read_flags(
 
 @cython.final
 cdef class LogPaths:
-    """The paths of a log's files, by what they cover."""
+    """Finds the path of the log file that covers a physical offset; caches the paths."""
 
     def __cinit__(self, MappedFileQueue log not None):
         self._log = log
         self._known = {}
 
     cdef str at(self, int64_t phy_offset):
-        """The path of the file that covers an offset, or what it would be."""
+        """Return the path of the file that covers an offset; if it does not exist, the path that it would have."""
         cdef FileState* f
         cdef int64_t size = self._log.q.file_size, number
         if self._last is not None and self._start <= phy_offset < self._start + size:
@@ -118,7 +118,7 @@ cdef class LogPaths:
 
 
 cdef object files_of(LogPaths paths, const PickedRecords* h):
-    """The path of the file that all records are in, or a dict of them by the number of their file."""
+    """Return the path of the file that has all records; if there are several files, a dict {number of file: path}."""
     cdef int64_t size = paths._log.q.file_size, start
     cdef dict found = None
     cdef str first = paths.at(h.rows[0].phy_offset)
@@ -135,7 +135,7 @@ cdef object files_of(LogPaths paths, const PickedRecords* h):
 
 @cython.final
 cdef class TagFilter:
-    """Which tags a get() wants: by the hash that a unit has, and by the text that the record has."""
+    """The tags that a get() selects: by their hash in the unit, and by their text in the record."""
 
     def __cinit__(self, tags):
         cdef bytes utf8
@@ -159,7 +159,7 @@ cdef class TagFilter:
         free(self._codes)
 
     cdef bint fits(self, int64_t tags_code) noexcept nogil:
-        """Whether a unit may be meant: its low 32 bits decide. An address of an ext unit can't be judged."""
+        """Return True if the low 32 bits of a tags code match; always True for an extension address."""
         cdef int i
         if tags_code <= LARGEST_EXT_ADDRESS:
             return True
@@ -169,7 +169,7 @@ cdef class TagFilter:
         return False
 
     cdef bint passes(self, const Record* r) noexcept nogil:
-        """Whether a record is meant: by its TAGS, or those of a message in it. A compressed batch can't be judged."""
+        """Return True if TAGS of a record or of a message in its inner batch matches, or if the batch is compressed."""
         cdef Record part
         cdef size_t pos = 0
         cdef int at = 0, n
@@ -180,7 +180,7 @@ cdef class TagFilter:
             return True
         while pos < <size_t>r.body_len:
             if parse_entry(r.body + pos, <size_t>r.body_len - pos, &part) != RC_OK:
-                return True             # whoever opens it says so
+                return True             # open_record() raises the error
             n = rc_find_property(part.props, part.props_len, RC_PROPERTY_TAGS, &at)
             if n >= 0 and self._texts.get(part.props + at, n) == KEEP:
                 return True
@@ -191,8 +191,10 @@ cdef class TagFilter:
 # ------------------------------------------------------------------------------------------------- records of the log
 
 cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil:
-    """Ask for the first cache lines of a record that is looked into next: it has fields at both ends, and which of them
-    are needed says one behind the other."""
+    """Prefetch the first cache lines of the record that is read next.
+
+    Without it, the reader would wait for several lines in turn, because fields decide which fields are read next.
+    """
     cdef int64_t i = 0
     while i < size and i < FETCHED_BYTES:
         rc_prefetch(at + i)
@@ -200,7 +202,7 @@ cdef void fetch(const uint8_t* at, int64_t size) noexcept nogil:
 
 
 cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil:
-    """Let c.file be the file that covers phy_offset, held: RC_OK, ENOENT, or what mapping it said."""
+    """Hold the file that covers phy_offset, and set c.file to it. RC_OK, ENOENT, or an error of mapping the file."""
     cdef int rc
     if c.file != NULL and c.file.start <= phy_offset < c.file.start + c.log.file_size:
         return RC_OK
@@ -212,14 +214,14 @@ cdef int cursor_seek(Cursor* c, int64_t phy_offset) noexcept nogil:
 
 
 cdef void cursor_enter(Cursor* c) noexcept nogil:
-    """From here on the map of c.file may be touched, until it is left or another one is sought."""
+    """Guard the map of c.file: it may be read until cursor_rest(), cursor_leave() or cursor_seek() of another file."""
     if not c.guarded:
         enter_writing(&c.guard, c.file.base, c.file.size, &c.file.cut)
         c.guarded = True
 
 
 cdef void cursor_rest(Cursor* c) noexcept nogil:
-    """The end of what cursor_enter() began; the file stays held."""
+    """End the access that cursor_enter() began; the file stays held."""
     if c.guarded:
         guard_leave(&c.guard)
         c.guarded = False
@@ -233,7 +235,7 @@ cdef void cursor_leave(Cursor* c) noexcept nogil:
 
 
 cdef int picked_reserve(PickedRecords* h, int room) noexcept nogil:
-    """Let there be room for so many records in all: RC_OK or ENOMEM."""
+    """Allocate room for at least `room` records in total: RC_OK or ENOMEM."""
     cdef PickedRecord* rows = &h.one
     if room <= h.room:
         return RC_OK
@@ -249,7 +251,7 @@ cdef int picked_reserve(PickedRecords* h, int room) noexcept nogil:
 
 
 cdef int picked_add(PickedRecords* h, int64_t phy_offset, int32_t size, int64_t queue_offset) noexcept nogil:
-    """One record more: RC_OK or ENOMEM."""
+    """Add a record: RC_OK or ENOMEM."""
     cdef PickedRecord* t
     if h.count == h.room and picked_reserve(h, <int>(2 * h.room + 32 if h.room > 0 else 1)) != RC_OK:
         return ENOMEM
@@ -264,7 +266,7 @@ cdef int picked_add(PickedRecords* h, int64_t phy_offset, int32_t size, int64_t 
 
 
 cdef bint is_listed(const Record* r, const QueueIdentity* of, int64_t queue_offset) noexcept nogil:
-    """Whether a record is in a light queue at an offset: two properties list the queues and the offsets."""
+    """Return True if a record is in a light queue at an offset, by the properties that list queues and offsets."""
     cdef int names_at = 0, offsets_at = 0, n, m, i
     cdef const uint8_t* name
     cdef const uint8_t* digits
@@ -299,7 +301,7 @@ cdef bint is_listed(const Record* r, const QueueIdentity* of, int64_t queue_offs
 
 
 cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of, int how) noexcept nogil:
-    """Look whether a record is what was said of it: t.r is it then. RC_OK, or what is wrong."""
+    """Check the record at `at` against the numbers of t and the queue, and parse it into t.r. RC_OK, or its fault."""
     cdef Record* r = &t.r
     cdef int rc = parse_record(at, <size_t>t.size, r)
     if rc != RC_OK:
@@ -318,11 +320,11 @@ cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of
 
 
 cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil:
-    """Copy the records that were picked, back to back, and check them.
+    """Copy the picked records one after the other, and check them.
 
     dst  h.bytes of room
-    of   whose they must be; NULL: nobody has said that
-    Returns RC_OK; RC_MORE if a file went meanwhile (pick again); or a fault of row h.count, before which all are good.
+    of   queue of the records; NULL: do not check it
+    Returns RC_OK, RC_MORE if a file was deleted (pick again), or the fault of row h.count; all before it are valid.
     """
     cdef PickedRecord* t
     cdef int i, rc = RC_OK, count = h.count
@@ -350,7 +352,7 @@ cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdent
 
 
 cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1:
-    """copy_record() into a buffer of the answer's own."""
+    """Call copy_record() with a new buffer of the answer."""
     cdef PickedRecords* h = &answer._picked
     cdef int64_t size = h.bytes
     cdef uint8_t* dst
@@ -365,7 +367,10 @@ cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int 
 
 
 cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
-    """Give the answer a buffer for the records alone that copy_record() has copied; `copy` may be in its old one."""
+    """Give the answer a buffer of the exact size of its records, and move their pointers to it.
+
+    copy  the copied records; may be the answer's old buffer
+    """
     cdef PickedRecords* h = &answer._picked
     cdef Record* r
     cdef ptrdiff_t shift
@@ -385,10 +390,10 @@ cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
 cdef int open_record(
     list out, const Record* r, bytes raw, str file, int how, TagFilter tags, int64_t first,
 ) except -1:
-    """Add the messages of a record that lies in raw: decompressed, and taken apart if it is an inner batch.
+    """Append the messages of a record in `raw` to a list: decompress the body, and open an inner batch.
 
-    tags   None: all messages of a batch
-    first  queue offset: messages of a batch before it are left out
+    tags   the messages of a batch to include; None: all
+    first  queue offset; earlier messages of a batch are left out
     Raises CorruptRecordError, MissingCodecError.
     """
     cdef bint batch = is_to_unwrap(r) and not how & READ_WHOLE
@@ -407,7 +412,7 @@ cdef int open_record(
             plain = compression.decompress(kind, plain, PLAIN_BODY_BYTES)
         except compression.BadBody as error:
             advice = "unwrap=False" if batch else "decompress=False"
-            raise CorruptRecordError(file, r.phy_offset, error.args[0], f"{advice} hands it out as it is") from None
+            raise CorruptRecordError(file, r.phy_offset, error.args[0], f"{advice} returns it as stored") from None
     room = <size_t>len(plain)
     if not batch:
         part.body = <const uint8_t*>PyBytes_AS_STRING(plain)
@@ -416,7 +421,7 @@ cdef int open_record(
         return 0
     while pos < room:
         if parse_entry(<const uint8_t*>PyBytes_AS_STRING(plain) + pos, room - pos, &part) != RC_OK:
-            raise CorruptRecordError(file, r.phy_offset, "bad_inner_batch", "unwrap=False hands it out as it is")
+            raise CorruptRecordError(file, r.phy_offset, "bad_inner_batch", "unwrap=False returns it as stored")
         pos += <size_t>part.size
         part.size = r.size
         part.queue_offset = queue_offset
@@ -434,24 +439,24 @@ cdef bint has_tag(const Record* part, TagFilter tags) noexcept nogil:
 
 
 cdef list plain_messages(const PickedRecords* h, bytes raw, str path):
-    """The messages of records that are handed out as they are stored, all of them in raw and of one file."""
+    """Return the messages of records that are used as stored; all records are in `raw` and in one file."""
     cdef list out = PyList_New(h.count)
     cdef Message m
     cdef int i
     for i in range(h.count):
         m = message_in(&h.rows[i].r, raw, None, path)
         Py_INCREF(m)
-        PyList_SET_ITEM(out, i, m)      # takes that reference
+        PyList_SET_ITEM(out, i, m)      # steals the reference
     return out
 
 
 @cython.freelist(16)
 @cython.no_gc
 cdef class ReadResult:
-    """Messages over one copy of their records: made when they are first asked for. A row, like a list."""
+    """A sequence of messages, created on first use. They share one copy of their records."""
 
     def __init__(self):
-        raise TypeError(f"a {type(self).__name__} comes from a MessageStore")
+        raise TypeError(f"a {type(self).__name__} can't be created directly: call a method of a MessageStore")
 
     def __dealloc__(self):
         if self._picked.rows != &self._picked.one:
@@ -497,7 +502,7 @@ cdef class ReadResult:
 
     @property
     def buffer(self):
-        """The records as stored, back to back, inner batches whole; of views=True all but the bodies in the map."""
+        """The records as stored, one after the other, inner batches unopened; with views=True without mapped bodies."""
         return self._buffer
 
     @property

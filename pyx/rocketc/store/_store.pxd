@@ -1,10 +1,10 @@
-"""MessageStore: a store that is open."""
+"""MessageStore: an open store."""
 from rocketc.store._raw cimport RawAccess
 
 cdef class MessageStore(RawAccess):
-    cdef object _root       # what belongs to the store beside its log: lock file, abort file, checkpoint
-    cdef object _positions  # weak: the GroupOffsets of a Queue; None without one
-    cdef object _closer     # the thread that is in close()
+    cdef object _root       # the StoreRoot or ReadOnlyRoot: lock file, abort file, checkpoint
+    cdef object _positions  # weak reference to the GroupOffsets of a Queue; None without a Queue
+    cdef object _closer     # id of the thread that runs close()
     cdef int _enter_now(self) except -1
     cdef int _end_writing(self, list errors) except? -1
     cdef object __weakref__

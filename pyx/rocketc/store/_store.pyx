@@ -51,7 +51,7 @@ def _held(offsets, topics):
 
 @contextlib.contextmanager
 def _still(keeper, path, stepper):
-    """Pause and return the object with the groups' consumer offsets: the GroupOffsets of a Queue, or the table."""
+    """Yield the object that keeps the consumer offsets: the GroupOffsets of a Queue, paused, or the table."""
     positions = None if keeper is None else keeper()
     if positions is None:
         yield ConsumerOffsets(path) if stepper is None else ConsumerOffsets(path, clock=stepper.last)
@@ -104,7 +104,8 @@ cdef class MessageStore(RawAccess):
 
         dispatcher  None: the store is open for reading only
         waiters     the classes of futures, event loops and followers
-        maintenance  makes a Maintenance; its argument is called when a disk becomes full, or has space again
+        maintenance  function that creates a Maintenance; its argument is called when a disk becomes full, or has space
+                   again
         tell       called with `failed` when there is news for the log of the library
         stepper    a Stepper: there are no threads, step() does their work
         """
@@ -143,7 +144,7 @@ cdef class MessageStore(RawAccess):
         self.close()
 
     def __reduce__(self):
-        raise TypeError("a MessageStore belongs to its process: open it in the other one")
+        raise TypeError("a MessageStore can't be pickled: it belongs to its process; open it in the other process")
 
     def __del__(self):
         if self.log is not None and not self.closed and self._is_ours():
@@ -254,7 +255,7 @@ cdef class MessageStore(RawAccess):
                 with nogil:
                     rc = self.log.confirmed_position.wait(end, until, SLICE_NS)
             if rc == RC_CLOSED:
-                raise closed(f"{self.path}: the store was closed meanwhile")
+                raise closed(f"{self.path}: the store was closed during this call")
             if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
                 raise failure(self.log, self.path)
             return rc == RC_OK
@@ -327,7 +328,7 @@ cdef class MessageStore(RawAccess):
         Later puts of other threads raise ClosedError. Raises StoreFailedError if the store has failed: it is closed
         then too, and the next open() recovers it. KeyboardInterrupt and other exceptions of signal handlers are raised
         after the store is closed. If a signal handler calls close() while its thread is in a call of the store, close()
-        raises ClosedError: call, and the store is still open.
+        raises ClosedError: the error ends that call, and the store is still open.
 
         >>> import rocketc, tempfile
         >>> store = rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20)
@@ -377,12 +378,12 @@ cdef class MessageStore(RawAccess):
     def _refuse_inside(self, bint also=False):
         """Raise ClosedError where close() would wait for its own caller.
 
-        also  the caller knows that it would
+        also  True: the caller has found that it would wait
         """
         if also or self._is_inside():
             raise closed(
-                f"{self.path}: close() inside a call of the same thread, by a signal's handler perhaps: this ends the "
-                "call, and the store is still open"
+                f"{self.path}: close() was called inside a call of the same thread, for example by a signal handler; "
+                "that call ends with this error, and the store is still open"
             )
 
     cdef int _end_writing(self, list errors) except? -1:
@@ -472,7 +473,9 @@ cdef class MessageStore(RawAccess):
     # topics, and deletion of expired files
 
     def topics(self):
-        """The table of topics, config/topics.json: {name: TopicConfig}. Topics without an entry are not in it.
+        """Return the table of topics, config/topics.json, as {name: TopicConfig}.
+
+        A topic that has messages, but is not in the file, is not in the result.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -521,12 +524,13 @@ cdef class MessageStore(RawAccess):
         """Delete topics: their consume queues and entries in the table of topics; return how many existed.
 
         names  a name, or several; RocketMQ's own topics too if you name them
-        Messages put before are in no queue any more. The file config/deletedTopics.json records this, so it stays so
-        after a crash or a rebuild. The next message of such a topic gets queue offset 0. Old messages stay in the log
-        until its files are deleted: scan() and query() find them. Consumer offsets of the topics
-        (config/consumerOffset.json) are deleted first: after a crash in between no message is lost, but some may be
-        delivered twice. Meanwhile, puts of other threads to these topics or to new queues wait. Raises StoreIOError,
-        StoreFullError, StoreFailedError; the deletion may then be incomplete, and the next call completes it.
+        Earlier messages of the topics are removed from all queues. The file config/deletedTopics.json records this, so
+        that a crash or a rebuild does not restore them. The next message of such a topic gets queue offset 0. Old
+        messages stay in the log until its files are deleted: scan() and query() find them. Consumer offsets of the
+        topics (config/consumerOffset.json) are deleted first: after a crash in between no message is lost, but some may
+        be delivered twice. During the call, puts of other threads to these topics or to new queues wait. Raises
+        StoreIOError, StoreFullError, StoreFailedError; the deletion may then be incomplete, and the next call completes
+        it.
         Source: RocketMQ DefaultMessageStore.deleteTopics.
 
         >>> import rocketc, tempfile

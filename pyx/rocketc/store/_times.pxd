@@ -1,4 +1,4 @@
-"""Queue offsets by time: which message of a queue was stored when."""
+"""Queue offsets by time: find a message of a queue by its store timestamp."""
 from libc.stdint cimport int64_t
 
 from rocketc.derived._consume_queue_units cimport ConsumeQueue
@@ -7,8 +7,8 @@ from rocketc.store._results cimport Cursor
 
 cdef enum Boundary:
     LOWER = 0                   # the first message of a time or later
-    UPPER = 1                   # the last one of a time or earlier
-    NEAREST = 2                 # whichever is closer: RocketMQ 4
+    UPPER = 1                   # the last message of a time or earlier
+    NEAREST = 2                 # the closer one of both: RocketMQ 4
 
 cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil
 cdef int file_by_time(ConsumeQueue* q, int64_t when, int boundary, Cursor* c, int64_t* file) noexcept nogil

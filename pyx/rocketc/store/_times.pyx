@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Queue offsets by time: which message of a queue was stored when.
+"""Queue offsets by time: find a message of a queue by its store timestamp.
 
-Consume queues keep no times but those of batch queues: records are looked at, few of them.
+Only the units of batch queues have times. For other queues a binary search reads the times of a few records.
 Source: RocketMQ ConsumeQueue.getOffsetInQueueByTime
 """
 from libc.errno cimport ENOENT
@@ -25,7 +25,7 @@ cdef extern from *:
     #include <errno.h>
     #include <sys/stat.h>
 
-    /* When a file was changed last: ms since the epoch. 0 or an errno. */
+    /* Gets the time of the last change of a file, in ms since the epoch. Returns 0 or an errno. */
     static int rc_changed_ms(const char *path, int64_t *ms)
     {
         struct stat s;
@@ -46,7 +46,7 @@ cdef enum:
 
 
 cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil:
-    """Store timestamp of a unit's record, -1 if the record is not there. RC_OK, or what reading said."""
+    """Get the store timestamp of a unit's record; -1 if there is no such record. RC_OK, or the error of the read."""
     cdef Record r
     cdef int64_t at
     cdef int rc
@@ -68,7 +68,7 @@ cdef int time_of(const Unit* u, Cursor* c, int64_t* when) noexcept nogil:
 
 
 cdef int64_t min_phy(FileQueue* log) noexcept nogil:
-    """Physical offset that the log begins at."""
+    """Return the physical offset at which the log begins."""
     cdef int64_t start = 0
     pthread_mutex_lock(&log.mutex)
     if log.count > 0:
@@ -78,7 +78,7 @@ cdef int64_t min_phy(FileQueue* log) noexcept nogil:
 
 
 cdef int unit_time(ConsumeQueue* q, int64_t unit, Cursor* c, int64_t* when) noexcept nogil:
-    """Store timestamp of a unit's record, -1 if it can't be had. RC_OK, or what reading said."""
+    """Get the store timestamp of the record of unit number `unit`; -1 if it is unknown. RC_OK, or the error."""
     cdef Unit u
     cdef int got = 0
     cdef int rc = cq_read(q, unit, 1, &u, &got)
@@ -91,7 +91,7 @@ cdef int unit_time(ConsumeQueue* q, int64_t unit, Cursor* c, int64_t* when) noex
 cdef int file_by_time(
     ConsumeQueue* q, int64_t when, int boundary, Cursor* c, int64_t* file,
 ) noexcept nogil:
-    """The number of the file to look into, by the times of its first and last unit; -1: none."""
+    """Choose the file to search by the times of first and last units; gets its position in the queue, or -1."""
     cdef int64_t each = q.files.file_size // q.unit_bytes, units = rc_load_i64(&q.units)
     cdef int64_t first = rc_load_i64(&q.min_unit) // each, last = (units - 1) // each, i, time
     cdef int rc
@@ -119,9 +119,10 @@ cdef int file_by_time(
 
 
 cdef int file_by_change(ConsumeQueue* q, int64_t when, int64_t* file) noexcept nogil:
-    """The first file that was changed at a time or later, by its position in the queue, else the last; -1: none.
+    """Choose the first file that was changed at a time or later, otherwise the last one; gets its position, or -1.
 
-    The system is asked each time, as RocketMQ 4 does: others may set when a file was changed. RC_OK or an errno.
+    The modification times are read again in each call, as in RocketMQ 4, because other programs may change them. RC_OK
+    or an errno.
     """
     cdef char path[PATH_BYTES]
     cdef FileState* f
@@ -133,7 +134,7 @@ cdef int file_by_change(ConsumeQueue* q, int64_t when, int64_t* file) noexcept n
         pthread_mutex_lock(&q.files.mutex)
         i = min(i, q.files.count)
         while i > 0 and q.files.files[i - 1].start > file[0]:
-            i -= 1                      # files before it were deleted meanwhile
+            i -= 1                      # files before it were deleted since
         if i < q.files.count:
             f = q.files.files[i]
             snprintf(path, PATH_BYTES, b"%s", f.path)
@@ -152,7 +153,7 @@ cdef int file_by_change(ConsumeQueue* q, int64_t when, int64_t* file) noexcept n
 cdef int by_time(
     ConsumeQueue* q, int64_t when, int boundary, int64_t file, Cursor* c, int64_t* found,
 ) noexcept nogil:
-    """The queue offset in the file that begins at `file`, a position in the queue."""
+    """Find the queue offset in the file that begins at the position `file` of the queue."""
     cdef Unit u
     cdef int64_t each = q.files.file_size // q.unit_bytes, start = file // q.unit_bytes
     cdef int64_t low = max(rc_load_i64(&q.min_unit), start), high = min(rc_load_i64(&q.units), start + each) - 1
@@ -187,7 +188,7 @@ cdef int by_time(
 cdef int bisect(
     ConsumeQueue* q, int64_t when, int boundary, int64_t low, int64_t high, Cursor* c, int64_t* found,
 ) noexcept nogil:
-    """Look for a time among the units from low to high: the answer as `boundary` says, 0 if a time can't be read."""
+    """Search the units from low to high for a time by `boundary`; the result is 0 if a time can't be read."""
     cdef Unit u
     cdef int64_t floor = low, ceiling = high, left = -1, right = -1, left_time = -1, right_time = -1, time
     cdef int64_t middle, least = min_phy(c.log), step
@@ -197,7 +198,7 @@ cdef int bisect(
         rc = cq_read(q, middle, 1, &u, &got)
         if rc != RC_OK or got == 0:
             return rc
-        if is_blank(&u):            # a lost record: those next to it say where to go on
+        if is_blank(&u):            # a lost record: use the nearest unit that has a record
             rc = real_unit(q, &middle, low, high, &u)
             if rc != RC_OK:
                 return rc
@@ -246,7 +247,7 @@ cdef int bisect(
 
 
 cdef int real_unit(ConsumeQueue* q, int64_t* unit, int64_t low, int64_t high, Unit* u) noexcept nogil:
-    """Move from a unit without a record to one that has one, upwards first; -1 if there is none from low to high."""
+    """Move from a blank unit to the nearest later unit with a record, or to an earlier one; -1: not in low to high."""
     cdef int64_t at
     cdef int rc, got = 0
     for at in range(unit[0] + 1, high + 1):

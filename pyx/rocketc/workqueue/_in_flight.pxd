@@ -1,18 +1,18 @@
-"""What a group of consumers has taken of a queue, and is done with."""
+"""The messages in flight: those of a queue that a consumer group has taken or acked."""
 from libc.stdint cimport int64_t
 
-# A message between base and next.
+# The state of one message between base and next.
 ctypedef struct InFlightSlot:
-    double until            # seconds of the clock: taken, it is to be acked by then
-    unsigned long thread    # whose it is
-    int attempts            # how often it was taken
-    int state
+    double until            # seconds of the monotonic clock; a taken message must be acked by then
+    unsigned long thread    # the thread that took it
+    int attempts            # number of times it was taken
+    int state               # READY, TAKEN, AGAIN or DONE
 
 cdef class InFlight:
     cdef:
-        InFlightSlot* slots         # of offset n: slots[n & (room - 1)]
-        int64_t room        # a power of 2
-        list ready          # messages that nobody has taken yet; those before `at` are gone
+        InFlightSlot* slots         # the slot of offset n is slots[n & (room - 1)]
+        int64_t room        # number of slots, a power of 2
+        list ready          # messages that were read; those from `at` on are not taken yet
         Py_ssize_t at
         readonly int64_t base
         readonly int64_t next

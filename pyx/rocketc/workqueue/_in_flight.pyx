@@ -1,6 +1,8 @@
 # cython: language_level=3
-"""What a group of consumers has taken of a queue, and is done with: the state of each message between the first that is
-not acked and the last that was read."""
+"""The messages in flight: those of a queue that a consumer group has taken or acked.
+
+InFlight keeps the state of each message from the first one that is not acked to the last one that was read.
+"""
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
@@ -11,27 +13,27 @@ from rocketc.read._message cimport Message, queue_offset_of
 from threading import get_ident
 
 cdef enum:
-    READY = 0           # read from the store, nobody's yet
+    READY = 0           # read from the store, not taken yet
     TAKEN = 1
-    AGAIN = 2           # given back; it comes again when it is due
+    AGAIN = 2           # returned by the consumer; delivered again when it is due
     DONE = 3
     FIRST_ROOM = 64
-    SHOWN_BYTES = 1024  # a longer body is not printed
+    SHOWN_BYTES = 1024  # repr() does not print longer bodies
 
 cdef object thread_id = get_ident
 
 
 class Item(bytes):
-    """The body of a message that was taken from a queue; to be acked."""
+    """The body of a message that a consumer took from a queue. The consumer acks it when it has been processed."""
 
     @property
     def message(self):
-        """The Message: its topic, keys, tags, properties, times."""
+        """The Message, with topic, keys, tags, properties and times."""
         return self._taken[1]
 
     @property
     def attempts(self):
-        """How often it was taken since the queue was opened, this time included."""
+        """Number of times the message was taken since the queue was opened, including this time."""
         return self._taken[2]
 
     def __reduce__(self):
@@ -42,14 +44,15 @@ class Item(bytes):
 
 
 cdef class InFlight:
-    """The offsets of a queue from `base` on. Who uses it has a lock.
+    """The state of a queue's messages from offset `base` on. The caller serializes all calls with a lock.
 
-    base      all before it is done with
-    next      the offset of what is not read yet
-    taken     how many are taken
-    finished  how many behind base are done with
-    life      how often its queue was deleted, so that offsets began at 0 again
-    look_at   seconds of the clock: before that nothing that was taken runs out of time, nor has another life begun
+    base      offset of the first message that is not acked
+    next      offset of the next message to read from the store
+    taken     number of messages that are taken and not acked
+    finished  number of messages after base that are acked or do not exist
+    life      number of times the queue was deleted; each time its offsets start at 0 again
+    look_at   seconds of the monotonic clock; before this time no message is due for redelivery and `life` does not
+              change
     """
 
     def __cinit__(self, int64_t base):
@@ -65,7 +68,7 @@ cdef class InFlight:
         free(self.slots)
 
     def start_over(self):
-        """The queue is deleted: what comes to it next has offset 0. Items of before are nobody's."""
+        """Reset the state after the queue was deleted. The next message has offset 0; earlier items become invalid."""
         self.base = self.next = self.taken = self.finished = 0
         self.ready = []
         self.at = 0
@@ -73,11 +76,11 @@ cdef class InFlight:
         self.look_at = -INFINITY
 
     cdef InFlightSlot* _slot(self, int64_t offset) noexcept:
-        """NULL: it is done with, or was never read."""
+        """Return the slot of an offset; NULL if it is before base, or was never read."""
         return &self.slots[offset & (self.room - 1)] if self.base <= offset < self.next else NULL
 
     cdef InFlightSlot* _push(self) except NULL:
-        """The slot of the next offset, which is read now."""
+        """Add a slot for the next offset and return it."""
         cdef InFlightSlot* more
         cdef int64_t i
         if self.next - self.base == self.room:
@@ -96,7 +99,11 @@ cdef class InFlight:
         return more
 
     def add(self, list messages, int64_t behind):
-        """What was read from `next` on: messages, in order; offsets up to `behind` that have none are gone for good."""
+        """Add messages that were read from `next` on.
+
+        messages  in the order of the queue
+        behind    the offset after the range that was read; offsets before it without a message are marked as done
+        """
         cdef int64_t offset
         for message in messages:
             offset = queue_offset_of(<Message?>message)
@@ -107,7 +114,7 @@ cdef class InFlight:
         self._pass(behind)
 
     cdef int _pass(self, int64_t stop) except -1:
-        """The offsets from next up to stop have no messages."""
+        """Mark the offsets from `next` up to `stop` as done, because no messages exist for them."""
         if self.base == self.next and stop > self.next:
             self.base = self.next = stop
         while self.next < stop:
@@ -116,7 +123,7 @@ cdef class InFlight:
         return 0
 
     def skip(self):
-        """The next offset can't be read for now: it stays undone."""
+        """Skip the next offset because it can't be read now. It stays unacked, so `base` does not pass it."""
         self._push().state = AGAIN
 
     @property
@@ -124,7 +131,10 @@ cdef class InFlight:
         return self.at < PyList_GET_SIZE(self.ready)
 
     cpdef take(self, object owner, double now, double seconds):
-        """An Item of the next message that was read, to be acked within so many seconds; None if there is none."""
+        """Take the next message that was read and return its Item; None if there is no such message.
+
+        seconds  time in which it must be acked
+        """
         cdef Py_ssize_t at = self.at
         if at == PyList_GET_SIZE(self.ready):
             return None
@@ -136,18 +146,18 @@ cdef class InFlight:
         return item
 
     def take_many(self, owner, double now, double seconds, Py_ssize_t count):
-        """take(), up to so many times."""
+        """Call take() up to `count` times and return a list of the Items."""
         items = []
         while len(items) < count and self.at < PyList_GET_SIZE(self.ready):
             items.append(self.take(owner, now, seconds))
         return items
 
     cpdef hand_out(self, object owner, object message, double now, double seconds):
-        """The Item of a message of ours."""
+        """Mark a message of this queue as taken and return its Item."""
         cdef InFlightSlot* slot = self._slot(queue_offset_of(<Message?>message))
         item = Item((<Message>message).body)
         item._taken = (owner, message, slot.attempts + 1, self.life)
-        slot.attempts += 1              # only now: there may be no memory for it
+        slot.attempts += 1              # after the allocations above, which may fail
         slot.state = TAKEN
         slot.until = now + seconds
         slot.thread = thread_id()
@@ -157,14 +167,14 @@ cdef class InFlight:
         return item
 
     cpdef bint ack(self, object owner, tuple items) except -1:
-        """Items are done with; True if base has moved."""
+        """Ack items; return True if base has moved."""
         cdef int64_t before = self.base
         for item in items:
             self.finish(self.offset_of(owner, item))
         return self.base != before
 
     cpdef bint finish(self, int64_t offset) except -1:
-        """An offset is done with; False if it was before, or was never taken."""
+        """Mark an offset as done; return False if it was done already, or was never taken."""
         cdef InFlightSlot* slot = self._slot(offset)
         if slot == NULL or slot.state == DONE or slot.state == READY:
             return False
@@ -178,9 +188,9 @@ cdef class InFlight:
         return True
 
     def give_back(self, int64_t offset, int attempts=0):
-        """A message that is taken comes again: returns how often it was taken; 0 if it is not taken.
+        """Return a taken message to the queue for redelivery; return its number of attempts, or 0 if it is not taken.
 
-        attempts  only if it was taken so often: who had it before has lost it
+        attempts  if not 0: only if the message was taken this many times; otherwise another consumer has it now
         """
         cdef InFlightSlot* slot = self._slot(offset)
         if slot == NULL or slot.state != TAKEN or (attempts and slot.attempts != attempts):
@@ -194,7 +204,7 @@ cdef class InFlight:
         return slot != NULL and slot.state == AGAIN
 
     def overdue(self, double now):
-        """The offsets that are taken and have run out of time; sets look_at to when to look again."""
+        """Return the taken offsets whose time is over, and set look_at to the time of the next check."""
         cdef InFlightSlot* slot
         cdef int64_t offset
         cdef double first = INFINITY
@@ -210,7 +220,7 @@ cdef class InFlight:
         return found
 
     def oldest_of(self, thread):
-        """The first offset that a thread has taken; None if there is none."""
+        """Return the first offset that a thread has taken and not acked, or None."""
         cdef InFlightSlot* slot
         cdef int64_t offset
         cdef unsigned long mine = thread
@@ -221,9 +231,9 @@ cdef class InFlight:
         return None
 
     cpdef int64_t offset_of(self, object owner, object item) except? -1:
-        """The queue offset of an Item; -1, which nothing is done with: its queue was deleted since.
+        """Return the queue offset of an Item; -1 if its queue was deleted after it was taken.
 
-        Raises ValueError if it was taken from another consumer, or is none.
+        Raises ValueError for an Item of another consumer, and for an object that is not an Item.
         """
         taken = getattr(item, "_taken", None)
         if not isinstance(taken, tuple) or (<tuple>taken)[0] is not owner:

@@ -585,10 +585,10 @@ def test_a_full_disk_is_told(tmp_path):
             _, err = process.communicate(text, timeout=60)
         assert process.returncode == 1
         lines = err.decode().splitlines()  # the queues may have met it before the log
-        error, *doubt, told = [line for line in lines if "messages do not come into the queues: " not in line]
+        error, *doubt, told = [line for line in lines if "messages can't be dispatched to the queues: " not in line]
         assert error.startswith("rocketc: the disk is full: ") and str(disk) in error
         # the log's last file, or the queue's first, may have taken all the room
-        untold = f"rocketc: {disk / 's'}: not all is on the disk, so `abort` stays; the next opening recovers it"
+        untold = f"rocketc: {disk / 's'}: not all data is durable; `abort` is kept, the next open() recovers the store"
         assert doubt in ([], [untold])
         count = int(re.match(r"rocketc: (\d+) messages put into", told)[1])
         assert 0 < count < 40_000

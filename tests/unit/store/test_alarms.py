@@ -95,14 +95,14 @@ def test_dispatching_that_stands_still_and_falls_behind(open_store, told):
     found = []
     until(lambda: store.put("a", b"x") and (found.extend(told()) or len(found) == 2))
     [(level, text), (_, behind)] = found
-    assert level == "ERROR" and text.startswith("messages do not come into the queues: ") and str(wall) in text
+    assert level == "ERROR" and text.startswith("messages can't be dispatched to the queues: ") and str(wall) in text
     assert int(behind.removesuffix(" bytes of the log are not in the queues yet")) > 5000
     wall.unlink()
     until(lambda: store.dispatch_behind_bytes == 0)
     until(lambda: store.put("a", b"x") and (found.extend(told()) or len(found) == 4))
     assert found[2:] == [
-        ("INFO", "messages come into the queues again"),
-        ("INFO", "the queues have nearly all of the log again"),
+        ("INFO", "messages are dispatched to the queues again"),
+        ("INFO", "the queues have caught up with the log"),
     ]
 
 

@@ -67,15 +67,15 @@ def test_levels_have_bounds(fields, levels):
     [
         (10, 10, None, False, False, False),
         (75, 75, None, False, False, False),  # a level is passed above it, not at it
-        (76, 10, "log is in use to 76 %, above 75 %", False, False, False),
-        (10, 76, "queues is in use to 76 %, above 75 %", False, False, False),
-        (86, 10, "log is in use to 86 %, above 85 %", True, None, None),
-        (91, 10, "log is in use to 91 %, above 90 %", True, True, None),
-        (10, 86, "queues is in use to 86 %, above 85 %", True, False, None),
-        (10, 91, "queues is in use to 91 %, above 90 %", True, False, True),
-        (91, 91, "log is in use to 91 %, above 90 %", True, True, None),  # the queues' disk is not looked at then
-        (None, 10, "how much of log is in use can't be told", False, False, False),
-        (10, None, "how much of queues is in use can't be told", False, False, False),
+        (76, 10, "log is 76 % full, above 75 %", False, False, False),
+        (10, 76, "queues is 76 % full, above 75 %", False, False, False),
+        (86, 10, "log is 86 % full, above 85 %", True, None, None),
+        (91, 10, "log is 91 % full, above 90 %", True, True, None),
+        (10, 86, "queues is 86 % full, above 85 %", True, False, None),
+        (10, 91, "queues is 91 % full, above 90 %", True, False, True),
+        (91, 91, "log is 91 % full, above 90 %", True, True, None),  # the queues' disk is not looked at then
+        (None, 10, "the disk use of log is unknown", False, False, False),
+        (10, None, "the disk use of queues is unknown", False, False, False),
     ],
 )
 def test_what_each_level_asks_for(log, queues, why, at_once, disk_full, queues_full):
@@ -112,8 +112,8 @@ def test_log_paths_above_the_force_level_are_full():
     ("size", "why", "at_once"),
     [
         (1_500_000, None, False),  # a part is 2,048,000 bytes
-        (1_540_000, "this store's part of log, one of 2, is in use to 75 %, above 75 %", False),
-        (1_700_000, "this store's part of log, one of 2, is in use to 83 %, above 80 %", True),
+        (1_540_000, "this store's part of log, one of 2, is 75 % full, above 75 %", False),
+        (1_700_000, "this store's part of log, one of 2, is 83 % full, above 80 %", True),
     ],
 )
 def test_several_replicas_on_a_disk_count_each_its_own_part(size, why, at_once):

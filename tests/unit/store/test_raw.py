@@ -305,7 +305,7 @@ def test_a_missing_file_is_named(pair, open_store, tmp_path):
     master.close()
     (tmp_path / "master" / "commitlog" / f"{FILE_SIZE:020}").unlink()
     master = open_store(tmp_path / "master", **derived.SMALL)
-    with pytest.raises(PhyOffsetError, match=f"offset {FILE_SIZE}: the file .* missing; the log goes on at {FIRST}"):
+    with pytest.raises(PhyOffsetError, match=f"offset {FILE_SIZE}: the file .* missing; the log continues at {FIRST}"):
         master.read_raw(FILE_SIZE)
     assert len(master.read_raw(FIRST, 1 << 20)) == FILE_SIZE
 
@@ -465,7 +465,7 @@ def test_damage_is_named(pair, at, new, reason, which):
     for _ in range(3):
         master.put("t", b"hello", tags="A")
     damaged = changed(master.read_raw(0), which * size + at, new)
-    with pytest.raises(CorruptRecordError, match=f"offset {which * size}: {reason}; nothing of the block") as caught:
+    with pytest.raises(CorruptRecordError, match=f"offset {which * size}: {reason}; no record of the block") as caught:
         replica.append_raw(0, damaged)
     assert (caught.value.offset, caught.value.reason) == (which * size, reason)
     assert (replica.max_phy_offset, replica.queues()) == (0, [])
@@ -541,7 +541,7 @@ def test_a_block_that_does_not_follow_is_refused(pair, tmp_path):
 def test_an_empty_log_begins_at_a_file_only(pair):
     _, replica = pair()
     for at in (1, FILE_SIZE - 1, FILE_SIZE + 1, -FILE_SIZE):
-        with pytest.raises(PhyOffsetError, match=f"offset {at}: the log is empty, .* multiple of {FILE_SIZE}"):
+        with pytest.raises(PhyOffsetError, match=f"offset {at}: the log is empty; .* multiple of {FILE_SIZE}"):
             replica.append_raw(at, b"")
     assert replica.append_raw(5 * FILE_SIZE, b"") == 5 * FILE_SIZE
     assert replica.max_phy_offset == 0, "nothing came"

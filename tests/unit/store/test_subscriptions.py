@@ -82,7 +82,7 @@ def test_some_queues(store):
         assert store.wait_dispatched(SOON)
         assert subscription.wait(0)
         assert subscription.changes() == [told(3, 1), told(70, 1)]
-    with pytest.raises(ValueError, match="no queues"):
+    with pytest.raises(ValueError, match="queues is empty"):
         store.subscribe([])
 
 

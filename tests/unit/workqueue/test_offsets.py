@@ -108,7 +108,7 @@ def test_a_table_that_cannot_be_written(open_queue, tmp_path, caplog):
     (folder / "file").touch()
     queue.put(b"0")
     queue.ack(queue.get())
-    wait_until(lambda: "are not written yet" in caplog.text)
+    wait_until(lambda: "can't be written yet" in caplog.text)
     with pytest.raises(OSError):
         queue.flush()
     (folder / "file").unlink()
