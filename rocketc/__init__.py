@@ -70,9 +70,9 @@ if TYPE_CHECKING:
 else:
     # A module is loaded when one of its names is first used: `rocketc --help` takes 40 % of the time it took before.
     _HOMES = {
-        "rocketc.config": ["StoreConfig"],
-        "rocketc.derived.queue_change": ["QueueChange"],
-        "rocketc.errors": [
+        "config": ["StoreConfig"],
+        "derived.queue_change": ["QueueChange"],
+        "errors": [
             "ClosedError",
             "CorruptRecordError",
             "CorruptUnitError",
@@ -88,35 +88,35 @@ else:
             "StoreIOError",
             "StoreLockedError",
         ],
-        "rocketc.exports.export": ["ExportReport", "export"],
-        "rocketc.format._encoding": ["decode_batch", "encode", "encode_batch"],
-        "rocketc.format.ids": ["OffsetId", "UniqueId", "decode_offset_id", "decode_unique_id"],
-        "rocketc.jobs.rebuild": ["RebuildReport", "rebuild"],
-        "rocketc.jobs.salvage": ["SalvageReport", "salvage"],
-        "rocketc.jobs.verify": ["FileReport", "QueueRange", "VerifyReport", "verify"],
-        "rocketc.log._put_result": ["PutResult"],
-        "rocketc.read._arrow": ["COLUMN_NAMES", "Batch"],
-        "rocketc.read.scan": ["Damage", "Scan", "ScanReport", "decode", "scan"],
-        "rocketc.status": ["GetStatus", "PutStatus"],
-        "rocketc.store._lookups": ["QueryResult"],
-        "rocketc.store._queue_reader": ["GetResult"],
-        "rocketc.store._raw_records": ["RawGetResult"],
-        "rocketc.store._store": ["MessageStore"],
-        "rocketc.store.cleaning": ["Cleaned", "CleanReport", "OldestKept"],
-        "rocketc.store.opening": ["open"],
-        "rocketc.store.subscription": ["Subscription"],
-        "rocketc.workqueue._in_flight": ["Item"],
-        "rocketc.workqueue.consumer": ["Consumer"],
-        "rocketc.workqueue.queue": ["Queue"],
+        "exports.export": ["ExportReport", "export"],
+        "format._encoding": ["decode_batch", "encode", "encode_batch"],
+        "format.ids": ["OffsetId", "UniqueId", "decode_offset_id", "decode_unique_id"],
+        "jobs.rebuild": ["RebuildReport", "rebuild"],
+        "jobs.salvage": ["SalvageReport", "salvage"],
+        "jobs.verify": ["FileReport", "QueueRange", "VerifyReport", "verify"],
+        "log._put_result": ["PutResult"],
+        "read._arrow": ["COLUMN_NAMES", "Batch"],
+        "read.scan": ["Damage", "Scan", "ScanReport", "decode", "scan"],
+        "status": ["GetStatus", "PutStatus"],
+        "store._lookups": ["QueryResult"],
+        "store._queue_reader": ["GetResult"],
+        "store._raw_records": ["RawGetResult"],
+        "store._store": ["MessageStore"],
+        "store.cleaning": ["Cleaned", "CleanReport", "OldestKept"],
+        "store.opening": ["open"],
+        "store.subscription": ["Subscription"],
+        "workqueue._in_flight": ["Item"],
+        "workqueue.consumer": ["Consumer"],
+        "workqueue.queue": ["Queue"],
     }
     _HOME_OF = {name: (module, name) for module, names in _HOMES.items() for name in names}
-    _HOME_OF["encode_blank"] = ("rocketc.format._encoding", "encode_blank_record")
+    _HOME_OF["encode_blank"] = ("format._encoding", "encode_blank_record")
 
     def __getattr__(name: str) -> object:
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module, attribute = _HOME_OF[name]
-        globals()[name] = getattr(importlib.import_module(module), attribute)
+        globals()[name] = getattr(importlib.import_module(f"rocketc.{module}"), attribute)
         return globals()[name]
 
     def __dir__() -> list[str]:

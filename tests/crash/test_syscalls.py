@@ -22,6 +22,9 @@ from rocketc.tables.table_file import read_table
 pytestmark = pytest.mark.promise(1, 5)
 
 
+# Of the kills that are possible every fifth in each run, and all of them in the long ones.
+SHARES = [5, pytest.param(1, marks=pytest.mark.long)]
+
 # Fields of the store that is killed.
 MIXES = {
     "sync": {"flush": "sync"},
@@ -30,15 +33,15 @@ MIXES = {
 }
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("mix", MIXES)
-def test_a_writer_killed_at_every_call(zygote, memory_path, mix):
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("mix", ["async", *(pytest.param(mix, marks=pytest.mark.long) for mix in ("sync", "pool"))])
+def test_a_writer_killed_at_every_call(zygote, memory_path, mix, share):
     fields = {**SETTINGS, **MIXES[mix]}
     counts = zygote.counted(lambda: zygote.run("write", memory_path / "whole", fields), memory_path / "trace")
     assert_written(memory_path / "whole", fields, ["closed"], "not killed")
     assert {"openat", "fallocate", "mmap", "fsync", "write"} < counts.keys()
     deaths = 0
-    for name, number in every(counts):
+    for name, number in every(counts)[::share]:
         root = memory_path / f"{name}-{number}"
         with zygote.killed_at(name, number):
             killed, lines = zygote.run("write", root, fields)
@@ -46,7 +49,7 @@ def test_a_writer_killed_at_every_call(zygote, memory_path, mix):
         assert killed or lines[-1] == "closed"
         assert_written(root, fields, lines, (name, number))
         shutil.rmtree(root)
-    assert deaths > 60
+    assert deaths > 60 / share
 
 
 # ---------------------------------------------------------------- a recovery
@@ -66,14 +69,15 @@ def wanted_of(torn: remains.Files, folder: Path) -> remains.Files:
     return wanted
 
 
-def test_a_recovery_killed_at_every_call(zygote, memory_path, torn):
+@pytest.mark.parametrize("share", SHARES)
+def test_a_recovery_killed_at_every_call(zygote, memory_path, torn, share):
     wanted = wanted_of(torn, memory_path)
     root = remains.lay(torn, memory_path / "whole")
     counts = zygote.counted(lambda: zygote.run("recover", root, SETTINGS), memory_path / "trace")
     assert_same(root, wanted, "not killed")
     assert {"openat", "fdatasync", "fsync", "pwrite64"} < counts.keys()
     deaths = 0
-    for name, number in every(counts):
+    for name, number in every(counts)[::share]:
         root = remains.lay(torn, memory_path / f"{name}-{number}")
         with zygote.killed_at(name, number):
             killed, _ = zygote.run("recover", root, SETTINGS)
@@ -81,10 +85,12 @@ def test_a_recovery_killed_at_every_call(zygote, memory_path, torn):
         rocketc.open(root, **SETTINGS).close()
         assert_same(root, wanted, (name, number))
         shutil.rmtree(root)
-    assert deaths > 60
+    assert deaths > 60 / share
 
 
-@pytest.mark.parametrize("name", ["openat", "close", "fsync", "pwrite64"])
+@pytest.mark.parametrize(
+    "name", ["fsync", "pwrite64", *(pytest.param(n, marks=pytest.mark.long) for n in ("openat", "close"))]
+)
 def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name):
     """Each time it comes a call further."""
     wanted = wanted_of(torn, memory_path)

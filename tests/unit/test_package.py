@@ -15,7 +15,7 @@ def typed_imports() -> dict[str, tuple[str, str]]:
     tree = ast.parse(Path(rocketc.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     return {
-        alias.asname or alias.name: (str(node.module), alias.name)
+        alias.asname or alias.name: (str(node.module).removeprefix("rocketc."), alias.name)
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
