@@ -346,10 +346,10 @@ def test_progress_is_told(root, tmp_path):
 def test_places_that_are_no_place(root, tmp_path):
     before = state(tmp_path)
     for place in (root, root / "new", root / "commitlog" / "new", tmp_path, tmp_path / "x" / ".." / "old" / "new"):
-        with pytest.raises(ValueError, match="lie in one another"):
+        with pytest.raises(ValueError, match="overlap: salvage into another folder"):
             rocketc.salvage(root, place)
     (tmp_path / "link").symlink_to(root)
-    with pytest.raises(ValueError, match="lie in one another"):
+    with pytest.raises(ValueError, match="overlap: salvage into another folder"):
         rocketc.salvage(root, tmp_path / "link" / "new")
     (tmp_path / "link").unlink()
     (tmp_path / "there").mkdir()
@@ -497,7 +497,7 @@ def test_killed_at_any_step(root, tmp_path, compact, every):
             try:
                 report = rocketc.salvage(root, new, compact=compact)
             except rocketc.StoreIOError as error:
-                assert "is there already" in str(error)
+                assert "already exists" in str(error)
             assert report is None or report.records > 200
         assert sorted(os.listdir(tmp_path)) == ["new", "old", "whole"]
         shutil.rmtree(new)
@@ -525,7 +525,7 @@ def test_out_of_room(root, tmp_path, monkeypatch, compact):
                 if name in ("pwrite", "fsync"):
                     patch.setattr(owner, name, replacement)
             patch.delattr(os, "copy_file_range")
-            what = "new.unfinished stays, the same call goes on there" if number else "No space left"
+            what = "new.unfinished is kept; make the same call again to continue" if number else "No space left"
             with pytest.raises(rocketc.StoreFullError, match=what):
                 rocketc.salvage(root, tmp_path / "new", compact=compact)
         assert not (tmp_path / "new").exists()
