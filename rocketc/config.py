@@ -330,7 +330,7 @@ class StoreConfig:
         False
         >>> StoreConfig.of(flush_interval=10)
         Traceback (most recent call last):
-        TypeError: a store has no field flush_interval; did you mean flush_interval_commit_log?
+        TypeError: unknown field flush_interval; did you mean flush_interval_commit_log?
         """
         base = cls() if config is None else config
         if not isinstance(base, StoreConfig):
@@ -386,7 +386,7 @@ class StoreConfig:
         """
         for name in fields:
             if name not in _DEFAULTS:
-                raise TypeError(f"a store has no field {name}{_nearest(name)}")
+                raise TypeError(f"unknown field {name}{_nearest(name)}")
         return dataclasses.replace(self, **fields)
 
     @property

@@ -1,4 +1,4 @@
-"""Batches and streams by the Arrow C interfaces, handed out as capsules."""
+"""Batches and streams of the Arrow C interfaces, as capsules."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,6 +1,5 @@
 """The scan of a log file in RocketMQ's recovery: where it ends, and why."""
 
-
 from typing_extensions import Buffer, Self
 
 from rocketc.files._mapped_file import MappedFile

@@ -62,7 +62,7 @@ cdef class JavaWalk(LogBytes):
             check_file(RC_FILE_CUT, self._map.path)    # the zeros come from the failed read and are not in the log
 
     cdef int64_t _next(self, size_t pos) except -1:
-        """Return the physical offset of the next valid record after pos, or the end of the last byte that is not zero."""
+        """Return the physical offset of the next valid record after pos, or the end of the data if there is none."""
         cdef size_t next = self._find_next(pos + 1)
         return self.base + <int64_t>(next if next < self._len else pos + self._trimmed(pos))
 
@@ -86,10 +86,11 @@ cdef class JavaWalk(LogBytes):
 
 
 cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept nogil:
-    """Check a record as RocketMQ's checkMessageAndReturnSize does: neither its offsets nor the size of a blank one.
+    """Check a record as RocketMQ's checkMessageAndReturnSize does: not its offsets, and not the size of a blank record.
 
-    p     room bytes up to the end of the file; r points into them
-    Returns RC_OK and r.size, RC_BLANK, RC_END (zero space), or why RocketMQ takes it for no record.
+    p  room bytes up to the end of the file; r points into them
+
+    Returns RC_OK and r.size; RC_BLANK; RC_END (zeros); or the reason why RocketMQ rejects the record.
     """
     cdef int32_t magic
     cdef size_t at
@@ -117,7 +118,7 @@ cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept 
     r.body = p + at
     r.body_len = rc_get_i32(r.body - 4)
     if r.body_len < 0:
-        r.body_len = 0          # to RocketMQ less than nothing is nothing
+        r.body_len = 0          # RocketMQ treats a negative length as 0
     at += <size_t>r.body_len + (1 if magic == RC_MAGIC_V1 else 2)
     if at > room:
         return RC_BAD_BODY_LENGTH
