@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load jobs over whole stores, and exports, when they are first asked for: an eighth of an import."""
+        """Import jobs over whole stores, and exports, on first use: they take an eighth of the import time."""
         if name in ("ExportReport", "export"):
             from rocketc.exports import export as module
         elif name in ("RebuildReport", "rebuild"):
@@ -79,7 +79,7 @@ else:
         elif name in ("FileReport", "QueueRange", "VerifyReport", "verify"):
             from rocketc.jobs import verify as module
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} does not have an attribute {name!r}")
         globals()[name] = getattr(module, name)
         return globals()[name]
 

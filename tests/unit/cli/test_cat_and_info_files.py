@@ -418,9 +418,8 @@ def test_an_index_file_whose_slots_are_not_known(golden, run, tmp_path):
     for command in ("cat", "info"):
         code, out, err = run(command, "--as", "index", path)
         assert code == 1
-        assert (
-            "unknown_slots (the number of hash slots is unknown: give it with --index-slots)"
-            in " ".join((out + err).split())
+        assert "unknown_slots (the number of hash slots is unknown: give it with --index-slots)" in " ".join(
+            (out + err).split()
         )
     code, out, err = run("cat", "--as", "index", "--index-slots", 500, "--json", path)
     assert (code, len(out.splitlines())) == (1, 397)
