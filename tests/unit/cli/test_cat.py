@@ -290,7 +290,7 @@ def test_what_a_message_has_not_is_empty(tmp_path, cat):
 
 
 def test_a_wrong_token_is_named():
-    with pytest.raises(ValueError, match=r"unknown token %Q; there are %t .*\\xHH$"):
+    with pytest.raises(ValueError, match=r"unknown token %Q; the tokens are %t .*\\xHH$"):
         compile_format("%t%Q", "text", False)
 
 

@@ -145,8 +145,8 @@ def test_advice_where_the_log_has_lost_its_end(golden, verify, tmp_path, gone):
     stores.lose_end(root, gone)
     code, text, _ = verify(root)
     assert code == 1
-    words = r"queues lead to (\d+) messages behind the log's end: is a file missing\? an opening, or a rebuild, "
-    found = re.fullmatch(words.replace(" ", "") + "forgetsthem", advice(text))
+    words = r"queues point to (\d+) messages after the end of the log: is a file missing\? opening or rebuilding "
+    found = re.fullmatch(words.replace(" ", "") + "dropsthem", advice(text))
     assert int(found[1]) > 10
 
 
