@@ -277,7 +277,7 @@ def test_wrong_bounds(groups: int) -> None:
 
 def test_a_batch_without_the_columns() -> None:
     [batch] = rocketc.decode(oracle.encode("t", b"")).run(["topic"]).batches()
-    with pytest.raises(ValueError, match="must have the columns topic, physicalOffset, storeTimestamp, sysFlag, storeSize"):
+    with pytest.raises(ValueError, match="the columns topic, physicalOffset, storeTimestamp, sysFlag, storeSize"):
         GroupCounter(["topic"]).add(batch)
 
 
