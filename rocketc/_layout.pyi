@@ -1,4 +1,4 @@
-"""What Python modules need of layout.h: names of properties and topics, bits, sizes."""
+"""The parts of layout.h that Python modules use: names of properties and topics, bits, sizes."""
 
 PROPERTY_KEYS: str
 PROPERTY_TAGS: str

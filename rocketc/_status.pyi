@@ -1,1 +1,1 @@
-"""Result codes and their one way into Python; all of it is for Cython."""
+"""Result codes and their conversion to exceptions; for Cython only."""

@@ -70,7 +70,7 @@ def choose_format(path: str, name: str | None, compression: str | None, default:
     if compression not in COMPRESSIONS[chosen]:
         raise ValueError(f"compression {compression!r} of {chosen}: must be one of {', '.join(COMPRESSIONS[chosen])}")
     if packed is not None and packed != compression:
-        raise ValueError(f"{path!r} the suffix contradicts the compression {compression}")
+        raise ValueError(f"{path!r}: the suffix contradicts the compression {compression}")
     return Format(chosen, compression)
 
 

@@ -162,7 +162,7 @@ def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
             if facts.allocated < facts.size:
                 base = facts.physicalOffset or 0
                 out.holes += [Hole("sparse", *hole, file.path) for hole in holes_of(file.path, base)]
-        except RocketcError as error:  # no permission; the disk fails
+        except RocketcError as error:  # permission denied, or a disk error
             facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
             start = file.origin
             out.damage.append(Damage(file.path, start, start + file.size, facts.state))

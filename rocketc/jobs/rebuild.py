@@ -125,7 +125,7 @@ def rebuild(
     (1, 1, 1)
     """
     if only not in (None, "cq", "index"):
-        raise ValueError(f"only={only!r}: cq, index, or None")
+        raise ValueError(f"only={only!r}: must be 'cq', 'index' or None")
     return rebuild_files(path, only, config, tell, None)
 
 

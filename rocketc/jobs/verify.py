@@ -225,7 +225,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
 
     jobs = jobs if jobs is not None else processors()
     if jobs < 1:
-        raise ValueError(f"jobs={jobs}: at least 1")
+        raise ValueError(f"jobs={jobs}: must be at least 1")
     path = path if isinstance(path, (str, os.PathLike)) else list(path)
     root = root_of(path)
     times = times_of_checkpoint(root) if root is not None else {}  # before the log, which may grow meanwhile
@@ -323,7 +323,7 @@ def _compare_times(before: FileReport, file: FileReport) -> None:
         file.backwards_ms = max(file.backwards_ms, step)
 
 
-Runs = list[tuple[str, int, int, int, int]]  # as Audit.runs() has them
+Runs = list[tuple[str, int, int, int, int]]  # as returned by Audit.runs()
 
 
 class _Check:
@@ -362,7 +362,7 @@ class _Check:
             return out, [], False
         try:
             walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
-        except RocketcError as error:  # no permission, gone
+        except RocketcError as error:  # permission denied, or deleted
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
             return out, [], False

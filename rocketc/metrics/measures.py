@@ -60,17 +60,17 @@ class Measure:
     samples: list[Sample] = field(default_factory=list)
 
     def add(self, value: float | Histogram | None, *values: str) -> Measure:
-        """One more sample, with the values of `labels` in their order; none if the value is not known."""
+        """Add a sample with the values of `labels` in order; skip the value `None`."""
         if value is not None:
             self.samples.append(Sample(dict(zip(self.labels, values, strict=True)), value))
         return self
 
 
 def measures(store: MessageStore | SnapshotReader, labels: Labels | None = None) -> list[Measure]:
-    """All metrics of a store, as of now. Raises ClosedError; StoreIOError if its files can't be read.
+    """Return the current metrics of a store. Raises ClosedError; StoreIOError if its files cannot be read.
 
-    store   open, also with read_only=True; or a SnapshotReader, which is cheaper if it is asked again and again
-    labels  that every sample has, too; None: {"node_id": store.path}
+    store   open, also with read_only=True; or a SnapshotReader, which costs less for repeated calls
+    labels  to add to every sample; None: {"node_id": store.path}
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:

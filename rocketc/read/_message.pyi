@@ -31,7 +31,7 @@ class Message:
     @property
     def tags(self) -> str | None: ...
     @property
-    def body(self) -> bytes: ...  # a memoryview where that was asked for
+    def body(self) -> bytes: ...  # a memoryview with views=True
     @property
     def stored_body(self) -> bytes: ...
     @property

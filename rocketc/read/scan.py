@@ -128,13 +128,13 @@ class _Reading:
 
     def __post_init__(self) -> None:
         if self.errors not in ("raise", "skip", "report"):
-            raise ValueError(f"errors={self.errors!r}: 'raise', 'skip' or 'report'")
+            raise ValueError(f"errors={self.errors!r}: must be 'raise', 'skip' or 'report'")
         if self.crc not in _CRC:
-            raise ValueError(f"crc={self.crc!r}: 'none', 'body' or 'full'")
+            raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
         if self.batch_bytes < 1:
-            raise ValueError(f"batch_bytes={self.batch_bytes}: at least 1")
+            raise ValueError(f"batch_bytes={self.batch_bytes}: must be at least 1")
         if self.max_decompressed < 0:
-            raise ValueError(f"max_decompressed={self.max_decompressed}: at least 0")
+            raise ValueError(f"max_decompressed={self.max_decompressed}: must be at least 0")
 
 
 # Shared by all calls of decode() with default options; never modified.

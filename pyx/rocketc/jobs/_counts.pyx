@@ -313,7 +313,7 @@ cdef class GroupCounter:
         return out, self._told(&rest, ())
 
     def percentile(self, double part):
-        """Return a size that `part` (0 to 1) of the records do not exceed, up to 1/32 too large; None if there are none."""
+        """Return a size that `part` (0 to 1) of the records do not exceed, up to 1/32 too large; None if empty."""
         cdef int64_t all = 0, seen = 0
         cdef int i
         for i in range(SIZE_BUCKETS):

@@ -31,7 +31,7 @@ ctypedef struct ColumnBuffers:
 ctypedef struct Selection:
     int count
     int column[COLUMNS]
-    uint64_t bits               # bit i: column i is there
+    uint64_t bits               # bit i: column i is selected
 
 # The buffers of one batch. Each exported array holds a reference; the last one returns the buffers to a pool.
 ctypedef struct BatchBuffers:

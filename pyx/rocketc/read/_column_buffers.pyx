@@ -17,7 +17,7 @@ from rocketc.read._message cimport (
 
 cdef extern from *:
     """
-    static void *rc_pool[4]; /* batches that nobody holds; taken and given with one atomic exchange each */
+    static void *rc_pool[4]; /* unused batches; each is taken or returned with one atomic exchange */
     enum { RC_POOL = sizeof rc_pool / sizeof *rc_pool };
     static void *rc_pool_take(int i) { return __atomic_exchange_n(&rc_pool[i], NULL, __ATOMIC_ACQUIRE); }
     static int rc_pool_give(int i, void *p)

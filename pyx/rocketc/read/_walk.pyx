@@ -318,7 +318,7 @@ cdef class Walker(LogBytes):
         if next == self._len and self._whole > 0:
             return self._end_of_cut()
         if next == self._len and self._last:
-            # Nothing valid follows. A live broker may be in the middle of this record: look again.
+            # No valid record follows. A live broker may be writing this record: read it again.
             if self._look_again(1 if self._follow else TORN_LOOKS):
                 return True
             if self._follow:

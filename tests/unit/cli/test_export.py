@@ -65,7 +65,7 @@ def test_damage_is_told_and_makes_the_exit_code_1(call, golden, tmp_path):
     file = bad / "commitlog" / "00000000000000327680"
     assert (code, out) == (1, "")
     assert err.splitlines()[0] == (
-        f"rocketc: {file}: 326 bytes lost at physical offset 361670: bad_body_crc (the body is not what its CRC says)"
+        f"rocketc: {file}: 326 bytes lost at physical offset 361670: bad_body_crc (the body does not match its CRC)"
     )
     assert err.splitlines()[1].startswith("rocketc: 1499 messages written to x.parquet: ")
     assert err.splitlines()[2:] == ["rocketc: damage: 1 range, 326 bytes lost"]

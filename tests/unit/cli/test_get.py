@@ -272,7 +272,7 @@ def spoil(log, at, data):
         (0, b"\x00\x10", "are damaged: truncated (the record is longer than what is left of the file)"),
         (4, b"\x00", "are damaged: bad_magic (no record begins here)"),
         (28, b"\x01", "are damaged: bad_physical_offset (the record contains another physical offset)"),
-        (88, b"B", "is damaged: bad_body_crc (the body is not what its CRC says)"),
+        (88, b"B", "is damaged: bad_body_crc (the body does not match its CRC)"),
         (84, b"\x7f", "are damaged: bad_body_length (the body's length does not fit the record)"),
     ],
 )
