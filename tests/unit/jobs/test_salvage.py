@@ -356,7 +356,7 @@ def test_places_that_are_no_place(root, tmp_path):
     (tmp_path / "new.unfinished").mkdir()
     (tmp_path / "new.unfinished" / "mine").write_text("")
     for place, dry in [("there", False), ("there", True), ("new", False)]:
-        with pytest.raises(rocketc.StoreIOError, match="is there"):
+        with pytest.raises(rocketc.StoreIOError, match="exists"):
             rocketc.salvage(root, tmp_path / place, dry_run=dry)
     assert os.listdir(tmp_path / "there") == [] and os.listdir(tmp_path / "new.unfinished") == ["mine"]
     assert {path: one for path, one in state(tmp_path).items() if path.startswith("old")} == {
@@ -373,7 +373,7 @@ def test_nothing_to_salvage(tmp_path):
     report = rocketc.salvage(tmp_path / "old", tmp_path / "new")
     assert (report.records, report.lost_bytes, report.files) == (0, 4096, {})
     assert os.listdir(tmp_path) == ["old"]
-    with pytest.raises(ValueError, match="copy the store here"):
+    with pytest.raises(ValueError, match="copy the store to this machine"):
         rocketc.salvage("s3://bucket/store", tmp_path / "new")
 
 
@@ -411,9 +411,9 @@ def test_files_that_are_missing_at_the_end(root, tmp_path, gone):
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"0": 4096, "5000": 4096}, "no part of a row"),
-        ({"0": 4096, str(1 << 60): 4096}, "files before it"),
-        ({"notes": 4096}, "physical offset for its name"),
+        ({"0": 4096, "5000": 4096}, "does not fit into a row"),
+        ({"0": 4096, str(1 << 60): 4096}, "missing files, too many"),
+        ({"notes": 4096}, "file name must be its physical offset"),
     ],
 )
 def test_positions_that_can_not_be_kept(tmp_path, files, why):
@@ -539,7 +539,7 @@ def test_what_an_unfinished_one_allows(root, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(root, other)
     assert killed_at(60, root, tmp_path / "new", False)
-    with pytest.raises(rocketc.StoreIOError, match=r"unfinished salvage of .*old: finish it"):
+    with pytest.raises(rocketc.StoreIOError, match=r"unfinished salvage of .*old: finish that salvage"):
         rocketc.salvage(other, tmp_path / "new")
     lock = StoreLock(tmp_path / "new.unfinished")
     with pytest.raises(rocketc.StoreLockedError):
