@@ -114,7 +114,7 @@ else:
 
     def __getattr__(name: str) -> object:
         if name not in _HOME_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} does not have an attribute {name!r}")
         module, attribute = _HOME_OF[name]
         globals()[name] = getattr(importlib.import_module(f"rocketc.{module}"), attribute)
         return globals()[name]

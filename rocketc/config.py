@@ -1,4 +1,4 @@
-"""StoreConfig: how a store for writing behaves, in RocketMQ's words."""
+"""StoreConfig: the settings of a store that is open for writing, under RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 
 _LARGEST = (1 << 31) - 1  # RocketMQ keeps each number in a Java int
 
-# The least that a number may be; 0 where it is not listed.
+# The smallest allowed value of a number; 0 if not listed.
 _LEAST = {
     "mapped_file_size_commit_log": 128,
     "mapped_file_size_consume_queue": CQ_UNIT_BYTES,
@@ -49,7 +49,7 @@ _ALLOWED = {
 _PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
 _OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory", "recovery", "hold_readers")
 
-# Keys of broker.conf that are more than their field's name in other letters, and those of older releases.
+# Keys of broker.conf that are not just their field's name in camel case, and keys of older releases.
 _KEYS = {
     "use_abs_lock": "useABSLock",
     "enabled_append_prop_crc": "enabledAppendPropCRC",
@@ -68,136 +68,142 @@ _LOCK = {
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """How a store for writing behaves. The fields are RocketMQ's, in snake_case, with the defaults of RocketMQ 5.
+    """The settings of a store that is open for writing: RocketMQ's fields in snake_case, with RocketMQ 5's defaults.
 
-    Paths: None, or text; `store_path_commit_log` and `read_only_commit_log_store_paths` may be several, by commas.
+    Paths are text or None. `store_path_commit_log` and `read_only_commit_log_store_paths` may be a comma-separated
+    list.
 
-    store_path_root_dir = None               the root; None: the path that open() is given
+    store_path_root_dir = None               the root; None: the path given to open()
     store_path_commit_log = None             folders of the commit log; None: `commitlog` below the root
-    read_only_commit_log_store_paths = None  folders of older log files that nothing is added to
+    read_only_commit_log_store_paths = None  folders of older log files that are only read
 
     Files of the commit log:
 
-    mapped_file_size_commit_log = 1073741824       bytes of each; they never change
+    mapped_file_size_commit_log = 1073741824       bytes of each file; cannot change later
     warm_maped_file_enable = False                 touch each page of a new file before it is written to
-    flush_least_pages_when_warm_maped_file = 4096  pages; with SYNC_FLUSH, how many are touched between two flushes
-    data_read_ahead_enable = True                  False: tell the kernel that files are read here and there
-    prepare = "auto"                               how a new file is made ready: "allocate" its room, "populate" its
+    flush_least_pages_when_warm_maped_file = 4096  pages touched between two flushes with SYNC_FLUSH
+    data_read_ahead_enable = True                  False: tell the kernel that files are read in random order
+    prepare = "auto"                               how a new file is prepared: "allocate" its space, "populate" its
                                                    pages as well, or "write" zeros to it; "auto" chooses
-    lock_files_in_memory = False                   keep the files that are written to from being swapped out
+    lock_files_in_memory = False                   lock the files that are written to in memory (no swapping)
 
     Recovery, when a store is opened; see docs/howto/recovery.md:
 
-    recovery = "keep"            "keep": end the log behind what is known to be durable, step over damage before that;
-                                 "java": end it where RocketMQ does, at the first record that its recovery finds damaged
+    recovery = "keep"            "keep": end the log after everything that is known to be durable, and skip damage
+                                 before that; "java": end it where RocketMQ does, at the first record that its recovery
+                                 finds damaged
     check_crc_on_recover = True  check CRCs
 
     Flushing. A page is 4096 bytes:
 
-    flush_disk_type = "ASYNC_FLUSH"             when a put is done: "ASYNC_FLUSH" in the map, "SYNC_FLUSH" on the disk
+    flush_disk_type = "ASYNC_FLUSH"             a put returns when the message is in the map ("ASYNC_FLUSH") or on the
+                                                disk ("SYNC_FLUSH")
     flush_interval_commit_log = 500             ms between two flushes of ASYNC_FLUSH
-    flush_commit_log_timed = True               False: a put may wake the flush before its time
-    flush_commit_log_least_pages = 4            pages; fewer are left for later
-    flush_commit_log_thorough_interval = 10000  ms; that often all is flushed, however little
-    wake_flush_when_put_message = False         each put wakes the flush of ASYNC_FLUSH
-    sync_flush_timeout = 5000                   ms that a put of SYNC_FLUSH waits; then FLUSH_DISK_TIMEOUT
+    flush_commit_log_timed = True               False: a put may start the flush early
+    flush_commit_log_least_pages = 4            pages; a flush waits until there are as many
+    flush_commit_log_thorough_interval = 10000  ms after which everything is flushed, even less than these pages
+    wake_flush_when_put_message = False         each put starts the flush of ASYNC_FLUSH
+    sync_flush_timeout = 5000                   ms that a put of SYNC_FLUSH waits before it returns FLUSH_DISK_TIMEOUT
 
-    The transient pool: messages go to memory of our own first, and from there to the file. What is not committed is
-    lost if the process dies:
+    The transient store pool: messages are written to private memory first, and copied to the file by a commit. Messages
+    that are not committed are lost if the process dies:
 
     transient_store_pool_enable = False           use it
     transient_store_pool_size = 5                 buffers of mapped_file_size_commit_log bytes each
-    fast_fail_if_no_buffer_in_store_pool = False  fail a put that finds none free; False: write to the map instead
+    fast_fail_if_no_buffer_in_store_pool = False  True: a put fails if no buffer is free; False: it writes to the map
     commit_interval_commit_log = 200              ms between two commits
-    commit_commit_log_least_pages = 4             pages; fewer are left for later
-    commit_commit_log_thorough_interval = 200     ms; that often all is committed, however little
-    wake_commit_when_put_message = True           each put wakes the commit
+    commit_commit_log_least_pages = 4             pages; a commit waits until there are as many
+    commit_commit_log_thorough_interval = 200     ms after which everything is committed, even less than these pages
+    wake_commit_when_put_message = True           each put starts the commit
 
     Locks:
 
-    use_reentrant_lock_when_put_message = True         the put lock: True a mutex, False a spin lock
-    use_abs_lock = False                               the put lock adapts itself; overrides the field above
+    use_reentrant_lock_when_put_message = True         the put lock: True: a mutex; False: a spin lock
+    use_abs_lock = False                               use an adaptive put lock; overrides the field above
     spin_lock_collision_retreat_optimal_degree = 1000  spins of the adaptive lock before it first yields
     topic_queue_lock_num = 32                          stripes of the locks of topic and queue
-    os_page_cache_busy_time_out_mills = 1000           ms; puts are refused while one holds the put lock for longer
+    os_page_cache_busy_time_out_mills = 1000           ms; puts are refused while one put holds the lock for longer
 
     Messages:
 
     max_message_size = 4194304                     bytes of a body; a record may be 64 KiB longer
     auto_message_version_on_topic_len = True       records of version 2 for topics longer than 127 characters
-    check_before_put_message = True                refuse long topics, and control characters in them, as a broker does;
-                                                   RocketMQ's store alone does not
-    enabled_append_prop_crc = False                end each record with a CRC of all of it
-    force_verify_prop_crc = False                  check that CRC, instead of the body's
-    duplication_enable = False                     keep the queue offsets and times that messages come with
-    broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER"; a "SLAVE" takes no messages
-    store_host = ("127.0.0.1", 10911)              address and port that records and message ids name: brokerIP1 and
-                                                   listenPort
+    check_before_put_message = True                reject long topics and control characters in topics, as a broker
+                                                   does; RocketMQ's store alone does not
+    enabled_append_prop_crc = False                end each record with a CRC of the whole record
+    force_verify_prop_crc = False                  check that CRC instead of the body's
+    duplication_enable = False                     keep the queue offsets and times that messages already have
+    broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER", or "SLAVE", which accepts no messages
+    store_host = ("127.0.0.1", 10911)              address and port in records and message ids: brokerIP1 and listenPort
 
     Consume queues, and following the log:
 
     mapped_file_size_consume_queue = 6000000           bytes of a file; rounded up to whole units of 20 bytes
     mapper_file_size_batch_consume_queue = 13800000    bytes of a batch queue's file; units of 46 bytes
-    flush_interval_consume_queue = 1000                ms between two flushes of queues with enough to flush,
-    flush_consume_queue_least_pages = 2                pages of 4096 bytes,
-    flush_consume_queue_thorough_interval = 60000      ms after which all is flushed, the index too
-    read_un_committed = False                          in sync mode, show messages that are not durable yet
-    hold_readers = False                               show only messages that confirm() was called for, or that were
-                                                       there when the store was opened
-    message_delay_level = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  what each level means
-    enable_lmq = False                                 with enable_multi_dispatch: messages go to the light queues
-    enable_multi_dispatch = False                      (%LMQ%...) that their property INNER_MULTI_DISPATCH names, too
+    flush_interval_consume_queue = 1000                ms between two flushes of queues with enough to flush
+    flush_consume_queue_least_pages = 2                pages of 4096 bytes that are enough
+    flush_consume_queue_thorough_interval = 60000      ms after which everything is flushed, including the index
+    read_un_committed = False                          with SYNC_FLUSH, show messages that are not durable yet
+    hold_readers = False                               show only messages that were confirmed with confirm(), or that
+                                                       existed when the store was opened
+    message_delay_level = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  the delay of each level
+    enable_lmq = False                                 with enable_multi_dispatch: also dispatch messages to the light
+    enable_multi_dispatch = False                      queues (%LMQ%...) in their property INNER_MULTI_DISPATCH
 
-    Reading by queue. The four limits of a transfer hold only for a get() that asks for them (broker_limits=True):
+    Reading by queue. The four limits of a transfer apply only to a get() with broker_limits=True:
 
     max_transfer_bytes_on_message_in_memory = 262144  bytes of one get()
     max_transfer_count_on_message_in_memory = 32      messages of one get()
-    max_transfer_bytes_on_message_in_disk = 65536     bytes, when what is asked for is in memory no more
-    max_transfer_count_on_message_in_disk = 8         messages, the same
-    access_message_in_memory_max_ratio = 40           percent of the memory that the end of the log is taken to be in
-    max_filter_message_size = 16000                   bytes of consume queue units that one get() looks at, at least
-    travel_cq_file_num_when_get_message = 1           consume queue files, the same
-    offset_check_in_slave = False                     a SLAVE corrects offsets that its queue does not have
+    max_transfer_bytes_on_message_in_disk = 65536     bytes, for messages that are no longer in memory
+    max_transfer_count_on_message_in_disk = 8         messages, likewise
+    access_message_in_memory_max_ratio = 40           percent of the memory; the log's last part of this size counts as
+                                                      in memory
+    max_filter_message_size = 16000                   bytes of consume queue units that one get() reads at least
+    travel_cq_file_num_when_get_message = 1           consume queue files that one get() reads at least
+    offset_check_in_slave = False                     a SLAVE corrects offsets outside of its queue
 
     Cleaning; see rocketc.cleaning:
 
-    delete_when = "04"                                 hours of the day, local time, by `;`: expired log files go then
-    file_reserved_time = 72                            hours after its last change until a log file is expired
-    delete_file_batch_max = 10                         log files that a run deletes
-    clean_resource_interval = 0                        ms between two runs, the first after 60 s; 0: no runs but those
-                                                       that are asked for. RocketMQ's is 10000
-    delete_commit_log_files_interval = 100             ms between two log files that are deleted
-    delete_consume_queue_files_interval = 100          ms behind a consume queue that lost files
-    redelete_hanged_file_interval = 120000             ms until a file that was in use is tried again
-    destroy_maped_file_interval_forcibly = 120000      ms; a warning tells of a file that is in use for longer. RocketMQ
-                                                       takes it away from its readers then
-    clean_file_forcibly_enable = True                  files that are not expired may go when the disk is too full
-    disk_max_used_space_ratio = 75                     percent of the disk in use; above that files go at any hour
-    disk_space_clean_forcibly_ratio = 85               above that those that are not expired go, too
-    disk_space_warning_level_ratio = 90                above that no message is taken, either
+    delete_when = "04"                                 hours of the day, local time, separated by `;`, at which expired
+                                                       log files are deleted
+    file_reserved_time = 72                            hours after its last change until a log file expires
+    delete_file_batch_max = 10                         the most log files that one run deletes
+    clean_resource_interval = 0                        ms between two automatic runs, the first after 60 s; 0: no
+                                                       automatic runs. RocketMQ's is 10000
+    delete_commit_log_files_interval = 100             ms between the deletions of two log files
+    delete_consume_queue_files_interval = 100          ms of pause after a consume queue of which files were deleted
+    redelete_hanged_file_interval = 120000             ms until the next try to delete a file that was in use
+    destroy_maped_file_interval_forcibly = 120000      ms; a warning names a file that is in use for longer. RocketMQ
+                                                       then unmaps it under its readers
+    clean_file_forcibly_enable = True                  allow to delete files before they expire if the disk is too full
+    disk_max_used_space_ratio = 75                     percent of the disk in use above which expired files are deleted
+                                                       at any hour
+    disk_space_clean_forcibly_ratio = 85               percent above which files that have not expired are deleted too
+    disk_space_warning_level_ratio = 90                percent above which puts are refused, too
     replicas_per_disk_partition = 1                    stores that share the disk in equal parts
-    logical_disk_space_clean_forcibly_threshold = 0.8  of such a part; above that files that are not expired go
+    logical_disk_space_clean_forcibly_threshold = 0.8  part of such a share above which files are deleted before they
+                                                       expire
 
     Topics:
 
-    auto_create_topic_enable = True  a put to a topic that is unknown creates it
-    default_topic_queue_nums = 8     queues of TBW102, which new topics take after: no more than that, and no more than
-                                     the 4 that a producer asks for
+    auto_create_topic_enable = True  a put to an unknown topic creates it
+    default_topic_queue_nums = 8     queues of TBW102, the template of new topics. A new topic gets at most this number,
+                                     and at most the 4 queues that a producer asks for
 
-    The index, by which messages are found by key:
+    The index, which finds messages by key:
 
     message_index_enable = True   write it
-    message_index_safe = False    recover from a point of the log that the index is durable up to, as well
+    message_index_safe = False    recover from a point up to which the index, too, is durable
     max_hash_slot_num = 5000000   hash slots of a file
     max_index_num = 20000000      keys of a file; a file has 40 + 4 * slots + 20 * keys bytes, at most 2147483647
 
-    Extensions of consume queues, which keep the store timestamp and a bit map of filters beside the tags code:
+    Consume queue extensions, which keep the store timestamp and a filter's bit map next to the tags code:
 
     enable_consume_queue_ext = False               write them
     mapped_file_size_consume_queue_ext = 50331648  bytes of a file
-    bit_map_length_consume_queue_ext = 64          bits of a bit map; nothing here fills one
+    bit_map_length_consume_queue_ext = 64          bits of a bit map; rocketc leaves them zero
 
-    Raises ValueError that names the field, the value and what is allowed.
+    Raises ValueError with the field, the value and the allowed values.
 
     >>> config = StoreConfig(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log=64 << 20)
     >>> config.flush, config.lock
@@ -312,22 +318,23 @@ class StoreConfig:
     def of(
         cls, *, flush: str | None = None, lock: str | None = None, config: StoreConfig | None = None, **fields: Any
     ) -> StoreConfig:
-        """What open() makes of its keywords: those given, over `config`, over the defaults.
+        """Return the configuration for the keywords of open(): they override `config`, which overrides the defaults.
 
         flush   "async" or "sync": flush_disk_type
         lock    "spin", "reentrant" or "adaptive": use_reentrant_lock_when_put_message and use_abs_lock
         fields  any field
-        Raises TypeError for a name that is no field, or for two that say the same; ValueError as StoreConfig does.
+
+        Raises TypeError for an unknown field or for two arguments that set the same field; ValueError as StoreConfig.
 
         >>> StoreConfig.of(flush="sync", lock="spin", max_message_size=1 << 20).use_reentrant_lock_when_put_message
         False
         >>> StoreConfig.of(flush_interval=10)
         Traceback (most recent call last):
-        TypeError: a store has no field flush_interval; did you mean flush_interval_commit_log?
+        TypeError: unknown field flush_interval; did you mean flush_interval_commit_log?
         """
         base = cls() if config is None else config
         if not isinstance(base, StoreConfig):
-            raise TypeError(f"config is a StoreConfig, not {type(config).__name__}")
+            raise TypeError(f"config must be a StoreConfig, not {type(config).__name__}")
         said: dict[str, Any] = {}
         if flush is not None:
             said["flush_disk_type"] = _FLUSH[_one_of("flush", flush, tuple(_FLUSH))]
@@ -335,17 +342,19 @@ class StoreConfig:
             said |= _LOCK[_one_of("lock", lock, tuple(_LOCK))]
         if twice := sorted(said.keys() & fields.keys()):
             short = "flush" if "flush_disk_type" in twice else "lock"
-            raise TypeError(f"{short} and {twice[0]} say the same; give one of them")
+            raise TypeError(f"{short} and {twice[0]} set the same field; give only one of them")
         return base.replace(**said, **fields)
 
     @classmethod
     def from_properties(cls, source: str | os.PathLike[str] | TextIO) -> StoreConfig:
-        """The fields that a broker's broker.conf sets; the others have their defaults.
+        """Read the fields that a broker's broker.conf sets; all other fields keep their defaults.
 
-        source  path of the file, or an open text file. Java's properties: comments; `=`, `:` or a blank behind the key;
-                lines that go on behind a backslash; escapes. A file is ISO-8859-1, other characters are \\uXXXX
-        Keys of older releases (mapedFileSizeCommitLog) count as today's. One UserWarning names all keys that are not
-        used here. Raises ValueError that names the file, the key and what is allowed; OSError.
+        source  path of the file, or an open text file, in the format of Java's properties: comments; `=`, `:` or a
+                blank after the key; a backslash at the end of a line continues it; escapes. A file is read as
+                ISO-8859-1, other characters are \\uXXXX
+
+        Keys of older releases (mapedFileSizeCommitLog) set the field of today's key. One UserWarning lists the keys
+        that rocketc does not use. Raises ValueError with the file, the key and the allowed values; OSError.
 
         >>> import io
         >>> config = StoreConfig.from_properties(io.StringIO("flushDiskType = SYNC_FLUSH\\nmaxMessageSize: 65536"))
@@ -370,19 +379,19 @@ class StoreConfig:
         return made
 
     def replace(self, **fields: Any) -> StoreConfig:
-        """A copy with other values. Raises TypeError for a name that is no field.
+        """Return a copy with other values. Raises TypeError for an unknown field.
 
         >>> StoreConfig().replace(use_abs_lock=True).lock
         'adaptive'
         """
         for name in fields:
             if name not in _DEFAULTS:
-                raise TypeError(f"a store has no field {name}{_nearest(name)}")
+                raise TypeError(f"unknown field {name}{_nearest(name)}")
         return dataclasses.replace(self, **fields)
 
     @property
     def flush(self) -> str:
-        """When a put is done: "sync" or "async"."""
+        """When a put returns: "sync" (durable) or "async"."""
         return "sync" if self.flush_disk_type == "SYNC_FLUSH" else "async"
 
     @property
@@ -393,7 +402,7 @@ class StoreConfig:
         return "reentrant" if self.use_reentrant_lock_when_put_message else "spin"
 
     def commit_log_paths(self, root: str | os.PathLike[str]) -> list[str]:
-        """The folders that new log files go to, in order of their names; `root` is the store's.
+        """Return the folders for new log files, sorted by name; `root` is the store's root.
 
         >>> StoreConfig(store_path_commit_log="/disk2/log,/disk1/log").commit_log_paths("/store")
         ['/disk1/log', '/disk2/log']
@@ -404,11 +413,11 @@ class StoreConfig:
 
     @property
     def read_only_paths(self) -> list[str]:
-        """The folders of read_only_commit_log_store_paths, in order of their names."""
+        """The folders of read_only_commit_log_store_paths, sorted by name."""
         return sorted(_split(self.read_only_commit_log_store_paths))
 
     def log_paths(self, root: str | os.PathLike[str]) -> list[str]:
-        """All folders that files of the log may lie in.
+        """Return all folders that may contain files of the log.
 
         >>> StoreConfig(read_only_commit_log_store_paths="/old").log_paths("/store")
         ['/store/commitlog', '/old']
@@ -443,7 +452,7 @@ def _split(paths: str | None) -> list[str]:
 
 def _nearest(name: str) -> str:
     if name in _FIELD_OF_KEY:
-        return f"; it is {_FIELD_OF_KEY[name]} here"
+        return f"; use its name {_FIELD_OF_KEY[name]}"
     from difflib import get_close_matches
 
     near = [field for field in _DEFAULTS if field.startswith(name)] or get_close_matches(name, _DEFAULTS, n=1)
@@ -457,10 +466,11 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
 
 
 def _checked(name: str, value: Any, said: str) -> Any:
-    """The value as the field keeps it.
+    """Return the value in the form in which the field keeps it.
 
-    said  what the field is called where the value comes from
-    Raises ValueError if it is no value for this field.
+    said  name of the field in the source of the value; used in messages
+
+    Raises ValueError if the field does not allow the value.
     """
     if name in _ALLOWED:
         return _one_of(said, value, _ALLOWED[name])
@@ -474,7 +484,7 @@ def _checked(name: str, value: Any, said: str) -> Any:
         return value
     if isinstance(_DEFAULTS[name], str):
         if not isinstance(value, str):
-            raise ValueError(f"{said} is {value!r}; allowed is text")
+            raise ValueError(f"{said} is {value!r}; it must be text")
         return value
     if isinstance(_DEFAULTS[name], bool):
         if not isinstance(value, bool):
@@ -513,7 +523,7 @@ def _checked_host(said: str, value: Any) -> tuple[str, int]:
 
 
 def _fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Keyword arguments of StoreConfig from the pairs of a broker.conf, and the keys that have no field."""
+    """Return keyword arguments of StoreConfig for the pairs of a broker.conf, and the unknown keys."""
     fields: dict[str, Any] = {}
     unused = []
     host, port = _DEFAULTS["store_host"]
@@ -544,13 +554,13 @@ def _typed(key: str, default: object, value: str) -> object:
         try:
             return float(value)
         except ValueError:
-            raise ValueError(f"{key} is {value!r}, which is no number") from None
+            raise ValueError(f"{key} is {value!r}, which is not a number") from None
     return value or None if default is None else value
 
 
 def _number(key: str, value: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,20}", value):
-        raise ValueError(f"{key} is {value!r}, which is no whole number")
+        raise ValueError(f"{key} is {value!r}, which is not a whole number")
     return int(value)
 
 
@@ -562,7 +572,7 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def properties(text: str) -> Iterator[tuple[str, str]]:
-    """The pairs of a text in the form of Java's properties, in order; the last of a key counts.
+    """Yield the pairs of a text in the format of Java's properties, in order; of equal keys the last one counts.
 
     Raises ValueError for a \\u without four hexadecimal digits.
 
@@ -576,7 +586,7 @@ def properties(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _logical_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Lines without comments and blank ones, put together where one ends with a backslash of its own."""
+    """Yield lines without comments and blank lines; join a line that ends with an unescaped backslash with the next."""
     lines = iter(lines)
     for line in lines:
         line = line.lstrip(_BLANK)
@@ -593,7 +603,7 @@ def _logical_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """The text that escapes stand for."""
+    """Return the text with its escapes replaced."""
 
     def one(match: re.Match[str]) -> str:
         what = match[1]
@@ -603,5 +613,5 @@ def _plain(text: str) -> str:
             raise ValueError(f"{match.string!r} has a \\u without four hexadecimal digits")
         return chr(int(what[1:], 16))
 
-    # A surrogate pair is two escapes in Java's form and one character here.
+    # Java writes a surrogate pair as two escapes; in Python it is one character.
     return _ESCAPE.sub(one, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

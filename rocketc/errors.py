@@ -1,4 +1,4 @@
-"""All exceptions of rocketc. Each says what was wrong, where, and what to do."""
+"""All exceptions of rocketc. Each message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from rocketc.status import PutStatus
 
 
 class RocketcError(Exception):
-    """The base of all errors that rocketc raises itself.
+    """The base class of all errors that rocketc raises itself.
 
-    status  of an error that a put raises: RocketMQ's word for it, a PutStatus; else None
+    status  RocketMQ's PutStatus for an error raised by a put; otherwise None
     """
 
     status: PutStatus | None = None
@@ -19,27 +19,27 @@ class StoreIOError(RocketcError, OSError):
 
 
 class StoreFullError(StoreIOError):
-    """No room is left on the device (ENOSPC)."""
+    """There is no space left on the device (ENOSPC)."""
 
 
 class StoreLockedError(RocketcError):
-    """Another process, or this one, has the store open for writing."""
+    """This process or another one has the store open for writing."""
 
 
 class StoreFailedError(RocketcError):
-    """An earlier write or flush failed: the store takes no more messages until it is opened anew."""
+    """An earlier write or flush failed: the store accepts no more messages until it is opened again."""
 
 
 class PageCacheBusyError(RocketcError):
-    """Whoever appends has done so for longer than osPageCacheBusyTimeOutMills: try again a moment later."""
+    """A put has held the put lock for longer than osPageCacheBusyTimeOutMills: try again a moment later."""
 
 
 class CorruptRecordError(RocketcError, ValueError):
-    """Bytes that are not what RocketMQ writes.
+    """Bytes that RocketMQ does not write.
 
     file    the path, or None for a buffer
     offset  physical offset of the first damaged byte
-    reason  one of the names in `docs/damage.md`, such as "bad_body_crc"
+    reason  a name in `docs/damage.md`, such as "bad_body_crc"
     """
 
     def __init__(self, file: str | None, offset: int, reason: str, advice: str = "") -> None:
@@ -56,11 +56,11 @@ class CorruptRecordError(RocketcError, ValueError):
 
 
 class CorruptUnitError(CorruptRecordError):
-    """A unit of a consume queue that does not name the record it should: the queue is damaged, or the log.
+    """A unit of a consume queue that does not match the record it points to: the queue or the log is damaged.
 
-    file    the path of the consume queue's file
-    offset  the unit's position in it
-    reason  as with CorruptRecordError; "bad_unit": a record is there, and it is another one
+    file    the path of the consume queue file
+    offset  position of the unit in the file
+    reason  as in CorruptRecordError; "bad_unit": there is a valid record, but of another message
     """
 
     def __str__(self) -> str:
@@ -68,13 +68,13 @@ class CorruptUnitError(CorruptRecordError):
 
 
 class ConfigTableError(RocketcError, ValueError):
-    """A broker's table, config/*.json, is no JSON; the message names file, line and column."""
+    """A broker's table, config/*.json, is not valid JSON; the message names file, line and column."""
 
 
 class PhyOffsetError(RocketcError, ValueError):
-    """A physical offset that a log does not have, that no record begins at, or that it does not go on at.
+    """A physical offset that is not in the log, not the start of a record, or not the end of the log where it must be.
 
-    phy_offset  the offset; the message says where the log begins, ends or goes on
+    phy_offset  the offset; the message says where the log begins, ends or continues
     """
 
     def __init__(self, text: str, phy_offset: int) -> None:
@@ -86,20 +86,20 @@ class PhyOffsetError(RocketcError, ValueError):
 
 
 class IllegalMessageError(RocketcError, ValueError):
-    """A message that the format can't hold: too long, or a field out of its range."""
+    """A message that does not fit the format: it is too long, or a field is out of range."""
 
 
 class PatternTimeoutError(RocketcError, TimeoutError):
-    """A regular expression took too long for one text."""
+    """A regular expression did not finish in time for one text."""
 
 
 class ClosedError(RocketcError, ValueError):
-    """The object was closed before."""
+    """The object is closed."""
 
 
 class MissingCodecError(RocketcError, ImportError):
-    """A body is compressed in a way whose library is not installed; the message names the package."""
+    """The library for the compression of a body is not installed; the message names the package."""
 
 
 class DamageWarning(UserWarning):
-    """Damaged bytes were stepped over (`errors="report"`)."""
+    """Damaged bytes were skipped (`errors="report"`)."""

@@ -1,7 +1,7 @@
-"""How reports, scans and stores get their form in a notebook: a renderer from above is installed here.
+"""The hook for the HTML form of reports, scans and stores in a notebook.
 
-Classes of every layer have `_repr_html_`, and what draws them knows them all. So the drawing lies above them, in
-rocketc.report, and the package installs it when it is imported.
+Classes of all layers have `_repr_html_`, but the renderer in rocketc.report knows all of them and is in a higher layer.
+So the package installs the renderer here when it is imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _renderer: Callable[[object], str] | None = None
 
 
 def install(renderer: Callable[[object], str]) -> None:
-    """Make renderer(thing) the one that gives the HTML of a thing.
+    """Set the function that returns the HTML of an object.
 
     >>> from rocketc.report.notebook import html
     >>> install(html)
@@ -22,21 +22,21 @@ def install(renderer: Callable[[object], str]) -> None:
 
 
 def html_of(thing: object) -> str:
-    """A small piece of HTML for a store, a scan, a report, or the result of a read.
+    """Return HTML for a store, a scan, a report, or the result of a read.
 
-    Raises RuntimeError before a renderer was installed, which `import rocketc` does.
+    Raises RuntimeError if no renderer is installed; `import rocketc` installs one.
 
     >>> import rocketc
     >>> "<table" in html_of(rocketc.decode(rocketc.encode("orders", b"hi")))
     True
     """
     if _renderer is None:
-        raise RuntimeError("no renderer of HTML is installed; import rocketc does that")
+        raise RuntimeError("no HTML renderer is installed; import rocketc installs one")
     return _renderer(thing)
 
 
 class HtmlRepr:
-    """A base class for what has such a form."""
+    """A base class for objects with an HTML form."""
 
     def _repr_html_(self) -> str:
         return html_of(self)

@@ -1,4 +1,4 @@
-"""PutStatus and GetStatus: what became of a put or a get, in RocketMQ's words."""
+"""PutStatus and GetStatus: the result of a put or a get, under RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import enum
 class PutStatus(enum.IntEnum):
     """RocketMQ's PutMessageStatus, names and ordinals of 5.x.
 
-    A put returns with PUT_OK, or with a status that says what is not known of a message that is stored
-    (FLUSH_DISK_TIMEOUT; FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE belong to replicas). Every other status is the
-    `status` of the exception that the put raises: nothing is stored then.
+    A put returns PUT_OK, or a status that says what is unknown about a message that is stored: FLUSH_DISK_TIMEOUT, and
+    for replicas FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE. All other values are the `status` of the exception that
+    the put raises; nothing is stored then.
 
     >>> PutStatus.FLUSH_DISK_TIMEOUT.is_stored, PutStatus.MESSAGE_ILLEGAL.is_stored
     (True, False)
@@ -40,18 +40,19 @@ class PutStatus(enum.IntEnum):
 
 
 class GetStatus(enum.IntEnum):
-    """RocketMQ's GetMessageStatus, names and ordinals of 5.x: why a get() has the messages that it has.
+    """RocketMQ's GetMessageStatus, names and ordinals of 5.x: why a get() returned these messages, or none.
 
     FOUND                   there are messages
-    NO_MATCHED_MESSAGE      the filter let none pass so far: go on at next_offset
-    MESSAGE_WAS_REMOVING    the log no longer has them: go on at next_offset
-    OFFSET_FOUND_NULL       a consume queue file is missing: go on at next_offset, behind it
-    OFFSET_OVERFLOW_BADLY   the offset is behind the end of the queue
-    OFFSET_OVERFLOW_ONE     the offset is the end of the queue: nothing new yet
-    OFFSET_TOO_SMALL        the offset is before the first one that is left
-    NO_MATCHED_LOGIC_QUEUE  no such queue; RocketMQ makes one instead and says NO_MESSAGE_IN_QUEUE, and so do we
+    NO_MATCHED_MESSAGE      no message has passed the filter so far: continue at next_offset
+    MESSAGE_WAS_REMOVING    the messages were deleted from the log: continue at next_offset
+    OFFSET_FOUND_NULL       a consume queue file is missing: continue at next_offset, after that file
+    OFFSET_OVERFLOW_BADLY   the offset is greater than the end of the queue
+    OFFSET_OVERFLOW_ONE     the offset is the end of the queue: there are no new messages yet
+    OFFSET_TOO_SMALL        the offset is before the first message that is left
+    NO_MATCHED_LOGIC_QUEUE  the queue does not exist; not used: RocketMQ then creates the queue and returns
+                            NO_MESSAGE_IN_QUEUE, which rocketc returns, too
     NO_MESSAGE_IN_QUEUE     the queue has never had a message
-    OFFSET_RESET            said by brokers of RocketMQ 5, never by a store
+    OFFSET_RESET            returned by brokers of RocketMQ 5, never by a store
 
     >>> GetStatus.FOUND.name, int(GetStatus.OFFSET_TOO_SMALL)
     ('FOUND', 6)

@@ -1,4 +1,4 @@
-"""Arrow batches as Parquet or Arrow files, in row groups of bounded size. Needs pyarrow."""
+"""Write Arrow batches to Parquet or Arrow files, in row groups of limited size. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 
-# How columns are written: few values, so a dictionary of them; ascending numbers, so their differences; ids that begin
-# alike, so what differs. All others have a value of their own in each row, mostly, and are written as they are.
+# The encoding of columns: a dictionary for few distinct values; differences for ascending numbers; different suffixes
+# for ids with equal prefixes. All other columns mostly have a different value in each row, and are not encoded.
 _FEW_VALUES = {
     "topic", "queueId", "tags", "flag", "sysFlag", "reconsumeTimes", "bornHost", "storeHost", "storeSize", "file",
     "preparedTransactionOffset",
@@ -28,13 +28,13 @@ _ENCODINGS = {
     "bornTimestamp": "DELTA_BINARY_PACKED",
     "msgId": "DELTA_BYTE_ARRAY",
 }
-_NO_STATISTICS = {"body", "properties"}  # nobody looks for the least body, and its bytes would stand in each footer
+_NO_STATISTICS = {"body", "properties"}  # not useful for queries, and the values would be in each footer
 
 
 def parquet_options(schema: pyarrow.Schema, compression: str, ordered: bool) -> dict[str, Any]:
-    """How ParquetWriter is to write.
+    """Return the options of ParquetWriter.
 
-    ordered  rows come by ascending physicalOffset
+    ordered  whether the rows are in ascending order of physicalOffset
     """
     import_pyarrow()
     from pyarrow.parquet import SortingColumn
@@ -56,7 +56,7 @@ def parquet_options(schema: pyarrow.Schema, compression: str, ordered: bool) -> 
 
 
 class ColumnFile:
-    """One Parquet or Arrow file; each table that is written makes row groups of its own."""
+    """A Parquet or Arrow file; each table is written as its own row groups."""
 
     def __init__(
         self, sink: Sink, format: Format, schema: pyarrow.Schema, row_group_bytes: int, ordered: bool, stream: bool
@@ -87,7 +87,7 @@ class ColumnFile:
 def gathered(
     batches: Iterable[pyarrow.RecordBatch], most_bytes: int, most_rows: int = ROW_GROUP_ROWS
 ) -> Iterator[pyarrow.Table]:
-    """The batches as tables; each is complete as soon as it has so many bytes or rows."""
+    """Combine batches to tables; a table is complete when it has `most_bytes` bytes or `most_rows` rows."""
     pa = import_pyarrow()
     waiting: list[pyarrow.RecordBatch] = []
     size = rows = 0
@@ -98,7 +98,7 @@ def gathered(
         if size >= most_bytes or rows >= most_rows:
             table, waiting, size, rows = pa.Table.from_batches(waiting), [], 0, 0
             yield table
-            del table  # before the next batches are made
+            del table  # release it before the next batches are created
     if waiting:
         yield pa.Table.from_batches(waiting)
 

@@ -1,4 +1,4 @@
-"""Messages of a scan as files for other tools: JSON Lines, CSV, Parquet, Arrow; one file, or a folder of partitions."""
+"""Export the messages of a scan to JSON Lines, CSV, Parquet or Arrow, as one file or a folder of partitions."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ __all__ = ["Export", "ExportReport", "export"]
 
 Tell = Callable[[int], None]
 
-_TOLD_EVERY = 64  # blocks of messages
+_TOLD_EVERY = 64  # blocks of messages between two progress reports
 
 
 @dataclass(frozen=True)
 class ExportReport(HtmlRepr):
-    """What an export has written.
+    """The result of an export.
 
-    path    the file or folder; None: a stream of the caller's
+    path    the file or folder; None: a stream of the caller
     format  "jsonl", "csv", "parquet", "arrow"
-    rows    messages
+    rows    number of messages
     bytes   of all files
-    files   how many
-    scan    what was read, and the damage that was met
+    files   number of files
+    scan    the report of the scan, with the damage found
     """
 
     path: str | None
@@ -73,22 +73,24 @@ def export(
 ) -> ExportReport:
     """Write the messages of a scan to a file, or to a folder of partitions, in the order of the log.
 
-    The name appears when all is written and on the disk: an error or a kill leaves what was there before.
+    The file or folder appears under its name when it is complete and durable. After an error or a kill, the path is
+    unchanged.
 
-    scan            its columns are written; JSON Lines have a key for each
-    path            file, folder if there is partition_by, or a binary file that is open for writing (Arrow is a
-                    stream then)
-    format          "jsonl", "csv", "parquet", "arrow"; None: the suffix says it (.feather is "arrow"; .jsonl.gz,
-                    .csv.zst are compressed); a folder is Parquet
+    scan            its columns are written; JSON Lines have a key for each column
+    path            a file, a folder if partition_by is given, or a binary file that is open for writing (Arrow then
+                    uses the stream format)
+    format          "jsonl", "csv", "parquet", "arrow"; None: by the suffix (.feather is "arrow"; .jsonl.gz and .csv.zst
+                    are compressed), Parquet for a folder
     partition_by    some of "topic", "date" (UTC day of storeTimestamp), "queueId": the levels of the folder
     compression     Parquet: "zstd" (default), "snappy", "gzip", "lz4", "none"; Arrow: "none" (default, can be mapped),
-                    "zstd", "lz4"; text: as the suffix says, or "gzip", "zstd", "none"
-    row_group_size  bytes of a row group in memory, about; it has no more than 2**20 rows
-    overwrite       replace an existing file, or a folder that holds nothing but an older export
-    jobs            threads, None: as many as cores
-    progress        called with the bytes of the log that are done
-    Raises ValueError for options that do not fit, FileExistsError, StoreFullError if the disk is full, StoreIOError
-    for what else goes wrong in writing, and what reading the scan raises.
+                    "zstd", "lz4"; text: "gzip", "zstd", "none", the default is chosen by the suffix
+    row_group_size  approximate bytes of a row group in memory; at most 2**20 rows
+    overwrite       replace an existing file, or a folder that contains only an older export
+    jobs            number of threads; None: the number of cores, up to 8
+    progress        called with the bytes of the log read so far
+
+    Raises ValueError for options that contradict each other, FileExistsError, StoreFullError if the disk is full,
+    StoreIOError for other errors when writing, and the errors of reading the scan.
 
     >>> import pathlib, tempfile, rocketc
     >>> path = pathlib.Path(tempfile.mkdtemp(), "orders.csv")
@@ -101,7 +103,7 @@ def export(
 
 
 class Export:
-    """An export whose options are checked and fit; run() does it."""
+    """An export with checked options; run() does the work."""
 
     def __init__(
         self,
@@ -126,11 +128,11 @@ class Export:
         else:
             self._stream = path
         if self.path is not None and not self._by and (self.path.endswith(os.sep) or os.path.isdir(self.path)):
-            raise ValueError(f"{self.path!r} is a folder: partition_by says what stands in it")
+            raise ValueError(f"{self.path!r} is a folder: give partition_by to write a folder")
         default: Name | None = "parquet" if self._by else None
         self.format: Format = choose_format(self.path or "", format, compression, default)
         if self._by and not self._columns_inside():
-            raise ValueError("no column is left beside partition_by")
+            raise ValueError("all columns are in partition_by: select at least one more")
         self._check_place()
 
     def _check_place(self) -> None:
@@ -140,17 +142,17 @@ class Export:
             return
         for inside in _folders_read(self._scan):
             if _is_within(self.path, inside):
-                raise ValueError(f"{self.path!r} lies in {inside!r}, which is read")
+                raise ValueError(f"{self.path!r} is inside {inside!r}, which is read; choose another path")
         for file in _files_read(self._scan):
             if os.path.realpath(file) == os.path.realpath(self.path) or (self._by and _is_within(file, self.path)):
-                raise ValueError(f"{self.path!r} holds {file!r}, which is read")
+                raise ValueError(f"{self.path!r} contains {file!r}, which is read; choose another path")
         if self._by:
             refuse_existing_folder(self.path, self._overwrite, is_partition)
         elif not is_special(self.path):
             refuse_existing(os.path.realpath(self.path), self._overwrite, self.path)
 
     def run(self, progress: Tell | None = None) -> ExportReport:
-        """Do it.
+        """Run the export.
 
         >>> import io, rocketc
         >>> out = io.BytesIO()
@@ -180,9 +182,9 @@ class Export:
         return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
 
     def _write(self, sink: Sink, stream: bool, tell: Tell) -> int:
-        """All rows into one file; its bytes."""
+        """Write all rows to one file; return its size in bytes."""
         text = self.format.is_text
-        # What is written to a pipe may wait for ever: Ctrl-C ends that only in the thread that began.
+        # A write to a pipe may block forever, and Ctrl-C interrupts it only in the main thread.
         with self._threads(1 if not text else self._jobs, text or not stream) as pool:
             try:
                 file = self._write_text(sink, tell, pool) if text else self._write_columns(sink, stream, tell, pool)
@@ -205,19 +207,19 @@ class Export:
         return file
 
     def _write_columns(self, sink: Sink, stream: bool, tell: Tell, pool: Executor | None) -> PartFile:
-        """While a row group is written, the next one is decoded: both let go of the GIL."""
+        """Write a row group while the next one is decoded: both release the GIL."""
         file = self._file(sink, b"", self._columns, stream)
         for _ in in_order(file.write, gathered(self._batches(self._columns, tell), self._row_group_size), pool, 1):
             pass
         return file
 
     def _columns_inside(self) -> list[str]:
-        """Those in the files of a folder of partitions; the names of the folders tell the others."""
-        whole = self.format.name == "jsonl"  # a line is the same wherever it stands
+        """Return the columns in the files of a partitioned folder; the others are in the names of the folders."""
+        whole = self.format.name == "jsonl"  # a line is the same in any file
         return [name for name in self._columns if whole or name not in self._by]
 
     def _fill(self, root: str, tell: Tell) -> tuple[int, int]:
-        """All rows into the partitions of a folder; bytes and files."""
+        """Write all rows to the partitions of a folder; return the numbers of bytes and files."""
         from rocketc.exports.text import encoder, packer
 
         assert self.path is not None
@@ -240,10 +242,10 @@ class Export:
         return parts.bytes, parts.files
 
     def _threads(self, number: int, useful: bool) -> AbstractContextManager[Executor | None]:
-        """Threads beside this one; none if there is nothing to do for them but what holds the GIL."""
+        """Return a pool of threads, or None if they could only do work that holds the GIL."""
         if self._jobs == 1 or not useful or (self.format.is_text and self.format.compression == "none"):
             return nullcontext()
-        from concurrent.futures import ThreadPoolExecutor  # takes a tenth of the time to start a command
+        from concurrent.futures import ThreadPoolExecutor  # its import takes a tenth of the start time of a command
 
         return ThreadPoolExecutor(number)
 
@@ -265,15 +267,15 @@ def _checked_partition(by: str | Sequence[str]) -> tuple[str, ...]:
     names = (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         if name not in SOURCES:
-            raise ValueError(f"partition_by: {name!r} is none of {', '.join(SOURCES)}")
+            raise ValueError(f"partition_by: unknown name {name!r}; use {', '.join(SOURCES)}")
         if names.count(name) > 1:
-            raise ValueError(f"partition_by: {name!r} comes twice")
+            raise ValueError(f"partition_by: {name!r} is given twice")
     return names
 
 
 def _at_least_1(name: str, value: int) -> int:
     if value < 1:
-        raise ValueError(f"{name}={value}: at least 1")
+        raise ValueError(f"{name}={value}: must be at least 1")
     return value
 
 
@@ -282,7 +284,7 @@ def _files_read(scan: Scan) -> list[str]:
 
 
 def _folders_read(scan: Scan) -> set[str]:
-    """Where nothing may be written: the folders that the scan was given, and the stores that its files belong to."""
+    """Return the folders in which nothing may be written: those given to the scan, and the stores of its files."""
     given = scan.path if isinstance(scan.path, list) else [scan.path]
     folders = {os.fspath(path) for path in given if scan.logs and os.path.isdir(path)}
     for folder in {os.path.dirname(os.path.realpath(file)) for file in _files_read(scan)}:

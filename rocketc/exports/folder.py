@@ -1,4 +1,4 @@
-"""A folder of partitions as Hive lays them out: topic=orders/date=2026-01-31/part-0.parquet."""
+"""A folder of partitions in Hive's layout: topic=orders/date=2026-01-31/part-0.parquet."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
     from rocketc.exports.text import Encode
 
-# What can be partitioned by: the column that it comes from.
+# The names for partition_by, and the columns with their values.
 SOURCES = {"topic": "topic", "date": "storeTimestamp", "queueId": "queueId"}
-_NOTHING = "__HIVE_DEFAULT_PARTITION__"  # what all readers take for null
+_NOTHING = "__HIVE_DEFAULT_PARTITION__"  # all readers treat it as null
 _DAY_MS = 86_400_000
 _EPOCH = datetime.date(1970, 1, 1)
 
-# Kept back over the next rows, so that rare partitions are not written in crumbs.
+# Rows of small partitions are kept in memory, so that their files do not get tiny row groups.
 WAITING_BYTES = 128 << 20
-OPEN_WEIGHT = 4096  # row groups of files that are not yet ended: each keeps 18 KB of a footer in memory
+OPEN_WEIGHT = 4096  # row groups of open files: each keeps 18 KB of a footer in memory
 OPEN_FILES = 512
 _PACKED_AHEAD = 8
-ROW_BYTES = 200  # of a row but for its body, about
+ROW_BYTES = 200  # approximate size of a row without its body
 
-Key = tuple[Any, ...]  # of a partition: topic, day since the epoch, queue id; as asked for
+Key = tuple[Any, ...]  # topic, day since the epoch and queue id of a partition, as selected by partition_by
 
 
 def folder_name(by: str, value: Any) -> str:
-    """One level of the path of a partition.
+    """Return one level of the path of a partition.
 
-    ASCII that means something to somebody is escaped with %, all else stands as it is: Spark reads an escape as one
-    character, not as a byte of UTF-8. A value that no folder can say (null, no text, a day outside of the years 1 to
-    9999) is read as null.
+    ASCII characters with a special meaning are escaped with %. Other characters are not, because Spark decodes an
+    escape to a character, not to a byte of UTF-8. A value without a text form (null, an invalid text, a day outside of
+    the years 1 to 9999) becomes null.
 
     >>> folder_name("topic", "%RETRY%g"), folder_name("topic", "支付"), folder_name("date", 19675)
     ('topic=%25RETRY%25g', 'topic=支付', 'date=2023-11-14')
@@ -66,7 +66,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def is_partition(name: str) -> bool:
-    """Whether this is the name of a partition's folder, of whatever export."""
+    """Whether a name is the name of a partition's folder, of any export."""
     by, is_one, _ = name.partition("=")
     return bool(is_one) and by in SOURCES
 
@@ -79,15 +79,15 @@ class PartFile(Protocol):
 
 
 class Parts:
-    """The files of all partitions; how many are being written at a time is bounded.
+    """The files of all partitions; limits the number of files being written at a time.
 
-    A partition whose file was ended goes on in the next one: part-0, part-1. None of them is open, in the system's
-    sense, but while something is written to its end.
+    A partition continues in its next file after a file is finished: part-0, part-1. A file descriptor is open only
+    while a block is appended.
 
-    root   where they are made
-    shown  where they are going to be, for errors
-    make   begins a file
-    stem   what the files' names begin with
+    root   folder where the files are created
+    shown  final path of the folder, for errors
+    make   creates a file
+    stem   prefix of the file names
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Parts:
         self.files = 0
 
     def write(self, parts: Sequence[tuple[Key, Any]], pool: Executor | None = None) -> None:
-        """Rows of some partitions, each of them once."""
+        """Write rows to some partitions; each partition may occur only once."""
         for at in range(0, len(parts), OPEN_FILES):
             some = parts[at : at + OPEN_FILES]
             files = [self._opened(key) for key, _ in some]
@@ -137,7 +137,7 @@ class Parts:
         return self._open[key]
 
     def _end_some(self) -> None:
-        """Those that waited longest for rows, if there are too many."""
+        """Finish the files that were written least recently, if there are too many."""
         weight = sum(file.weight for file, _ in self._open.values())
         while self._open and (len(self._open) > OPEN_FILES or weight > OPEN_WEIGHT):
             _, (file, sink) = self._open.popitem(last=False)
@@ -155,7 +155,7 @@ class Parts:
             self._end(file, sink)
 
     def drop(self) -> None:
-        """After an error: nothing more is written."""
+        """Stop writing after an error."""
         for _, sink in self._open.values():
             sink.drop()
 
@@ -173,9 +173,9 @@ def fill_with_columns(
     parts: Parts,
     pool: Executor | None,
 ) -> None:
-    """Write these columns of all rows into their partitions; WAITING_BYTES and a batch are in memory, about twice."""
+    """Write these columns of all rows to their partitions; uses about twice WAITING_BYTES and a batch of memory."""
     pa = import_pyarrow()
-    rest: list[pyarrow.Table] = []  # rows kept back: one table at most
+    rest: list[pyarrow.Table] = []  # rows kept in memory: at most one table
     for table in gathered(batches, WAITING_BYTES // 2):
         rows = pa.concat_tables([*rest, table])
         del table
@@ -188,7 +188,7 @@ def fill_with_columns(
 def _write_largest(
     table: pyarrow.Table, columns: Sequence[str], by: Sequence[str], parts: Parts, pool: Executor | None, keep: int
 ) -> list[pyarrow.Table]:
-    """Write the largest partitions, and return the rows of the others: no more than `keep` bytes of them."""
+    """Write the largest partitions; return the rows of the others, at most `keep` bytes."""
     pa = import_pyarrow()
     rows = _rows_by_key(table, by)
     sizes = {key: size for key, (_, size) in rows.items()}
@@ -209,7 +209,7 @@ def _write_largest(
 
 
 def _rows_by_key(table: pyarrow.Table, by: Sequence[str]) -> dict[Key, tuple[pyarrow.Array, int]]:
-    """Of each partition the numbers of its rows, in their order, and about how many bytes they have."""
+    """Return for each partition the numbers of its rows in order, and their approximate size in bytes."""
     pa = import_pyarrow()
     import pyarrow.compute as pc
 
@@ -236,7 +236,7 @@ def fill_with_text(
     pack: Callable[[bytes], bytes],
     pool: Executor | None,
 ) -> None:
-    """Write all messages into their partitions; WAITING_BYTES of text are in memory."""
+    """Write all messages to their partitions; keeps WAITING_BYTES of text in memory."""
     texts: dict[Key, list[bytes]] = {}
     sizes: dict[Key, int] = {}
     waiting = 0
@@ -274,7 +274,7 @@ def messages_by_key(messages: Iterable[Message], by: Sequence[str]) -> dict[Key,
 
 
 def largest_first(sizes: dict[Key, int], keep: int) -> Iterator[Key]:
-    """Which partitions are to be written, so that what is kept back has no more than `keep` bytes."""
+    """Yield the partitions to write, largest first, until at most `keep` bytes are left."""
     left = sum(sizes.values())
     for key, size in sorted(sizes.items(), key=lambda item: -item[1]):
         if left <= keep:

@@ -1,4 +1,4 @@
-"""The formats of an export: what suffix means which, and how each may be compressed."""
+"""The formats of an export: their suffixes and their compressions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SUFFIXES: dict[str, Name] = {
     ".arrow": "arrow",
     ".feather": "arrow",
 }
-_COMPRESSED = {".gz": "gzip", ".zst": "zstd"}  # a second suffix, of text
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd"}  # second suffix of text formats
 
-# Of each format: its compressions, the usual one first.
+# The compressions of each format, the default first.
 COMPRESSIONS: dict[Name, tuple[str, ...]] = {
     "jsonl": ("none", "gzip", "zstd"),
     "csv": ("none", "gzip", "zstd"),
@@ -38,18 +38,19 @@ class Format:
 
     @property
     def suffix(self) -> str:
-        """What the files of a folder end with."""
+        """The suffix of the files in a folder."""
         more = {"gzip": ".gz", "zstd": ".zst"}.get(self.compression, "") if self.is_text else ""
         return f".{self.name}{more}"
 
 
 def choose_format(path: str, name: str | None, compression: str | None, default: Name | None = None) -> Format:
-    """The format of a file of this name.
+    """Choose the format of a file from its name.
 
-    name         says which it is; None: the suffix of the path does
-    compression  None: as the suffix says, or what is usual
-    default      for a path without a known suffix
-    Raises ValueError for what does not fit together.
+    name         the format; None: choose it by the suffix of the path
+    compression  None: choose it by the suffix of the path, or the default
+    default      format for a path without a known suffix
+
+    Raises ValueError if these contradict each other.
 
     >>> choose_format("out.jsonl.gz", None, None)
     Format(name='jsonl', compression='gzip')
@@ -61,15 +62,15 @@ def choose_format(path: str, name: str | None, compression: str | None, default:
     meant = next((known for suffix, known in SUFFIXES.items() if lower.endswith(suffix)), None)
     chosen = _checked_name(name) if name is not None else meant or default
     if chosen is None:
-        raise ValueError(f"no format is known by the name {path!r}: {_KNOWN}; or state it")
+        raise ValueError(f"unknown format of {path!r}: use one of the suffixes {_KNOWN}, or give the format")
     if packed is not None and chosen not in ("jsonl", "csv"):
-        raise ValueError(f"{path!r}: {chosen} is compressed within, not as a whole; leave the last suffix away")
+        raise ValueError(f"{path!r}: {chosen} is compressed internally; remove the last suffix")
     if compression is None:
         compression = packed or COMPRESSIONS[chosen][0]
     if compression not in COMPRESSIONS[chosen]:
-        raise ValueError(f"compression {compression!r} of {chosen}: {', '.join(COMPRESSIONS[chosen])}")
+        raise ValueError(f"compression {compression!r} of {chosen}: must be one of {', '.join(COMPRESSIONS[chosen])}")
     if packed is not None and packed != compression:
-        raise ValueError(f"{path!r} would be compressed with {compression}, not as its suffix says")
+        raise ValueError(f"{path!r}: the suffix contradicts the compression {compression}")
     return Format(chosen, compression)
 
 
@@ -77,4 +78,4 @@ def _checked_name(name: str) -> Name:
     for known in COMPRESSIONS:
         if name == known:
             return known
-    raise ValueError(f"format {name!r}: {', '.join(COMPRESSIONS)}")
+    raise ValueError(f"format {name!r}: must be one of {', '.join(COMPRESSIONS)}")

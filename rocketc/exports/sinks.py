@@ -1,4 +1,4 @@
-"""Where an export's bytes go: a sink for each file, and names that appear when all behind them is on the disk."""
+"""Write the bytes of an export: a sink per file, and names that appear once all bytes of a file are on the disk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BLOCK_BYTES = 1 << 20
-_NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.EROFS}  # a pipe, or a folder of a file system without that
+_NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.EROFS}  # a pipe, or a file system that cannot sync folders
 
 
 class Sink:
-    """Bytes in blocks to a file; what pyarrow takes for a file.
+    """Writes bytes to a file in blocks; pyarrow accepts it as a file.
 
-    Nobody asks whether it is closed after an error: a sink that is dropped takes everything and writes nothing, since
-    pyarrow's writers end their files even when they are thrown away.
+    A sink that was dropped after an error accepts all bytes and writes none, because pyarrow's writers finish their
+    files even when they are discarded.
     """
 
     closed = False
@@ -31,7 +31,7 @@ class Sink:
         self._put = put
         self._parts: list[bytes] = []
         self._waiting = 0
-        self.bytes = 0  # taken so far
+        self.bytes = 0  # accepted so far
         self._dropped = False
 
     def write(self, data: Buffer) -> int:
@@ -39,7 +39,7 @@ class Sink:
         if self._dropped:
             return view.nbytes
         self.bytes += view.nbytes
-        if view.nbytes >= BLOCK_BYTES:  # as it is: no copy
+        if view.nbytes >= BLOCK_BYTES:  # write it directly, without a copy
             self.flush()
             self._put(view)
         else:
@@ -83,9 +83,9 @@ def sink_to_descriptor(fd: int, path: str) -> Sink:
 
 
 def sink_to_end_of(path: str, shown: str) -> Sink:
-    """The file is open only while a block is written to its end: there may be thousands of such sinks.
+    """Return a sink that opens the file only to append a block: there may be thousands of such sinks.
 
-    shown  what errors call it
+    shown  path of the file in errors
     """
 
     def put(data: memoryview) -> None:
@@ -100,10 +100,10 @@ def sink_to_end_of(path: str, shown: str) -> Sink:
 
 
 def sink_to_stream(stream: BinaryIO) -> Sink:
-    """Of an open file of the caller's; its errors are the caller's too."""
+    """Return a sink to an open file of the caller; its errors are passed to the caller."""
 
     def put(data: memoryview) -> None:
-        while data:  # a raw stream may take a part
+        while data:  # a raw stream may write only a part
             data = data[stream.write(data) :]
         stream.flush()
 
@@ -112,9 +112,9 @@ def sink_to_stream(stream: BinaryIO) -> Sink:
 
 @contextmanager
 def whole_file(path: str, overwrite: bool) -> Iterator[Sink]:
-    """A sink for a file that gets its name when the block ends well; after an error nothing is left of it.
+    """Open a sink for a file that gets its name when the block succeeds; after an error no file is left.
 
-    Devices and pipes are written as they are: they must not be replaced by a file.
+    Devices and pipes are written directly: they must not be replaced by a file.
     """
     shown, path = path, os.path.realpath(path)
     if is_special(path):
@@ -164,9 +164,9 @@ def _special_file(path: str) -> Iterator[Sink]:
 
 @contextmanager
 def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> Iterator[str]:
-    """A folder to fill, that gets its name when the block ends well; after an error nothing is left of it.
+    """Create a folder to fill, which gets its name when the block succeeds; after an error no folder is left.
 
-    is_ours  whether a name may stand in a folder that is replaced: nothing else than an older export is ever removed
+    is_ours  whether a name belongs to an export: a folder with any other name in it is never replaced
     """
     import shutil
 
@@ -194,7 +194,7 @@ def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> 
 
 
 def is_special(path: str) -> bool:
-    """A device, a pipe, a socket."""
+    """Whether the path is a device, a pipe or a socket."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -203,7 +203,7 @@ def is_special(path: str) -> bool:
 
 
 def refuse_existing(path: str, overwrite: bool, shown: str) -> None:
-    """Raise FileExistsError, about `shown`, if there is something that is not to be replaced."""
+    """Raise FileExistsError with the path `shown` if the path exists and must not be replaced."""
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
     if not overwrite and os.path.lexists(path):
@@ -221,7 +221,7 @@ def refuse_existing_folder(path: str, overwrite: bool, is_ours: Callable[[str], 
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     foreign = sorted(name for name in names if not is_ours(name))
     if foreign:
-        raise FileExistsError(errno.ENOTEMPTY, f"it holds {foreign[0]!r}, which no export has made", path)
+        raise FileExistsError(errno.ENOTEMPTY, f"contains {foreign[0]!r}, which is not part of an export", path)
 
 
 def _temporary_beside(path: str) -> str:
@@ -241,7 +241,7 @@ def sync(path: str) -> None:
 
 
 def sync_tree(root: str) -> None:
-    """All that is in a folder, several at a time: the disk takes them together."""
+    """Make everything in a folder durable, several files at a time, which the disk can combine."""
     from concurrent.futures import ThreadPoolExecutor
 
     paths = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in [*names, "."])

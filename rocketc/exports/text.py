@@ -1,4 +1,4 @@
-"""Messages as text: JSON Lines and CSV, compressed or not. Needs nothing beyond the core."""
+"""Write messages as text: JSON Lines and CSV, compressed or not. Needs only the core package."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rocketc.read._message import Message
 Encode = Callable[[Iterable[Message]], bytes]
 
 _EPOCH = datetime.datetime(1970, 1, 1)
-_GZIP = zlib.MAX_WBITS | 16  # of zlib: with gzip's head, which then has neither a name nor a time
+_GZIP = zlib.MAX_WBITS | 16  # zlib's flag for a gzip header; the header is without a name and a time
 
 
 class TextFile:
-    """One file of text that grows by blocks, which are packed before."""
+    """A text file that is written in compressed blocks."""
 
     weight = 1
 
@@ -38,14 +38,14 @@ class TextFile:
         self._sink.write(packed)
 
     def close(self) -> None:
-        if not self._sink.bytes:  # gzip and zstd refuse a file of 0 bytes
+        if not self._sink.bytes:  # gzip and zstd do not accept an empty file
             self.write(self._pack(b""))
 
 
 def packer(compression: str) -> Callable[[bytes], bytes]:
-    """What compresses a block of text: to a gzip member, a zstd frame; for "none" to itself.
+    """Return a function that compresses a block of text to a gzip member or a zstd frame; for "none" unchanged.
 
-    A file of several of them is one text to whoever reads it. Raises MissingCodecError if zstd is not installed.
+    Readers decompress a file of several blocks as one text. Raises MissingCodecError if zstd is not installed.
     """
     if compression == "zstd":
         _zstd_compressor()
@@ -62,7 +62,7 @@ def packer(compression: str) -> Callable[[bytes], bytes]:
 
 
 def in_blocks(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """The same text in pieces of at least this size, but for the last."""
+    """Combine texts to pieces of at least `size` bytes; the last piece may be smaller."""
     waiting: list[bytes] = []
     total = 0
     for text in texts:
@@ -89,9 +89,9 @@ def _zstd_compressor() -> Any:
 
 
 def encoder(format: Format, columns: Sequence[str]) -> tuple[bytes, Encode]:
-    """The header of a file, and what makes text of messages.
+    """Return the header of a file, and the function that encodes messages.
 
-    columns  names of the Arrow columns that are asked for, in their order
+    columns  names of the selected Arrow columns, in order
     """
     if format.name == "jsonl":
         return b"", _jsonl(columns)
@@ -101,7 +101,7 @@ def encoder(format: Format, columns: Sequence[str]) -> tuple[bytes, Encode]:
 
 # ---------------------------------------------------------------- JSON Lines
 def _jsonl(columns: Sequence[str]) -> Encode:
-    """What Message.to_json() gives, or of that what the columns ask for."""
+    """Return an encoder to Message.to_json(), or to the selected columns of it."""
     to_json: Callable[[Message], str] = Message.to_json
     if set(columns) != set(COLUMN_NAMES):
         keys = [key for name in columns for key in ((name, "bodyBase64") if name == "body" else (name,))]
@@ -114,7 +114,7 @@ def _jsonl(columns: Sequence[str]) -> Encode:
         to_json = some_of
 
     def encode(messages: Iterable[Message]) -> bytes:
-        # A file name that is no UTF-8 has lone surrogates; "backslashreplace" makes JSON's own escapes of them.
+        # A file name that is not UTF-8 contains lone surrogates; "backslashreplace" turns them into JSON escapes.
         text = "\n".join(map(to_json, messages))
         return (text + "\n").encode("utf-8", "backslashreplace") if text else b""
 
@@ -123,7 +123,7 @@ def _jsonl(columns: Sequence[str]) -> Encode:
 
 # ---------------------------------------------------------------- CSV
 def csv_columns(columns: Sequence[str]) -> list[str]:
-    """The header: a body that is no UTF-8 stands in a column of its own, behind that of the text.
+    """Return the header: a body that is not UTF-8 goes to its own column, after the column of text bodies.
 
     >>> csv_columns(["topic", "body", "flag"])
     ['topic', 'body', 'bodyBase64', 'flag']
@@ -132,7 +132,7 @@ def csv_columns(columns: Sequence[str]) -> list[str]:
 
 
 def _quoted(text: str | None) -> str:
-    """A cell as RFC 4180 has it, and as csv.writer would write it, at a third of the time."""
+    """Quote a cell as in RFC 4180 and csv.writer, in a third of the time."""
     if text is None:
         return ""
     if '"' in text or "," in text or "\n" in text or "\r" in text:
@@ -173,13 +173,13 @@ def _second(seconds: int) -> str:
 
 
 def _instant(ms: int) -> str:
-    """ISO-8601 in UTC; nothing for what no year of four digits can say."""
+    """Format a time as ISO-8601 in UTC; empty if the year does not have four digits."""
     start = _second(ms // 1000)
     return f"{start}.{ms % 1000:03}Z" if start else ""
 
 
-_ATTRIBUTES = {"physicalOffset": "phy_offset", "bodyCRC": "body_crc", "bodyBase64": "body"}  # the others follow a rule
-_CELLS: dict[str, Callable[[Any], str]] = {  # numbers, hosts and ids are what they are
+_ATTRIBUTES = {"physicalOffset": "phy_offset", "bodyCRC": "body_crc", "bodyBase64": "body"}  # others follow a rule
+_CELLS: dict[str, Callable[[Any], str]] = {  # numbers, hosts and ids are not converted
     "topic": _quoted,
     "keys": _quoted,
     "tags": _quoted,
@@ -193,7 +193,7 @@ _CELLS: dict[str, Callable[[Any], str]] = {  # numbers, hosts and ids are what t
 
 
 def attribute_of(column: str) -> str:
-    """What a column is called as an attribute of Message.
+    """Return the attribute of Message for a column.
 
     >>> attribute_of("physicalOffset"), attribute_of("storeSize")
     ('phy_offset', 'store_size')
@@ -206,7 +206,7 @@ def _csv(names: Sequence[str]) -> Encode:
     get = attrgetter(*map(attribute_of, names))
     cells = [(i, _CELLS[name]) for i, name in enumerate(names) if name in _CELLS]
     line = ",".join(["%s"] * len(names)) + "\r\n"
-    alone = len(names) == 1  # attrgetter gives no tuple then, and an empty line would be no row
+    alone = len(names) == 1  # attrgetter then returns a plain value, and an empty line would not count as a row
 
     def encode(messages: Iterable[Message]) -> bytes:
         lines = []

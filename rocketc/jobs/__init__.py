@@ -1,9 +1,9 @@
-"""Work on a store as a whole, most of it while nobody has it open: verify, salvage, rebuild, count, take inventory.
+"""Work on a whole store, mostly one that no process has open: verify, salvage, rebuild, count, take inventory.
 
-Knows: all files of a store, and what they say about each other.
-Does not know: how results are shown. Each job returns a report, and tells its progress to a function.
-Others use: `verify`, `salvage` and `rebuild`, whose functions `import rocketc` gives, and the names below; the command
-line also `inventory`, `lookup`, `unit_files` and `file_kinds`.
+Knows: all files of a store and the relations between them.
+Does not know: how results are shown. Each job returns a report, and reports its progress to a function.
+Others use: `verify`, `salvage` and `rebuild`, whose functions are also in `rocketc`, and the names below. The command
+line also uses `inventory`, `lookup`, `unit_files` and `file_kinds`.
 """
 
 from rocketc.jobs.counts import DIMENSIONS, Count, Group, count

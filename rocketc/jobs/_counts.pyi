@@ -1,4 +1,4 @@
-"""Messages counted by group: batches in, sums out."""
+"""Count messages by group: batches in, sums out."""
 
 from collections.abc import Iterable, Iterator
 

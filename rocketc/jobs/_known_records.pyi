@@ -1,4 +1,4 @@
-"""Which records of a range of the log the consume queues know: the rest, and what is wanted, need reading."""
+"""Find the records of a log range that consume queues cover, so that only the other records must be read."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Count the messages of a scan by group: files side by side, bodies left alone."""
+"""Count the messages of a scan by group. Files are read in parallel; bodies are not decoded."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rocketc.read.scan import Scan, ScanReport
 
 __all__ = ["DIMENSIONS", "Count", "Group", "count"]
 
-_THREADS_MAX = 4  # disks that are read in more places at once get slower
-_LOOK = 0.1  # seconds between two looks at how far the threads are
+_THREADS_MAX = 4  # more parallel reads make disks slower
+_LOOK = 0.1  # seconds between two progress reports
 
 
 class Group(NamedTuple):
-    """What some messages have in common, and their sums.
+    """A group of messages with equal values, and its sums.
 
-    values     one for each dimension: a str, or an int (a queue id; ms at which a second, minute, hour or day begins;
-               the power of two that a size reaches), or None if the messages have none
-    bytes      stored bytes; a record that holds an inner batch counts once
-    first      store timestamp of the earliest, ms; None: there is none
-    last       of the latest
-    smallest   stored bytes of a record
-    largest    likewise
+    values     one for each dimension, or None if the messages are without a value. A str, or an int: a queue id; ms at
+               which a second, minute, hour or day begins; the power of two that a size reaches
+    bytes      stored bytes; a record with an inner batch counts once
+    first      store timestamp of the earliest message in ms; None if there is none
+    last       of the latest message
+    smallest   stored bytes of the smallest record
+    largest    of the largest record
     """
 
     values: tuple[str | int | None, ...]
@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 
 class Count:
-    """What count() found: iterates over the groups, in no order. `report` is the books of the passes together."""
+    """The result of count(): iterate over it for the groups, in no order. `report` sums the reports of all passes."""
 
     def __init__(self, counter: GroupCounter, report: ScanReport) -> None:
         self._counter = counter
@@ -53,7 +53,7 @@ class Count:
         return map(Group._make, self._counter)
 
     def largest(self, number: int, by_messages: bool = False) -> tuple[list[Group], Group]:
-        """So many groups with the most bytes (or messages), largest first, and all other messages as one."""
+        """Return the `number` groups with the most bytes (or messages), largest first, and the sums of all others."""
         groups, others = self._counter.largest(number, by_messages)
         return [Group._make(group) for group in groups], Group._make(others)
 
@@ -63,11 +63,11 @@ class Count:
 
     @property
     def more(self) -> Group:
-        """Messages of groups that came when there were max_groups already."""
+        """Messages of the groups that exceed max_groups."""
         return Group._make(self._counter.more)
 
     def percentile(self, part: float) -> int | None:
-        """Stored bytes that `part` (0 to 1) of the records do not exceed; at most 1/32 too large."""
+        """Return the size in stored bytes that `part` (0 to 1) of the records do not exceed; at most 1/32 too large."""
         return self._counter.percentile(part)
 
 
@@ -79,11 +79,11 @@ def count(
     threads: int | None = None,
     tell: Callable[[int], None] = lambda done: None,
 ) -> Count:
-    """Count the messages of a scan by what `by` names: any of DIMENSIONS, in that order.
+    """Count the messages of a scan, grouped by the DIMENSIONS in `by`, in that order.
 
-    max_groups  bounds the memory: some 150 bytes a group, and its texts
-    threads     how many read, each a file at a time; None: one a processor, up to 4
-    tell        is called now and then with the bytes walked over so far
+    max_groups  limits the memory; a group takes about 150 bytes plus its texts
+    threads     number of threads, each reads a file at a time; None: one per processor, up to 4
+    tell        called now and then with the bytes read so far
 
     >>> import rocketc
     >>> scan = rocketc.decode(rocketc.encode("a", b"1") + rocketc.encode("b", b"2", phy_offset=93))
@@ -105,7 +105,7 @@ def count(
 
 
 class _Work:
-    """Files to be read, and who counts what."""
+    """The files to read, and the counters."""
 
     def __init__(self, parts: list[Scan], counters: list[GroupCounter]) -> None:
         self._parts = parts
@@ -115,7 +115,7 @@ class _Work:
         self.counters = counters
 
     def run(self, counter: GroupCounter, tell: Callable[[int], None]) -> None:
-        """Count file after file, until none is waiting."""
+        """Count one file after the other until no file is left."""
         done = 0
         while self._waiting:
             try:
@@ -132,7 +132,7 @@ class _Work:
             counter.end_file()
 
     def run_threads(self, tell: Callable[[int], None]) -> None:
-        """A thread for each counter. They are not waited for if this one is interrupted: each ends with its batch."""
+        """Run a thread for each counter. If this thread is interrupted, it does not wait: each ends after its batch."""
         threads = [threading.Thread(target=self._run_one, args=(counter,), daemon=True) for counter in self.counters]
         try:
             for thread in threads:

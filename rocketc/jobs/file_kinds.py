@@ -1,4 +1,4 @@
-"""Which of a store's files a path names, by its place or by --as: commit log, queues, index, checkpoint, tables."""
+"""Find out which kind of file a path names, by its position in the store or by --as."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = {
     "other": "unshown file",
 }
 
-_TABLES = ("timermetrics", "transactionMetrics")  # those of config/*.json that are not called so
+_TABLES = ("timermetrics", "transactionMetrics")  # names of tables in config/ without the suffix .json
 _KNOWN_TABLES = re.compile(
     "topics|consumerOffset|delayOffset|subscriptionGroup|consumerFilter|topicQueueMapping|consumerOrderInfo"
     "|lmqConsumerOffset|messageRequestMode"
@@ -40,10 +40,10 @@ _QUEUE_NAME = re.compile(r"[0-9]{1,10}")
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one kind that belong together, in order: those of one queue, or each file for itself.
+    """Files of one kind that belong together, in order: all files of one queue, or a single file.
 
-    kind      one of WORDS
-    topic     of a queue, if its place tells
+    kind             one of WORDS
+    topic, queue_id  of a queue, if the path contains them
     """
 
     kind: str
@@ -53,17 +53,18 @@ class Files:
 
     @property
     def name(self) -> str:
-        """What the lines of a queue begin with."""
+        """The first word of a queue's lines."""
         return f"{self.topic if self.topic is not None else '?'}/{self.queue_id if self.queue_id is not None else '?'}"
 
 
 def find_files(paths: Sequence[str], kind: str | None, index_slots: int | None = None) -> list[Files] | None:
-    """The files that paths name, if they are no commit logs; else None.
+    """Return the files that paths name, or None if they are commit logs.
 
-    kind         one of KINDS; None: each path's place tells
-    index_slots  as the command line has it
-    Raises ValueError if the paths are of several kinds, or if the number of slots says nothing about them;
-    StoreIOError if a folder can't be read.
+    kind         one of KINDS; None: derive it from each path
+    index_slots  value of the command line option
+
+    Raises ValueError if the paths are of several kinds, or if index_slots is given without an index file; StoreIOError
+    if a folder cannot be read.
 
     >>> find_files(["/data/store/config/topics.json"], None)
     [Files(kind='json', paths=('/data/store/config/topics.json',), topic=None, queue_id=None)]
@@ -73,7 +74,7 @@ def find_files(paths: Sequence[str], kind: str | None, index_slots: int | None =
     paths = [found for path in paths for found in _matches(path)]
     kinds = {path: kind or kind_of(path) or "commitlog" for path in paths}
     if index_slots is not None and "index" not in kinds.values():
-        raise ValueError(f"--index-slots says nothing about {WORDS[next(iter(kinds.values()))]}s")
+        raise ValueError(f"--index-slots does not apply to {WORDS[next(iter(kinds.values()))]}s")
     if set(kinds.values()) == {"commitlog"}:
         return None
     if len(set(kinds.values())) > 1:
@@ -91,7 +92,7 @@ def _matches(path: str) -> list[str]:
 
 
 def kind_of(path: str) -> str | None:
-    """One of WORDS, by the path's place; None for anything else, which is taken for a commit log.
+    """Return one of WORDS for a path's position in the store; None for all other paths, which are read as commit logs.
 
     >>> kind_of("store/consumequeue/orders/0/00000000000000000000"), kind_of("store/commitlog")
     ('consumequeue', None)
@@ -120,7 +121,7 @@ def _is_table(name: str, folder: str) -> bool:
 
 def _kind_of_folder(path: str, name: str, parents: Sequence[str]) -> str | None:
     if os.path.isdir(os.path.join(path, "commitlog")):
-        return None  # a store's root, whatever it is called
+        return None  # a store's root with any name
     if name in QUEUE_KINDS or parents[0] in QUEUE_KINDS:
         return name if name in QUEUE_KINDS else parents[0]
     if parents[1] in QUEUE_KINDS and _QUEUE_NAME.fullmatch(name):
@@ -131,7 +132,7 @@ def _kind_of_folder(path: str, name: str, parents: Sequence[str]) -> str | None:
 
 
 def _queues(path: str, kind: str, deeper: int = 2) -> list[Files]:
-    """The queues of a kind's folder, a topic's, a queue's; or the queue of a file, with that file alone."""
+    """Return the queues in a kind's folder, a topic's folder or a queue's folder; or a file's queue with this file."""
     if not os.path.isdir(path):
         return [_queue(kind, os.path.dirname(os.path.abspath(path)), (path,))]
     names = _names(path)
@@ -151,7 +152,7 @@ def _queue(kind: str, folder: str, files: tuple[str, ...]) -> Files:
 
 
 def _files(path: str, kind: str) -> list[str]:
-    """The files of a kind that a path names; a file may be missing, which its reader tells."""
+    """Return the files of a kind that a path names; a file may not exist, then its reader reports the error."""
     if kind == "other" or not os.path.isdir(path):
         return [path]
     names = _names(path)

@@ -1,4 +1,4 @@
-"""What `info` finds out about a store. Reads the first record of each commit log file, and the last file whole."""
+"""Collect the facts that `info` prints. Reads the first record of each commit log file, and all of the last file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHECKPOINT_FIELDS = (
     "confirmPhyOffset",
 )
 _INDEX_NAME = re.compile(r"[0-9]{17}")
-_PROGRESS_EVERY = 1 << 16  # messages between two looks at the clock
+_PROGRESS_EVERY = 1 << 16  # messages between two progress reports
 
 
 @dataclass
@@ -41,10 +41,10 @@ class File:
     """A commit log file.
 
     file            its path
-    physicalOffset  of its first byte; None if neither its name nor a record tells
+    physicalOffset  of its first byte; None if neither its name nor a record contains it
     allocated       bytes on disk
-    storeTimestamp  of its first message, None if there is none or it can't be read
-    state           "" fine; "empty": made ahead; else what is wrong with it
+    storeTimestamp  of its first message; None if there is none or it cannot be read
+    state           "": no errors; "empty": created in advance; otherwise the error
     """
 
     file: str
@@ -57,9 +57,10 @@ class File:
 
 @dataclass(frozen=True)
 class Hole:
-    """Bytes of the log that are not there.
+    """Missing bytes of the log.
 
-    kind  "missing": no file; "short": the file ends before the next one begins; "sparse": never written, data behind it
+    kind  "missing": there is no file; "short": the file ends before the next one begins; "sparse": never written, with
+          data after it
     """
 
     kind: str
@@ -70,7 +71,7 @@ class Hole:
 
 @dataclass
 class Inventory:
-    """What was found; the names are the JSON keys. From `abort` on they are None if path is no store's root."""
+    """The facts found; the names are the JSON keys. Fields from `abort` on are `None` if the path is not a root."""
 
     path: str
     kind: str
@@ -92,13 +93,15 @@ class Inventory:
 
     @property
     def is_empty(self) -> bool:
-        """No message was found, and no trace of one."""
+        """Whether there are no messages and no traces of messages."""
         return self.firstStoreTimestamp is None and not self.damage
 
     @property
     def had_messages_until(self) -> int | None:
-        """Store time of a message that was durable, and is not in the log: the end of the log is gone. None: it is not,
-        or nobody can tell, as while a broker runs. Source: the checkpoint."""
+        """Store timestamp of a durable message that is not in the log, because the end of the log is lost.
+
+        None if the end is not lost, or if this is unknown, as while a broker runs. Source: the checkpoint.
+        """
         if self.checkpoint is None or self.abort is None or self.abort["present"]:
             return None
         durable = self.checkpoint["physicMsgTimestamp"]
@@ -109,7 +112,7 @@ class Inventory:
         return not (self.holes or self.damage or self.is_empty or self.had_messages_until is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what is not known is left out."""
+        """Return a JSON-ready dict without unknown fields."""
         whole = {name: value for name, value in asdict(self).items() if value is not None}
         for name in ("files", "holes", "damage"):
             whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
@@ -119,9 +122,9 @@ class Inventory:
 
 
 def take_inventory(path: str, progress: Progress = no_progress) -> Inventory:
-    """Look at a store root, a commit log folder, a file or a glob; the last file is read whole.
+    """Inspect a store root, a commit log folder, a file or a glob; all of the last file is read.
 
-    Raises StoreIOError if there is nothing at all.
+    Raises StoreIOError if nothing exists at the path.
 
     >>> import tempfile, rocketc
     >>> root = tempfile.mkdtemp()
@@ -159,7 +162,7 @@ def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
             if facts.allocated < facts.size:
                 base = facts.physicalOffset or 0
                 out.holes += [Hole("sparse", *hole, file.path) for hole in holes_of(file.path, base)]
-        except RocketcError as error:  # no permission; the disk fails
+        except RocketcError as error:  # permission denied, or a disk error
             facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
             start = file.origin
             out.damage.append(Damage(file.path, start, start + file.size, facts.state))
@@ -171,7 +174,7 @@ def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
 
 
 def _open(file: LogFile, stop: int | None = None, random: bool = False) -> tuple[Walker, Iterator[Message]]:
-    """The messages of one file, as scan() reads them; scan(file.path) would look for its neighbours again each time."""
+    """Return the messages of one file; unlike scan(file.path), this does not list the folder again for each file."""
     everything = Filter()
     walker = Walker(
         MappedFile(file.path, random), file.base, everything, limit=file.limit, stop=stop, errors="skip",
@@ -182,7 +185,7 @@ def _open(file: LogFile, stop: int | None = None, random: bool = False) -> tuple
 
 
 def _look_at_start(file: LogFile, facts: File, out: Inventory) -> None:
-    """Read the first record of a file that others follow."""
+    """Read the first record of a file that is not the last."""
     walker, messages = _open(file, stop=None if file.base is None else file.base + 1, random=True)
     first = next(messages, None)
     if first is not None:
@@ -191,7 +194,7 @@ def _look_at_start(file: LogFile, facts: File, out: Inventory) -> None:
 
 
 def _walk(file: LogFile, facts: File, out: Inventory, progress: Progress) -> None:
-    """Read the last file of a log whole."""
+    """Read all records of the last file of a log."""
     walker, messages = _open(file)
     count = 0
     with progress("reading the last file", file.size) as tell:
@@ -220,7 +223,7 @@ def _take_damage(walker: Walker, facts: File, out: Inventory) -> None:
 
 
 def _add_files_made_ahead(folder: str, out: Inventory) -> None:
-    """Files behind the last one with data, which no scan reads."""
+    """Add the files after the last one with data, which a scan does not read."""
     known = {file.file for file in out.files}
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -273,7 +276,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _read(path: str, size: int) -> bytes | None:
-    """The first bytes of a small file, or None."""
+    """Return the first bytes of a small file, or None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(size)

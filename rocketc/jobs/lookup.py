@@ -1,4 +1,4 @@
-"""One message by its physical offset, its queue offset, or its key: read without a scan where files allow it."""
+"""Find one message by its physical offset, queue offset or key, without a scan where the files allow it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAGIC = {encode("", version=1)[4:_HEAD], encode("", version=2)[4:_HEAD]}
 class RecordNotFound(Exception):
     """No message begins at the offset.
 
-    causes  (text, reason) for each log that was searched; reason: of damage, such as "bad_body_crc", or ""
+    causes  (text, reason) for each log searched; reason is a name of a kind of damage, such as "bad_body_crc", or ""
     """
 
     def __init__(self, *causes: tuple[str, str]) -> None:
@@ -43,9 +43,9 @@ def _not_found(text: str, reason: str = "") -> RecordNotFound:
 
 
 def at_offset(paths: Sequence[str], offset: int, progress: Progress = no_progress) -> list[Message]:
-    """The message whose record begins at a physical offset; all of them if that is an inner batch.
+    """Return the message whose record begins at a physical offset; all messages of an inner batch.
 
-    Raises RecordNotFound. With several logs, each is searched.
+    If the paths name several logs, each is searched. Raises RecordNotFound.
 
     >>> import tempfile, rocketc
     >>> root = tempfile.mkdtemp()
@@ -75,11 +75,11 @@ def _in_log(log: Log, offset: int, progress: Progress) -> list[Message]:
             return _in_file(file, base, offset, progress)
         ends.append((base, base + file.limit))
     if not ends:
-        raise _not_found(f"no message begins at byte {offset}: the log has no files")
+        raise _not_found(f"no message begins at byte {offset}: the log is without files")
     begin, end = ends[0][0], ends[-1][1]
     where = f"the log begins at byte {begin}" if offset < begin else f"the files of the log end at byte {end}"
     if begin <= offset < end:
-        where = "no file holds it"
+        where = "there is no file for it"
     raise _not_found(f"no message begins at byte {offset}: {where}")
 
 
@@ -104,12 +104,12 @@ def _in_file(file: LogFile, base: int, offset: int, progress: Progress) -> list[
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A FIFO would be waited for otherwise."""
+    """Open a file without waiting for a writer if it is a FIFO."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read(fd: int, size: int, pos: int) -> bytes:
-    """Up to `size` bytes; a read may give less at once."""
+    """Read up to `size` bytes; pread() may return fewer bytes at a time."""
     parts = []
     while size > 0 and (part := os.pread(fd, size, pos)):
         parts.append(part)
@@ -119,9 +119,9 @@ def _read(fd: int, size: int, pos: int) -> bytes:
 
 
 def _instead(file: LogFile, base: int, offset: int, reason: str | None, progress: Progress) -> list[Message]:
-    """Walk over the file up to the offset, and raise RecordNotFound with what stands there.
+    """Scan the file up to the offset, and raise RecordNotFound with what is at the offset.
 
-    reason  what is wrong with the record that seems to begin there, if one does
+    reason  the damage of the record that seems to begin at the offset; None: nothing there looks like a record
     """
     walk = scan(file.path, stop=offset + 1, errors="skip", crc="none", unwrap=False, decompress=False)
     last = None
@@ -133,7 +133,7 @@ def _instead(file: LogFile, base: int, offset: int, reason: str | None, progress
     if last is not None and end > offset:
         if last.phy_offset < offset:
             which = f"{last.topic}/{last.queue_id}@{last.queue_offset}"
-            raise _not_found(f"{no}it lies in the record of {which}, which begins at byte {last.phy_offset}")
+            raise _not_found(f"{no}it is inside the record of {which}, which begins at byte {last.phy_offset}")
         raise _not_found(f"the record at byte {offset} is damaged: {reason}", reason or "")
     for damage in walk.report.damage:
         if damage.start <= offset < damage.stop:
@@ -145,9 +145,10 @@ def _instead(file: LogFile, base: int, offset: int, reason: str | None, progress
 
 
 def find_in_queue(paths: Sequence[str], topic: str, queue_id: int, offset: int) -> int | None:
-    """Physical offset of the record with a queue offset, if the store's consume queue tells, and the log agrees.
+    """Return the physical offset of the record with a queue offset, if the consume queue has it and the log agrees.
 
-    None: there is no such queue, or it is one of inner batches; it does not have the message, or says what is not true.
+    Returns None if the queue does not exist or is a batch queue, if it is without this message, or if its unit is
+    wrong.
 
     >>> import tempfile, rocketc
     >>> root = tempfile.mkdtemp()
@@ -167,7 +168,7 @@ def find_in_queue(paths: Sequence[str], topic: str, queue_id: int, offset: int) 
             if base_of(name) is not None
         ]
         queues = ConsumeQueues(root, sizes[0] if sizes else CQ_UNIT_BYTES, read_only=True)
-        units = queues.units(topic, queue_id, offset, 1)  # only this queue's files are looked at
+        units = queues.units(topic, queue_id, offset, 1)  # reads only the files of this queue
         queues.close()
         if len(units) != 1 or units[0][4] != offset:
             return None
@@ -180,14 +181,14 @@ def find_in_queue(paths: Sequence[str], topic: str, queue_id: int, offset: int) 
 
 
 class KeyLookup:
-    """Messages of a topic that have a key, or a unique id, found through a store's index.
+    """Finds the messages of a topic with a key or a unique id in a store's index.
 
     paths  of the store
     keys   the key in each of its forms
-    where  what else a message must fulfil, or None
-    scan   scan(start=, stop=) of the messages wanted, in a range of physical offsets
-    warn   called with a line if the index is there, and damaged
-    scans  what had to be scanned: parts of the log that the index says nothing of
+    where  another condition on the messages, or None
+    scan   scan(start=, stop=) returns the matching messages in a range of physical offsets
+    warn   called with a text if the index exists but is damaged
+    scans  scans of the parts of the log that the index does not cover
     """
 
     def __init__(
@@ -209,12 +210,12 @@ class KeyLookup:
         self.scans: list[Scan] = []
 
     def find(self) -> list[Message] | None:
-        """All of them in the order of the log; None if there is no index, or it can't be trusted, which is told."""
+        """Return all matches in the order of the log; None if there is no index or (with a warning) it is damaged."""
         root = root_of(self._paths)
         if root is None or not os.path.isdir(os.path.join(root, "index")):
             return None
         if not os.path.isdir(os.path.join(root, "consumequeue", self._topic)):
-            return None  # it may be one of inner batches: the index does not know the keys of the messages in them
+            return None  # may be a batch queue: the index does not contain the keys of messages in inner batches
         if os.path.isdir(os.path.join(root, "batchconsumequeue", self._topic)):
             return None
         sizes = detect_file_sizes(root, StoreConfig())
@@ -232,7 +233,7 @@ class KeyLookup:
             self._warn(f"the index is damaged, so the log is searched: {error}")
             return None
         except RecordNotFound:
-            return None  # it knows of a record that can't be read: the scan tells why
+            return None  # the index contains a record that cannot be read: the scan reports the reason
 
     def _find(self, index: KeyIndex) -> list[Message] | None:
         headers = [header for _, header in index.headers() if header.index_count > 1]
@@ -251,7 +252,7 @@ class KeyLookup:
         return sorted(found, key=lambda m: (m.phy_offset, m.queue_offset))
 
     def _fits(self, m: Message) -> bool:
-        """The index has hashes of keys: a record that it names may have another key."""
+        """Whether a message has the key: the index contains hashes, so its record may have another key."""
         named = {*m.properties.get(PROPERTY_KEYS, "").split(" "), m.properties.get(PROPERTY_UNIQUE_KEY)}
         if m.topic != self._topic or not named & set(self._keys):
             return False
@@ -259,10 +260,10 @@ class KeyLookup:
 
 
 def _between(ranges: Sequence[tuple[int, int]], start: int) -> Iterator[tuple[int, int | None]]:
-    """The physical offsets that files of the index, each with its first and last record, say nothing of."""
+    """Yield the ranges of physical offsets that the index files, each with its first and last record, do not cover."""
     at = start
     for first, last in ranges:
         if first > at:
             yield at, first
         at = max(at, last)
-    yield at, None  # the last record is not known to have all its keys
+    yield at, None  # the index may be without some keys of the last record

@@ -1,10 +1,11 @@
-"""Make the consume queues and the index of a store anew from its log, where nobody has it open.
+"""Rebuild the consume queues and the index of a store from its log. No process may have the store open.
 
-They are built in a folder of their own, `rebuild` in the store's root, and take the place of the old ones when they are
-whole and durable: a rebuild that is killed has changed nothing, or all that opening the store needs to end it. The log
-is only read: what is damaged in it is stepped over. One thread does it: it writes each queue in the log's order, which
-is what makes the files RocketMQ's own byte for byte, and at 9 M records a second of 230 bytes, 2 GB of log, the disk is
-what it waits for.
+The new files are built in the folder `rebuild` in the store's root. They replace the old files when they are complete
+and durable. If the process is killed before that, nothing has changed; later, the next opening completes the rebuild.
+The log is only read, and damage in it is skipped.
+
+One thread writes each queue in the order of the log, so the files equal RocketMQ's byte for byte. More threads would
+not help: at 9 M records of 230 bytes (2 GB of log) per second, the disk is the limit.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from rocketc.tables.deleted_topics import DeletedTopics
 
 QueueStarts = Mapping[tuple[str, int], tuple[int, int]]  # topic, queue id -> physical offset, queue offset
 
-FOLDER = "rebuild"  # below the root, while it is done
+FOLDER = "rebuild"  # below the root, during the rebuild
 
 _CRC_NONE = 0
 _TELL_EVERY = 0.1  # seconds
@@ -47,18 +48,19 @@ _TELL_EVERY = 0.1  # seconds
 
 @dataclass
 class RebuildReport(HtmlRepr):
-    """What rebuild() made.
+    """What rebuild() wrote.
 
     start, stop  physical offsets: the first byte of the log, and the end of its last record
     bytes        of the log that were read
-    queues       how many there are now
-    messages     that queues have; prepared and rolled back ones have no place in any
-    keys         of messages, in the index
-    files        made: path below the root -> bytes
-    unqueued     records that no queue could take: a topic that is no name of a folder, a number that can't be true
-    damage       of the log; what lies there is in no queue
+    queues       number of queues
+    messages     in queues; prepared and rolled back messages are in none
+    keys         in the index
+    files        path below the root -> bytes, of each new file
+    unqueued     records that no queue could take: the topic is not a valid folder name, or the queue offset is
+                 impossible
+    damage       damaged ranges of the log; their records are in no queue
     missing      ranges of physical offsets between files for which there is no file
-    seconds      that it took
+    seconds      duration
     """
 
     start: int = 0
@@ -75,11 +77,11 @@ class RebuildReport(HtmlRepr):
 
     @property
     def is_whole(self) -> bool:
-        """The log has no damage, and each of its messages has its place."""
+        """Whether the log is intact and every message is in its queue."""
         return not (self.damage or self.missing or self.unqueued)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready.
+        """Return a JSON-ready dict.
 
         >>> RebuildReport(stop=4096, queues=2).to_dict()["queues"]
         2
@@ -101,16 +103,17 @@ def rebuild(
     config: StoreConfig | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> RebuildReport:
-    """Make the consume queues and the index of a store anew from its log.
+    """Rebuild the consume queues and the index of a store from its log.
 
-    path    the store's root folder; nobody may have it open
+    path    the store's root folder; no process may have the store open
     only    "cq": the queues; "index": the index; None: both
-    config  the settings of the broker, as far as they shape these files; None: sizes as the files there have them, and
+    config  the broker's settings that determine these files; None: take the sizes from the existing files, otherwise
             RocketMQ's defaults
-    tell    is called with the bytes of the log read so far, some times a second
-    The old files stay until the new ones are whole; so there must be room for both. Killed at any time, the store is as
-    before, or the next opening ends it. Raises StoreLockedError, StoreIOError (no log there, a disk that fails) and
-    StoreFullError; nothing is changed then.
+    tell    called a few times a second with the bytes of the log read so far
+
+    The old files are kept until the new ones are complete, so the disk must have room for both. If the process is
+    killed, the store is unchanged, or the next opening completes the rebuild. Raises StoreLockedError, StoreIOError (no
+    log, or a disk error) and StoreFullError; nothing is changed then.
 
     >>> import os, rocketc, shutil, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -122,7 +125,7 @@ def rebuild(
     (1, 1, 1)
     """
     if only not in (None, "cq", "index"):
-        raise ValueError(f"only={only!r}: cq, index, or None")
+        raise ValueError(f"only={only!r}: must be 'cq', 'index' or None")
     return rebuild_files(path, only, config, tell, None)
 
 
@@ -133,9 +136,10 @@ def rebuild_files(
     tell: Callable[[int], None] | None,
     claims: QueueStarts | None,
 ) -> RebuildReport:
-    """The same as rebuild().
+    """Do the work of rebuild().
 
-    claims  with which record each queue begins, as ConsumeQueues.claims() tells; None: as the files there say
+    claims  the record with which each queue begins, as returned by ConsumeQueues.claims(); None: read it from the old
+            files
 
     >>> rebuild_files("nowhere", None, None, None, {})
     Traceback (most recent call last):
@@ -167,7 +171,7 @@ def rebuild_files(
 
 
 class _Run:
-    """New queues and a new index below a folder, from a log."""
+    """Builds new queues and a new index from a log, in a folder of their own."""
 
     def __init__(self, root: str, work: str, config: StoreConfig, only: str | None, claims: QueueStarts | None) -> None:
         self.kinds = {"cq": QUEUE_FOLDERS, "index": ("index",), None: (*QUEUE_FOLDERS, "index")}[only]
@@ -196,7 +200,7 @@ class _Run:
         return dispatcher
 
     def read(self, files: Sequence[LogFile], tell: Callable[[int], None] | None) -> None:
-        """Dispatch all of the log, and make durable what comes of it."""
+        """Dispatch the whole log and make the new files durable."""
         report, dispatcher = self.report, self._dispatcher
         queues, index = dispatcher.queues, dispatcher.index
         first = files[0].origin
@@ -221,12 +225,12 @@ class _Run:
         sync_tree(self._work)
 
     def _read_again(self, files: Sequence[LogFile], first: int) -> None:
-        """Queues met a number twice: those whose topics were deleted and made again begin where their old files do."""
+        """Dispatch again if queue offsets repeat: queues of deleted topics begin where their old files begin."""
         queues = self._dispatcher.queues
         again = [queue for queue in queues.repeated() if queue in self._claims]
         for topic, queue_id in again:
             queues.claim(topic, queue_id, *self._claims[topic, queue_id])
-        while again:  # once more if one of the old files has lied
+        while again:  # again if an old file proves wrong
             dispatcher = self._new_dispatcher(queues, None)
             dispatcher.start_at(first, first, whole=True)
             for file in files:
@@ -253,7 +257,7 @@ def _walker(file: LogFile) -> Walker:
 
 @contextlib.contextmanager
 def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
-    """While entered, a thread tells how far it is: bytes of the files that are done, and of the walker at work."""
+    """While entered, a thread reports the bytes read: those of finished files and those of the current walker."""
     read: list[Any] = [0]
     ended = threading.Event()
 
@@ -275,10 +279,10 @@ def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
 
 
 def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int | None) -> None:
-    """Let the new folders take the place of the old ones.
+    """Replace the old folders by the new ones.
 
-    Meanwhile the store counts as not closed, and its checkpoint says that nothing of these files is durable: whoever
-    opens it then takes all of the log.
+    During the replacement, the abort file exists and the checkpoint says that nothing in these files is durable. An
+    opening after a crash then dispatches the whole log again.
     """
     abort = AbortFile(root)
     path = os.path.join(root, "checkpoint")
@@ -299,7 +303,7 @@ def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int 
                 os.rename(new, old)
     sync_folder(root)
     if checkpoint.physic_msg_timestamp > 0:
-        if kinds != ("index",):  # all that is durable of the log is in the queues
+        if kinds != ("index",):  # the queues now have everything that is durable in the log
             checkpoint = checkpoint._replace(logics_msg_timestamp=checkpoint.physic_msg_timestamp)
         if index_timestamp is not None:
             checkpoint = checkpoint._replace(index_msg_timestamp=index_timestamp)

@@ -1,8 +1,8 @@
-"""Salvage: every readable record of a damaged store into a clean one that a broker opens. The damaged one is only read.
+"""Salvage: copy every readable record of a damaged store to a new store that a broker can open.
 
-The new store grows in a folder beside its place, `DST.unfinished`, where nothing takes it for a store, and gets its
-name when it is whole and durable. Notes in that folder say which files of the log are done: a salvage that was killed
-goes on behind them.
+The damaged store is only read. The new store is written to the folder `DST.unfinished` next to its final path, where no
+program takes it for a store. It is renamed when it is complete and durable. Notes in that folder list the log files
+that are done, so a salvage that was killed continues after them.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ REPORT = "salvage.json"
 _NOTES = "notes.jsonl"
 _STORE = "store"
 _CONFIG = "config"
-_BESIDE = ("compaction", "brokerIdentity")  # what else is kept of a broker's
-_BY_PLACE = ("timerlog", "timerwheel", "epochFileCheckpoint")  # says physical offsets, as does
-_TIMER_CHECK = "timercheck"  # in config
+_BESIDE = ("compaction", "brokerIdentity")  # other files of a broker that are copied
+_BY_PLACE = ("timerlog", "timerwheel", "epochFileCheckpoint")  # contain physical offsets, so --compact leaves them out
+_TIMER_CHECK = "timercheck"  # the same, in config
 
 
 @dataclass
 class SalvageReport(HtmlRepr):
-    """What salvage() found and made.
+    """What salvage() found and wrote.
 
-    records   that are in the new store
-    messages  more than records if there are inner batches
-    bytes     of the log that are whole: records, and what closes files
-    lost      damaged ranges; of several kinds of damage in a row each is one
-    missing   ranges of physical offsets between files for which there is no file
-    behind    records behind the end of the log that consume queues of src lead to: the log has lost its end; and
-    behind_to the physical offset at which the last of them ended; 0: there is none
-    files     made: path below the new store -> bytes; of a dry run those of the log alone
-    queues    of the new store
-    unqueued  records that no queue could take: a topic that is no name of a folder, a number that can't be true
-    map       where --compact wrote what went where; else None
-    dry       nothing was written
-    seconds   that it took
+    records    in the new store
+    messages   more than records if there are inner batches
+    bytes      valid bytes of the log: records, and the blank records at the ends of files
+    lost       damaged ranges; adjacent ranges with different reasons are listed separately
+    missing    ranges of physical offsets between files for which there is no file
+    behind     records after the end of the log that consume queues of src point to: the log has lost its end
+    behind_to  physical offset where the last of these records ended; 0 if there are none
+    files      path below the new store -> bytes; of a dry run only the log files
+    queues     of the new store
+    unqueued   records that no queue could take: the topic is not a valid folder name, or the queue offset is impossible
+    map        file in which --compact wrote which bytes went where; otherwise None
+    dry        nothing was written
+    seconds    duration
     """
 
     records: int = 0
@@ -81,12 +81,12 @@ class SalvageReport(HtmlRepr):
 
     @property
     def is_whole(self) -> bool:
-        """Nothing was lost, and a queue leads to each message."""
+        """Whether nothing was lost and every message is in a queue."""
         return not (self.lost or self.missing or self.behind or self.unqueued)
 
     @property
     def hides(self) -> bool:
-        """Messages were lost in the file at offset 0, and positions kept: RocketMQ skips others behind them there."""
+        """Whether RocketMQ skips valid messages: those after a lost range in the file at offset 0, positions kept."""
         first = "commitlog/" + "0" * 20
         return self.map is None and any(lost.start < self.files.get(first, 0) for lost in self.lost)
 
@@ -95,7 +95,7 @@ class SalvageReport(HtmlRepr):
         return sum(lost.stop - lost.start for lost in self.lost) + sum(stop - start for start, stop in self.missing)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what there is not is left out.
+        """Return a JSON-ready dict without the fields that are `None`.
 
         >>> SalvageReport(records=2).to_dict()["isWhole"]
         True
@@ -123,17 +123,20 @@ def salvage(
 ) -> SalvageReport:
     """Copy every readable record of a damaged store into a new one that a broker opens.
 
-    src      a store's root, its commitlog folder, or a file of it; only read, and it may be live
-    dst      the new store's root; there must be nothing yet
-    compact  False: records stay at their physical offsets, and what was lost is filled; True: they are laid one behind
-             the other, and a file in dst tells which bytes went where
-    dry_run  read, and say what would be there; nothing is written
-    config   the settings of the broker, as far as they shape files; None: sizes as the files of src have them, and
+    src      a store's root, its commitlog folder, or a log file; src is only read, and a broker may be writing to it
+    dst      the new store's root; it must not exist
+    compact  False: records keep their physical offsets, and lost ranges are filled. True: the records are written one
+             after the other, and a file in dst lists which bytes went where
+    dry_run  read and report only; write nothing
+    config   the broker's settings that determine the files; None: take the sizes from the files of src, otherwise
              RocketMQ's defaults
-    tell     is called with the bytes read so far, some times a second; those of the log count twice
-    The tables in src's config come along, queues and index are made anew. Until all is done it is in dst.unfinished:
-    killed, or out of room, the same call goes on there. Raises ValueError for a dst that lies in src or above it,
-    StoreIOError (dst is there; no log in src; what positions can't be kept of), StoreFullError, StoreLockedError.
+    tell     called a few times a second with the bytes read so far; the log is read twice, so its bytes count twice
+
+    The tables in src's config folder are copied. Consume queues and index are rebuilt. The new store is in
+    dst.unfinished until it is complete: if the process is killed or the disk is full, make the same call again to
+    continue. Raises ValueError if dst is inside src or contains it; StoreIOError if dst exists, src is without a log or
+    positions cannot be kept; StoreFullError; StoreLockedError.
+
 
     >>> import os, rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -185,17 +188,17 @@ class _Source:
         self.path = os.fspath(path)
         self.place = os.path.abspath(self.path)
         if is_url(os.fspath(path)):
-            raise ValueError(f"{os.fspath(path)}: salvage reads local files; copy the store here first")
+            raise ValueError(f"{os.fspath(path)}: salvage reads local files only; copy the store to this machine first")
         self.root = root_of(self.path)
         folders = [self.path]
         if self.root is not None and config is not None:
             named = (*config.commit_log_paths(self.root), *config.read_only_paths)
             folders = [one for one in named if os.path.isdir(one)]
             if not folders:
-                raise StoreIOError(errno.ENOENT, "there is no such folder, named by the settings", ",".join(named))
+                raise StoreIOError(errno.ENOENT, "none of the folders named in the settings exists", ",".join(named))
         logs = resolve(folders)
         if len(logs) != 1 or not logs[0].files:
-            raise StoreIOError(errno.ENOENT, "no commit log to salvage, or several", self.path)
+            raise StoreIOError(errno.ENOENT, "found no commit log to salvage, or several", self.path)
         self.log: Log = logs[0]
         if config is None:
             self.config = StoreConfig() if self.root is None else detect_file_sizes(self.root, StoreConfig())
@@ -204,25 +207,25 @@ class _Source:
         self.size = self._size() if config is None else config.mapped_file_size_commit_log
 
     def _size(self) -> int:
-        """Of the log's files, as most have it: the last one may have been cut."""
+        """Return the most frequent size of the log's files: the last file may have been cut."""
         sizes = Counter(file.limit for file in self.log.files)
         return max(sizes, key=lambda size: (sizes[size], size))
 
     def refuse(self, *places: str) -> None:
-        """Raise ValueError if one of the places lies in the store, or above it."""
+        """Raise ValueError if one of the places is inside the store or contains it."""
         folders = {os.path.dirname(file.path) for file in self.log.files}
-        if os.path.isfile(self.place):  # a single one may lie beside anything, but for a log
+        if os.path.isfile(self.place):  # a single file may be next to anything but a log
             folders = {folder for folder in folders if os.path.basename(os.path.realpath(folder)) == "commitlog"}
         ours = {os.path.realpath(one) for one in [self.place, *folders]}
         for place in places:
             real = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
             for one in ours:
                 if os.path.commonpath([one, real]) in (one, real):
-                    raise ValueError(f"{place} and {self.path} lie in one another: salvage into a folder elsewhere")
+                    raise ValueError(f"{place} and {self.path} overlap: salvage into another folder")
 
 
 class _Work:
-    """The folder where the new store grows, and the notes in it. Raises what StoreLock raises."""
+    """The folder `DST.unfinished` with the new store and the notes. Raises the errors of StoreLock."""
 
     def __init__(self, place: str, source: _Source, compact: bool) -> None:
         self.place = place
@@ -238,7 +241,7 @@ class _Work:
         if not there:
             _refuse_there(place)
         elif not os.path.isfile(self._path) and set(os.listdir(self.folder)) - {"lock"}:
-            raise StoreIOError(errno.EEXIST, "is there, and is no unfinished salvage", self.folder)
+            raise StoreIOError(errno.EEXIST, "exists and is not an unfinished salvage; remove it", self.folder)
         make_folder(self.folder)
         self._lock = StoreLock(self.folder)
         try:
@@ -251,13 +254,13 @@ class _Work:
         notes, end = self._read()
         head = notes[0] if notes else self._head
         if head.get("salvage") != source.place:
-            text = f"is an unfinished salvage of {head.get('salvage')}: finish it, or remove the folder"
+            text = f"is an unfinished salvage of {head.get('salvage')}: finish that salvage, or remove the folder"
             raise StoreIOError(errno.EEXIST, text, self.folder)
         if notes and "done" in notes[-1]:
             self.is_done, self.report = True, _report_from(notes[-1]["done"])
             return
         if not notes and os.path.lexists(self.place):
-            self.remove()  # all that a salvage has left that was killed when it was done
+            self.remove()  # the rest of a salvage that was killed after it was complete
         _refuse_there(self.place)
         if head == self._head and _is_same_log(source, notes[1:]):
             self.done = notes[1:]
@@ -278,7 +281,7 @@ class _Work:
             shutil.rmtree(self.store)
 
     def _read(self) -> tuple[list[dict[str, Any]], int]:
-        """The notes, and how many bytes they take: the last one may be cut."""
+        """Return the notes and their length in bytes; a torn last note is left out."""
         notes: list[dict[str, Any]] = []
         end = 0
         with errors_named(self._path), contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
@@ -294,7 +297,7 @@ class _Work:
         return notes, end
 
     def note(self, what: dict[str, Any]) -> None:
-        """Write something down, durably."""
+        """Append one note and make it durable."""
         with errors_named(self._path), open(self._path, "ab", buffering=0) as file:
             data = json.dumps(what).encode() + b"\n"
             if file.write(data) != len(data):
@@ -302,7 +305,7 @@ class _Work:
             os.fsync(file.fileno())
 
     def note_done(self, report: SalvageReport) -> None:
-        """All is there but the name: tell so, in the new store, too."""
+        """Write the report into the new store and note that only the rename is left to do."""
         if report.map is not None:
             report.map = os.path.join(self.place, MAP)
         report.files = dict(_files_below(self.store))
@@ -313,7 +316,7 @@ class _Work:
         self.note({"done": report.to_dict()})
 
     def finish(self) -> None:
-        """Give the new store its name; nothing else is left."""
+        """Rename the new store to its final path and remove the folder of this salvage."""
         above = os.path.dirname(self.place)
         if os.path.lexists(self.store):
             _refuse_there(self.place)
@@ -323,7 +326,7 @@ class _Work:
         self.remove()
 
     def remove(self) -> None:
-        """Nothing is left of the folder."""
+        """Remove the folder of this salvage."""
         self._clear()
         with errors_named(self.folder):
             for name in ("lock", _NOTES):
@@ -337,16 +340,16 @@ class _Work:
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         if isinstance(error, StoreIOError) and error.errno == errno.EINVAL:
-            self.remove()  # it will never get further
+            self.remove()  # the salvage cannot succeed: keep nothing
         elif isinstance(error, StoreIOError) and error.errno != errno.EEXIST:
-            error.strerror = f"{error.strerror}; {self.folder} stays, the same call goes on there"
+            error.strerror = f"{error.strerror}; {self.folder} is kept; make the same call again to continue"
         self._lock.release()
 
 
 class _Run:
-    """Goes over the files of the log.
+    """Reads all files of the log and writes the new log.
 
-    work  None: nothing is written
+    work  None: write nothing (dry run)
     """
 
     def __init__(self, source: _Source, work: _Work | None, compact: bool, tell: Callable[[int], None] | None) -> None:
@@ -365,12 +368,12 @@ class _Run:
             self._report.map = path
 
     def read(self) -> SalvageReport:
-        """Read the log, and lay down what is whole."""
+        """Read the log and write its valid records to the new log."""
         report, done = self._report, self._work.done if self._work is not None else []
         if done:
             self._go_on(done)
         last = done[-1]["base"] if done else -1
-        # before the log, which a running store may let grow: it has all then that queues lead to
+        # Load the queues before the log: a running broker writes a record to the log first, then to its queue.
         queues = load_unmodified(self._source.root, self._source.config) if self._source.root is not None else None
         end = 0
         for file in self._source.log.files:
@@ -378,7 +381,7 @@ class _Run:
                 self._read += file.size
                 continue
             with errors_named(file.path):
-                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe it does not wait
+                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait if the path is a pipe
             try:
                 info = os.fstat(fd)
                 found = find(file, self._progress)
@@ -420,7 +423,7 @@ class _Run:
         return out
 
     def _go_on(self, done: list[dict[str, Any]]) -> None:
-        """Take up what a salvage before this one has noted."""
+        """Continue after the files that an earlier salvage has noted as done."""
         for note in done:
             lost = [Damage(*one) for one in note["lost"]]
             self._enter(note["records"], note["messages"], note["bytes"], lost, note["timestamp"])
@@ -430,14 +433,14 @@ class _Run:
             self._layer.go_on(done[-1]["base"] + self._source.size, self._timestamp)
 
     def make_store(self) -> None:
-        """All else that a store has: tables, checkpoint, queues, index."""
+        """Write the other files of the store: tables, checkpoint, consume queues, index."""
         import shutil  # late: `import rocketc` is quicker without it
 
         assert self._work is not None
         store, root = self._work.store, self._source.root
         compact = isinstance(self._layer, CompactedLog)
         with errors_named(store):
-            for name in set(os.listdir(store)) - {"commitlog", MAP}:  # a salvage that was killed came so far
+            for name in set(os.listdir(store)) - {"commitlog", MAP}:  # files of a salvage that was killed here
                 path = os.path.join(store, name)
                 shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
         claims: QueueStarts = {}
@@ -456,7 +459,7 @@ class _Run:
         self._report.queues, self._report.unqueued = made.queues, made.unqueued
 
     def _claims(self, root: str, store: str) -> QueueStarts:
-        """Where queues begin whose topics were deleted and made again; what says so of topics is put right."""
+        """Return where queues of deleted and re-created topics begin; adapt the table of deletions to new offsets."""
         queues = load_unmodified(root, self._source.config)
         deleted = DeletedTopics(root)
         deleted.believe(queues.standing(deleted.ends))
@@ -480,7 +483,7 @@ def _report_from(told: dict[str, Any]) -> SalvageReport:
 
 
 def _is_same_log(source: _Source, notes: list[dict[str, Any]]) -> bool:
-    """Whether there are notes, and the files of the log up to the last one of them are those that were noted."""
+    """Whether there are notes and they match the files of the log, up to the last file that was noted."""
     if not all(_is_same(source, note) for note in notes):
         return False
     bases = {note["base"] for note in notes}
@@ -488,7 +491,7 @@ def _is_same_log(source: _Source, notes: list[dict[str, Any]]) -> bool:
 
 
 def _is_same(source: _Source, note: dict[str, Any]) -> bool:
-    """Whether a file is still what it was when it was noted; one that a running store has deleted since is fine."""
+    """Whether a file is unchanged since it was noted; a file that a running broker has deleted since is accepted."""
     path = next((file.path for file in source.log.files if file.base == note.get("base")), None)
     if path is None:
         return bool(note["base"] < source.log.files[0].origin)
@@ -498,11 +501,11 @@ def _is_same(source: _Source, note: dict[str, Any]) -> bool:
 
 def _refuse_there(place: str) -> None:
     if os.path.lexists(place):
-        raise StoreIOError(errno.EEXIST, "is there already: salvage makes a new store", place)
+        raise StoreIOError(errno.EEXIST, "already exists: salvage writes a new store, give another path", place)
 
 
 def _copy(source: str, target: str) -> None:
-    """A file, or a folder with all regular files below it, to where nothing, or an older copy, is; no links."""
+    """Copy a file, or a folder with all regular files below it; replace an older copy, skip symbolic links."""
     import shutil  # late: `import rocketc` is quicker without it
 
     try:

@@ -1,8 +1,8 @@
-"""The log files of a salvaged store: what could be read of a damaged one, at its old places or one behind the other.
+"""The log files of a salvaged store: the valid records of a damaged log, at their old positions or compacted.
 
-Positions are kept by copying what lies between two lost ranges as it is. What a broker meets in place of a lost range
-is a record that says what was lost, of a transaction that was rolled back: such ones have a place in no queue and in no
-index. Up to the end of a file it is the blank record that closes it.
+To keep positions, the bytes between two lost ranges are copied unchanged. A lost range is filled with a record that
+says what was lost. This record has the flag of a rolled back transaction, so a broker enters it into no queue and no
+index. A lost range that reaches the end of a file is replaced by the blank record of that file.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
 from rocketc.read.scan import Damage, open_walker, torn_tail
 
-TOPIC = "rocketc_lost"  # of the records that stand where something was lost
+TOPIC = "rocketc_lost"  # topic of the records that fill a lost range
 
-_LEAST = MSG_MIN_BYTES + 1  # with a topic of one letter
-_SAYING = 192  # with all that it can say
-_LOST_BYTES = 1 << 20  # of one record in place of a long range
+_LEAST = MSG_MIN_BYTES + 1  # bytes of the smallest filler record; its topic has one letter
+_SAYING = 192  # bytes of a filler record with room for the full description
+_LOST_BYTES = 1 << 20  # the longest filler record; a longer range gets several
 _COPY_BYTES = 1 << 20
-_HEAD_BYTES = MSG_BORN_HOST_AT + HOST_V6_BYTES + 8  # a record's, up to its store timestamp
+_HEAD_BYTES = MSG_BORN_HOST_AT + HOST_V6_BYTES + 8  # bytes of a record up to and including its store timestamp
 _CRC_FULL = 2
 _LONG_MAX = (1 << 63) - 1
-_MISSING_MAX = 10_000  # files in a row
+_MISSING_MAX = 10_000  # consecutive missing files
 
 Tell = Callable[[int], None]
 Runs = list[tuple[str, int, int, int, int]]
@@ -43,12 +43,13 @@ Runs = list[tuple[str, int, int, int, int]]
 
 @dataclass
 class ReadableRanges:
-    """What one file of the log has.
+    """The valid and the damaged ranges of one log file.
 
-    ranges     physical offsets of what is whole: records, and the blank one with what stands behind it
-    damage     what lies between; `torn`: the last of it is the end of the log
-    runs       of queue offsets, as Audit.runs() has them
-    timestamp  ms: store time of the last record; 0: there is none
+    ranges     physical offsets of the valid bytes: records, and the blank record with the bytes after it
+    damage     the ranges between them
+    torn       whether the last damaged range is a torn record at the end of the log
+    runs       of queue offsets, as returned by Audit.runs()
+    timestamp  store timestamp of the last record in ms; 0 if there is none
     """
 
     file: LogFile
@@ -66,7 +67,7 @@ class ReadableRanges:
 
 
 def find(file: LogFile, tell: Tell) -> ReadableRanges:
-    """Read a file, and check every record of it. Raises StoreIOError.
+    """Read a file and check every record in it. Raises StoreIOError.
 
     >>> find(LogFile("nowhere", 0, 100, 100, True), print)
     Traceback (most recent call last):
@@ -91,10 +92,10 @@ def find(file: LogFile, tell: Tell) -> ReadableRanges:
 
 
 class LogFolder:
-    """The folder that a log is laid down in, file by file.
+    """The folder that the new log is written to, file by file.
 
-    folder  None: nothing is written, but all is tried
-    size    of each file
+    folder  None: write nothing (dry run)
+    size    of each file in bytes
     """
 
     def __init__(self, folder: str | None, size: int) -> None:
@@ -105,7 +106,7 @@ class LogFolder:
         self._base = -1
 
     def begin(self, base: int, pos: int = 0) -> None:
-        """Begin the file of a physical offset, anew if it is there; or go on in it, `pos` bytes are kept."""
+        """Start the file at a physical offset: create or empty it, or with `pos` keep its first `pos` bytes."""
         self.close()
         if pos == 0:
             self.made.append(f"{base:020d}")
@@ -117,7 +118,7 @@ class LogFolder:
                 os.ftruncate(self._fd, self.size)
 
     def drop_from(self, phy_offset: int) -> None:
-        """Delete the files that begin there or behind: a salvage that was killed was not done with them."""
+        """Delete the files from this physical offset on: a salvage that was killed did not finish them."""
         folder = self._folder or ""
         with errors_named(folder):
             for name in os.listdir(folder):
@@ -135,11 +136,11 @@ class LogFolder:
             write_all(self._fd, data, phy_offset - self._base)
 
     def copy(self, source: int, path: str, start: int, stop: int) -> None:
-        """Copy [start, stop), physical offsets, of an open file that begins at the same one."""
+        """Copy the physical offsets [start, stop) from an open file that begins at the same physical offset."""
         if self._fd < 0:
             return
         pos, end = start - self._base, stop - self._base
-        with contextlib.suppress(OSError, AttributeError):  # not between these file systems; then by hand
+        with contextlib.suppress(OSError, AttributeError):  # not supported between these file systems: copy below
             while pos < end and (done := os.copy_file_range(source, self._fd, end - pos, pos, pos)):
                 pos += done
         buffer = memoryview(bytearray(min(_COPY_BYTES, max(end - pos, 0))))
@@ -150,9 +151,9 @@ class LogFolder:
             pos += len(data)
 
     def end(self, changed_ns: int | None = None) -> None:
-        """The file is whole: make it durable.
+        """Finish the current file: make it durable and close it.
 
-        changed_ns  when it was changed last: RocketMQ deletes old files by that
+        changed_ns  modification time to set; RocketMQ deletes old files by their modification time
         """
         if self._fd >= 0:
             with errors_named(self._path):
@@ -168,20 +169,20 @@ class LogFolder:
 
 
 def _read(source: int, path: str, pos: int, view: memoryview) -> None:
-    """Fill the view with bytes of a file of the damaged store. Raises StoreIOError."""
+    """Fill the view with bytes from a file of the damaged store. Raises StoreIOError."""
     got = 0
     with errors_named(path):
         while got < len(view):
             part = os.preadv(source, [view[got:]], pos + got)
             if part == 0:
-                raise OSError(errno.EIO, "became shorter while it was read; run it again")
+                raise OSError(errno.EIO, "became shorter while it was read; run salvage again")
             got += part
 
 
 class InPlaceLog:
-    """Lays down each file at its old place, byte for byte but for what was lost.
+    """Writes each file at its old physical offset; only the lost ranges differ from the source.
 
-    Raises StoreIOError for a log whose files are no row, and for a lost range that nothing can stand in for.
+    Raises StoreIOError if the files do not form a row of equal size, or if a lost range is too short for a record.
     """
 
     def __init__(self, out: LogFolder) -> None:
@@ -190,7 +191,7 @@ class InPlaceLog:
         self._timestamp = 1
 
     def go_on(self, end: int, timestamp: int) -> None:
-        """The files before a physical offset have been laid down."""
+        """Continue after a salvage that was killed: the files before this physical offset are complete."""
         self._end, self._timestamp = end, max(timestamp, 1)
         self._out.drop_from(end)
 
@@ -198,8 +199,8 @@ class InPlaceLog:
         file, size = found.file, self._out.size
         base = _base(file)
         if base % size or file.limit > size or base > _LONG_MAX - size:
-            text = f"has {file.limit} bytes from offset {base} on, and is no part of a row of files of {size} bytes"
-            text += ", so positions can't be kept; records that may move are salvaged with --compact (compact=True)"
+            text = f"has {file.limit} bytes from physical offset {base} on and does not fit into a row of files of "
+            text += f"{size} bytes, so positions cannot be kept; use compact=True (--compact) to move the records"
             raise StoreIOError(errno.EINVAL, text, file.path)
         stand_ins = list(self._stand_ins(found, source))
         changed = os.fstat(source).st_mtime_ns
@@ -218,13 +219,13 @@ class InPlaceLog:
         self._timestamp = max(found.timestamp, 1)
 
     def _fill_up_to(self, file: LogFile, changed: int) -> None:
-        """Files that are not there are one blank record each."""
+        """Write one blank record for each file that is missing before this one."""
         base, size = _base(file), self._out.size
         if self._end is None:
             return
         missing = (base - self._end) // size
         if missing > _MISSING_MAX:
-            text = f"lacks {missing} files before it, so positions are not kept: compact=True, --compact"
+            text = f"follows {missing} missing files, too many to keep positions; use compact=True (--compact)"
             raise StoreIOError(errno.EINVAL, text, file.path)
         for start in range(self._end, base, size):
             self._out.begin(start)
@@ -232,7 +233,7 @@ class InPlaceLog:
             self._out.end(changed)
 
     def _stand_ins(self, found: ReadableRanges, source: int) -> Iterator[tuple[int, int, Damage, int]]:
-        """(start, stop, what was lost, store time of the record behind it) of each lost range."""
+        """Yield (start, stop, damage, store timestamp of the next record) for each lost range."""
         base = _base(found.file)
         end = base + self._out.size
         timestamp = found.timestamp or self._timestamp
@@ -245,8 +246,8 @@ class InPlaceLog:
             room = stop - lost.start
             if room < (BLANK_BYTES if stop == end else _LEAST):
                 text = (
-                    f"{room} bytes lost at physical offset {lost.start} have no room for a record that says so, and "
-                    "positions can't be kept: compact=True, --compact"
+                    f"{room} bytes lost at physical offset {lost.start} are too few for a record that describes the "
+                    "loss, so positions cannot be kept; use compact=True (--compact)"
                 )
                 raise StoreIOError(errno.EINVAL, text, found.file.path)
             out.append((lost.start, stop, lost, timestamp))
@@ -254,11 +255,11 @@ class InPlaceLog:
 
 
 def filler_records(start: int, stop: int, lost: Damage, timestamp: int) -> Iterator[tuple[int, bytes]]:
-    """(physical offset, bytes) of the records that stand where something was lost.
+    """Yield (physical offset, bytes) of the records that fill a lost range.
 
-    start, stop  physical offsets: at least 92 bytes
-    lost         what was lost
-    timestamp    ms: their store time
+    start, stop  physical offsets; at least 92 bytes apart
+    lost         the damage to describe
+    timestamp    store timestamp of the records in ms
 
     >>> [(at, len(record)) for at, record in filler_records(4096, 5096, Damage(None, 4096, 5096, "bad_magic"), 1)]
     [(4096, 1000)]
@@ -269,7 +270,7 @@ def filler_records(start: int, stop: int, lost: Damage, timestamp: int) -> Itera
     for i in range(count):
         size = room // count if i + 1 < count else room - room // count * (count - 1)
         at = start + room // count * i
-        has_crc = size >= _LEAST + PROP_CRC_BYTES  # a broker may insist on one (forceVerifyPropCRC)
+        has_crc = size >= _LEAST + PROP_CRC_BYTES  # brokers with forceVerifyPropCRC require it
         free = size - MSG_MIN_BYTES - (PROP_CRC_BYTES if has_crc else 0)
         topic = TOPIC[:free]
         said = text if len(text) <= free - len(topic) else b""
@@ -280,28 +281,31 @@ def filler_records(start: int, stop: int, lost: Damage, timestamp: int) -> Itera
 
 
 class CompactedLog:
-    """Lays down records one behind the other.
+    """Writes the valid records one after the other, without the lost ranges.
 
-    start    physical offset of the first
-    map_path where to write, as JSON lines, which bytes of the log went where; None: nowhere
-    The first file is never the one at offset 0: a unit in a queue that stands for a lost message says offset 0, and
-    RocketMQ skips the rest of the file that it leads to.
-    A queue takes a record only as far behind the one before it as the messages between them need, at the least. So in
-    place of lost bytes stands what the queues miss there: 91 bytes for each number of the one that misses most.
+    start     physical offset of the first record
+    map_path  file for the JSON lines that map old ranges to new offsets; None: do not write it
+
+    The first file never starts at physical offset 0. A queue unit for a lost message contains offset 0, and RocketMQ
+    then skips the rest of the file at that offset.
+
+    When queues are rebuilt, the distance between two records of a queue must have room for the messages missing between
+    them. So each lost range is replaced by filler records: 91 bytes for each missing queue offset, counted for the
+    queue that misses most.
     """
 
     def __init__(self, out: LogFolder, start: int, map_path: str | None) -> None:
         self.at = start
-        self.runs: list[tuple[int, int, int]] = []  # start, stop, new start
+        self.runs: list[tuple[int, int, int]] = []  # old start, old stop, new start
         self._out = out
         self._open = False
         self._buffer = bytearray(_COPY_BYTES)
         self._map_path = map_path
-        self._ends: dict[tuple[str, int], int] = {}  # of each queue
-        self._room = 0  # bytes that were lost, and nothing stands for them yet
+        self._ends: dict[tuple[str, int], int] = {}  # topic, queue id -> the next queue offset
+        self._room = 0  # lost bytes for which no filler record has been written yet
         self._stop: int | None = None  # where the last range ended
-        self._begun = 0  # runs before those of the file at work
-        self._changed = 0  # ns: when that was
+        self._begun = 0  # number of runs before the current file
+        self._changed = 0  # ns: modification time of the current source file
 
     def lay(self, found: ReadableRanges, source: int) -> None:
         self._begun = len(self.runs)
@@ -321,13 +325,13 @@ class CompactedLog:
                 os.fsync(out.fileno())
 
     def note(self, found: ReadableRanges) -> dict[str, Any]:
-        """What go_on() wants to know when this file is done."""
+        """Return the state that go_on() needs to continue after this file."""
         ends = {(topic, queue_id): behind for topic, queue_id, _, behind, _ in found.runs}
         told = [[*queue, end] for queue, end in ends.items()]
         return {"at": self.at, "runs": len(self.runs), "room": self._room, "stop": self._stop, "ends": told}
 
     def go_on(self, notes: list[dict[str, Any]]) -> None:
-        """Files have been laid down of which note() has told."""
+        """Continue after a salvage that was killed: these notes are those of the finished files."""
         assert self._map_path is not None
         runs, self.at = notes[-1]["runs"], notes[-1]["at"]
         self._room, self._stop = notes[-1]["room"], notes[-1]["stop"]
@@ -340,7 +344,7 @@ class CompactedLog:
             file.truncate(file.tell())
 
     def _needed(self, found: ReadableRanges) -> dict[int, int]:
-        """Range -> bytes that must stand in front of it, for what queues miss there."""
+        """Return range number -> bytes of filler records to write before it for the missing queue offsets."""
         needed: dict[int, int] = {}
         for topic, queue_id, first, behind, phy_offset in found.runs:
             missing = first - self._ends.get((topic, queue_id), first)
@@ -351,7 +355,7 @@ class CompactedLog:
         return needed
 
     def _stand_in(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
-        """Lay down records that stand for so many lost bytes, before the record that is at a physical offset."""
+        """Write filler records for `needed` lost bytes, before the record at the physical offset `before`."""
         base = _base(found.file)
         lost = next((one for one in found.damage if one.stop == before), Damage(None, before, before, "missing"))
         if self._out.size < _SAYING + BLANK_BYTES:
@@ -375,7 +379,7 @@ class CompactedLog:
         stop = min(stop, _base(file) + file.size)
         while start < stop:
             room = size - self.at % size
-            data = memoryview(self._buffer)[: stop - start]  # old memory: what is new costs more than the copy
+            data = memoryview(self._buffer)[: stop - start]  # reuse memory: new memory costs more than the copy
             _read(source, file.path, start - _base(file), data)
             done, why = move_records(data, self.at, room)
             if done:
@@ -400,7 +404,7 @@ class CompactedLog:
         self._out.write(self.at, data[:size])
 
     def _go_to_file(self) -> None:
-        """Have the file open that the log goes on in."""
+        """Open the file that the log continues in."""
         if not self._open:
             pos = self.at % self._out.size
             self._out.begin(self.at - pos, pos)
@@ -428,7 +432,7 @@ class CompactedLog:
             self.runs.append((start, start + size, self.at))
 
     def new_offset(self, phy_offset: int) -> int:
-        """Where a record has gone, or the one that comes next if it was lost."""
+        """Return the new physical offset of a record; if it was lost, that of the next record."""
         i = bisect.bisect_right(self.runs, phy_offset, key=lambda run: run[0])
         if i and phy_offset < self.runs[i - 1][1]:
             return phy_offset - self.runs[i - 1][0] + self.runs[i - 1][2]
@@ -436,16 +440,16 @@ class CompactedLog:
 
 
 def _blank(room: int) -> bytes:
-    """What a blank record begins with, as RocketMQ writes it: the rest is a hole."""
+    """Return the first bytes of a blank record as RocketMQ writes it; the rest of the record is a hole in the file."""
     return struct.pack(">i", room) + encode_blank_record(BLANK_BYTES)[4:]
 
 
 def _base(file: LogFile) -> int:
     if file.base is None:
-        raise StoreIOError(errno.EINVAL, "has no physical offset for its name, so its place is not known", file.path)
+        raise StoreIOError(errno.EINVAL, "the file name must be its physical offset; rename it", file.path)
     return file.base
 
 
 def _store_time(source: int, pos: int) -> int:
-    """Of the record at a byte of a file; 0: it is a blank one."""
+    """Return the store timestamp of the record at a byte of a file; 0 for a blank record."""
     return store_timestamp_of(os.pread(source, _HEAD_BYTES, pos))

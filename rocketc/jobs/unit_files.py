@@ -1,4 +1,4 @@
-"""Units of consume queues and index files, read front to back; what is damaged is told and stepped over."""
+"""Read the units of consume queues and index files in order; report and skip damaged units."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from rocketc.files.paths import base_of
 from rocketc.format import _queue_units as cq
 from rocketc.jobs.file_kinds import Files
 
-Unit = tuple[Any, ...]  # as the decoders make them
+Unit = tuple[Any, ...]  # as returned by the decoders
 OnFault = Callable[["Fault"], None]
 
 FAULTS = {
-    "bad_size": "no record, and no unit, has such a size",
-    "bad_phy_offset": "no physical offset is negative",
-    "bad_batch_size": "no batch has so few messages",
-    "bad_base_offset": "no queue offset is negative",
+    "bad_size": "a record or unit cannot have this size",
+    "bad_phy_offset": "a physical offset cannot be negative",
+    "bad_batch_size": "a batch cannot have so few messages",
+    "bad_base_offset": "a queue offset cannot be negative",
     "bad_bit_map_size": "the bit map does not fill its unit",
-    "bad_key_hash": "no hash of a key is negative",
-    "bad_time_diff": "no unit is older than its file",
-    "bad_previous": "the chain leads to a unit that is not older",
-    "bad_chain": "the unit is not in the chain that its key's hash names",
-    "bad_slot": "the slot names a unit that does not exist",
-    "bad_count": "the header counts other units than the file has room for",
-    "bad_name": "a queue's file is named by the logical offset of its first unit",
+    "bad_key_hash": "the hash of a key cannot be negative",
+    "bad_time_diff": "a unit cannot be older than its file",
+    "bad_previous": "the previous unit in the chain must be an older one",
+    "bad_chain": "the unit is not in the chain of its key's hash slot",
+    "bad_slot": "the slot contains the number of a unit that does not exist",
+    "bad_count": "the header's number of units does not fit the size of the file",
+    "bad_name": "the name of a queue file must be the byte offset of its first unit in the queue",
     "short_header": "the file ends within its header",
-    "unknown_slots": "how many hash slots it has can't be told from it: say it with --index-slots",
+    "unknown_slots": "the number of hash slots is unknown: give it with --index-slots",
     "zeroed": "zero bytes where units should be",
     "torn": "the file ends within a unit",
-    "missing": "no file holds them",
+    "missing": "there is no file for them",
 }
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something amiss.
+    """An error in a file of units.
 
-    what         what first and last count: "queue offset", "unit", "byte", "slot"; "": it is about the whole file
+    what         what first and last count: "queue offset", "unit", "byte", "slot"; "": the error is in the whole file
     first, last  both included
-    reason       a name of FAULTS
+    reason       a name in FAULTS
     """
 
     file: str
@@ -60,7 +60,7 @@ class Fault:
 
 
 class Faults:
-    """Makes one of faults that follow one another, and hands it on; the first 100 of a file, all of them count."""
+    """Joins consecutive faults and reports them; reports at most 100 per file, but counts all."""
 
     MOST = 100
 
@@ -81,7 +81,7 @@ class Faults:
         self._last = fault
 
     def flush(self) -> None:
-        """Hand on what was added, whatever follows."""
+        """Report the last fault, without waiting for a fault that continues it."""
         if self._last is None:
             return
         fault, self._last = self._last, None
@@ -92,7 +92,10 @@ class Faults:
 
 
 def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[str, list[Unit]]]:
-    """The units of a queue as its decoder gives them, in lists, each with its file; faulty ones go to `faults`.
+    """Yield the units of a queue as returned by its decoder, in lists, each with its file; report invalid ones to
+    faults.
+
+    start  number of the first unit to return
 
     start  number of the first unit that is wanted
 
@@ -125,7 +128,7 @@ def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[s
 
 
 def read_ext(files: Files, faults: Faults) -> Iterator[tuple[str, list[Unit]]]:
-    """The units of ext files as their decoder gives them, in lists; positions are those that ext addresses mean.
+    """Yield the units of ext files as returned by their decoder, in lists; positions are those in ext addresses.
 
     >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/{0:020}"
@@ -153,7 +156,7 @@ def read_ext(files: Files, faults: Faults) -> Iterator[tuple[str, list[Unit]]]:
 
 
 def read_index(file: IndexFile, faults: Faults) -> Iterator[list[Unit]]:
-    """The units of an index file as it gives them; faulty ones, and what is wrong with the file, go to `faults`.
+    """Yield the valid units of an index file in lists; report invalid units and errors of the file to `faults`.
 
     >>> import os, tempfile, rocketc
     >>> root = tempfile.mkdtemp()
@@ -176,25 +179,25 @@ def read_index(file: IndexFile, faults: Faults) -> Iterator[list[Unit]]:
 
 
 class _Gaps:
-    """Follows the numbers of units: one that is missing before others is damage; at the end, it was not written."""
+    """Tracks the numbers of units: a unit missing before others is damage; at the end it was not written yet."""
 
     def __init__(self, faults: Faults, what: str) -> None:
         self._faults = faults
         self._what = what
         self._file = ""
-        self._next = 0  # number of the unit that should come
-        self._stop: int | None = None  # behind the last unit that the files so far have room for
-        self._unwritten: list[Fault] = []  # at the ends of the last files: damage if another unit comes
+        self._next = 0  # number of the next unit expected
+        self._stop: int | None = None  # number after the last unit that the files so far have room for
+        self._unwritten: list[Fault] = []  # at the ends of the last files: damage if another unit follows
 
     def enter(self, file: str, first: int, start: int = 0) -> None:
-        """A file begins with this number; what is before `start` is not wanted."""
+        """Start a file with its first unit number; units before `start` are not wanted."""
         if self._stop is not None and first > max(self._stop, start):
             self._faults.add(Fault(file, "missing", self._what, max(self._stop, start), first - 1))
         self._file = file
         self._next = max(first, start)
 
     def check(self, units: Sequence[Unit]) -> list[Unit]:
-        """Those without a fault (the last field of each); what is amiss goes to the faults."""
+        """Return the units without a fault; report the faults (the last field of each unit)."""
         good: list[Unit] = []
         if units:
             self.close()
@@ -210,13 +213,13 @@ class _Gaps:
         return good
 
     def leave(self, stop: int) -> None:
-        """The file ends, with room for units before this number."""
+        """End a file that has room for units before this number."""
         if self._next < stop:
             self._unwritten.append(Fault(self._file, "zeroed", self._what, self._next, stop - 1))
         self._stop = stop
 
     def close(self) -> None:
-        """Units follow, or ought to: what was not written so far is damage."""
+        """Report unwritten units as damage, because other units follow or were expected."""
         for fault in self._unwritten:
             self._faults.add(fault)
         self._unwritten.clear()

@@ -1,4 +1,4 @@
-"""Check a store: every record of its commit log, and what the records say together. The store is only read."""
+"""Check a store: each record of its commit log, and the relations between records. The store is only read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketc.derived._derived_audit import DerivedAudit
 
 _CRC_FULL = 2
-_SPANS_MAX = 1 << 20  # of all queues together: a sound store has one for each queue
+_SPANS_MAX = 1 << 20  # of all queues together; an intact store has one per queue
 _TELL_EVERY = 0.1  # seconds
 
 End = Literal["closed", "open", "torn", "ahead", "unreadable"]
@@ -38,16 +38,17 @@ class FileReport:
     """What was found in one file of a commit log.
 
     phy_offset          of its first byte
-    bytes               walked over: all that it holds but the room behind the last record
+    bytes               bytes checked: everything except the free space after the last record
     messages            more than records if there are inner batches, which are one record each
-    first_offset, last_offset   physical offsets of the first and the last record; None: there is none
+    first_offset, last_offset   physical offsets of the first and the last record; None if there is none
     first_store_timestamp, last_store_timestamp     of the same records; ms
-    backwards           records that have an earlier store time than the one before: a clock was set back
-    backwards_at        physical offset of the first of these, backwards_ms the largest such step
-    holes               physical offsets of what was never written, or cut out, with data behind; it reads as zeros,
-                        which is damage only where damage says so
-    end                 "closed": no room is left; "open": room for more records; "torn": damage up to the end of the
-                        log, as a writer leaves it that was killed, or lost its power; "ahead": made in advance, empty;
+    backwards           records with an earlier store timestamp than the record before: a clock was set back
+    backwards_at        physical offset of the first of these
+    backwards_ms        the largest such step in ms
+    holes               ranges of physical offsets that were never written, or were punched out, with data after them;
+                        they read as zeros, which is damage only if `damage` says so
+    end                 "closed": the file is full; "open": it has room for more records; "torn": damage up to the end
+                        of the log, left by a writer that was killed or lost power; "ahead": created in advance, empty;
                         "unreadable": see error
     """
 
@@ -71,7 +72,7 @@ class FileReport:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what there is not is left out.
+        """Return a JSON-ready dict without the fields that are `None`.
 
         >>> FileReport("00000000000000000000", 0, 4096, end="ahead").to_dict()["physicalOffset"]
         0
@@ -96,10 +97,10 @@ class FileReport:
 
 @dataclass(frozen=True)
 class QueueRange:
-    """Queue offsets of one queue that no record has, or that several have.
+    """Queue offsets of one queue that are missing in the log, or that several records have.
 
     start, stop  queue offsets, half open
-    phy_offset   of the record that is the first one behind the gap, or begins the repetition; it lies in `file`
+    file, phy_offset  of the first record after the gap, or of the first repeated record
     """
 
     topic: str
@@ -110,7 +111,7 @@ class QueueRange:
     phy_offset: int
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready.
+        """Return a JSON-ready dict.
 
         >>> QueueRange("orders", 0, 17, 19, "00000000000000000000", 4096).to_dict()["queueId"]
         0
@@ -125,15 +126,15 @@ class QueueRange:
 class VerifyReport(HtmlRepr):
     """What verify() found.
 
-    files               every file, in the order of the log
+    files               all files, in the order of the log
     missing             ranges of physical offsets between files for which there is no file
-    queues              how many queues have messages
+    queues              number of queues with messages
     missing_offsets     queue offsets between others that no record has: their messages are lost
-    duplicate_offsets   queue offsets that more than one record has: a broker counted wrong, or a topic was deleted and
-                        made again
-    incomplete          there was so much wrong that not all queue offsets were looked at
-    derived             what was found in the consume queues, the index and the checkpoint; None: no store's root was
-                        named, or its log has no records
+    duplicate_offsets   queue offsets that more than one record has: a broker assigned them twice, or a topic was
+                        deleted and created again
+    incomplete          whether not all queue offsets were checked because of too many errors
+    derived             what was found in the consume queues, the index and the checkpoint; None: the path is not a
+                        store's root, or the log is empty
     """
 
     files: list[FileReport] = field(default_factory=list)
@@ -158,27 +159,27 @@ class VerifyReport(HtmlRepr):
 
     @property
     def damage(self) -> list[Damage]:
-        """Of all files, in the order of the log."""
+        """The damage of all files, in the order of the log."""
         return [damage for file in self.files for damage in file.damage]
 
     @property
     def is_empty(self) -> bool:
-        """No record was found, and no trace of one."""
+        """Whether there are no records and no traces of records."""
         return self.bytes == 0 and all(file.error is None for file in self.files)
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is lost and nothing is damaged. A clock that was set back and holes without damage are no loss."""
+        """Whether nothing is lost or damaged. A clock that was set back and holes without damage do not count."""
         return self.is_log_whole and (self.derived is None or self.derived.is_whole)
 
     @property
     def is_log_whole(self) -> bool:
-        """The same, of the log alone: what is wrong with queues and index costs no message."""
+        """The same for the log alone: errors in queues and index cost no message."""
         lost = self.missing or self.missing_offsets or self.duplicate_offsets or self.incomplete
         return not (lost or any(file.damage or file.error is not None for file in self.files))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready.
+        """Return a JSON-ready dict.
 
         >>> VerifyReport(queues=2).to_dict()["isWhole"]
         True
@@ -199,16 +200,18 @@ class VerifyReport(HtmlRepr):
 
 
 def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] | None = None) -> VerifyReport:
-    """Check every record of a commit log: lengths, CRC of body and properties, place, queue offset, order in time.
+    """Check every record of a commit log: lengths, CRC of body and properties, offsets, order of store timestamps.
 
-    Of a store it compares every unit of the consume queues and of the index with the records, too, and the checkpoint.
+    For a store's root, also compare every unit of the consume queues and of the index, and the checkpoint, with the
+    log.
 
-    path  store root, commit log folder, file, glob, or a list of them; of a store by URL the log alone is checked
-    jobs  files that are read at the same time; None: as many as there are processors. One reads a store's log once, for
-          its records and for what is compared with them; of more, one compares meanwhile, with a walk of its own
-    tell  is called with the bytes read so far, some times a second; those of a store's log count twice
-    Bodies are not decompressed: their CRC says whether they are what was stored.
-    Raises StoreIOError if there is nothing at all. What can't be read is in the report.
+    path  store root, commit log folder, file, glob, or a list of them; for a store by URL only the log is checked
+    jobs  number of files that are read in parallel; None: the number of processors. With 1, a store's log is read once
+          for both the records and the comparison; otherwise one thread reads the log again for the comparison
+    tell  called a few times a second with the bytes read so far; those of a store's log count twice
+
+    Bodies are not decompressed: their CRC shows whether they are unchanged.
+    Raises StoreIOError if nothing exists at the path. Files that cannot be read are listed in the report.
 
     >>> import pathlib, tempfile, rocketc
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -222,10 +225,10 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
 
     jobs = jobs if jobs is not None else processors()
     if jobs < 1:
-        raise ValueError(f"jobs={jobs}: at least 1")
+        raise ValueError(f"jobs={jobs}: must be at least 1")
     path = path if isinstance(path, (str, os.PathLike)) else list(path)
     root = root_of(path)
-    times = times_of_checkpoint(root) if root is not None else {}  # before the log: it may grow meanwhile
+    times = times_of_checkpoint(root) if root is not None else {}  # before the log, which may grow meanwhile
     logs = resolve(path)
     report = VerifyReport()
     folders, known = _folders(path), {file.path for log in logs for file in log.files}
@@ -233,7 +236,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     every: list[_Check | Comparison] = [check for checks in work for check in checks]
     comparison = None
     if root is not None and len(logs) == 1:
-        # One thread reads the log once, for both; two are done sooner if each reads it for itself.
+        # With one job, a single read of the log serves both checks; with two, separate reads are faster.
         comparison = Comparison(root, logs[0].files, [check.beside for check in work[0]] if jobs == 1 else ())
         every.append(comparison)
     with ThreadPoolExecutor(jobs) as pool:
@@ -253,7 +256,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
         report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
         report.derived.problems[:0] = [
-            f"{what} is {at}, and the last record's store time {last}" for what, at in times.items() if at > last
+            f"{what} is {at}, later than the last store timestamp {last}" for what, at in times.items() if at > last
         ]
         if report.derived.made_again or report.derived.deleted:
             queues = _Queues(report.derived.made_again, report.derived.deleted)
@@ -264,7 +267,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
 
 
 def root_of(path: Paths) -> str | None:
-    """The store's root that a path is, or None if it is something else.
+    """Return the store's root if the path is one, otherwise None.
 
     >>> root_of("store/commitlog/00000000000000000000") is None
     True
@@ -289,7 +292,7 @@ def _wait(future: Future[Any], tell: Callable[[], None]) -> None:
 def _collect(
     log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
 ) -> list[tuple[str, Runs]]:
-    """Enter what was found in the files of one log, in their order; returns the runs of each."""
+    """Add the results of the files of one log in order; return the runs of each file."""
     queues = _Queues()
     found: list[tuple[str, Runs]] = []
     before: FileReport | None = None
@@ -320,11 +323,11 @@ def _compare_times(before: FileReport, file: FileReport) -> None:
         file.backwards_ms = max(file.backwards_ms, step)
 
 
-Runs = list[tuple[str, int, int, int, int]]  # as Audit.runs() has them
+Runs = list[tuple[str, int, int, int, int]]  # as returned by Audit.runs()
 
 
 class _Check:
-    """Reads one file, in a thread; once, however often it is called."""
+    """Reads one file, in a thread. It reads the file once; later calls return the same result."""
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
@@ -338,7 +341,7 @@ class _Check:
         return self._found
 
     def beside(self, derived: DerivedAudit, note: Callable[[int], None]) -> int | None:
-        """Read the file, and have its records compared on the way; see Comparison."""
+        """Read the file and pass its records to the comparison; see Comparison."""
         upto: int | None = None
 
         def compare(audit: Audit, walker: Walker) -> None:
@@ -359,11 +362,11 @@ class _Check:
             return out, [], False
         try:
             walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
-        except RocketcError as error:  # no permission, gone
+        except RocketcError as error:  # permission denied, or deleted
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
             return out, [], False
-        audit = Audit(walker)  # for each record in C; Python has to do with runs of them only
+        audit = Audit(walker)  # loops over records in C; Python gets only runs of them
         if first is not None:
             first(audit, walker)
         while not self.stop and audit.step():
@@ -389,7 +392,7 @@ def _take(audit: Audit, walker: Walker, out: FileReport) -> None:
 
 
 def _folders(path: Paths) -> set[str]:
-    """The commit log folders that were named as a whole."""
+    """Return the commit log folders that the path names, not those of single files."""
     items = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     out = set()
     for item in items:
@@ -401,7 +404,7 @@ def _folders(path: Paths) -> set[str]:
 
 
 def _made_ahead(log: Log, folders: set[str], known: set[str]) -> Iterator[FileReport]:
-    """The files behind the last one with data, which no scan reads; the others are known."""
+    """Yield the files after the last one with data, which a scan does not read; `known` are the other files."""
     for folder in sorted({os.path.dirname(file.path) for file in log.files} & folders):
         with suppress(OSError):
             for name in sorted(os.listdir(folder)):
@@ -412,9 +415,9 @@ def _made_ahead(log: Log, folders: set[str], known: set[str]) -> Iterator[FileRe
 
 
 class _Queues:
-    """Which queue offsets a log has: for each queue the spans of them, in order; one if nothing is missing.
+    """The queue offsets in a log: for each queue a list of spans in order; one span if nothing is missing.
 
-    made_again, deleted  as in DerivedReport: what comes before is forgotten
+    made_again, deleted  as in DerivedReport: earlier records are ignored
     """
 
     def __init__(
@@ -431,7 +434,7 @@ class _Queues:
         return len(self._spans)
 
     def enter(self, file: str, runs: Runs) -> None:
-        """Add the runs of the next file."""
+        """Add the runs of the next file, in the order of the log."""
         for topic, queue_id, first, behind, phy_offset in runs:
             begin = self._begins.get((topic, queue_id), self._deleted.get(topic, 0))
             if phy_offset < begin:
@@ -458,7 +461,7 @@ class _Queues:
 
 @dataclass
 class _Span:
-    """Queue offsets [first, behind); the record with the first one."""
+    """Queue offsets [first, behind), and the record with the first one."""
 
     first: int
     behind: int
@@ -467,7 +470,7 @@ class _Span:
 
 
 def _add(spans: list[_Span], new: _Span) -> list[tuple[int, int]]:
-    """Add a span to those there are, which do not touch one another; returns what of it was there already."""
+    """Add a span to a list of disjoint spans; return the parts that were in the list already."""
     if spans and new.first > spans[-1].behind:
         spans.append(new)
         return []

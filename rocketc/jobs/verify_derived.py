@@ -1,7 +1,7 @@
-"""Do the consume queues, the index and the checkpoint of a store say what its log says? Nothing is written.
+"""Compare the consume queues, the index and the checkpoint of a store with its log. Nothing is written.
 
-Both are in the log's order, so one walk over the log goes through all of them at the same time: what is kept in memory
-is a place in each queue, and the first ten thousand runs of what is wrong.
+The units of queues and index are in the order of the log. So one scan of the log checks all of them at the same time.
+Only a position in each queue and the first ten thousand runs of errors are kept in memory.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _LACKING = ("lacks", "no_queue", "key_lacks")
 
 @dataclass(frozen=True)
 class Finding:
-    """A run of units that are not as the log says, or of records that have none.
+    """A run of units that disagree with the log, or of records without units.
 
-    what         "lacks": the queue has no unit for these queue offsets; "elsewhere": its units lead to another place,
-                 or say another number; "bad_size", "bad_tags_code": they say else of the record; "no_record": the log
-                 has no such record; "no_queue": records whose queue is not there, by physical offset; "key_lacks":
-                 records with keys that the index does not have, by physical offset; "key_no_record": units of an index
-                 file that no record has; "key_bad_time": their time is not the record's; "key_bad_header": the first or
-                 the last one of a file, whose header tells of another record
-    first, last  both included: queue offsets, physical offsets, or units of an index file
-    count        how many
-    phy_offset   that the first unit says, or of the first record
+    what         "lacks": the queue is without units for these queue offsets; "elsewhere": its units point to another
+                 physical offset, or to a record with another queue offset; "bad_size", "bad_tags_code": they have
+                 another size or tags code than the record; "no_record": the log is without such a record; "no_queue":
+                 records whose queue does not exist, by physical offset; "key_lacks": records with keys that are missing
+                 in the index, by physical offset; "key_no_record": units of an index file without a matching record;
+                 "key_bad_time": their time differs from the record's; "key_bad_header": the first or last unit of a
+                 file, whose header describes another record
+    first, last  both included: queue offsets, physical offsets, or numbers of units of an index file
+    count        number of units or records
+    phy_offset   stored in the first unit, or of the first record
     """
 
     what: str
@@ -54,7 +55,7 @@ class Finding:
     phy_offset: int
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what there is not is left out.
+        """Return a JSON-ready dict without the fields that are `None`.
 
         >>> Finding("lacks", "orders", 0, None, 3, 4, 2, 4096).to_dict()["queueId"]
         0
@@ -70,17 +71,17 @@ class Finding:
 class DerivedReport:
     """What was found in the files that are derived from a log.
 
-    queues       how many there are; None: the store has no consume queues
-    units        of queues, that are as the log says
-    keys         units of the index that are; None: the store has no index
-    findings     what is not
-    counts       how many of each kind, if there are more than findings tell
-    behind       records at the end of the log that queues or index do not have yet: the store runs, or was not closed
-    problems     files that can't be read, or are not what they should be, and times of the checkpoint that lie behind
-                 the log: text
-    made_again   (topic, queue id) -> where a queue begins whose topic was deleted before: physical offset; records
+    queues       number of queues; None: the store is without consume queues
+    units        units of queues that agree with the log
+    keys         units of the index that agree with the log; None: the store is without an index
+    findings     units and records that do not agree
+    counts       kind of finding -> number of units or records, including those that are not listed in findings
+    behind       records at the end of the log that are not in queues or index yet: the store is open, or was not closed
+    problems      texts: files that cannot be read or are invalid, and times of the checkpoint that are later than the
+                 log
+    made_again   (topic, queue id) -> physical offset where a queue begins whose topic was deleted before; records
                  before it are in no queue
-    deleted      topic -> the same, of all queues of a topic that rocketc deleted
+    deleted      topic -> the same, for all queues of a topic that rocketc deleted
     """
 
     queues: int | None = None
@@ -95,11 +96,11 @@ class DerivedReport:
 
     @property
     def is_whole(self) -> bool:
-        """All of it is as the log says, as far as it goes."""
+        """Whether the existing units agree with the log and all files are valid."""
         return not (self.findings or self.problems)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready.
+        """Return a JSON-ready dict.
 
         >>> DerivedReport(queues=1, units=5).to_dict()["isWhole"]
         True
@@ -115,14 +116,15 @@ Beside = Callable[[DerivedAudit, Callable[[int], None]], "int | None"]
 
 
 class Comparison:
-    """Compares the derived files of a store with its log, once; a thread may do it.
+    """Compares the derived files of a store with its log, once; may run in its own thread.
 
-    root    the store's
-    files   of its log, in order; if it is written meanwhile, there may be more
-    beside  for each of the files: reads it for itself, and has the audit compare its records meanwhile; it tells how
-            many bytes these were so far, and returns the physical offset from which on they are still to be compared,
-            None: all of them are
-    walked  bytes of the log that were compared so far; set `stop` to end it early
+    root    the store's root
+    files   of its log, in order; the log may grow meanwhile
+    beside  a function for each file. It reads the file for its own checks and passes the records to the audit. It
+            reports the number of bytes compared so far, and returns the physical offset from which on records are still
+            to be compared; None: all of them
+    walked  bytes of the log that were compared so far
+    stop    set it to end the comparison early
 
     >>> import tempfile
     >>> Comparison(tempfile.mkdtemp(), [])().is_whole
@@ -139,7 +141,7 @@ class Comparison:
         self._has_index = any(True for _ in files_below(root, "index"))
 
     def __call__(self) -> DerivedReport:
-        """What can't be read is in the report."""
+        """Compare, and return the report. Files that cannot be read are listed in the report."""
         report = DerivedReport()
         if self._files and (self._has_queues or self._has_index):
             try:
@@ -167,7 +169,7 @@ class Comparison:
             deleted.believe(queues.standing(deleted.ends), all_of_them=True)
             audit = DerivedAudit(queues, index, config)
             audit.leave_out(deleted.gone())
-            now = max(_end_of(log.files) for log in resolve(root))  # after what tells of its records was loaded
+            now = max(_end_of(log.files) for log in resolve(root))  # after the queues and the index were loaded
             settled &= not AbortFile(root).exists()
             audit.begin(start, stop, now=now, queues=self._has_queues, index=self._has_index, settled=settled)
             self._walk(audit)
@@ -191,7 +193,7 @@ class Comparison:
             index.close()
 
     def _walk(self, audit: DerivedAudit) -> None:
-        beside, self._beside = self._beside, ()  # a second walk has nobody to go with
+        beside, self._beside = self._beside, ()  # only the first scan is shared
         self.walked = 0
         for i, file in enumerate(self._files):
             if self.stop:
@@ -216,12 +218,12 @@ class Comparison:
 
 
 def _end_of(files: Sequence[LogFile]) -> int:
-    """Physical offset behind the last file of a log; 0: there is none."""
+    """Return the physical offset of the end of the last file of a log; 0 if there are no files."""
     return files[-1].next_base if files else 0
 
 
 def load_unmodified(root: str, config: StoreConfig) -> ConsumeQueues:
-    """The consume queues of a store, to be read only; whoever asks for a file that is gone finds no units.
+    """Load the consume queues of a store read-only; a file that no longer exists is read as a file without units.
 
     >>> import tempfile
     >>> load_unmodified(tempfile.mkdtemp(), StoreConfig()).items()
@@ -233,7 +235,7 @@ def load_unmodified(root: str, config: StoreConfig) -> ConsumeQueues:
 
 
 def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
-    """Records behind all that queues or index have are not in them yet: the next opening sees to that."""
+    """Move the last records, which queues or index do not have yet, to report.behind: the next opening adds them."""
     kept = []
     for finding in report.findings:
         tail = audit.key_tail if finding.what == "key_lacks" else audit.queue_tail
@@ -248,7 +250,7 @@ def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
 
 
 def times_of_checkpoint(root: str) -> dict[str, int]:
-    """Up to which store time of a record a store's checkpoint goes, in ms: a text that tells where -> the time.
+    """Return description -> time in ms for each of the times up to which the checkpoint says the store is durable.
 
     >>> import tempfile
     >>> list(times_of_checkpoint(tempfile.mkdtemp()).values())

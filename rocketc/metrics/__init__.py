@@ -1,10 +1,10 @@
 """Numbers of a store for monitoring: rocketc.metrics.measures(store).
 
-rocketc.metrics.prometheus hands them to prometheus-client, rocketc.metrics.opentelemetry to OpenTelemetry; each needs
-its package. A snapshot costs a put nothing: the store counts anyway.
+rocketc.metrics.prometheus passes them to prometheus-client, rocketc.metrics.opentelemetry to OpenTelemetry. Each needs
+its package. A snapshot does not slow down puts, because the store keeps its counters anyway.
 
-Knows: which numbers a store and its files give, their metric names (RocketMQ 5's), kinds, units and labels.
-Does not know: how a store works inside. It asks MessageStore.measurements(), or looks at the files of a store.
+Knows: the numbers that a store and its files provide, their metric names (RocketMQ 5's), kinds, units and labels.
+Does not know: how a store works inside. It calls MessageStore.measurements(), or reads the files of a store.
 Others use: the names below.
 """
 

@@ -1,6 +1,6 @@
-"""A store's numbers as metrics: names, kinds, units and labels, RocketMQ 5's where it has them.
+"""A store's numbers as metrics: names, kinds, units and labels, those of RocketMQ 5 where they exist.
 
-What RocketMQ has no name for begins with `rocketc_`. Source: RocketMQ's documentation, Observability, Metrics.
+The names of all other metrics begin with `rocketc_`. Source: RocketMQ's documentation, Observability, Metrics.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from rocketc.tables.topics import is_system_topic
 
 _SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)  # RocketMQ's, of rocketmq_message_size
 _TIMES = {  # of MessageStore.stats()
-    "put_time": ("rocketc_put_seconds", "How long puts took, of every 16th one"),
-    "flush_time": ("rocketc_flush_seconds", "How long flushes of the log took"),
-    "roll_time": ("rocketc_file_roll_seconds", "How long a put waited for the log's next file"),
-    "lock_time": ("rocketc_put_lock_wait_seconds", "How long puts waited for the put lock, if it was not free"),
+    "put_time": ("rocketc_put_seconds", "Duration of puts, measured for every 16th put"),
+    "flush_time": ("rocketc_flush_seconds", "Duration of flushes of the log"),
+    "roll_time": ("rocketc_file_roll_seconds", "Time that a put waited for the next log file"),
+    "lock_time": ("rocketc_put_lock_wait_seconds", "Time that puts waited for the put lock, if it was taken"),
 }
 Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Numbers by size.
+    """A histogram.
 
-    below  (bound, how many are not greater), bounds and counts rising; all that is greater is in `count` only
+    below  (bound, number of values up to it) in ascending order; larger values count only in `count`
     """
 
     below: tuple[tuple[float, int], ...]
@@ -37,7 +37,7 @@ class Histogram:
 
 
 class Sample(NamedTuple):
-    """A value and its own labels. A histogram's is a Histogram."""
+    """A value and its own labels; the value of a histogram is a Histogram."""
 
     labels: dict[str, str]
     value: float | Histogram
@@ -47,9 +47,9 @@ class Sample(NamedTuple):
 class Measure:
     """A metric and its samples.
 
-    kind    "counter": it only rises, from 0 when the store was opened; "gauge"; "histogram"
-    unit    "bytes", "ms", "s"; "" for numbers of things
-    labels  names of those that each sample has
+    kind    "counter": only increases, from 0 when the store was opened; "gauge"; "histogram"
+    unit    "bytes", "ms", "s"; "" for counts
+    labels  names of the labels of each sample
     """
 
     name: str
@@ -60,17 +60,17 @@ class Measure:
     samples: list[Sample] = field(default_factory=list)
 
     def add(self, value: float | Histogram | None, *values: str) -> Measure:
-        """One more sample, with the values of `labels` in their order; none if the value is not known."""
+        """Add a sample with the values of `labels` in order; skip the value `None`."""
         if value is not None:
             self.samples.append(Sample(dict(zip(self.labels, values, strict=True)), value))
         return self
 
 
 def measures(store: MessageStore | SnapshotReader, labels: Labels | None = None) -> list[Measure]:
-    """All metrics of a store, as of now. Raises ClosedError; StoreIOError if its files can't be read.
+    """Return the current metrics of a store. Raises ClosedError; StoreIOError if its files cannot be read.
 
-    store   open, also with read_only=True; or a SnapshotReader, which is cheaper if it is asked again and again
-    labels  that every sample has, too; None: {"node_id": store.path}
+    store   open, also with read_only=True; or a SnapshotReader, which costs less for repeated calls
+    labels  to add to every sample; None: {"node_id": store.path}
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -98,11 +98,11 @@ def _of(look: StoreSnapshot, failed: bool) -> Iterator[Measure]:
 def _of_topics(look: StoreSnapshot) -> Iterator[Measure]:
     names = "topic", "is_system"
     found = (
-        Measure("rocketmq_messages_in_total", "counter", "", "Messages that came into the queues", names),
-        Measure("rocketmq_throughput_in_total", "counter", "bytes", "Their records", names),
-        Measure("rocketmq_messages_out_total", "counter", "", "Messages that get() has handed out", names),
-        Measure("rocketmq_throughput_out_total", "counter", "bytes", "Their records", names),
-        Measure("rocketc_topic_messages", "gauge", "", "Messages that a topic's queues lead to", names),
+        Measure("rocketmq_messages_in_total", "counter", "", "Messages added to the queues", names),
+        Measure("rocketmq_throughput_in_total", "counter", "bytes", "Bytes of their records", names),
+        Measure("rocketmq_messages_out_total", "counter", "", "Messages returned by get()", names),
+        Measure("rocketmq_throughput_out_total", "counter", "bytes", "Bytes of their records", names),
+        Measure("rocketc_topic_messages", "gauge", "", "Messages in the queues of a topic", names),
     )
     for topic, of in sorted(look.topics.items()):
         is_system = "true" if is_system_topic(topic) else "false"
@@ -142,38 +142,38 @@ def _of_groups(look: StoreSnapshot) -> Iterator[Measure]:
         age.add(one.latency_ms, visible(one.topic), visible(one.group))
     yield lag
     yield age
-    yield Measure("rocketmq_consumer_group_number", "gauge", "", "Groups of consumers").add(look.group_count)
+    yield Measure("rocketmq_consumer_group_number", "gauge", "", "Consumer groups").add(look.group_count)
 
 
 def _of_engine(look: StoreSnapshot, failed: bool) -> Iterator[Measure]:
     engine = look.engine
-    yield Measure("rocketmq_message_size", "histogram", "bytes", "Records that were dispatched").add(_sizes(look))
+    yield Measure("rocketmq_message_size", "histogram", "bytes", "Sizes of dispatched records").add(_sizes(look))
     for key, (name, help) in _TIMES.items():
         below, count, total = engine["histograms"][key]
         value = Histogram(tuple((ns / 1e9, many) for ns, many in below), count, total / 1e9)
         yield Measure(name, "histogram", "s", help).add(value)
     for name, help, key in (
-        ("rocketc_puts_refused_total", "Puts that raised", "refused"),
+        ("rocketc_puts_refused_total", "Puts that raised an error", "refused"),
         ("rocketc_unqueued_records_total", "Records that no queue could take", "unqueued"),
     ):
         yield Measure(name, "counter", "", help).add(engine[key])
     held = max(look.time - engine["appending_since"], 0) / 1000 if engine["appending_since"] else 0.0
     for name, unit, help, now in (
-        ("rocketc_calls", "", "Calls under way, but those that wait for messages", engine["calls"]),
+        ("rocketc_calls", "", "Running calls, without those that wait for messages", engine["calls"]),
         ("rocketc_waiting_readers", "", "Calls of get() that wait for a message", engine["waiting_readers"]),
-        ("rocketc_append_seconds", "s", "How long the put that holds the lock has held it; 0: none does", held),
+        ("rocketc_append_seconds", "s", "Time that the current put has held the put lock; 0 if none", held),
         ("rocketc_disk_full", "", "1: puts are refused until the disk has room", int(engine["disk_full"])),
-        ("rocketc_failed", "", "1: the store has failed, and takes nothing more", int(failed)),
+        ("rocketc_failed", "", "1: the store has failed and accepts no more messages", int(failed)),
     ):
         yield Measure(name, "gauge", unit, help).add(now)
 
 
 def _sizes(look: StoreSnapshot) -> Histogram:
-    upto = list(accumulate(look.engine["sizes"]))  # [i]: how many have up to 2 ** i bytes
+    upto = list(accumulate(look.engine["sizes"]))  # [i]: number of records of up to 2 ** i bytes
     below = tuple((float(bound), upto[bound.bit_length() - 1]) for bound in _SIZE_BOUNDS)
     return Histogram(below, upto[-1], float(look.engine.get("dispatched_bytes", 0)))
 
 
 def visible(name: str) -> str:
-    """A name from a disk as UTF-8 can carry it: bytes that are no text become U+FFFD."""
+    """Return a name from a disk as valid UTF-8; invalid bytes become U+FFFD."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

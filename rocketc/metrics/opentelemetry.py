@@ -1,6 +1,6 @@
 """Instruments for OpenTelemetry: `pip install 'rocketc[opentelemetry]'`, and an SDK that reads them.
 
-They have no thread: a store is looked at when a reader collects, once for all instruments.
+They do not use a thread. A snapshot of the store is taken when a reader collects, once for all instruments.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _UNITS = {"bytes": "By", "ms": "ms", "s": "s", "": "1"}
 
 
 def observe(store: MessageStore, *, labels: Labels | None = None, meter: Meter | None = None) -> None:
-    """Have the metrics of a store read by OpenTelemetry, as long as it is open.
+    """Register the metrics of a store with OpenTelemetry, for as long as the store is open.
 
     store   open, also with read_only=True
-    labels  that all observations have; None: {"node_id": store.path}
-    meter   of the provider that is to have them; None: of the global one
-    A histogram becomes three counters, as Prometheus has it: NAME_bucket by `le`, NAME_count and NAME_sum, because
-    OpenTelemetry has no histogram that is only looked at. Once the store is closed nothing is observed any more.
+    labels  of all observations; None: {"node_id": store.path}
+    meter   of the provider to use; None: of the global provider
+
+    A histogram becomes three counters, as in Prometheus: NAME_bucket with the label `le`, NAME_count and NAME_sum,
+    because OpenTelemetry does not have an observable histogram. After the store is closed, nothing is observed.
     Raises ClosedError.
 
     >>> import rocketc, tempfile
@@ -51,18 +52,18 @@ def observe(store: MessageStore, *, labels: Labels | None = None, meter: Meter |
 
 
 class _Looks:
-    """One look at the store for all instruments that are asked in one collection."""
+    """Takes one snapshot per collection for all instruments."""
 
     def __init__(self, store: MessageStore, labels: Labels | None) -> None:
         self.watch = SnapshotReader(store)
         self._labels = labels
         self._lock = threading.Lock()
-        self._left: dict[str, list[Observation]] = {}  # what no instrument has fetched yet
+        self._left: dict[str, list[Observation]] = {}  # observations that are not collected yet
 
     def callback(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
         def observations(options: CallbackOptions) -> list[Observation]:
             with self._lock:
-                if name not in self._left:  # the second time: another collection
+                if name not in self._left:  # collected already: this is another collection
                     self._left = self._look()
                 return self._left.pop(name, [])
 
@@ -81,7 +82,7 @@ class _Looks:
 
 
 def _flat(one: Measure) -> list[Measure]:
-    """The counters that say what a histogram says; anything else as it is."""
+    """Convert a histogram to counters; return other measures unchanged."""
     if one.kind != "histogram":
         return [one]
     names = one.labels

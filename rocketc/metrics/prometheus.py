@@ -1,6 +1,6 @@
 """A collector for prometheus-client: `pip install 'rocketc[prometheus]'`.
 
-It has no thread and keeps nothing: a store is looked at when Prometheus asks.
+It does not use a thread or keep values. A snapshot of each store is taken when Prometheus scrapes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ except ImportError:
 class StoreCollector(Collector):
     """The metrics of one or more stores, for a registry of prometheus-client.
 
-    stores  open, also with read_only=True; one that is closed is left out from then on
-    labels  of each store, that all of its samples have: cluster, node_id, ...; the same names for all. None:
-            {"node_id": store.path}
+    stores  open, also with read_only=True; a store is left out after it is closed
+    labels  for each store the labels of all its samples: cluster, node_id, ...; with the same names for all stores.
+            None: {"node_id": store.path}
 
     >>> import prometheus_client, rocketc, tempfile
     >>> registry = prometheus_client.CollectorRegistry()
@@ -43,10 +43,10 @@ class StoreCollector(Collector):
         if len(given) != len(stores) or len({frozenset(one) for one in given}) > 1:
             raise ValueError(f"labels: a mapping for each of the {len(stores)} stores, all with the same names")
         self._watches = [(SnapshotReader(store), one) for store, one in zip(stores, given, strict=True)]
-        self._lock = threading.Lock()  # of the watches: several may ask at once
+        self._lock = threading.Lock()  # for the watches: several scrapes may run at once
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now; of a store whose files can't be read there are none."""
+        """Yield the current metrics; a store whose files cannot be read is left out."""
         found: dict[str, Any] = {}
         with self._lock:
             for watch, labels in self._watches:
@@ -60,7 +60,7 @@ class StoreCollector(Collector):
         yield from found.values()
 
     def describe(self) -> Iterator[Metric]:
-        """None: so the registry looks at no store when a collector is registered."""
+        """Yield nothing, so that registering the collector does not read the stores."""
         yield from ()
 
 

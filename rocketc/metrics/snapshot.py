@@ -1,8 +1,8 @@
-"""A look at a store: what it holds, what has come, and how far it is behind, in numbers as of now.
+"""Take a snapshot of a store: what it holds, what was added, and how far it is behind, in numbers.
 
-A store that is open for writing tells of itself: positions and counters that it keeps anyway, read without a lock. Of
-one that another process writes, rocketc's or RocketMQ's, its files tell: the queues say what came, the checkpoint says
-what is durable, and the log is walked from where the queues end.
+If this process has the store open for writing, the numbers are its positions and counters, read without a lock. If
+another process writes the store, rocketc or RocketMQ, they come from its files. The consume queues show what was added,
+the checkpoint shows what is durable, and a scan from the last record in the queues finds the end of the log.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 @dataclass
 class TopicSnapshot:
-    """A topic's queues together.
+    """All queues of a topic together.
 
-    queues             how many
-    messages           that they lead to
-    came, came_bytes   messages since the store was opened, and bytes of their records
-    given, given_bytes messages that get() has handed out since, and bytes of their records
+    queues             number of queues
+    messages           in the queues
+    came, came_bytes   messages added since the store was opened, and bytes of their records
+    given, given_bytes messages returned by get() since then, and bytes of their records
     """
 
     queues: int = 0
@@ -46,8 +46,8 @@ class TopicSnapshot:
 class Lag:
     """How far a group is behind in a topic.
 
-    messages    that it has not consumed, by the offsets that it has committed
-    latency_ms  how old the first of these is; 0 if there are none; None: it can't be told
+    messages    not consumed yet, according to the offsets that the group has committed
+    latency_ms  age of the first of these messages; 0 if there are none; None if unknown
     """
 
     topic: str
@@ -60,19 +60,19 @@ class Lag:
 class StoreSnapshot:
     """Numbers of a store at one moment; physical offsets and sizes in bytes, times in ms.
 
-    time        of the look, since the epoch
-    read_only   another process writes the store, or none does
-    first, end  of the log: where its first file begins, and behind its last record
-    flushed     all before it is durable; None: it can't be told
-    flushed_time  messages up to this store time are durable; None: as above
-    dispatched  all before it is in the queues; None: there are none
-    oldest      store time of the first message that the log has; None: there is none, or it is damaged
-    size        of the files of log, queues and index, but for those that are made ahead
-    topics      by name: those that have queues
-    topic_count those with queues, and those in the table of topics
-    group_count groups of consumers that are known
-    lags        of each group and topic that have committed offsets
-    engine      counters of a store that is open for writing, as MessageStore.stats() has them, and more; else empty
+    time        of the snapshot, since the epoch
+    read_only   whether the store is open with read_only=True: another process may be writing to it
+    first, end  of the log: the start of its first file, and the end of its last record
+    flushed     physical offset up to which the log is durable; None if unknown
+    flushed_time  store timestamp up to which messages are durable; None if unknown
+    dispatched  physical offset up to which messages are in the queues; None if there are no queues
+    oldest      store timestamp of the first message in the log; None if there is none or it is damaged
+    size        of the files of log, queues and index, without files created in advance
+    topics      name -> topic, for topics with queues
+    topic_count number of topics with queues or in the table of topics
+    group_count number of known consumer groups
+    lags        for each group and topic with committed offsets
+    engine      for a store open for writing: the counters of MessageStore.stats(), and more; otherwise empty
     """
 
     time: int
@@ -92,19 +92,19 @@ class StoreSnapshot:
 
     @property
     def flush_behind(self) -> int | None:
-        """Bytes that are not durable yet; None: it can't be told."""
+        """Bytes that are not durable yet; None if unknown."""
         return None if self.flushed is None else max(self.end - self.flushed, 0)
 
     @property
     def dispatch_behind(self) -> int | None:
-        """Bytes that may be in the queues and are not yet; None: there are no queues."""
+        """Bytes that are not dispatched to the queues yet; None if there are no queues."""
         if "dispatch_behind_bytes" in self.engine:
             return int(self.engine["dispatch_behind_bytes"])
         return None if self.dispatched is None else max(self.end - self.dispatched, 0)
 
 
 class _Kept:
-    """What a file says, read again only if the file has changed."""
+    """The value read from a file; read again only after the file has changed."""
 
     def __init__(self, path: str, read: Callable[[], T]) -> None:
         self._path = path
@@ -121,7 +121,7 @@ class _Kept:
 
 
 def signature(path: str) -> tuple[int, ...] | None:
-    """What changes when a file does; None: there is none."""
+    """Return a value that changes when the file changes; None if the file does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -130,10 +130,11 @@ def signature(path: str) -> tuple[int, ...] | None:
 
 
 class SnapshotReader:
-    """Looks at one store again and again, and remembers what need not be read each time.
+    """Takes snapshots of one store repeatedly, and caches what does not change between them.
 
     store  open, for writing or with read_only=True
-    It has no thread, and holds no lock for longer than it takes to read a number. One thread at a time may use it.
+
+    It starts no thread, and holds a lock only while it reads a number. Use it in one thread at a time.
 
     >>> import rocketc, tempfile
     >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
@@ -155,7 +156,7 @@ class SnapshotReader:
         self._end: tuple[tuple[int, ...] | None, int] = (None, 0)
 
     def read(self) -> StoreSnapshot:
-        """The numbers of now. Raises ClosedError; StoreIOError if files can't be read."""
+        """Take a snapshot. Raises ClosedError; StoreIOError if files cannot be read."""
         store = self.store
         found = store.measurements()
         now = time.time_ns() // 1_000_000
@@ -203,7 +204,7 @@ class SnapshotReader:
         )
 
     def look(self) -> StoreSnapshot:
-        """read() under its old name."""
+        """The old name of read()."""
         return self.read()
 
     def _read_offsets(self) -> list[tuple[str, str, int, int]]:
@@ -242,7 +243,7 @@ class SnapshotReader:
             return -1
 
     def _oldest_of(self, first: int) -> int | None:
-        """The store time of the first message; it is read again only when the first file is another."""
+        """Return the store timestamp of the first message, and cache it until the first file changes."""
         if self._oldest[0] != first or self._oldest[1] is None:
             try:
                 message = self.store.message(first, crc="none", decompress=False)
@@ -252,22 +253,24 @@ class SnapshotReader:
         return self._oldest[1]
 
     def _flushed(self) -> tuple[int | None, int | None]:
-        """How far the log is durable, as the checkpoint says; of RocketMQ's it is known of the store time only."""
+        """Return how far the log is durable according to the checkpoint; RocketMQ's contains only a store timestamp."""
         path = os.path.join(self.store.path, "checkpoint")
         checkpoint = _checkpoint.read(path)
         flushed = _checkpoint.flushed_offset(path, checkpoint)
         return flushed if flushed >= 0 else None, checkpoint.physic_msg_timestamp or None
 
     def _end_of_log(self, files: Sequence[LogFile], queued: int, message: tuple[str, int, int]) -> int:
-        """Where a log ends that another process writes: it is walked from its end at the last look, or from the record
-        that the queues have last; from the start of its last file, if that record is not there.
+        """Find the end of a log that another process writes.
 
-        queued   end of the record of the last message that the queues have, -1: none
-        message  its topic, queue id and queue offset
+        The scan starts at the end found by the last snapshot, or at the last record in the queues. If that record does
+        not exist, it starts at the beginning of the last file.
+
+        queued   end of the record of the last message in the queues, or -1
+        message  topic, queue id and queue offset of this message
         """
         if not files:
             return 0
-        writer = signature(os.path.join(self.store.path, "abort"))  # another one may have cut the log
+        writer = signature(os.path.join(self.store.path, "abort"))  # another process may have cut the log
         known = self._end[1] if self._end[0] == writer else 0
         base = files[-1].origin
         at = max(base, known)
@@ -282,7 +285,7 @@ class SnapshotReader:
 
 
 def _end_from(file: LogFile, at: int) -> int | None:
-    """Where the last whole record ends, read from a physical offset in a log's last file on; None: there is none."""
+    """Scan from a physical offset in the last file; return the end of the last valid record, None if there is none."""
     part = Log((replace(file, start=min(at, file.end), exact=True),), ())
     found = scan(part, errors="skip", crc="none", decompress=False, unwrap=False)
     if found.count() == 0:

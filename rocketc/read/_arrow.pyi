@@ -1,4 +1,4 @@
-"""Batches and streams by the Arrow C interfaces, handed out as capsules."""
+"""Batches and streams of the Arrow C interfaces, as capsules."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ from typing_extensions import Never, Self
 COLUMN_NAMES: tuple[str, ...]
 
 class Batch:
-    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # a scan makes it
+    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # created by a scan
     def __len__(self) -> int: ...
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...

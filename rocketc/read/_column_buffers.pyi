@@ -1,1 +1,1 @@
-"""The memory of a batch; all of it is for Cython."""
+"""The memory of a batch; for Cython only."""

@@ -1,1 +1,1 @@
-"""Records -> Arrow buffers; all of it is for Cython."""
+"""Convert records to Arrow buffers; for Cython only."""

@@ -1,4 +1,4 @@
-"""Messages of a short buffer at once: the short way of decode(), for buffers that hold nothing but whole records."""
+"""Decode a short buffer at once: the fast path of decode() for buffers with complete valid records only."""
 
 from typing_extensions import Buffer
 

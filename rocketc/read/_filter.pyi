@@ -1,4 +1,4 @@
-"""Which records a scan wants, decided from their bytes."""
+"""Select the records of a scan by their bytes."""
 
 import re
 from collections.abc import Iterable, Mapping

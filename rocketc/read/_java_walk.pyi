@@ -1,4 +1,4 @@
-"""RocketMQ's own walk over a log file when it recovers a store: where it ends, and why."""
+"""The scan of a log file in RocketMQ's recovery: where it ends, and why."""
 
 from typing_extensions import Buffer, Self
 

@@ -1,4 +1,4 @@
-"""What verify wants to know of a file's records; no Python object for a record."""
+"""Collect the data that verify needs from a file's records, without Python objects per record."""
 
 from typing import final
 

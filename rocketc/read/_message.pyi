@@ -7,7 +7,7 @@ from typing_extensions import Never
 
 @final
 class Message:
-    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # a scan makes it, or of()
+    def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # use a scan or of()
     @staticmethod
     def of(record: bytes, file: str | None = None) -> Message: ...
     @property
@@ -31,7 +31,7 @@ class Message:
     @property
     def tags(self) -> str | None: ...
     @property
-    def body(self) -> bytes: ...  # a memoryview where that was asked for
+    def body(self) -> bytes: ...  # a memoryview with views=True
     @property
     def stored_body(self) -> bytes: ...
     @property

@@ -1,4 +1,4 @@
-"""Blocks of records -> messages or batches."""
+"""Turn blocks of records into messages or batches."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""From record to record through one file or buffer, damage included."""
+"""Iterate over the records of one file or buffer, and handle damage."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Columns -> pyarrow, which is optional."""
+"""Convert columns to pyarrow, which is optional."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def import_pyarrow() -> ModuleType:
-    """pyarrow, or an ImportError that says how to get it.
+    """Return the module pyarrow, or raise ImportError with the command to install it.
 
     >>> import_pyarrow().__name__
     'pyarrow'
@@ -27,7 +27,7 @@ def import_pyarrow() -> ModuleType:
 
 
 def record_batches(batches: Iterable[Batch]) -> Iterator[pyarrow.RecordBatch]:
-    """Each batch as a pyarrow.RecordBatch, without a copy.
+    """Yield each batch as a pyarrow.RecordBatch, without a copy.
 
     >>> list(record_batches([]))
     []
@@ -38,9 +38,9 @@ def record_batches(batches: Iterable[Batch]) -> Iterator[pyarrow.RecordBatch]:
 
 
 def table(batches: Iterable[Batch], columns: Iterable[str] | None) -> pyarrow.Table:
-    """All batches as one pyarrow.Table, without a copy.
+    """Return all batches as one pyarrow.Table, without a copy.
 
-    columns  of the batches: a table without rows has them too; None for all
+    columns  of the batches; a table without rows has them too. None: all
 
     >>> table([], ["topic", "body"]).schema.names
     ['topic', 'body']

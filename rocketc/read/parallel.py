@@ -1,4 +1,4 @@
-"""Work done by several threads: how many processors there are, and results in the order of what they are made of."""
+"""Run work in several threads: the number of processors, and results in the order of their inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def processors() -> int:
-    """How many it may use: fewer than there are, where taskset or a container says so.
+    """Return the number of processors that this process may use, as limited by taskset or a container.
 
     >>> processors() >= 1
     True
@@ -24,10 +24,10 @@ def processors() -> int:
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], pool: Executor | None, room: int) -> Iterator[R]:
-    """work(item) of each, in the order of the items.
+    """Yield work(item) for each item, in the order of the items.
 
-    pool  does the work while the next items are made; None: each is done when it is asked for
-    room  so many results may be waited for when one more item is made
+    pool  does the work while the next items are produced; None: do it in this thread, on demand
+    room  the most unfinished results while the next item is produced
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> with ThreadPoolExecutor(2) as pool:

@@ -1,7 +1,7 @@
-"""Regular expressions of users over texts of strangers: no text keeps one busy for ever.
+"""Run the regular expressions of users with a time limit, because the texts may be malicious.
 
-Python's `re` tries again and again: `(a+)+$` is not done with forty letters and a dot in a lifetime, and holds the
-interpreter meanwhile. A topic or a body may be such a text.
+Python's `re` backtracks: `(a+)+$` does not finish in a lifetime for forty letters and a dot, and it blocks the
+interpreter. A topic or a body may be such a text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rocketc.errors import PatternTimeoutError
 
-LIMIT_SECONDS = 5.0  # of the processor, for one text; what is usual takes microseconds
+LIMIT_SECONDS = 5.0  # of processor time for one text; most need microseconds
 
 _searching = False
 
@@ -28,10 +28,11 @@ def _on_signal(*_: object) -> None:
 
 
 def limited(find: Callable[[str], re.Match[str] | None], text: str) -> re.Match[str] | None:
-    """find(text), for at most LIMIT_SECONDS if this is the main thread: elsewhere Python lets nothing interrupt it.
+    """Call find(text) with a limit of LIMIT_SECONDS in the main thread. Python cannot interrupt it in other threads.
 
     find   search, match or fullmatch of a compiled pattern
-    The signal is SIGVTALRM; if the program has a use of its own for it there is no limit.
+
+    The limit uses SIGVTALRM; if the program handles this signal itself, there is no limit.
     Raises PatternTimeoutError.
 
     >>> limited(re.compile("or.*").fullmatch, "orders")
@@ -47,8 +48,8 @@ def limited(find: Callable[[str], re.Match[str] | None], text: str) -> re.Match[
     except _Late:
         pattern = getattr(getattr(find, "__self__", None), "pattern", "")
         raise PatternTimeoutError(
-            f"the regular expression {pattern!r} was not done with a text of {len(text)} characters in "
-            f"{LIMIT_SECONDS:g} s; repetitions within repetitions do that, as in (a+)+"
+            f"the regular expression {pattern!r} did not finish with a text of {len(text)} characters in "
+            f"{LIMIT_SECONDS:g} s; avoid nested repetitions, as in (a+)+"
         ) from None
     finally:
         _searching = False

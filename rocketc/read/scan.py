@@ -1,4 +1,4 @@
-"""Scan and ScanReport: filters, columns, errors; iterates, or hands out Arrow."""
+"""Scan and ScanReport: iterate over the messages of a log, or read them as Arrow columns, with filters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Damage:
     """Bytes that could not be read as records.
 
     start, stop  physical offsets, half open
-    reason       what the first of them is: a name of docs/damage.md
+    reason       the first error in the range, one of the names in docs/damage.md
     """
 
     file: str | None
@@ -58,9 +58,10 @@ class Damage:
 
 
 def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
-    """The damage that reaches to where reading ended: what a killed writer left, or a running one just writes.
+    """Return the damage at the end of the bytes read, left by a killed writer or being written now; otherwise None.
 
-    damage  all that was met, in the order of the log
+    damage  all damage found, in the order of the log
+    end     physical offset where reading ended
 
     >>> torn_tail([Damage(None, 0, 10, "zeroed"), Damage(None, 100, 120, "truncated")], end=120)
     Damage(file=None, start=100, stop=120, reason='truncated')
@@ -71,15 +72,15 @@ def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
 
 @dataclass
 class ScanReport(HtmlRepr):
-    """What the last pass over a scan met, up to where it got.
+    """Counts and damage of the latest pass over a scan, up to its current position.
 
-    records  messages handed out
-    bytes    bytes walked over
-    blanks   blank records (each closes a file)
+    records  messages returned
+    bytes    bytes read
+    blanks   blank records (one at the end of each full file)
     files    files opened
-    damage   what was stepped over (errors="skip" or "report")
-    missing  ranges of physical offsets for which there is no file between others; no error: part of a log can be read
-    end      physical offset behind the last byte read, None if nothing was
+    damage   damaged ranges that were skipped (errors="skip" or "report")
+    missing  ranges of physical offsets between files for which there is no file; not an error, a part of a log is valid
+    end      physical offset of the end of the last byte read; None if nothing was read
     """
 
     records: int = 0
@@ -92,7 +93,7 @@ class ScanReport(HtmlRepr):
 
     @classmethod
     def total(cls, reports: Iterable[ScanReport]) -> ScanReport:
-        """The books of several passes as one, those of a log's files in their order.
+        """Add up the reports of several passes; those of the files of a log must be in order.
 
         >>> ScanReport.total([ScanReport(records=2, end=200), ScanReport(records=1, end=300)])
         ScanReport(records=3, bytes=0, blanks=0, files=0, damage=[], missing=[], end=300)
@@ -111,7 +112,7 @@ class ScanReport(HtmlRepr):
 
 @dataclass(frozen=True)
 class _Reading:
-    """What scan() was asked for, but for the filter."""
+    """The options of scan() except the filter."""
 
     start: int | None = None
     stop: int | None = None
@@ -127,23 +128,23 @@ class _Reading:
 
     def __post_init__(self) -> None:
         if self.errors not in ("raise", "skip", "report"):
-            raise ValueError(f"errors={self.errors!r}: 'raise', 'skip' or 'report'")
+            raise ValueError(f"errors={self.errors!r}: must be 'raise', 'skip' or 'report'")
         if self.crc not in _CRC:
-            raise ValueError(f"crc={self.crc!r}: 'none', 'body' or 'full'")
+            raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
         if self.batch_bytes < 1:
-            raise ValueError(f"batch_bytes={self.batch_bytes}: at least 1")
+            raise ValueError(f"batch_bytes={self.batch_bytes}: must be at least 1")
         if self.max_decompressed < 0:
-            raise ValueError(f"max_decompressed={self.max_decompressed}: at least 0")
+            raise ValueError(f"max_decompressed={self.max_decompressed}: must be at least 0")
 
 
-# What decode() uses when it was asked for nothing special; none of them is changed by those who use it.
+# Shared by all calls of decode() with default options; never modified.
 _PLAIN = _Reading()
 _NO_FILTER = Filter()
 _USUAL = (_PLAIN.errors, _PLAIN.crc, _PLAIN.batch_bytes, _PLAIN.max_decompressed)
 
 
 class ScanRun:
-    """One pass over the sources of a scan: opens one after the other and keeps the books."""
+    """One pass over the sources of a scan: opens them one after the other and counts what it reads."""
 
     def __init__(
         self,
@@ -185,7 +186,7 @@ class ScanRun:
         self._close()
 
     def _following(self, log: Log) -> Iterator[Walker]:
-        """The files of a growing log, for ever or up to where the scan stops."""
+        """Yield a walker for each file of a growing log, without end or up to the stop of the scan."""
         position: int | None = None
         stop = self._scan._reading.stop
         while stop is None or position is None or position < stop:
@@ -249,7 +250,7 @@ class ScanRun:
         return self._walker
 
     def _close(self) -> None:
-        """Enter the walker at work into the books."""
+        """Add the counts of the current walker to the report."""
         self.note()
         if self._walker is not None:
             self._report = self.report()
@@ -257,7 +258,7 @@ class ScanRun:
             self._noted = 0
 
     def note(self) -> None:
-        """Warn of new damage, if that was asked for."""
+        """Issue a DamageWarning for each new damaged range, if errors is "report"."""
         if self._walker is None or self._scan._reading.errors != "report":
             return
         for start, stop, reason in self._walker.damage[self._noted :]:
@@ -265,7 +266,7 @@ class ScanRun:
         self._noted = len(self._walker.damage)
 
     def report(self) -> ScanReport:
-        """The books as they stand."""
+        """Return the report including the current walker."""
         done, walker = self._report, self._walker
         out = ScanReport(
             self.reader.records, done.bytes, done.blanks, done.files, list(done.damage), list(done.missing), done.end
@@ -291,12 +292,12 @@ class ScanRun:
 
 
 class Scan(HtmlRepr):
-    """Messages of commit log files, read when asked for. Made by rocketc.scan() and rocketc.decode().
+    """The messages of commit log files, read on demand. Created by rocketc.scan() and rocketc.decode().
 
-    Iterating gives Message; batches(), to_arrow() and every consumer of the Arrow PyCapsule protocol (DuckDB, Polars,
-    pandas, pyarrow, nanoarrow) get columns. Each pass starts afresh, and `report` tells of the latest one. A pass
-    belongs to one thread; several passes, also of one Scan, may run in several threads, and columns are decoded without
-    the GIL.
+    Iteration returns Message objects. batches(), to_arrow() and all consumers of the Arrow PyCapsule protocol (DuckDB,
+    Polars, pandas, pyarrow, nanoarrow) get columns. Each pass starts from the beginning, and `report` describes the
+    latest pass. Use a pass in one thread only. Several passes, also of one Scan, may run in several threads, and
+    columns are decoded without the GIL.
 
     >>> import rocketc
     >>> scan = rocketc.decode(rocketc.encode("orders", b"hi") + b"no record", errors="skip")
@@ -305,11 +306,11 @@ class Scan(HtmlRepr):
     >>> scan.report.damage
     [Damage(file=None, start=99, stop=108, reason='bad_magic')]
 
-    path  what scan() was given; of decode() the name of the buffer, or None
-    logs  the logs that are read; none of a buffer
+    path  the path given to scan(), or the buffer's name given to decode(), or None
+    logs  the logs that are read; empty for a buffer
     """
 
-    # What a scan has that decode() makes of a short buffer, asked for nothing special: it costs as little as can be.
+    # Class attributes, so that decode() of a short buffer with default options creates as little as possible.
     _reading = _PLAIN
     _filter = _NO_FILTER
     _asked: Mapping[str, object] = {}
@@ -337,7 +338,7 @@ class Scan(HtmlRepr):
 
     @property
     def column_names(self) -> list[str]:
-        """The columns of batches, in their order."""
+        """The columns of batches, in order."""
         if self._column_names is None:
             self._column_names = Schema(self._reading.columns).names
         return self._column_names
@@ -347,7 +348,7 @@ class Scan(HtmlRepr):
         return f"<rocketc.Scan of {', '.join(texts)}>"
 
     def describe(self) -> list[tuple[str, str]]:
-        """Names and values as text: `log` and `size`, then the options that differ from their defaults.
+        """Return names and values as text: `log` and `size`, then the options that differ from their defaults.
 
         >>> import rocketc
         >>> rocketc.decode(b"", topics="orders").describe()
@@ -365,7 +366,7 @@ class Scan(HtmlRepr):
         return log, f"{self.bytes} bytes in {len(names)} file{'s' * (len(names) != 1)}"
 
     def _options(self) -> Iterator[tuple[str, str]]:
-        """Those of scan() that are not as they are by default, with their values as text, cut where they are long."""
+        """Yield the options of scan() that differ from their defaults, with their values as text of limited length."""
         usual = _Reading()
         asked = {name: value for name, value in vars(self._reading).items() if value != getattr(usual, name)}
         for name, value in {**self._asked, **asked}.items():
@@ -382,7 +383,7 @@ class Scan(HtmlRepr):
         return before or (stop is not None and file.base >= stop)
 
     def run(self, columns: Sequence[str] | None) -> ScanRun:
-        """Start a pass: blocks() of it gives messages (columns: []), batches() gives batches of these columns.
+        """Start a pass: its blocks() returns messages (columns: []), its batches() returns batches of these columns.
 
         >>> import rocketc
         >>> [len(block) for block in rocketc.decode(rocketc.encode("t", b"a")).run([]).blocks()]
@@ -392,7 +393,7 @@ class Scan(HtmlRepr):
         return run
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, in log order.
+        """Iterate over the messages in log order.
 
         >>> import rocketc
         >>> two = rocketc.encode("t", b"a") + rocketc.encode("t", b"b", phy_offset=93)
@@ -407,11 +408,12 @@ class Scan(HtmlRepr):
         return itertools.chain.from_iterable(self.run([]).blocks())
 
     def follow(self, poll: float = 0.1, idle: Callable[[], None] | None = None) -> Iterator[Message]:
-        """The messages there are and all that come later, for ever, or up to the `stop` of the scan.
+        """Iterate over the messages in the log and all later ones, without end or up to the `stop` of the scan.
 
-        poll  seconds between two looks
-        idle  called before each wait; what it raises ends the iteration
-        For one log of files named by their offset. Raises ValueError for a buffer or several logs.
+        poll  seconds between two checks for new messages
+        idle  called before each wait; an exception that it raises ends the iteration
+
+        Requires one log whose files are named by their offset. Raises ValueError for a buffer or several logs.
 
         >>> import pathlib, tempfile, rocketc
         >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -422,12 +424,12 @@ class Scan(HtmlRepr):
         if len(self.logs) != 1:
             raise ValueError("follow() needs one commit log")
         if any(is_url(file.path) for file in self.logs[0].files):
-            raise ValueError("follow() reads local files only, no URLs")
+            raise ValueError("follow() reads local files only, not URLs")
         self._pass = run = ScanRun(self, [], follow=poll, idle=idle)
         return itertools.chain.from_iterable(run.blocks())
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """Batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).
+        """Read batches of about batch_bytes as pyarrow.RecordBatch (extra `arrow`).
 
         >>> import rocketc
         >>> [batch.num_rows for batch in rocketc.decode(rocketc.encode("t", b"a")).batches()]
@@ -436,7 +438,7 @@ class Scan(HtmlRepr):
         return arrow_interop.record_batches(self.run(self.column_names).batches())
 
     def to_arrow(self) -> pyarrow.Table:
-        """All of it as one pyarrow.Table (extra `arrow`).
+        """Read everything into one pyarrow.Table (extra `arrow`).
 
         >>> import rocketc
         >>> rocketc.decode(rocketc.encode("t", b"a"), columns=["topic", "body"]).to_arrow().to_pylist()
@@ -445,7 +447,7 @@ class Scan(HtmlRepr):
         return arrow_interop.table(self.run(self.column_names).batches(), self.column_names)
 
     def count(self) -> int:
-        """How many messages there are; checked as by iterating, but for compressed bodies, which are not opened.
+        """Count the messages. They are checked as by iteration, but compressed bodies are not decompressed.
 
         >>> import rocketc
         >>> rocketc.decode(rocketc.encode("t", b"a")).count()
@@ -457,7 +459,7 @@ class Scan(HtmlRepr):
         return run.report().records
 
     def by_file(self) -> list[Scan]:
-        """A scan for each file, in log order: several can be read at once, and together they are this scan.
+        """Return one scan per file, in log order. They can be read in parallel, and together they equal this scan.
 
         Each has its own report; ScanReport.total() adds them up.
 
@@ -482,7 +484,7 @@ class Scan(HtmlRepr):
 
     @property
     def bytes(self) -> int:
-        """Size of what a pass walks over: of the buffer, or of the files together.
+        """Number of bytes that a pass reads: the size of the buffer, or of all files together.
 
         >>> import rocketc
         >>> rocketc.decode(bytes(100)).bytes
@@ -494,7 +496,7 @@ class Scan(HtmlRepr):
 
     @property
     def report(self) -> ScanReport:
-        """What the latest pass has met so far."""
+        """The report of the latest pass so far."""
         if isinstance(self._pass, list):
             size = len(self._buffer)
             return ScanReport(records=len(self._pass), bytes=size, files=1, end=self._pass[0].phy_offset + size)
@@ -504,15 +506,19 @@ class Scan(HtmlRepr):
         return Schema(self.column_names).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A new pass as an Arrow stream. ValueError for a requested schema of other columns; its types are ignored."""
+        """Start a new pass as an Arrow stream.
+
+        Raises ValueError if the requested schema has other columns; its types are ignored.
+        """
         return stream_capsule(self.run(self.column_names).batches(), self.column_names, requested_schema)
 
 
 def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, **how: Any) -> Walker:
-    """The walker over a file that resolve() found, local or not.
+    """Return a walker over a file that resolve() found, local or remote.
 
     storage  options of the file systems of URLs
-    how      arguments of Walker but for source, base, limit, last and file
+    how      arguments of Walker except source, base, limit, last and file
+
     Raises StoreIOError.
 
     >>> open_walker(LogFile("nowhere", 0, 100, 100, True), Filter())
@@ -529,11 +535,11 @@ def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, *
     return Walker(source.view, file.base, filter, file=shown(file.path), fetch=source.fetch, **how)
 
 
-_ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "offsets")  # arguments of scan() that are the filter's
+_ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "offsets")  # arguments of scan() for the filter
 
 
 def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: _Reading, *asked: Any) -> Scan:
-    """asked  values of _ASKED"""
+    """Create a scan; asked are the values of _ASKED."""
     named = dict(zip(_ASKED, asked, strict=True))
     return Scan(logs, path, buffer, base, Filter(**named, unwrap=reading.unwrap), reading, named)
 
@@ -560,28 +566,31 @@ def scan(
     max_decompressed: int = 64 << 20,
     storage_options: Options | None = None,
 ) -> Scan:
-    """Read the messages of a RocketMQ commit log: read-only, without a broker; it may be live, copied, or damaged.
+    """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
 
-    path        store root, commit log folder, file, glob, or a list of them; local, or as URLs: s3://, hdfs://, gs://,
-                http://, whatever fsspec can read here (extra `remote`)
+    path        store root, commit log folder, file, glob, or a list of them. URLs need the extra `remote`: s3://,
+                hdfs://, gs://, http://, and all others that fsspec supports
     topics      names, and compiled patterns that match the whole topic
     queues      queue ids
-    tags        TAGS is one of them; "A||B" is both, "*" is all
+    tags        the message's TAGS is one of them; "A||B" is both, "*" is all
     keys        one of them is among the blank-separated KEYS, or is UNIQ_KEY
     begin, end  store timestamps, [begin, end): ms since the epoch, or aware datetimes
-    offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound; of a topic that is
-                named here no queue passes that is not, but None as queue id stands for all others
-    start, stop physical offsets, [start, stop): records whose first byte lies there
+    offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound. Of a topic listed
+                here only the listed queues pass; None as queue id means all other queues
+    start, stop physical offsets, [start, stop): records whose first byte is in this range
     columns     names and order of the Arrow columns; None: all
-    where       a predicate of Message, asked last
-    errors      "raise": CorruptRecordError at the first damage; "skip": go on at the next record; "report": and warn
-                (DamageWarning). What was lost is in `report.damage` with both.
-    crc         "none"; "body": BODYCRC of each record handed out; "full": the property CRC too, where a record has one
-    decompress  zlib, LZ4 and zstd bodies (extra `compression` for the latter two), each up to max_decompressed bytes
-    unwrap      hand out an inner batch as its messages
-    batch_bytes stored bytes of the records in an Arrow batch, about
-    storage_options  what fsspec wants to know of the file systems of URLs: {"key": ..., "secret": ...}; never shown
-    Raises StoreIOError at once for a path that can't be read, ValueError and TypeError for options.
+    where       a predicate of Message, applied last
+    errors      "raise": raise CorruptRecordError at the first damage; "skip": continue at the next record; "report":
+                continue and issue a DamageWarning. With both, `report.damage` lists the lost ranges
+    crc         "none"; "body": check BODYCRC of each record returned; "full": check the property CRC too, if there is
+                one
+    decompress  decompress zlib, LZ4 and zstd bodies (the latter two need the extra `compression`), each up to
+                max_decompressed bytes
+    unwrap      return the messages of an inner batch instead of the batch
+    batch_bytes approximate bytes of the stored records in an Arrow batch
+    storage_options  options for fsspec's file systems of URLs: {"key": ..., "secret": ...}; never shown
+
+    Raises StoreIOError at once for a path that cannot be read, ValueError and TypeError for invalid options.
 
     >>> import pathlib, tempfile, rocketc
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -622,11 +631,11 @@ def decode(
     max_decompressed: int = 64 << 20,
     file: str | None = None,
 ) -> Scan:
-    """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All else as scan().
+    """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All other arguments are those of scan().
 
-    buffer       contiguous; kept and not copied; zero space ends it
-    base_offset  physical offset of its first byte; None: learn it from the first record
-    file         what to call it in `file`, in errors and in the report
+    buffer       contiguous; kept, not copied; zeros end it
+    base_offset  physical offset of its first byte; None: read it from the first record
+    file         name of the buffer in `file`, in errors and in the report
 
     >>> import rocketc
     >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()

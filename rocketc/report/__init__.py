@@ -1,6 +1,6 @@
-"""What people read: reports, tables, charts and messages as text for a terminal, and as HTML for a notebook.
+"""Output for people: reports, tables, charts and messages as text for a terminal, and as HTML for a notebook.
 
-Knows: how each report looks, and how to make any text safe for a terminal.
+Knows: the form of each report, and how to make any text safe for a terminal.
 Does not know: command lines and their options; nothing here writes to a terminal.
 Others use: `summaries`, `tables`, `text`, `plots`, `rates`, `messages`, `notebook`.
 """

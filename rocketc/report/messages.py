@@ -1,4 +1,4 @@
-"""How `cat` prints a message: a readable line, JSON, or a format of the user's. Each printer gives bytes."""
+"""Printers of messages for `cat`: a readable line, JSON, or a format of the user. Each printer returns bytes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rocketc.report.text import show_time, visible, visible_json
 
 Printer = Callable[[Message], bytes]
 
-# What a body is shown as: the bytes for -f, the key for JSON. "text" is each printer's own business.
+# The forms of a body: the function for -f, and the JSON key. Each printer implements "text" itself.
 BODY_FORMS: dict[str, tuple[Callable[[bytes], bytes], str | None]] = {
     "hex": (lambda body: body.hex().encode(), "bodyHex"),
     "base64": (b64encode, "bodyBase64"),
     "none": (lambda body: b"", None),
 }
 
-# Each token of -f: what it is, and its value, None for nothing.
+# Each token of -f: its description, and the function that returns its value, or None.
 TOKENS: dict[str, tuple[str, Callable[[Message], Any]]] = {
     "t": ("topic", lambda m: m.topic),
     "p": ("queue id", lambda m: m.queue_id),
@@ -40,12 +40,13 @@ _PIECE = re.compile(r"(%.?|\\x[0-9a-fA-F]{2}|\\.?)", re.DOTALL)
 
 
 def compile_format(spec: str, body: str, terminal: bool) -> Printer:
-    """A printer for -f.
+    """Compile a format of -f to a printer.
 
-    spec      as kcat's: see TOKENS and LITERALS
-    body      "text" (as it is), "hex", "base64", "none"
-    terminal  values are made harmless, since a body may hold escape sequences
-    Raises ValueError that names the wrong token.
+    spec      as in kcat: see TOKENS and LITERALS
+    body      "text" (unchanged), "hex", "base64", "none"
+    terminal  escape the values, because a body may contain escape sequences
+
+    Raises ValueError with the wrong token.
 
     >>> import rocketc
     >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", queue_offset=7))
@@ -74,7 +75,7 @@ def _maker(piece: str, body: str, terminal: bool) -> Printer:
         return (lambda m: visible(_text(value(m))).encode()) if terminal else (lambda m: _raw(value(m)))
     else:
         known = " ".join([f"%{char}" for char in TOKENS] + list(LITERALS) + ["\\xHH"])
-        raise ValueError(f"unknown token {piece}; there are {known}")
+        raise ValueError(f"unknown token {piece}; the tokens are {known}")
     return lambda m: literal
 
 
@@ -91,7 +92,7 @@ def _text(value: Any) -> str:
 
 
 def json_printer(body: str, terminal: bool) -> Printer:
-    """One JSON object a line: Message.to_json(), with `bodyHex` or `bodyBase64` or no body if asked."""
+    """Print one JSON object per line: Message.to_json(), with `bodyHex`, `bodyBase64` or no body if requested."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
 
     def with_body(m: Message) -> str:
@@ -107,12 +108,12 @@ def json_printer(body: str, terminal: bool) -> Printer:
     text = Message.to_json if body == "text" else with_body
     if terminal:
         return lambda m: (visible_json(text(m)) + "\n").encode("utf-8", "backslashreplace")
-    # A file name that is no UTF-8 has lone surrogates; "backslashreplace" makes JSON's own escapes of them.
+    # A file name that is not UTF-8 contains lone surrogates; "backslashreplace" turns them into JSON escapes.
     return lambda m: (text(m) + "\n").encode("utf-8", "backslashreplace")
 
 
 def line_printer(body: str, colour: bool) -> Printer:
-    """One readable line: time, topic/queue@offset, tags, keys, body; `-` for what is not there."""
+    """Print one readable line: time, topic/queue@offset, tags, keys, body; `-` for missing values."""
     form = "{} {}/{}@{} {} {}"
     if colour:
         form = "\x1b[2m{}\x1b[0m \x1b[36m{}/{}@{}\x1b[0m \x1b[33m{}\x1b[0m \x1b[32m{}\x1b[0m"

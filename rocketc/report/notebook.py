@@ -1,7 +1,7 @@
-"""Stores, scans and reports as HTML for notebooks: what the command line says of them, in the same tables.
+"""Stores, scans and reports as HTML for notebooks, in the same tables as on the command line.
 
-One piece of HTML that needs nothing from elsewhere and leaks no style; colours that can be read on white and on black.
-All text is escaped: topics and file names are bytes from a disk.
+The HTML is self-contained, its styles do not affect the page, and its colors are readable on white and on black. All
+text is escaped, because topics and file names may contain any bytes.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 _COLOURS = {"red": "color:#e0493b", "green": "color:#2f9e44", "yellow": "color:#b7791f", "dim": "opacity:.6"}
 _TABLE = "color:inherit;border-collapse:collapse;margin:.2em 0 .6em 0;font-size:90%;border:none"
 _CELL = "color:inherit;padding:.1em 1em .1em 0;text-align:{};vertical-align:top;border:none;background:transparent"
-_BODY = 60  # bytes of a body that are shown
+_BODY = 60  # bytes of a body to show
 _Line = tuple[str, str, str]
 
 
 @singledispatch
 def html(thing: object) -> str:
-    """A small piece of HTML for a store, a scan, a report, or what get() and query() found.
+    """Return HTML for a store, a scan, a report, or the result of get() or query().
 
-    Raises TypeError for anything else.
+    Raises TypeError for all other objects.
 
     >>> import rocketc
     >>> "&lt;b&gt;" in html(rocketc.decode(rocketc.encode("orders", b"hi"), topics="<b>"))
     True
     """
-    raise TypeError(f"{type(thing).__name__}: notebooks have no form for it")
+    raise TypeError(f"{type(thing).__name__}: there is no HTML form of this type")
 
 
 @html.register
@@ -89,7 +89,7 @@ def _(report: ScanReport) -> str:
 def _(scan: Scan) -> str:
     lines: list[_Line] = [(name, text, "") for name, text in scan.describe()]
     if scan.report.end is None:
-        lines.append(("read", "nothing yet: iterating, batches(), to_arrow() and others read it", "dim"))
+        lines.append(("read", "nothing yet: iterate over it, or call batches() or to_arrow()", "dim"))
     else:
         lines += _scan_lines(scan.report)
     return _page("Scan", [facts(lines)])
@@ -113,7 +113,7 @@ def _(store: MessageStore) -> str:
 def _(result: GetResult) -> str:
     lines: list[_Line] = [
         ("status", result.status.name, "green" if result else "dim"),
-        ("queue", f"offsets {result.min_offset} to {result.max_offset}; go on at {result.next_offset}", ""),
+        ("queue", f"offsets {result.min_offset} to {result.max_offset}; continue at {result.next_offset}", ""),
     ]
     return _answer("GetResult", lines, result)
 
@@ -132,7 +132,7 @@ def _answer(title: str, lines: list[_Line], result: ReadResult) -> str:
 
 
 def _message_table(messages: Sequence[Message]) -> Table:
-    """Messages with the beginnings of their bodies."""
+    """Return a table of messages with the first bytes of their bodies."""
     from rich.text import Text
 
     table = columns("stored", "queue@offset", "tags", "keys", ">bytes", "body")
@@ -143,7 +143,7 @@ def _message_table(messages: Sequence[Message]) -> Table:
         try:
             body, size = bytes(one.body[:_BODY]), f"{len(one.body):,}"
             shown = Text(visible(body.decode("utf-8", "replace")) + (" ..." if len(one.body) > _BODY else ""))
-        except ClosedError as error:  # the view of it was released
+        except ClosedError as error:  # its view was released
             shown, size = Text(str(error), "dim"), ""
         where = f"{one.topic}/{one.queue_id}@{one.queue_offset}"
         names = [visible(text or "") for text in (where, one.tags, one.keys)]
@@ -175,7 +175,7 @@ def _look_lines(look: StoreSnapshot) -> Iterator[_Line]:
 
 
 def _topic_table(look: StoreSnapshot) -> Table:
-    """The topics of a store, those with most messages first."""
+    """Return a table of the topics of a store, those with the most messages first."""
     from rich.text import Text
 
     table = columns("topic", ">queues", ">messages")
@@ -216,7 +216,7 @@ def _cell(tag: str, cell: object, column: Column) -> str:
 
 
 def _spans(text: Text) -> Iterator[str]:
-    """The text in pieces of one style each."""
+    """Yield the text in pieces with one style each, as HTML."""
     for piece in text.divide(sorted({at for span in text.spans for at in (span.start, span.end)} - {0, len(text)})):
         styles = [str(text.style), *(str(span.style) for span in piece.spans)]
         style = ";".join(dict.fromkeys(_COLOURS[one] for one in styles if one in _COLOURS))
@@ -226,7 +226,7 @@ def _spans(text: Text) -> Iterator[str]:
 
 
 def escape(text: str) -> str:
-    """Text for HTML: nothing in it is markup, and bytes that are no text are U+FFFD.
+    """Escape text for HTML; bytes that are not UTF-8 become U+FFFD.
 
     >>> escape("<b>&")
     '&lt;b&gt;&amp;'

@@ -1,4 +1,4 @@
-"""Groups drawn with plotext: bars side by side, or stacked over time. As wide as the terminal, or 80 columns."""
+"""Draw groups with plotext, as bars or stacked over time, for the width of the terminal, or for 80 columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rocketc.report.text import EPOCH
 
 Value = str | int | None
 
-SERIES = 6  # of a picture over time; what is smaller is drawn together
-GLYPHS = "█▒░▓#+"  # of the series where there is no colour
+SERIES = 6  # in a chart over time; smaller series are drawn together
+GLYPHS = "█▒░▓#+"  # of the series, without color
 COLOURS = (33, 208, 35, 170, 220, 44)  # of 256: blue, orange, green, magenta, yellow, cyan
 OTHER_GLYPH, OTHER_COLOUR = "·", 245
 BAR_MAX = 8  # columns of a bar over time
-AXIS_MAX = 11  # columns of the axis to the left of it
-WITHIN = 1 + 1e-9  # by which an axis is longer than its largest value, so that this is not outside
-LINE = 0.001  # the width of a bar for plotext: one line or column of characters
+AXIS_MAX = 11  # columns of the y axis
+WITHIN = 1 + 1e-9  # factor by which an axis is longer than its largest value, so that the value is inside
+LINE = 0.001  # width of a bar for plotext: one line or column of characters
 
 _SECOND = 1000
 _MINUTE = 60_000
@@ -38,7 +38,7 @@ _STEPS = (
 
 
 def import_plotext() -> ModuleType:
-    """plotext, or an ImportError that says how to get it."""
+    """Return the module plotext, or raise ImportError with the command to install it."""
     try:
         import plotext
     except ImportError:
@@ -50,7 +50,7 @@ def import_plotext() -> ModuleType:
 
 
 def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, colour: bool) -> str:
-    """A line for each bar: its name, its value, and the text behind it. One value at least is not 0."""
+    """Draw a line for each bar: its name, its value, and a text after it. At least one value must not be 0."""
     plotext = import_plotext()
     longest = max(2, width() // 3)
     names = [_cut(name, longest) for name, _, _ in bars]
@@ -75,11 +75,11 @@ def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, c
 
 
 def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]], is_size: bool, colour: bool) -> str:
-    """Stacked bars over time: of the largest series, and of all others together.
+    """Draw stacked bars over time, for the largest series and for all others together.
 
-    what    what is drawn: "bytes"
-    name    of the dimension of time: second, minute, hour, day
-    groups  when (ms), series, value; at least one, and one value is not 0
+    what    the quantity: "bytes"
+    name    the dimension of time: second, minute, hour, day
+    groups  time (ms), series, value; at least one, and at least one value is not 0
     """
     plotext = import_plotext()
     given = list(groups)
@@ -90,14 +90,14 @@ def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]],
     bins = _bins(given, series, first, last, step)
     most = max(map(sum, bins))
     ticks = nice_ticks(most, is_size, 4)
-    columns = min((width() - AXIS_MAX) // len(bins), BAR_MAX)  # of one bar and the gap behind it
+    columns = min((width() - AXIS_MAX) // len(bins), BAR_MAX)  # of one bar and the gap after it
     legend = _legend(series, colour) if len(series) > 1 else []
 
     lines = min(max(shutil.get_terminal_size((80, 24)).lines, 16), 40) - 4 - len(legend)
     axis = max(len(text) for _, text in ticks) + 1
     figure = _figure(plotext, axis + columns * len(bins), lines)
-    fine = 2 if len(series) == 1 else 1  # a cell can be split where one series is drawn
-    for n in reversed(range(len(series))):  # each from 0 to its upper edge, over the one behind it
+    fine = 2 if len(series) == 1 else 1  # with one series, a cell can be split
+    for n in reversed(range(len(series))):  # each from 0 to its upper edge, on top of the larger one
         glyph = "hd" if len(series) == 1 else "█" if colour else series[n].glyph
         marker = plotext.marker(glyph, series[n].colour if colour else None)
         tops = [sum(values[: n + 1]) for values in bins]
@@ -113,9 +113,9 @@ def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]],
 
 
 def _columns(tops: list[int], columns: int, fine: int) -> tuple[list[float], list[int], list[int]]:
-    """Where bars are drawn: for each top but 0 one in the middle of each of its columns, or of the parts of a column.
+    """Return where bars are drawn: for each top except 0, one in the middle of each of its columns or parts of columns.
 
-    Returns columns, lower ends and upper ends.
+    The result is columns, lower ends and upper ends.
     """
     xs: list[float] = []
     ys: list[int] = []
@@ -132,7 +132,7 @@ def _columns(tops: list[int], columns: int, fine: int) -> tuple[list[float], lis
 
 @dataclass(frozen=True)
 class _Series:
-    """One of the parts of a stacked bar."""
+    """A part of each stacked bar."""
 
     name: str
     glyph: str
@@ -140,7 +140,7 @@ class _Series:
 
 
 def _largest(values: Iterable[tuple[str, int]]) -> list[_Series]:
-    """The largest series first; of too many the last one stands for all others."""
+    """Return the largest series first; if there are too many, the last one is the sum of all others."""
     sums: dict[str, int] = {}
     for name, value in values:
         sums[name] = sums.get(name, 0) + value
@@ -155,7 +155,7 @@ def _largest(values: Iterable[tuple[str, int]]) -> list[_Series]:
 def _bins(
     given: Iterable[tuple[int, str, int]], series: list[_Series], first: int, last: int, step: int
 ) -> list[list[int]]:
-    """For each step of time what each series has; the last series takes all that have no own."""
+    """Return the values of all series for each time step; the last series is the sum of all others."""
     place = {each.name: n for n, each in enumerate(series)}
     bins = [[0] * len(series) for _ in range((last - first) // step + 1)]
     for when, name, value in given:
@@ -164,7 +164,7 @@ def _bins(
 
 
 def fitting_step(first: int, last: int, least: int, most: int) -> int:
-    """The smallest usual span of time, a multiple of `least`, of which at most `most` hold first and last.
+    """Return the smallest common step, a multiple of `least`, so that at most `most` steps cover first to last.
 
     >>> fitting_step(0, 59 * 60_000, 60_000, 70) // 60_000, fitting_step(0, 86_400_000, 60_000, 70) // 60_000
     (1, 30)
@@ -181,7 +181,7 @@ def fitting_step(first: int, last: int, least: int, most: int) -> int:
 
 
 def nice_ticks(most: int, is_size: bool, number: int) -> list[tuple[float, str]]:
-    """About so many round values from 0 to `most`, with their texts.
+    """Return about `number` round values from 0 to `most`, with their texts.
 
     >>> nice_ticks(2300, False, 4)
     [(0, '0'), (500, '500'), (1000, '1000'), (1500, '1500'), (2000, '2000')]
@@ -202,7 +202,7 @@ def nice_ticks(most: int, is_size: bool, number: int) -> list[tuple[float, str]]
 
 
 def time_ticks(first: int, last: int, step: int, columns: int) -> list[tuple[int, str]]:
-    """Beginnings of steps at round times, and what they are called; as many as fit where a step has so many columns.
+    """Return step starts at round times, with their texts; as many as fit if a step has `columns` columns.
 
     >>> time_ticks(0, 50 * 60_000, 60_000, 1)
     [(0, '00:00'), (600000, '00:10'), (1200000, '00:20'), (1800000, '00:30'), (2400000, '00:40')]
@@ -235,7 +235,8 @@ def _when(ms: int, step: int) -> str:
 
 
 def show_step(step: int) -> str:
-    """
+    """Return the name of a time step.
+
     >>> show_step(60_000), show_step(900_000), show_step(7 * 86_400_000)
     ('minute', '15 minutes', '7 days')
     """
@@ -253,7 +254,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _figure(plotext: ModuleType, columns: int, lines: int) -> Any:
-    """An empty picture of this size, with an axis to the left and one below, and no colours."""
+    """Return an empty figure of this size, with an axis at the left and at the bottom, without colors."""
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
@@ -266,7 +267,7 @@ def _figure(plotext: ModuleType, columns: int, lines: int) -> Any:
 
 
 def _legend(series: list[_Series], colour: bool) -> list[str]:
-    """Lines that say which glyph or colour is which series."""
+    """Return lines that explain the glyph or color of each series."""
     lines, used = [""], 0
     for each in series:
         name = _cut(each.name, width() // 2 - 4)

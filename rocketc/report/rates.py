@@ -1,4 +1,4 @@
-"""What `top` shows: two looks at a store become rates, and these a table or JSON."""
+"""The data that `top` shows: two snapshots of a store become rates, and these a table or JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 SORTS = ("messages", "bytes", "held", "name")
 VIEWS = ("topics", "groups")
-HISTORY = 40  # rates that are drawn
+HISTORY = 40  # number of rates in the spark line
 _BARS = "▁▂▃▄▅▆▇█"
-_MUCH = 16 << 20  # bytes behind; less is behind of any store that is written to
+_MUCH = 16 << 20  # bytes; a store that is written to is always less than this behind
 
 
 @dataclass(frozen=True)
 class TopicRate:
-    """A topic: how many queues and messages it has, and what came by the second."""
+    """A topic: its numbers of queues and messages, and its input per second."""
 
     topic: str
     queues: int
@@ -34,11 +34,11 @@ class TopicRate:
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened to a store between two looks; look is the later one.
+    """The rates of a store between two snapshots; look is the later one.
 
-    seconds  between them
-    messages_per_second  that came into the queues
-    bytes_per_second     that came into the log
+    seconds  between the snapshots
+    messages_per_second  added to the queues
+    bytes_per_second     added to the log
     """
 
     look: StoreSnapshot
@@ -49,14 +49,14 @@ class Rates:
 
     @classmethod
     def between(cls, before: StoreSnapshot, now: StoreSnapshot) -> Rates:
-        """The rates from one look to the next; 0 if no time has passed."""
+        """Compute the rates between two snapshots; 0 if no time has passed between them."""
         seconds = (now.time - before.time) / 1000
         each = 1 / seconds if seconds > 0 else 0.0
         nothing = TopicSnapshot()
         topics = []
         for name, of in now.topics.items():
             was = before.topics.get(name, nothing)
-            # A topic that was deleted and made again counts from 0.
+            # The count of a topic that was deleted and created again starts at 0.
             came = of.came - was.came if of.came >= was.came else of.came
             size = of.came_bytes - was.came_bytes if of.came >= was.came else of.came_bytes
             topics.append(TopicRate(name, of.queues, of.messages, came * each, size * each))
@@ -69,14 +69,14 @@ class Rates:
         )
 
     def sorted(self, by: str) -> list[TopicRate]:
-        """The topics; by: one of SORTS. What is equal is in the order of names."""
+        """Return the topics sorted by one of SORTS, and then by name."""
         if by == "name":
             return sorted(self.topics, key=lambda one: one.topic)
         key = {"messages": "messages_per_second", "bytes": "bytes_per_second", "held": "messages"}[by]
         return sorted(self.topics, key=lambda one: (-getattr(one, key), one.topic))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what is not known is left out. Times in ms, sizes and offsets in bytes."""
+        """Return a JSON-ready dict without unknown values. Times are in ms, sizes and offsets in bytes."""
         look = self.look
         whole = {
             "time": look.time,
@@ -109,14 +109,14 @@ class Rates:
 
 
 def by_lag(lags: Iterable[Lag]) -> list[Lag]:
-    """The groups that are furthest behind first."""
+    """Sort the groups by lag, the largest first."""
     return sorted(lags, key=lambda one: (-one.messages, one.group, one.topic))
 
 
 def draw(
     path: str, rates: Rates, sort: str, view: str, rows: int | None = None, history: Sequence[float] = ()
 ) -> list[RenderableType]:
-    """The lines above, and the table of topics or groups; rows: as many as there is room for, None for all."""
+    """Return the lines above, and the table of topics or groups; rows: the most rows of the table, None for all."""
     table = _topics(rates, sort, rows) if view == "topics" else _groups(rates.look.lags, rows)
     return [facts(_lines(path, rates, history)), "", table]
 
@@ -130,11 +130,11 @@ def _lines(path: str, rates: Rates, history: Sequence[float]) -> Iterator[tuple[
     age = "" if look.oldest is None else f"; the oldest message is {show_span(max(look.time - look.oldest, 0))} old"
     yield "size", show_size(look.size) + age, ""
     behind = look.dispatch_behind
-    yield "dispatch", *_tell_behind(behind, "the store has no consume queues")
+    yield "dispatch", *_tell_behind(behind, "the store is without consume queues")
     if look.flush_behind is None and look.flushed_time:
         yield "flush", f"durable up to messages of {show_time(look.flushed_time)}", ""
     else:
-        yield "flush", *_tell_behind(look.flush_behind, "it is not known what is durable")
+        yield "flush", *_tell_behind(look.flush_behind, "unknown")
     queues = sum(one.queues for one in rates.topics)
     counts = [many(len(rates.topics), "topic"), many(queues, "queue"), many(look.group_count, "group")]
     yield "has", ", ".join(counts), ""
@@ -148,7 +148,7 @@ def _tell_behind(behind: int | None, unknown: str) -> tuple[str, str]:
 
 
 def spark(numbers: Sequence[float]) -> str:
-    """Numbers as bars, the greatest as high as one can be; blank where all are 0.
+    """Draw numbers as bars, the greatest one with full height; empty if all are 0.
 
     >>> spark([0, 1, 2, 4])
     '▁▃▅█'

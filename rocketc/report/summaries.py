@@ -1,4 +1,4 @@
-"""What verify, salvage, rebuild and clean found, as lines and tables for people."""
+"""Format the results of verify, salvage, rebuild and clean as lines and tables."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ENDS = {
 
 
 def draw_verify(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
-    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    """Return the whole report as text for the terminal's width, or for 80 columns without a terminal."""
     return render_report(verify_lines(path, report, every), verify_table(report.files, every), colour)
 
 
 def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line above the files; path: () if it is not known."""
+    """Yield name, text and style of each line above the table of files; path: () if unknown."""
     if path:
         yield "log", " ".join(map(shown, path)), ""
     batches = f" ({many(report.messages, 'message')})" if report.messages != report.records else ""
@@ -52,8 +52,8 @@ def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iter
     yield from section("files", [*some(report.missing, every, lambda gap: gap_text(*gap)), *unreadable])
     missing = some(report.missing_offsets, every, lambda one: _range_text(one, "missing", "before"))
     twice = some(report.duplicate_offsets, every, lambda one: _range_text(one, "more than once", "again from"))
-    cut = ["too much is wrong: not all queue offsets were looked at"] if report.incomplete else []
-    yield from section("queues", [*missing, *twice, *cut], "no queue offset is missing or comes twice")
+    cut = ["too many errors: not all queue offsets were checked"] if report.incomplete else []
+    yield from section("queues", [*missing, *twice, *cut], "no missing or duplicate queue offsets")
     if report.derived is not None:
         yield from _derived_lines(report.derived, every)
     yield from section("advice", _verify_advice(path[0] if path else "PATH", report), style="yellow")
@@ -64,14 +64,14 @@ def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iter
 
 
 def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
-    """What to do next, where something is wrong that something mends."""
+    """Yield what to do next about the errors found, if a command can repair them."""
     torn = [file for file in report.files if file.end == "torn" and len(file.damage) == 1]
     lost = [(file.damage[0].start, file.damage[0].stop) for file in torn]
     findings, problems = ([], []) if report.derived is None else (report.derived.findings, report.derived.problems)
     findings = [one for one in findings if not any(start <= one.phy_offset < stop for start, stop in lost)]
     last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
     gone, mended = 0, False
-    twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # no queue can hold these
+    twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # a queue cannot contain these
     for one in findings:
         if one.what in ("no_record", "key_no_record") and one.phy_offset > last:
             gone += one.count if one.what == "no_record" else 0
@@ -79,48 +79,48 @@ def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
             mended |= (one.topic, one.queue_id) not in twice
     if gone:
         count = many(gone, "message")
-        yield f"queues lead to {count} behind the log's end: is a file missing? an opening, or a rebuild, forgets them"
+        yield f"queues point to {count} after the end of the log: is a file missing? opening or rebuilding drops them"
     if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
-        yield f"`rocketc salvage {path} NEW` saves all that can be read"
+        yield f"`rocketc salvage {path} NEW` copies all readable records"
         return
     checkpoint = os.path.join(path, "checkpoint")
     if mended or any(not text.startswith(checkpoint) for text in problems):
-        yield f"`rocketc rebuild {path}` makes queues and index anew from the log"
+        yield f"`rocketc rebuild {path}` rebuilds queues and index from the log"
 
 
 def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, str, str]]:
-    """What is said of the files that are derived from the log."""
+    """Yield the lines about the files that are derived from the log."""
     for is_index, name in ((False, "units"), (True, "index")):
         there = report.keys if is_index else report.queues
         findings = [one for one in report.findings if one.what.startswith("key_") == is_index]
         told = some(findings, every, _finding_text)
         if there is None:
-            yield name, f"the store has no {'index' if is_index else 'consume queues'}", "dim"
+            yield name, f"the store is without {'an index' if is_index else 'consume queues'}", "dim"
         elif is_index:
             yield from section(name, told, f"{many(there, 'key')} as the log says")
         else:
             yield from section(name, told, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
     yield from section("derived", some(report.problems, every, str))
     if report.behind:
-        text = f"{many(report.behind, 'record')} at the end not there yet: the store runs, or was not closed"
+        text = f"{many(report.behind, 'record')} at the end not dispatched yet: the store is open, or was not closed"
         yield "", text, "yellow"
 
 
 _FINDINGS = {
     "lacks": "missing, from byte {} of the log on",
-    "elsewhere": "lead elsewhere than to byte {} of the log",
-    "bad_size": "say another size than the record at byte {} of the log",
-    "bad_tags_code": "say other tags than the record at byte {} of the log",
-    "no_record": "lead to byte {} of the log, where no record of them is",
-    "key_no_record": "lead to byte {} of the log, where no record has that key",
-    "key_bad_time": "have another time than the record at byte {} of the log",
-    "key_bad_header": "begins or ends the file, whose header says else than the record at byte {} of the log",
+    "elsewhere": "point to another place than byte {} of the log",
+    "bad_size": "have another size than the record at byte {} of the log",
+    "bad_tags_code": "have another tags code than the record at byte {} of the log",
+    "no_record": "point to byte {} of the log, where there is no such record",
+    "key_no_record": "point to byte {} of the log, where there is no record with that key",
+    "key_bad_time": "have another store time than the record at byte {} of the log",
+    "key_bad_header": "is the first or last of the file, whose header differs from the record at byte {} of the log",
 }
 
 
 def _finding_text(one: Finding) -> str:
     if one.what == "no_queue":
-        return f"{many(one.count, 'record')} of queues that are not there, bytes {one.first} to {one.last} of the log"
+        return f"{many(one.count, 'record')} of missing queues, bytes {one.first} to {one.last} of the log"
     if one.what == "key_lacks":
         return f"{many(one.count, 'key')} missing, of records at bytes {one.first} to {one.last} of the log"
     numbers = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
@@ -155,7 +155,7 @@ def verify_table(files: Sequence[FileReport], every: bool) -> Table:
 
 
 def _file_state(file: FileReport) -> tuple[str, str]:
-    """What is to be said of a file, and in which style."""
+    """Return the state of a file and its style."""
     if file.error is not None:
         return f"unreadable: {visible(file.error)}", "red"
     if not file.damage:
@@ -170,7 +170,7 @@ def _file_state(file: FileReport) -> tuple[str, str]:
 def salvage_lines(
     src: str | None, dst: str | None, report: SalvageReport, every: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line; src, dst: None if they are not known."""
+    """Yield name, text and style of each line; src, dst: None if unknown."""
     if src is not None:
         yield "from", src, ""
     if dst is not None or not report.records:
@@ -181,23 +181,23 @@ def salvage_lines(
     yield "whole", text + ("" if report.dry else f"; {many(report.queues, 'queue')}"), "green"
     lost = [*some(report.lost, every, damage_text), *some(report.missing, every, lambda gap: gap_text(*gap))]
     if report.behind:
-        end = f"{many(report.behind, 'record')} behind the log's end, up to {report.behind_to}"
-        lost.append(f"{end}: consume queues lead there")
+        end = f"{many(report.behind, 'record')} after the end of the log, up to {report.behind_to}"
+        lost.append(f"{end}: queues point to them")
     yield from section("lost", lost, "nothing")
     if report.unqueued:
-        text = f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true: in the log alone"
+        text = f"{many(report.unqueued, 'record')} with an invalid topic or queue offset: only in the log"
         yield "no queue", text, "red"
     if report.map is not None and report.records:
         yield "map", report.map if dst is None else os.path.join(dst, basename(report.map)), ""
     elif report.hides:
-        text = "RocketMQ skips messages behind what was lost in the file at offset 0; with --compact it does not"
+        text = "RocketMQ skips messages after the loss in the file at offset 0; use --compact to avoid this"
         yield "advice", text, "yellow"
 
 
 def rebuild_lines(
     store: str | None, only: str | None, report: RebuildReport, every: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line; store: None if it is not known."""
+    """Yield name, text and style of each line; store: None if unknown."""
     name = "" if store is None else f"{store}: "
     yield "log", f"{name}{show_size(report.bytes)} read, offsets {report.start} to {report.stop}", ""
     sizes: dict[bool, list[int]] = {True: [], False: []}
@@ -210,7 +210,7 @@ def rebuild_lines(
         files = f"{many(len(sizes[True]), 'file')}, {show_size(sum(sizes[True]))}"
         yield "index", f"{many(report.keys, 'key')}: {files}", "green"
     if report.unqueued:
-        yield "left out", f"{many(report.unqueued, 'record')} with a topic or queue offset that can't be true", "red"
+        yield "left out", f"{many(report.unqueued, 'record')} with an invalid topic or queue offset", "red"
     damage = some(report.damage, every, lambda one: f"{one.start} to {one.stop}: {one.reason}{in_words(one.reason)}")
     yield from section("damage", [*damage, *(f"{start} to {stop}: no file" for start, stop in report.missing)])
 
@@ -218,7 +218,7 @@ def rebuild_lines(
 def draw_clean(
     store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool
 ) -> str:
-    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    """Return the whole report as text for the terminal's width, or for 80 columns without a terminal."""
     lines = clean_lines(store, report, files, start, as_broker)
     return render_report(lines, clean_table(store, report, every), colour)
 
@@ -226,11 +226,12 @@ def draw_clean(
 def clean_lines(
     store: str | None, report: CleanReport, files: int, start: int, as_broker: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Name, text and style of each line above the files.
+    """Yield name, text and style of each line above the table of files.
 
-    store         None if it is not known; else
-    files, start  the log had so many, from this physical offset on
-    as_broker     it was not asked for: tell why it was done
+    store      None if unknown; files and start are then ignored
+    files      number of files in the log
+    start      physical offset of the first one
+    as_broker  whether the run was automatic: add the reason
     """
     if store is not None:
         yield "log", f"{store}: {many(files, 'file')}, from offset {start} on", ""
@@ -256,11 +257,11 @@ def clean_lines(
 
 
 def _share_text(share: float) -> str:
-    return "is not there" if share < 0 else f"{100 * share:.0f} %"
+    return "not found" if share < 0 else f"{100 * share:.0f} %"
 
 
 def clean_table(store: str | None, report: CleanReport, every: bool) -> Table:
-    """The files of the log, and a line for each queue that lost files, and one for the index."""
+    """Return a table of the deleted log files, with one row for each queue that lost files and one for the index."""
     from rich.text import Text
 
     rows = [(one.size, _minute(report, one.age), one.why, one.path, "") for one in report.deleted if one.age >= 0]

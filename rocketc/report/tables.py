@@ -1,4 +1,4 @@
-"""Tables for people: rich lays them out, for the terminal's width, or for 80 columns where there is none."""
+"""Tables as text, formatted by rich for the width of the terminal, or for 80 columns without a terminal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FEW = 24  # rows of a table that are shown without --all
+FEW = 24  # number of rows shown without --all
 
 
 def width() -> int:
-    """Columns that there are, at least 60."""
+    """Return the width of the terminal in columns, at least 60."""
     return max(shutil.get_terminal_size((80, 24)).columns, 60)
 
 
 def render(parts: Iterable[RenderableType], colour: bool) -> str:
-    """The text of these tables and lines, one below the other; no line ends with blanks."""
+    """Return these tables and lines as text, one below the other, without blanks at the ends of lines."""
     from rich.console import Console
 
     console = Console(
@@ -38,12 +38,12 @@ def render(parts: Iterable[RenderableType], colour: bool) -> str:
 
 
 def render_report(lines: Iterable[tuple[str, str, str]], table: Table, colour: bool) -> str:
-    """The text of these facts, and of the table below them if it has rows."""
+    """Return these facts as text, and the table below them if it has rows."""
     return render([facts(lines), "", table] if table.row_count else [facts(lines)], colour)
 
 
 def facts(lines: Iterable[tuple[str, str, str]]) -> Table:
-    """Names and what is to be said about each: name, text, style."""
+    """Return a table of facts from (name, text, style)."""
     from rich.table import Table
     from rich.text import Text
 
@@ -56,7 +56,7 @@ def facts(lines: Iterable[tuple[str, str, str]]) -> Table:
 
 
 def section(name: str, texts: Iterable[str], none: str = "", style: str = "red") -> Iterator[tuple[str, str, str]]:
-    """Lines for facts(): one for each text; or, if there is none, what `none` says, in green."""
+    """Yield a line for facts() per text; without texts one line with `none` in green."""
     for i, text in enumerate(texts):
         yield "" if i else name, text, style
         none = ""
@@ -65,7 +65,7 @@ def section(name: str, texts: Iterable[str], none: str = "", style: str = "red")
 
 
 def columns(*names: str) -> Table:
-    """An empty table; a name that begins with ">" is a column of numbers, the last column is folded."""
+    """Return an empty table. A name that starts with ">" is a column of numbers; the last column is wrapped."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -77,7 +77,7 @@ def columns(*names: str) -> Table:
 
 
 def add_rows(table: Table, items: Sequence[T], every: bool, cells: Callable[[T], Iterable[RenderableType]]) -> Table:
-    """The table with a row of cells for each item; of many for some."""
+    """Add a row of cells for each item, or for some of many items; return the table."""
     from rich.text import Text
 
     for item in few(items, every):
@@ -89,12 +89,12 @@ def add_rows(table: Table, items: Sequence[T], every: bool, cells: Callable[[T],
 
 
 def some(items: Sequence[T], every: bool, show: Callable[[T], str]) -> Iterator[str]:
-    """The texts of all items; of many those of some."""
+    """Return the texts of all items, or of some of many items."""
     return (item if isinstance(item, str) else show(item) for item in few(items, every))
 
 
 def few(items: Sequence[T], every: bool) -> Iterator[T | str]:
-    """All items; of many the first and the last, and between them how many are not shown."""
+    """Yield all items; of many the first and the last ones, and between them a text with the number left out."""
     if every or len(items) <= FEW:
         yield from items
         return

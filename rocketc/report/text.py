@@ -1,4 +1,4 @@
-"""What people read: text that is safe for a terminal, times, spans, sizes and counts."""
+"""Format text that is safe for a terminal, times, time spans, sizes and counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def show_time(ms: int) -> str:
-    """ISO-8601 in UTC with milliseconds; outside of the years 1 to 9999 the bare number.
+    """Format a time as ISO-8601 in UTC with milliseconds; outside of the years 1 to 9999 as a number of ms.
 
     >>> show_time(1700000000123), show_time(-(1 << 63))
     ('2023-11-14T22:13:20.123Z', '-9223372036854775808ms')
@@ -27,7 +27,7 @@ def show_time(ms: int) -> str:
 
 
 def show_span(ms: int) -> str:
-    """A length of time in its two largest units.
+    """Format a time span in its two largest units.
 
     >>> show_span(18_154), show_span(3 * 86_400_000 + 7_500_000), show_span(40)
     ('18 s', '3 d 2 h', '40 ms')
@@ -40,37 +40,37 @@ def show_span(ms: int) -> str:
     return " ".join(f"{n} {unit}" for unit, n in units[first : first + 2] if n)
 
 
-# What a terminal may obey, or show in a misleading order: C0, DEL and C1 controls, marks that turn the direction of
-# writing, line separators, and surrogates (bytes of a file name that are no UTF-8).
+# Characters that a terminal may interpret or show in a misleading order: C0, DEL and C1 controls, marks of the writing
+# direction, line separators, and surrogates (bytes of a file name that is not UTF-8).
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 REASONS = {
-    "bad_size": "no record's size stands here",
+    "bad_size": "these bytes are not the size of a record",
     "truncated": "the record is longer than what is left of the file",
     "bad_magic": "no record begins here",
     "bad_body_length": "the body's length does not fit the record",
     "bad_topic_length": "the topic's length does not fit the record",
     "bad_properties_length": "the properties' length does not fit the record",
     "bad_length": "the record's size is not the sum of its parts",
-    "bad_body_crc": "the body is not what its CRC says",
-    "missing_property_crc": "the record has no CRC of its properties",
-    "bad_property_crc": "the properties are not what their CRC says",
-    "bad_property": "a property that RocketMQ reads as a number is none",
-    "bad_physical_offset": "the record says that it belongs elsewhere",
-    "bad_compression": "the body can't be decompressed",
+    "bad_body_crc": "the body does not match its CRC",
+    "missing_property_crc": "the property CRC is missing",
+    "bad_property_crc": "the properties do not match their CRC",
+    "bad_property": "a property that RocketMQ reads as a number is not one",
+    "bad_physical_offset": "the record contains another physical offset",
+    "bad_compression": "the body cannot be decompressed",
     "too_large": "the body is too large to be decompressed",
-    "bad_inner_batch": "the batch in the body is broken",
-    "zeroed": "zero bytes where records should be",
-    "bad_blank": "the record that closes the file has a wrong size",
+    "bad_inner_batch": "the inner batch in the body is damaged",
+    "zeroed": "zeros instead of records",
+    "bad_blank": "the blank record at the end of the file has a wrong size",
     "file_cut": "the file became shorter, or its disk failed, while it was read",
-    "bad_chain": "a chain of the index leads nowhere",
-    "bad_unit": "a unit of a consume queue leads to no record",
+    "bad_chain": "a chain of the index contains an invalid unit number",
+    "bad_unit": "a unit of a consume queue points to another place than its record",
 }
 
 
 def visible(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal would obey.
+    """Escape a text to one line without characters that a terminal interprets.
 
     >>> visible("a\\tb\\x1b[31m")
     'a\\\\tb\\\\x1b[31m'
@@ -84,28 +84,28 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def visible_json(text: str) -> str:
-    """The same JSON text, with nothing in it that a terminal would obey."""
+    """Return the same JSON text without characters that a terminal interprets."""
     return text if text.isprintable() else _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def in_words(reason: str) -> str:
-    """What a reason means, in brackets behind a blank."""
+    """Return the meaning of a reason in parentheses, after a blank."""
     return f" ({REASONS[reason]})" if reason in REASONS else ""
 
 
 def damage_text(damage: Damage, what: str = "") -> str:
-    """Where damage lies, and of what kind it is; what: said before that."""
+    """Describe the position and the kind of damage; `what` is inserted before the kind."""
     name = os.path.basename(damage.file or "")
     return f"{damage.start} to {damage.stop} in {name}: {what}{damage.reason}{in_words(damage.reason)}"
 
 
 def gap_text(start: int, stop: int) -> str:
-    """Bytes of the log that no file holds."""
+    """Describe a range of the log for which there is no file."""
     return f"{start} to {stop} ({show_size(stop - start)}): no file"
 
 
 def plain(error: Exception) -> str:
-    """An error's text; of an OSError without its number."""
+    """Return the message of an error; of an OSError without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
@@ -116,7 +116,7 @@ def many(number: int, what: str) -> str:
 
 
 def show_size(size: int) -> str:
-    """Bytes in the unit that fits.
+    """Format a number of bytes in a suitable unit.
 
     >>> show_size(512), show_size(4 << 20), show_size(1536)
     ('512 B', '4.0 MiB', '1.5 KiB')

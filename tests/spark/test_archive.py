@@ -263,7 +263,7 @@ def test_what_is_no_archive_is_told(golden: Golden, spark: Any, tmp_path: Path) 
         (ValueError, "files are named by their physical offset", lambda: archive(spark, tmp_path / "x", target)),
         (ValueError, r"columns=.*made with \['topic', 'body'\]", lambda: archive(spark, store, target)),
         (ValueError, "topics=", lambda: archive(spark, store, target, columns=["topic", "body"], topics="a")),
-        (ValueError, "'nope' is none of", lambda: archive(spark, store, target, columns=["nope"])),
+        (ValueError, "unknown column 'nope'; the columns are", lambda: archive(spark, store, target, columns=["nope"])),
         (ValueError, "max_bytes=0", lambda: archive(spark, store, target, max_bytes=0)),
         (ValueError, "compression", lambda: archive(spark, store, target, compression="rar")),
         (rocketc.StoreIOError, "no archive here", lambda: read_archive(spark, tmp_path)),

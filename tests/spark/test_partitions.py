@@ -226,7 +226,7 @@ def test_columns(golden: Golden, columns: Any) -> None:
 
 def test_a_column_that_is_none_is_named() -> None:
     for use in (schema, lambda columns: list(decode_partition([], columns=columns))):
-        with pytest.raises(ValueError, match="'nope' is none of topic, queueId"):
+        with pytest.raises(ValueError, match="unknown column 'nope'; the columns are topic, queueId"):
             use(["topic", "nope"])
 
 

@@ -160,7 +160,7 @@ def test_hours(text, hours):
 def test_no_share(value):
     with pytest.raises(ValueError, match=r"^logical_disk_\w+_threshold is .*; allowed are 0.0 to 1.0$"):
         StoreConfig(logical_disk_space_clean_forcibly_threshold=value)
-    with pytest.raises(ValueError, match="which is no number"):
+    with pytest.raises(ValueError, match="which is not a number"):
         conf("logicalDiskSpaceCleanForciblyThreshold=much")
 
 
@@ -291,24 +291,24 @@ def test_keywords_over_a_config():
     [
         ("max_mesage_size", "did you mean max_message_size?"),
         ("flush_interval", "did you mean flush_interval_commit_log?"),
-        ("mappedFileSizeCommitLog", "it is mapped_file_size_commit_log here"),
-        ("useABSLock", "it is use_abs_lock here"),
+        ("mappedFileSizeCommitLog", "use its name mapped_file_size_commit_log"),
+        ("useABSLock", "use its name use_abs_lock"),
     ],
 )
 def test_no_such_field(given, near):
     for make in (StoreConfig.of, StoreConfig().replace):
-        with pytest.raises(TypeError, match=rf"^a store has no field {given}; {re.escape(near)}$"):
+        with pytest.raises(TypeError, match=rf"^unknown field {given}; {re.escape(near)}$"):
             make(**{given: 1})
-    with pytest.raises(TypeError, match=r"^a store has no field qqqqqq$"):
+    with pytest.raises(TypeError, match=r"^unknown field qqqqqq$"):
         StoreConfig.of(qqqqqq=1)
 
 
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"flush": "sync", "flush_disk_type": "SYNC_FLUSH"}, "^flush and flush_disk_type say the same"),
-        ({"lock": "spin", "use_abs_lock": True}, "^lock and use_abs_lock say the same"),
-        ({"config": {"flush": "sync"}}, "^config is a StoreConfig, not dict$"),
+        ({"flush": "sync", "flush_disk_type": "SYNC_FLUSH"}, "^flush and flush_disk_type set the same field"),
+        ({"lock": "spin", "use_abs_lock": True}, "^lock and use_abs_lock set the same field"),
+        ({"config": {"flush": "sync"}}, "^config must be a StoreConfig, not dict$"),
     ],
 )
 def test_keywords_that_do_not_go(keywords, message):
@@ -387,14 +387,14 @@ def test_unknown_keys_are_named_once():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("maxMessageSize=4M", "maxMessageSize is '4M', which is no whole number"),
-        ("maxMessageSize=", "maxMessageSize is '', which is no whole number"),
+        ("maxMessageSize=4M", "maxMessageSize is '4M', which is not a whole number"),
+        ("maxMessageSize=", "maxMessageSize is '', which is not a whole number"),
         ("maxMessageSize=9", "maxMessageSize is 9; allowed are 10 to 2147418111"),
         ("mapedFileSizeCommitLog=1", "mapedFileSizeCommitLog is 1; allowed are 128 to 2147483647"),
         ("useABSLock=yes", "useABSLock is 'yes'; allowed are true and false"),
         ("flushDiskType=sync", "flushDiskType is 'sync'; allowed are ASYNC_FLUSH, SYNC_FLUSH"),
         ("brokerIP1=broker-a", "brokerIP1, listenPort is ('broker-a', 10911); allowed are an IP address"),
-        ("listenPort=x", "listenPort is 'x', which is no whole number"),
+        ("listenPort=x", "listenPort is 'x', which is not a whole number"),
         ("a=\\u12", "'\\\\u12' has a \\u without four hexadecimal digits"),
     ],
 )

@@ -37,7 +37,7 @@ def test_each_module_can_be_loaded_first(name):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'rocketc' has no attribute 'Massage'"):
+    with pytest.raises(AttributeError, match="module 'rocketc' does not have an attribute 'Massage'"):
         rocketc.Massage  # noqa: B018
 
 

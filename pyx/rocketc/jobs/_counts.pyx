@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Messages counted by group: batches in, sums out.
+"""Count messages by group: batches in, sums out.
 
-The key of a group is what its dimensions say, as bytes: a number takes 8, a text 4 for its length and its own. The
-keys lie one behind the other in one buffer; a hash table with open addressing finds them.
+The key of a group consists of the values of its dimensions. A number takes 8 bytes; a text takes 4 bytes for its
+length, and its own bytes. All keys are in one buffer, and a hash table with open addressing finds them.
 """
 import os
 
@@ -27,7 +27,7 @@ cdef extern from *:
         unsigned __int128 product = (unsigned __int128)a * b;
         return (uint64_t)product ^ (uint64_t)(product >> 64);
     }
-    /* Of n bytes at p. The seed is a secret of this process: whoever writes messages can't aim at one slot. */
+    /* Hash n bytes at p. The seed is secret, so that a producer cannot choose keys that collide in one slot. */
     static inline uint64_t rc_key_hash(const uint8_t *p, size_t n, const uint64_t *seed)
     {
         uint64_t h = seed[0] ^ n, v;
@@ -51,13 +51,13 @@ cdef extern from "<errno.h>" nogil:
 cdef enum Kind:
     BY_TEXT
     BY_NUMBER
-    BY_TIME                     # of the store timestamp: where its span of `width` begins
-    BY_SIZE                     # the power of two that the stored size reaches
+    BY_TIME                     # start of the interval of `width` with the store timestamp
+    BY_SIZE                     # the largest power of two up to the stored size
 
 cdef enum:
     DIMENSIONS_MAX = 11
-    TEXT_MAX = 3 * RC_PROPERTIES_MAX_BYTES      # a topic or property, should all of it become U+FFFD
-    SUB_BITS = 5                                # a bucket of sizes is 1/32 of its power of two wide
+    TEXT_MAX = 3 * RC_PROPERTIES_MAX_BYTES      # a topic or property, even if all of it becomes U+FFFD
+    SUB_BITS = 5                                # a size bucket is as wide as 1/32 of its power of two
     SUB_BUCKETS = 1 << SUB_BITS
     SIZE_BUCKETS = (32 - SUB_BITS) * SUB_BUCKETS
     US_PER_MS = 1000
@@ -69,24 +69,24 @@ cdef uint64_t[3] SEED
 ctypedef struct Dimension:
     int kind
     int column
-    int64_t width               # ms; of BY_TIME
+    int64_t width               # ms; for BY_TIME
 
 ctypedef struct Group:
     uint64_t hash
-    size_t key                  # where its key begins
+    size_t key                  # start of its key
     uint32_t key_len
     int32_t smallest            # stored bytes of a record
     int32_t largest
     int64_t messages
     int64_t bytes               # stored bytes
-    int64_t first               # store timestamps in ms; NO_TIME: none seen
+    int64_t first               # store timestamps in ms; NO_TIME: none
     int64_t last
 
-# What largest() orders.
+# The sort keys of largest().
 ctypedef struct Ranked:
-    int64_t first               # larger comes before smaller
+    int64_t first               # larger values come first
     int64_t second
-    const uint8_t* key          # and then what memcmp says, so that the order is always the same
+    const uint8_t* key          # then by memcmp(), so that the order is always the same
     const Group* group
 
 _SECOND = 1000
@@ -115,7 +115,7 @@ cdef inline bint is_set(const uint8_t* bits, int64_t row) noexcept nogil:
 
 
 cdef inline int64_t time_at(const BatchBuffers* rows, int64_t row) noexcept nogil:
-    """Store timestamp in ms, or NO_TIME."""
+    """Return the store timestamp in ms, or NO_TIME."""
     if rows.col[COL_STORE_TIMESTAMP].nulls > 0 and not is_set(rows.col[COL_STORE_TIMESTAMP].valid.p, row):
         return NO_TIME
     return (<const int64_t*>rows.col[COL_STORE_TIMESTAMP].values.p)[row] // US_PER_MS
@@ -134,7 +134,7 @@ cdef inline int bucket_of(uint32_t size) noexcept nogil:
 
 
 cdef inline int64_t end_of_bucket(int bucket) noexcept nogil:
-    """The largest size in it."""
+    """Return the largest size in a bucket."""
     cdef int shift = bucket // SUB_BUCKETS - 1
     if shift <= 0:
         return bucket
@@ -185,13 +185,13 @@ cdef int compare(const void* a, const void* b) noexcept nogil:
 
 
 cdef class GroupCounter:
-    """Sums of the messages of batches, by group. For one thread at a time; two can be merged.
+    """Sums the messages of batches by group. Use it in one thread at a time; two counters can be merged.
 
-    by          names out of DIMENSIONS: those of a group, in their order; none: all messages are one group
-    max_groups  messages of groups that come later are counted together, in `more`
+    by          names in DIMENSIONS that define a group, in order; if empty, all messages are one group
+    max_groups  messages of all further groups are summed in `more`
 
-    A record that holds an inner batch is one record on the disk: its stored bytes count once, with the first of its
-    messages. Texts are those of the columns of these names; `tag` and `key` are the whole properties TAGS and KEYS.
+    The stored bytes of an inner batch count once, with its first message. Text values are those of the columns with
+    these names; `tag` and `key` are the whole properties TAGS and KEYS.
 
     >>> import rocketc
     >>> counter = GroupCounter(["topic"])
@@ -207,30 +207,30 @@ cdef class GroupCounter:
         int _count
         uint64_t _needs         # bits of columns
         size_t _max
-        Group* _groups          # _used of them, in the order they were met
+        Group* _groups          # _used groups, in the order of their first message
         size_t _used
         size_t _room
-        uint32_t* _slots        # number of a group and 1; 0: free. _mask + 1 of them, at most half in use
+        uint32_t* _slots        # number of a group + 1, or 0: free. _mask + 1 slots, at most half of them used
         size_t _mask
         uint8_t* _keys
         size_t _keys_used
         size_t _keys_room
-        uint8_t* _key           # the key of the row at work
+        uint8_t* _key           # the key of the current row
         Group _total
         Group _more
         int64_t _sizes[SIZE_BUCKETS]    # records by stored size
-        int64_t _record         # physical offset of the last record, -1: none
+        int64_t _record         # physical offset of the last record, or -1
     cdef readonly tuple by
 
     def __cinit__(self, by=(), size_t max_groups=1 << 20):
         self.by = tuple(by)
         for name in self.by:
             if name not in _DIMENSIONS:
-                raise ValueError(f"by: {name!r} is none of {', '.join(DIMENSIONS)}")
+                raise ValueError(f"by: unknown dimension {name!r}; the dimensions are {', '.join(DIMENSIONS)}")
         if len(set(self.by)) < len(self.by):
-            raise ValueError("by: a name comes twice")
+            raise ValueError("by: a name is given twice")
         if not 0 < max_groups < 1 << 31:
-            raise ValueError(f"max_groups={max_groups}: at least 1, below 2^31")
+            raise ValueError(f"max_groups={max_groups}: must be at least 1 and less than 2^31")
         for column in _ALWAYS:
             self._needs |= <uint64_t>1 << <int>column
         for name in self.by:
@@ -261,31 +261,31 @@ cdef class GroupCounter:
 
     @property
     def total(self):
-        """All messages, as a group without values."""
+        """The sums of all messages, as a group without values."""
         return self._told(&self._total, ())
 
     @property
     def more(self):
-        """The messages that are in no group, for there are more than max_groups; as `total`."""
+        """The sums of the messages whose groups exceed max_groups, as in `total`."""
         return self._told(&self._more, ())
 
     def __len__(self):
         return <Py_ssize_t>self._used
 
     def __iter__(self):
-        """Each group: values, messages, stored bytes, first and last store timestamp (ms), smallest and largest record.
+        """Yield each group: values, messages, bytes, first and last store timestamp (ms), smallest and largest record.
 
-        A value is a str, None if the messages have none, or an int: a queue id, the ms at which a second, minute, hour
-        or day begins, the power of two that a size reaches.
+        A value is a str, an int, or None if the messages are without a value. An int is a queue id, the ms at which a
+        second, minute, hour or day begins, or the power of two that a size reaches.
         """
         cdef size_t i
         for i in range(self._used):
             yield self._told(&self._groups[i], self._values(&self._groups[i]))
 
     def largest(self, size_t number, bint by_messages=False):
-        """So many groups with the most bytes (or messages), and all other messages as one, as `total`.
+        """Return the `number` groups with the most bytes (or messages), and the sums of all others as in `total`.
 
-        Of equal ones those that have more messages (or bytes); what is still equal has some order, always the same.
+        Groups with equal bytes are sorted by messages (or the reverse); then the order is arbitrary but stable.
         """
         cdef Ranked* ranked = <Ranked*>malloc((self._used + 1) * sizeof(Ranked))
         cdef const Group* g
@@ -313,7 +313,7 @@ cdef class GroupCounter:
         return out, self._told(&rest, ())
 
     def percentile(self, double part):
-        """A size that `part` (0 to 1) of the records do not exceed: at most 1/32 too large. None without records."""
+        """Return a size that `part` (0 to 1) of the records do not exceed, up to 1/32 too large; None if empty."""
         cdef int64_t all = 0, seen = 0
         cdef int i
         for i in range(SIZE_BUCKETS):
@@ -326,31 +326,31 @@ cdef class GroupCounter:
                 return max(min(end_of_bucket(i), <int64_t>self._total.largest), <int64_t>self._total.smallest)
 
     def add(self, Batch batch not None):
-        """Count the messages of a batch, without the GIL. The batches of a file come in its order.
+        """Count the messages of a batch, without the GIL. Add the batches of a file in their order.
 
-        Raises ValueError for one without the columns needed, and MemoryError; a part of it may be counted then.
+        Raises ValueError if a needed column is missing, and MemoryError; a part of the batch may be counted then.
         """
         cdef const BatchBuffers* rows = batch.buffers
         cdef int rc
         if rows.selected.bits & self._needs != self._needs:
-            raise ValueError(f"a batch needs the columns {', '.join(self.columns)}")
+            raise ValueError(f"the batch must have the columns {', '.join(self.columns)}")
         with nogil:
             rc = self._add(rows)
         if rc != 0:
             raise MemoryError
 
     def end_file(self):
-        """What comes next is of another file: its offsets may be the same."""
+        """Start another file: its physical offsets may be the same."""
         self._record = -1
 
     def merge(self, GroupCounter other not None):
-        """Add what another one of the same dimensions has counted. MemoryError: a part of it is added."""
+        """Add the sums of another counter with the same dimensions. After a MemoryError a part may have been added."""
         cdef size_t i
         cdef int bucket
         cdef Group* mine
         cdef const Group* theirs
         if other.by != self.by:
-            raise ValueError(f"{self.by} and {other.by} can't be merged")
+            raise ValueError(f"cannot merge the dimensions {self.by} and {other.by}")
         for i in range(other._used):
             theirs = &other._groups[i]
             mine = self._find(other._keys + theirs.key, theirs.key_len, theirs.hash)
@@ -399,7 +399,7 @@ cdef class GroupCounter:
         cdef uint32_t n
         for row in range(rows.rows):
             n = self._make_key(rows, row)
-            # neighbours are mostly of one group
+            # adjacent messages mostly belong to one group
             if g == NULL or g == &self._more or g.key_len != n or memcmp(self._keys + g.key, self._key, n) != 0:
                 g = self._find(self._key, n, rc_key_hash(self._key, n, SEED))
                 if g == NULL:
@@ -416,7 +416,7 @@ cdef class GroupCounter:
         return 0
 
     cdef uint32_t _make_key(self, const BatchBuffers* rows, int64_t row) noexcept nogil:
-        """The key of a row into _key; returns its length."""
+        """Write the key of a row to _key; return its length."""
         cdef uint8_t* out = self._key
         cdef const Dimension* d
         cdef int i
@@ -433,7 +433,7 @@ cdef class GroupCounter:
         return <uint32_t>(out - self._key)
 
     cdef Group* _find(self, const uint8_t* key, uint32_t n, uint64_t hash) noexcept nogil:
-        """The group of this key, a new one if there is none, _more if there are too many; NULL if memory is short."""
+        """Return the group with this key: existing, new, or _more if there are too many; NULL if out of memory."""
         cdef size_t i = hash & self._mask
         cdef Group* g
         while self._slots[i] != 0:
@@ -445,7 +445,7 @@ cdef class GroupCounter:
             return &self._more
         if not self._has_room(n):
             return NULL
-        i = hash & self._mask           # there may be more slots now
+        i = hash & self._mask           # the table may have grown
         while self._slots[i] != 0:
             i = (i + 1) & self._mask
         g = &self._groups[self._used]
@@ -460,7 +460,7 @@ cdef class GroupCounter:
         return g
 
     cdef bint _has_room(self, uint32_t key_len) noexcept nogil:
-        """Make room for one more group; False, and nothing has changed, if there is no memory."""
+        """Make room for one more group; return False without a change if memory is exhausted."""
         cdef size_t room
         cdef void* p
         if self._used == self._room:

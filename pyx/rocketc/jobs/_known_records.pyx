@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Which records of a range of the log the consume queues know: the rest, and what is wanted, need reading.
+"""Find the records of a log range that consume queues cover, so that only the other records must be read.
 
-The units of all queues together lie in the log like tiles, for every record has one. So a range that they cover without
-a gap has no record that they don't know, and what other topics have there need not be read to be passed over. Gaps are
-what is not dispatched yet, what never is (the halves of transactions), and what queues have lost.
+Each record has a unit, so the units of all queues together cover the log. If they cover a range without a gap, the
+range has only records with units, and those of other topics can be skipped without reading them. Gaps are records that
+are not dispatched yet, records that never are (the halves of transactions), and units that queues have lost.
 """
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t
@@ -18,9 +18,9 @@ from rocketc.derived._queue_table cimport key_of
 from rocketc.format._queue_units cimport Unit, is_valid
 
 cdef enum:
-    UNITS = 64              # that one call reads
+    UNITS = 64              # units that one call reads
 
-# A record as a unit tells of it.
+# A record as described by a unit.
 ctypedef struct Tile:
     int64_t at              # physical offset
     int32_t size
@@ -36,12 +36,12 @@ cdef int compare(const void* a, const void* b) noexcept nogil:
 
 
 cdef class KnownRecords:
-    """What the queues know of one range: at first those that are wanted, with take_others() all.
+    """The records of one range that queues cover: at first only the wanted queues, after take_others() all.
 
     queues  loaded
-    start   physical offset, and
-    stop    the end of the range
-    wanted  asked with (topic, queue id) of each queue
+    start   physical offset of the start of the range
+    stop    physical offset of its end
+    wanted  called with (topic, queue id) of each queue; whether its records are wanted
     """
     cdef:
         ConsumeQueues _queues
@@ -69,7 +69,7 @@ cdef class KnownRecords:
         self._take_all({*range(i)} - self._others, True)
 
     def spread(self, int64_t gap):
-        """Bytes from the first to the last wanted record, without what lies farther than gap between two."""
+        """Return the bytes from the first to the last wanted record, without distances longer than gap between two."""
         cdef int64_t total = 0, end = -1
         cdef size_t i
         for i in range(self._count):
@@ -81,7 +81,7 @@ cdef class KnownRecords:
         return total
 
     def take_others(self, int64_t most):
-        """Take the units of all other queues, too, unless they are more than `most`: False then, and none is taken."""
+        """Add the units of all other queues. If they are more than `most`, add none and return False."""
         cdef ConsumeQueue* q
         cdef int64_t first, behind, count = 0
         for i in self._others:
@@ -112,7 +112,7 @@ cdef class KnownRecords:
         free(self._tiles)
 
     cdef int _take(self, ConsumeQueue* q, int64_t start, int64_t stop, bint wanted) noexcept nogil:
-        """The units of a queue whose records begin in [start, stop), and the one before them."""
+        """Add the units of a queue whose records begin in [start, stop), and the unit before them."""
         cdef Unit units[UNITS]
         cdef int64_t first, number, low = 0
         cdef int rc, got = 0, i
@@ -151,11 +151,12 @@ cdef class KnownRecords:
         return RC_OK
 
     def to_read(self, bint whole, int64_t gap):
-        """What of the range has to be read, in order: [(from, behind)], each from the beginning of a record on.
+        """Return the parts of the range to read, in order: [(from, behind)], each starting at a record.
 
-        whole  a record begins at start for sure; otherwise a unit has to tell where one does
-        gap    bytes between two of them that are read with them
-        None if the units contradict one another, or none tells where the first record begins.
+        whole  whether a record is known to begin at start; otherwise a unit must show where the first one begins
+        gap    parts with a distance of up to this number of bytes are joined
+
+        Returns None if the units contradict each other, or if the start of the first record is unknown.
         """
         cdef const Tile* tile
         cdef int64_t start = self._start, stop = self._stop, pos = start if whole else -1, behind
@@ -165,7 +166,7 @@ cdef class KnownRecords:
             tile = &self._tiles[i]
             behind = tile.at + tile.size
             if tile.at < start:
-                if not whole and behind >= start:   # the record that lies over start, or ends there
+                if not whole and behind >= start:   # the record that contains start, or ends there
                     if pos >= 0 and pos != behind:
                         return None
                     pos = behind
@@ -184,13 +185,13 @@ cdef class KnownRecords:
         return out
 
     cdef bint _is_twice(self, size_t i) noexcept nogil:
-        """Whether a record has several units: that of its topic, and those of light queues."""
+        """Whether this record has another unit: records may also be in light queues."""
         cdef const Tile* tile = &self._tiles[i]
         return i > 0 and tile.at == tile[-1].at and tile.size == tile[-1].size
 
 
 cdef void extend(list out, int64_t first, int64_t behind, int64_t gap):
-    """Add [first, behind) to ranges that are in order; if it is no farther than gap behind the last one, to that."""
+    """Add [first, behind) to ordered ranges; join it with the last range if their distance is at most gap."""
     if out and first - out[-1][1] <= gap:
         out[-1] = (out[-1][0], max(out[-1][1], behind))
     else:

@@ -1,4 +1,4 @@
-"""Batches and streams by the Arrow C interfaces."""
+"""Batches and streams of the Arrow C interfaces."""
 from rocketc.read._column_buffers cimport BatchBuffers, Selection
 
 

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Batches and streams by the Arrow C data and C stream interfaces, handed out as capsules (PyCapsule protocol).
+"""Batches and streams of the Arrow C data and C stream interfaces, as capsules (PyCapsule protocol).
 
-pyarrow, Polars, DuckDB, pandas and nanoarrow take a Batch or a Stream without a copy; none of them is needed here.
+pyarrow, Polars, DuckDB, pandas and nanoarrow read a Batch or a Stream without a copy. None of them must be installed.
 Each exported array, and each child that a consumer moves out of it, keeps the batch's buffers until it is released.
 """
 import errno
@@ -24,7 +24,7 @@ from rocketc.c.arrow cimport ARROW_FLAG_NULLABLE, ArrowArray, ArrowArrayStream, 
 cdef extern from "Python.h":
     bint Py_IsInitialized() nogil
 
-# What one exported array owns: its share of the buffers, the pointers to them, and its children's structs.
+# Owned by an exported array: its reference to the buffers, the pointers to them, and the structs of its children.
 ctypedef struct ArrayNode:
     BatchBuffers* rows
     const void* buffers[3]
@@ -40,20 +40,20 @@ COLUMN_NAMES = (
     "properties", "msgId", "flag", "sysFlag", "reconsumeTimes", "bodyCRC", "bornHost", "storeHost",
     "preparedTransactionOffset", "storeSize", "file",
 )
-cdef tuple _C_NAMES = tuple([name.encode() for name in COLUMN_NAMES])      # kept for good: schemas point into them
+cdef tuple _C_NAMES = tuple([name.encode() for name in COLUMN_NAMES])      # never freed: schemas point to them
 
 
 cdef int select(object columns, Selection* out) except -1:
-    """Names of columns, or None for all. Raises ValueError for a name that is none, or that comes twice."""
+    """Select columns by name, None for all. Raises ValueError for an unknown or repeated name."""
     cdef int column
     out.count = 0
     out.bits = 0
     for name in COLUMN_NAMES if columns is None else [columns] if isinstance(columns, str) else columns:
         if name not in COLUMN_NAMES:
-            raise ValueError(f"columns: {name!r} is none of {', '.join(COLUMN_NAMES)}")
+            raise ValueError(f"columns: unknown column {name!r}; the columns are {', '.join(COLUMN_NAMES)}")
         column = <int>COLUMN_NAMES.index(name)
         if out.bits >> column & 1:
-            raise ValueError(f"columns: {name!r} comes twice")
+            raise ValueError(f"columns: {name!r} is given twice")
         out.bits |= <uint64_t>1 << column
         out.column[out.count] = column
         out.count += 1
@@ -77,7 +77,7 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 cdef bint schema_node(
     ArrowSchema* out, const char* format, const char* name, int64_t flags, int children
 ) noexcept nogil:
-    """Fill out, with room for children; False if there is no memory (out is released then)."""
+    """Fill out, with room for children; return False if memory is exhausted (out is then released)."""
     cdef SchemaNode* node = <SchemaNode*>calloc(1, sizeof(SchemaNode))
     cdef int i
     out.release = NULL
@@ -158,7 +158,7 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
 
 
 cdef bint array_node(ArrowArray* out, BatchBuffers* rows, int64_t length, int buffers, int children) noexcept nogil:
-    """Fill out, with room for buffers and children, and one more reference to rows; False if there is no memory."""
+    """Fill out, with room for buffers and children, and a new reference to rows; False if memory is exhausted."""
     cdef ArrayNode* node = <ArrayNode*>calloc(1, sizeof(ArrayNode))
     cdef int i
     out.release = NULL
@@ -188,7 +188,7 @@ cdef bint array_node(ArrowArray* out, BatchBuffers* rows, int64_t length, int bu
 
 
 cdef bint fill(ArrowArray* out, BatchBuffers* rows, int column, int64_t length) noexcept nogil:
-    """One column as an array without children; `length` rows, or map entries."""
+    """Fill an array without children from one column; length is in rows or map entries."""
     cdef bint text = column >= COLUMNS or kind_of(column) == KIND_STRING or kind_of(column) == KIND_BINARY
     if not array_node(out, rows, length, 3 if text else 2, 0):
         return False
@@ -263,7 +263,7 @@ cdef object schema_capsule(const Selection* selected):
 
 
 cdef int check_request(object requested, const Selection* selected) except -1:
-    """ValueError for a requested schema of other columns. One of other types is a wish that may be passed over."""
+    """Raise ValueError if a requested schema has other columns. Its types are only a preference, and are ignored."""
     cdef const ArrowSchema* schema
     if requested is None:
         return 0
@@ -274,25 +274,25 @@ cdef int check_request(object requested, const Selection* selected) except -1:
     ]
     names = [COLUMN_NAMES[selected.column[i]] for i in range(selected.count)]
     if asked != names:
-        raise ValueError(f"the schema asked for has the columns {asked}, the scan {names}: name them in its columns=")
+        raise ValueError(f"the requested schema has the columns {asked}, the scan has {names}; pass them as columns=")
     return 0
 
 
 cdef Batch batch_of(BatchBuffers* rows):
-    """Give a batch its Python object, which takes over the reference."""
+    """Wrap buffers in a Batch, which takes over the reference."""
     cdef Batch batch = Batch.__new__(Batch)
     batch.buffers = rows
     return batch
 
 
 cdef class Batch:
-    """BatchBuffers of a scan as Arrow buffers.
+    """A batch of records of a scan as Arrow buffers.
 
-    `pyarrow.record_batch(batch)` and others take it without a copy, any number of times.
+    `pyarrow.record_batch(batch)` and other consumers read it without a copy, any number of times.
     """
 
     def __init__(self):
-        raise TypeError("batches come from a scan")
+        raise TypeError("create batches with rocketc.scan() or rocketc.decode()")
 
     def __dealloc__(self):
         if self.buffers != NULL:
@@ -308,7 +308,10 @@ cdef class Batch:
         return schema_capsule(&self.buffers.selected)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """(schema, array) capsules. ValueError for a requested schema of other columns; its types are passed over."""
+        """Return (schema, array) capsules.
+
+        Raises ValueError if the requested schema has other columns; its types are ignored.
+        """
         check_request(requested_schema, &self.buffers.selected)
         cdef ArrowArray* array = <ArrowArray*>calloc(1, sizeof(ArrowArray))
         if array == NULL:
@@ -319,7 +322,7 @@ cdef class Batch:
 
 
 cdef class Schema:
-    """The columns of a scan as an Arrow schema; `pyarrow.schema(schema)` takes it."""
+    """The columns of a scan as an Arrow schema; `pyarrow.schema(schema)` accepts it."""
 
     cdef Selection _selected
 
@@ -341,11 +344,11 @@ cdef class StreamState:
     cdef object batches         # an iterator over Batch
     cdef Selection selected
     cdef int failed             # errno of the error that ended it, or 0
-    cdef bytes error            # and its text
+    cdef bytes error            # and its message
 
 
 cdef bytes text_of(object error):
-    """What an exception says, as UTF-8; a path in it need not be that, and an exception of others may have no text."""
+    """Return type and message of an exception as UTF-8; handles paths that are not UTF-8 and a failing __str__()."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:
@@ -377,7 +380,7 @@ cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept with gi
     if stream.private_data == NULL:
         return errno.EINVAL
     state = <StreamState>stream.private_data
-    if state.failed:                # told again, lest what follows an error be taken for the end
+    if state.failed:                # return the error again: it must not look like the end of the stream
         return state.failed
     try:
         batch = next(state.batches, None)
@@ -388,7 +391,7 @@ cdef int stream_next(ArrowArrayStream* stream, ArrowArray* out) noexcept with gi
         state.error = text_of(error)
         state.batches = None
         if isinstance(error, KeyboardInterrupt):
-            PyErr_SetInterrupt()    # the consumer makes it an error of its own, and `except Exception` must not eat it
+            PyErr_SetInterrupt()    # the consumer raises its own error, which `except Exception` would catch
     return state.failed
 
 
@@ -399,7 +402,7 @@ cdef const char* stream_error(ArrowArrayStream* stream) noexcept with gil:
 
 
 cdef void stream_release(ArrowArrayStream* stream) noexcept nogil:
-    if Py_IsInitialized():          # a consumer in C++ may let go when Python is no more
+    if Py_IsInitialized():          # a C++ consumer may release after Python's end
         with gil:
             Py_DECREF(<StreamState>stream.private_data)
     stream.private_data = NULL
@@ -407,10 +410,10 @@ cdef void stream_release(ArrowArrayStream* stream) noexcept nogil:
 
 
 def stream_capsule(batches, columns, requested_schema=None):
-    """An ArrowArrayStream capsule over an iterator of Batch that all have these columns.
+    """Return an ArrowArrayStream capsule over an iterator of Batch objects with these columns.
 
-    An exception of the iterator ends the stream; the consumer shows its text. ValueError for a requested schema of
-    other columns; its types are passed over.
+    An exception of the iterator ends the stream; the consumer shows its text. Raises ValueError if the requested schema
+    has other columns; its types are ignored.
     """
     cdef StreamState state = StreamState.__new__(StreamState)
     cdef ArrowArrayStream* stream

@@ -1,4 +1,4 @@
-"""The memory of a batch: the buffers of its columns, and who holds them."""
+"""The memory of a batch: the buffers of its columns, and the references to them."""
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from rocketc.read._message cimport COLUMNS
@@ -16,30 +16,30 @@ cdef enum Kind:
     KIND_BINARY
     KIND_MAP
 
-# Memory of our own that grows; room is a number of bytes.
+# A growing anonymous mapping; room is in bytes.
 ctypedef struct Buffer:
     uint8_t* p
     size_t room
 
 ctypedef struct ColumnBuffers:
     Buffer values               # numbers, or the bytes of all texts
-    Buffer offsets              # int32, one more than rows; none for numbers
-    Buffer valid                # a bit a row; filled only while nulls are possible
+    Buffer offsets              # int32, one more than rows; empty for numbers
+    Buffer valid                # one bit per row; filled only if the column may have nulls
     int64_t nulls
 
-# Which columns, in which order.
+# The selected columns in order.
 ctypedef struct Selection:
     int count
     int column[COLUMNS]
-    uint64_t bits               # bit i: column i is there
+    uint64_t bits               # bit i: column i is selected
 
-# The buffers of one batch. Whoever exports them counts as a reference; the last one gives them back to a pool.
+# The buffers of one batch. Each exported array holds a reference; the last one returns the buffers to a pool.
 ctypedef struct BatchBuffers:
     int refs                    # atomic
     Selection selected
     int64_t rows
     int64_t entries             # of all property maps
-    int64_t bytes               # stored bytes of the records taken in
+    int64_t bytes               # stored bytes of the records added
     ColumnBuffers col[COLUMNS_STORED]
 
 cdef BatchBuffers* rows_new(const Selection* selected) noexcept nogil

@@ -1,8 +1,7 @@
 # cython: language_level=3
-"""The memory of a batch: the buffers of its columns, which grow, and who holds them.
+"""The memory of a batch: the growing buffers of its columns, and the references to them.
 
-Buffers are kept in a small pool when a batch is let go, because the first touch of fresh memory costs as much as
-copying into it.
+Released buffers are kept in a small pool, because the first access to new memory costs as much as copying into it.
 """
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
@@ -18,7 +17,7 @@ from rocketc.read._message cimport (
 
 cdef extern from *:
     """
-    static void *rc_pool[4]; /* batches that nobody holds; taken and given with one atomic exchange each */
+    static void *rc_pool[4]; /* unused batches; each is taken or returned with one atomic exchange */
     enum { RC_POOL = sizeof rc_pool / sizeof *rc_pool };
     static void *rc_pool_take(int i) { return __atomic_exchange_n(&rc_pool[i], NULL, __ATOMIC_ACQUIRE); }
     static int rc_pool_give(int i, void *p)
@@ -36,8 +35,8 @@ cdef extern from *:
 
 cdef enum:
     PAGE = 4096
-    SMALL_BYTES = 1 << 20       # a buffer that passes it becomes a large one at once; only touched pages count
-    POOLED_BYTES = 96 << 20     # a batch larger than this is not kept
+    SMALL_BYTES = 1 << 20       # a buffer that exceeds it becomes a large one at once; only touched pages use memory
+    POOLED_BYTES = 96 << 20     # a larger batch is not kept in the pool
 
 
 cdef Kind kind_of(int column) noexcept nogil:
@@ -58,7 +57,7 @@ cdef Kind kind_of(int column) noexcept nogil:
 
 
 cdef int reserve(Buffer* b, size_t need) noexcept nogil:
-    """Make room for at least `need` bytes; returns RC_OK or an errno, and then nothing has changed."""
+    """Make room for at least `need` bytes; return RC_OK, or an errno if nothing has changed."""
     cdef size_t room
     cdef int rc
     if need <= b.room:
@@ -76,7 +75,7 @@ cdef int reserve(Buffer* b, size_t need) noexcept nogil:
 
 
 cdef BatchBuffers* rows_new(const Selection* selected) noexcept nogil:
-    """An empty batch of these columns with one reference, or NULL if there is no memory."""
+    """Return an empty batch of these columns with one reference, or NULL if memory is exhausted."""
     cdef BatchBuffers* rows
     cdef int i
     for i in range(RC_POOL):
@@ -96,7 +95,7 @@ cdef BatchBuffers* rows_new(const Selection* selected) noexcept nogil:
         rows.col[i].nulls = 0
         if not selected.bits >> (i if i < COLUMNS else <int>COL_PROPERTIES) & 1:
             continue
-        # an Arrow array of no rows has one offset
+        # an Arrow array without rows has one offset
         if reserve(&rows.col[i].offsets, PAGE) != RC_OK:
             rows_drop(rows)
             return NULL
@@ -119,12 +118,12 @@ cdef void unmap(Buffer* b) noexcept nogil:
 
 
 cdef void rows_keep(BatchBuffers* rows) noexcept nogil:
-    """One reference more."""
+    """Add a reference."""
     rc_count(&rows.refs, 1)
 
 
 cdef void rows_free(BatchBuffers* rows) noexcept nogil:
-    """One reference less; any thread, with or without the GIL."""
+    """Release a reference; may be called by any thread, with or without the GIL."""
     cdef size_t held = 0
     cdef int i
     if rc_count(&rows.refs, -1) > 0:

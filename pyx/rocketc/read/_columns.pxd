@@ -1,4 +1,4 @@
-"""Records -> Arrow buffers (offsets, values, validity); needs no store."""
+"""Convert records to Arrow buffers (offsets, values, validity); independent of a store."""
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketc.format._record cimport Record

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Records -> Arrow buffers: column by column over a block of records, each value written once, where Arrow wants it."""
+"""Convert records to Arrow buffers, column by column for a block of records; each value is copied once."""
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -37,7 +37,7 @@ cdef enum:
     REPAIRED_BYTES = 3 * RC_PROPERTIES_MAX_BYTES
     US_PER_MS = 1000
 
-cdef int64_t TIMESTAMP_LIMIT = INT64_MAX // US_PER_MS       # ms; what is beyond does not fit into the column
+cdef int64_t TIMESTAMP_LIMIT = INT64_MAX // US_PER_MS       # ms; larger values do not fit into the column
 
 
 cdef inline int32_t* offsets_of(BatchBuffers* rows, int column) noexcept nogil:
@@ -53,10 +53,10 @@ cdef inline void set_bit(uint8_t* bits, int64_t row, bint on) noexcept nogil:
 
 
 cdef int room_for_nulls(BatchBuffers* rows, int column, int64_t more) noexcept nogil:
-    """A validity bit for each row there is and `more`; those before the first null are set."""
+    """Make room for a validity bit per row for the existing rows and `more`; bits before the first null are set."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int rc = reserve(&c.valid, <size_t>(rows.rows + more + 7) // 8)
-    if rc == RC_OK and c.nulls == 0 and rows.rows + more > 0:      # memset() takes no NULL
+    if rc == RC_OK and c.nulls == 0 and rows.rows + more > 0:      # memset() must not get NULL
         memset(c.valid.p, 0xFF, <size_t>(rows.rows + more + 7) // 8)
     return rc
 
@@ -115,7 +115,7 @@ cdef int int64s(BatchBuffers* rows, int column, const Record* records, int count
 
 
 cdef int timestamps(BatchBuffers* rows, int column, const Record* records, int count) noexcept nogil:
-    """ms -> us; what does not fit is null."""
+    """Convert ms to us; values that do not fit become null."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int rc = reserve(&c.values, <size_t>(rows.rows + count) * sizeof(int64_t))
     cdef int64_t* out
@@ -147,7 +147,7 @@ cdef int timestamps(BatchBuffers* rows, int column, const Record* records, int c
 
 
 cdef int text_room(BatchBuffers* rows, int column, int64_t bytes, int64_t count) noexcept nogil:
-    """Room for `count` more texts of `bytes` in all. RC_MORE: the offsets would pass 2^31."""
+    """Make room for `count` more texts of `bytes` in total; return RC_MORE if the offsets would exceed 2^31."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int64_t at = rows.entries if column >= COLUMNS else rows.rows
     cdef int64_t used = offsets_of(rows, column)[at]
@@ -160,15 +160,15 @@ cdef int text_room(BatchBuffers* rows, int column, int64_t bytes, int64_t count)
     return reserve(&c.offsets, <size_t>(at + count + 1) * sizeof(int32_t))
 
 
-# Where the texts of a block go.
+# The destination of the texts of a block.
 ctypedef struct TextOut:
     uint8_t* values             # bytes of all texts of the column
-    int32_t* offsets            # [0] is `used` of the first new row; [1] is the caller's to set
-    int32_t used                # bytes of values that are filled
+    int32_t* offsets            # [0] is `used` of the first new row; the caller sets [1]
+    int32_t used                # bytes of values already written
 
 
 cdef int begin_texts(BatchBuffers* rows, int column, int64_t bytes, int count, TextOut* out) noexcept nogil:
-    """Room for the texts of `count` more rows, `bytes` in all; as text_room."""
+    """Make room for the texts of `count` more rows, `bytes` in total; returns the status of text_room()."""
     cdef int rc = text_room(rows, column, bytes, count)
     if rc == RC_OK:
         out.values = rows.col[column].values.p
@@ -180,9 +180,9 @@ cdef int begin_texts(BatchBuffers* rows, int column, int64_t bytes, int count, T
 cdef inline int32_t put_text(
     uint8_t* values, int32_t used, const uint8_t* p, int n, const uint8_t* end, bint valid
 ) noexcept nogil:
-    """Add one text at `used`, made valid UTF-8 if it is not; returns where it ends.
+    """Add one text at `used`, repaired to valid UTF-8 if needed; return the position of its end.
 
-    The room is there: three times n if it is not valid.
+    The caller has made room: 3 * n bytes for an invalid text.
     """
     if valid:
         rc_copy_short(values + used, p, <size_t>n, end)
@@ -230,7 +230,7 @@ cdef inline bint same_host(const uint8_t* a, int a_width, const uint8_t* b, int 
 
 
 cdef int hosts(BatchBuffers* rows, int column, const Record* records, int count) noexcept nogil:
-    """bornHost or storeHost. Neighbours mostly have the same one: its text is made once."""
+    """Add bornHost or storeHost. Adjacent records mostly have the same host, so its text is reused."""
     cdef TextOut out
     cdef int rc = begin_texts(rows, column, <int64_t>count * RC_HOST_TEXT_MAX, count, &out)
     cdef uint8_t text[RC_HOST_TEXT_MAX]
@@ -257,7 +257,7 @@ cdef int hosts(BatchBuffers* rows, int column, const Record* records, int count)
 
 
 cdef int msg_ids(BatchBuffers* rows, const Record* records, int count) noexcept nogil:
-    """Store host and physical offset in hex; the host's part is made once for equal neighbours."""
+    """Add the store host and physical offset in hex; the host's part is reused for adjacent records."""
     cdef TextOut out
     cdef int rc = begin_texts(rows, COL_MSG_ID, <int64_t>count * RC_MSG_ID_V6_CHARS, count, &out)
     cdef uint8_t text[RC_HOST_TEXT_MAX]
@@ -303,7 +303,7 @@ cdef int files(BatchBuffers* rows, int count, const uint8_t* file, int file_len)
 
 
 cdef inline uint32_t name4(const uint8_t* p, const rc_pair* pair) noexcept nogil:
-    """A name of four letters as one number; 0 for every other name."""
+    """Return a name of four letters as a number; 0 for all other names."""
     cdef uint32_t v
     if pair.name_end - pair.name != sizeof(v):
         return 0
@@ -314,7 +314,7 @@ cdef inline uint32_t name4(const uint8_t* p, const rc_pair* pair) noexcept nogil
 cdef inline int put_one(
     BatchBuffers* rows, int column, int64_t row, const uint8_t* p, const rc_pair* pair, const uint8_t* end
 ) noexcept nogil:
-    """keys or tags of one row: the pair's value, or null if pair is NULL."""
+    """Add keys or tags of one row: the pair's value, or null if pair is NULL."""
     cdef ColumnBuffers* c = &rows.col[column]
     cdef int32_t* offsets = <int32_t*>c.offsets.p + row
     if pair != NULL:
@@ -328,7 +328,7 @@ cdef inline int put_one(
 
 
 cdef int properties_room(BatchBuffers* rows, int64_t need, int count) noexcept nogil:
-    """Room for the keys, tags and maps of `count` rows with `need` bytes of properties, should all become U+FFFD."""
+    """Make room for keys, tags and maps of `count` rows with `need` property bytes, even if all become U+FFFD."""
     cdef int rc = RC_OK
     need *= 3
     if rows.selected.bits >> COL_KEYS & 1:
@@ -349,9 +349,9 @@ cdef int properties_room(BatchBuffers* rows, int64_t need, int count) noexcept n
 
 
 cdef int properties(BatchBuffers* rows, const Record* records, int count, const uint8_t* end) noexcept nogil:
-    """keys, tags and the map, as far as they are wanted: one walk over each properties string.
+    """Add keys, tags and the map, as selected, in one pass over each property string.
 
-    A string that is not UTF-8 is repaired before it is split, as in Java: names that become alike are one.
+    As in Java, a string that is not UTF-8 is repaired before it is split: names that become equal are one name.
     """
     cdef rc_pair pairs[RC_PAIRS_MAX]
     cdef uint16_t seen[RC_PAIRS_SEEN]
@@ -412,7 +412,7 @@ cdef int properties(BatchBuffers* rows, const Record* records, int count, const 
 
 
 cdef inline const rc_pair* find_name4(const uint8_t* p, const rc_pair* pairs, int n, const char* name) noexcept nogil:
-    """The pair of a name of four letters, or NULL."""
+    """Return the pair with a name of four letters, or NULL."""
     cdef uint32_t wanted
     cdef int i
     memcpy(&wanted, name, sizeof(wanted))
@@ -425,7 +425,7 @@ cdef inline const rc_pair* find_name4(const uint8_t* p, const rc_pair* pairs, in
 cdef inline void put_map(
     BatchBuffers* rows, int64_t row, const uint8_t* p, const rc_pair* pairs, int n, const uint8_t* end, bint slack
 ) noexcept nogil:
-    """The map of one row. slack: RC_COPY_SLACK bytes behind the string can be read."""
+    """Add the map of one row. slack: whether RC_COPY_SLACK bytes after the string can be read."""
     cdef uint8_t* names = rows.col[MAP_KEYS].values.p
     cdef uint8_t* values = rows.col[MAP_VALUES].values.p
     cdef int32_t* name_offsets = offsets_of(rows, MAP_KEYS) + rows.entries
@@ -454,7 +454,7 @@ cdef inline void put_map(
 
 
 cdef inline void put_like(BatchBuffers* rows, int64_t row, const uint8_t* p, const rc_shape* shape) noexcept nogil:
-    """The map of one row that is made up as `shape`; RC_COPY_SLACK bytes behind the string can be read."""
+    """Add the map of one row with the names and lengths in `shape`; RC_COPY_SLACK bytes after the string exist."""
     cdef uint8_t* values = rows.col[MAP_VALUES].values.p
     cdef int32_t* name_offsets = offsets_of(rows, MAP_KEYS) + rows.entries
     cdef int32_t* value_offsets = offsets_of(rows, MAP_VALUES) + rows.entries
@@ -477,14 +477,14 @@ cdef inline void put_like(BatchBuffers* rows, int64_t row, const uint8_t* p, con
 cdef int append(
     BatchBuffers* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len
 ) noexcept nogil:
-    """Add records to a batch; all values are copied. Call rc_stream_end() before the batch is shown to another thread.
+    """Add records to a batch; all values are copied. Call rc_stream_end() before another thread reads the batch.
 
-    records   count of them, checked; they need not lie in one buffer, but what they point to is readable
-    end       no byte of a topic or properties string that lies before it is followed by memory that can't be read up
-              to it; or NULL
-    file      UTF-8 of the path they came from, or NULL
-    Returns RC_OK; RC_MORE if a column would pass 2^31 bytes (nothing was added; begin another batch); or an errno (no
-    memory).
+    records   count checked records, not necessarily in one buffer, that point to readable memory
+    end       if a topic or property string begins before it, all memory from the string up to end is readable; or NULL
+    file      UTF-8 of the path of the records, or NULL
+
+    Returns RC_OK; RC_MORE if a column would exceed 2^31 bytes (nothing was added; start another batch); or an errno
+    (out of memory).
     """
     cdef uint64_t wanted = rows.selected.bits
     cdef int64_t before = rows.rows, entries = rows.entries, bytes = rows.bytes
@@ -526,7 +526,7 @@ cdef int append(
 
 
 cdef void cut_back(BatchBuffers* rows, int64_t to, int64_t bytes) noexcept nogil:
-    """Forget the rows from `to` on; `bytes` is what rows.bytes was then."""
+    """Remove the rows from `to` on; `bytes` is the value of rows.bytes before them."""
     cdef int column
     cdef int64_t row
     cdef ColumnBuffers* c

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Messages of a short buffer at once: the short way of decode(), for buffers that hold nothing but whole records."""
+"""Decode a short buffer at once: the fast path of decode() for buffers with complete valid records only."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef list messages_of(const uint8_t* p, size_t size, object base_offset, bytes whole, str file):
-    """whole  the bytes object that [p, p + size) is, or None"""
+    """Decode [p, p + size); whole is the bytes object with this memory, or None."""
     cdef list out = []
     cdef Record r
     cdef size_t pos = 0
@@ -45,13 +45,14 @@ cdef list messages_of(const uint8_t* p, size_t size, object base_offset, bytes w
 
 
 def few_messages(buffer, base_offset, str file):
-    """The messages of a buffer of up to 64 KiB; None if it has to be walked over with care.
+    """Return the messages of a buffer of up to 64 KiB; None if it needs a Walker.
 
-    buffer       contiguous bytes. They are checked and copied in one go; a bytes object of one record is kept instead
-    base_offset  physical offset of the first byte; None: the first record tells it
-    file         what the messages say they are from
-    That is so if it is empty or longer, has more than 32 records, one that is damaged, compressed or an inner batch, or
-    anything else than records.
+    buffer       contiguous bytes. They are checked and copied at once; a bytes object with one record is kept instead
+    base_offset  physical offset of the first byte; None: read it from the first record
+    file         the path in the messages
+
+    Returns None if the buffer is empty or longer, has more than 32 records, or has anything but valid records that are
+    neither compressed nor inner batches.
 
     >>> import rocketc
     >>> [m.body for m in few_messages(rocketc.encode("t", b"a"), 0, None)]

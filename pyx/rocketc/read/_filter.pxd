@@ -1,16 +1,16 @@
-"""Which records a scan wants, decided from their bytes."""
+"""Select the records of a scan by their bytes."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.format._record cimport Record
 from rocketc.format._text_table cimport TextTable
 
-# Queue offsets that are kept of a topic's queue: [begin, end). Those of a topic lie one behind the other.
+# Queue offsets [begin, end) that pass in a queue. The entries of a topic are adjacent.
 ctypedef struct Offsets:
     int64_t begin
     int64_t end
     int32_t queue_id
-    bint others             # of every queue that has none before it
-    bint last               # of its topic
+    bint others             # for all queues without an entry before this one
+    bint last               # last entry of its topic
 
 
 cdef class Filter:
@@ -19,7 +19,7 @@ cdef class Filter:
         TextTable _tags     # None: all
         TextTable _keys     # None: all
         list _names         # the topics given by name
-        list _patterns      # re.Pattern, asked for topics that _topics does not know yet
+        list _patterns      # re.Pattern, matched with topics that are not in _topics yet
         bint _ask           # there are patterns
         int32_t* _queues    # sorted
         int _queue_count    # -1: every queue
@@ -27,7 +27,7 @@ cdef class Filter:
         Offsets* _offsets
         int64_t _begin      # ms; store timestamp, inclusive
         int64_t _end        # exclusive
-        bint _unwrap        # inner batches are taken apart
+        bint _unwrap        # inner batches are split
         bint _all           # nothing is filtered
     cdef int verdict(self, const Record* r) noexcept nogil
     cdef bint _has_offset(self, const Record* r) noexcept nogil

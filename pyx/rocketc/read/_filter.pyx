@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Which records a scan wants, decided from their bytes: header first, then topic, then properties; never the body."""
+"""Select the records of a scan by their bytes: first the header, then topic, then properties; never the body."""
 import datetime
 import re
 
@@ -18,12 +18,12 @@ from rocketc.format._text_table cimport KEEP, SKIP, TextTable, UNKNOWN
 from rocketc.read.regex import limited
 
 cdef enum:
-    TABLE_MAX = 1 << 16     # verdicts of patterns are forgotten when there are so many
+    TABLE_MAX = 1 << 16     # size at which the cached verdicts of patterns are cleared
     FIRST_RANGE = 3         # in the table of topics with queue offsets: lower numbers are verdicts
 
 
 cdef TextTable table_of(str what, object texts):
-    """A table that keeps the given texts, from one str or several."""
+    """Create a table with the given texts, a str or several."""
     cdef TextTable table = TextTable()
     cdef bytes utf8
     for item in [texts] if isinstance(texts, str) else texts:
@@ -47,13 +47,19 @@ cdef int64_t ms_of(str what, object when, int64_t default) except? -1:
 
 
 cdef class Filter:
-    """topics, queues, tags, keys, begin, end, offsets as rocketc.scan() takes them; None filters nothing.
+    """The filter arguments of rocketc.scan(): topics, queues, tags, keys, begin, end, offsets; None filters nothing.
 
-    A record passes if its topic is one of `topics` (names, or patterns that match the whole topic), its queue id one of
-    `queues`, its TAGS one of `tags` ("A||B" is both), one of `keys` is among its KEYS or its UNIQ_KEY, its store
-    timestamp in [begin, end), and its queue offset in what `offsets` says of its topic. Queue offsets, tags and keys of
-    an inner batch are those of its entries, so the batch passes here and its entries are asked one by one; with
-    unwrap=False it is asked like any other record.
+    A record passes if all of these hold:
+
+    topics   its topic is one of them (names, or patterns that match the whole topic)
+    queues   its queue id is one of them
+    tags     its TAGS is one of them ("A||B" is both)
+    keys     one of them is among its KEYS or is its UNIQ_KEY
+    begin, end  its store timestamp is in [begin, end)
+    offsets  its queue offset is in a range given for its topic
+
+    The messages of an inner batch have their own queue offsets, tags and keys. So a batch passes these conditions, and
+    its messages are checked one by one. With unwrap=False a batch is checked like any other record.
     """
 
     def __cinit__(
@@ -104,7 +110,7 @@ cdef class Filter:
         free(self._offsets)
 
     cdef int _take_offsets(self, dict offsets) except -1:
-        """offsets  {topic: {queue id, or None for all others: (begin, end), each None without a bound}}"""
+        """Set the offsets: {topic: {queue id, or None for all others: (begin, end), None for no bound}}."""
         cdef Offsets* one
         cdef bytes utf8
         cdef size_t at = 0
@@ -126,13 +132,13 @@ cdef class Filter:
                 one.end = INT64_MAX if end is None else end
             if queues:
                 self._offsets[at - 1].last = True
-            else:                           # no queue at all
+            else:                           # no queue passes
                 self._offsets[at].others = self._offsets[at].last = True
                 at += 1
         return 0
 
     cdef int verdict(self, const Record* r) noexcept nogil:
-        """SKIP, KEEP, or UNKNOWN: then ask judge() and come again."""
+        """Return SKIP, KEEP or UNKNOWN; after UNKNOWN call judge(), then call verdict() again."""
         cdef int64_t when
         cdef int32_t queue_id
         cdef int i, said
@@ -157,7 +163,7 @@ cdef class Filter:
         return self.verdict_of_content(r)
 
     cdef int verdict_of_content(self, const Record* r) noexcept nogil:
-        """SKIP or KEEP by queue offset, tags and keys; r may be an entry of an inner batch."""
+        """Return SKIP or KEEP by queue offset, tags and keys; r may be a message of an inner batch."""
         cdef int at = 0, n, end
         cdef const void* blank
         if self._ranged is not None and not self._has_offset(r):
@@ -196,7 +202,7 @@ cdef class Filter:
             one += 1
 
     cdef int judge(self, const Record* r) except -1:
-        """Decide about the topic of r with the patterns, and remember it."""
+        """Match the topic of r with the patterns, and cache the verdict."""
         name = (<const char*>r.topic)[:r.topic_len].decode("utf-8", "replace")
         keep = any([limited(pattern.fullmatch, name) is not None for pattern in self._patterns])
         if self._topics.count >= TABLE_MAX:

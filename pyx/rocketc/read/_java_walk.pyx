@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""RocketMQ's own walk over a log file when it recovers a store: where it ends, and why.
+"""The scan of a log file in RocketMQ's recovery: where it ends, and why.
 
-RocketMQ checks less of a record than we do, and ends its log at the first that it takes for none. So this is no Walker:
-what counts is to stop exactly where RocketMQ stops. Source: RocketMQ CommitLog.recoverNormally, recoverAbnormally.
+RocketMQ checks fewer fields of a record than rocketc, and ends the log at the first record that its checks reject. This
+class must stop exactly where RocketMQ stops, so it is not a Walker. Source: RocketMQ CommitLog.recoverNormally,
+recoverAbnormally.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -30,20 +31,22 @@ from rocketc.read._log_bytes cimport LogBytes, STEP_BYTES
 
 
 cdef class JavaWalk(LogBytes):
-    """One file of a log as RocketMQ's recovery walks over it; source, base and crc are those of LogBytes.
+    """Scan one file of a log as RocketMQ's recovery does; source, base and crc are those of LogBytes.
 
-    crc  a Crc; CRC_FULL is RocketMQ's forceVerifyPropCRC: the property CRC instead of the body's, and it must be there
-    The walk is done when this is made. Raises StoreIOError if the file can't be read. Then
+    crc  a Crc; CRC_FULL is RocketMQ's forceVerifyPropCRC: check the property CRC, which must exist, instead of the
+         body's
 
-    end     physical offset behind the last record that RocketMQ takes
-    blank   a blank record stands there: RocketMQ goes on in the next file
-    stop    behind what it takes for no record there; `end` if only zeros follow in the file
-    reason  why it takes it for none, in the words of docs/damage.md, or None
+    The constructor does the scan. Raises StoreIOError if the file cannot be read. The results are:
+
+    end     physical offset of the end of the last record that RocketMQ accepts
+    blank   whether a blank record is at `end`: RocketMQ continues with the next file
+    stop    end of the bytes that RocketMQ rejects at `end`; equal to `end` if only zeros follow in the file
+    reason  why RocketMQ rejects them, one of the names in docs/damage.md, or None
     """
 
     def __cinit__(self, source, base, *, int crc=CRC_BODY):
         cdef size_t pos = 0
-        cdef int32_t size = 0       # of the record at pos, if it can be believed
+        cdef int32_t size = 0       # of the record at pos, if its size field is trusted
         cdef int rc = RC_OK
         while rc == RC_OK:
             with nogil:
@@ -56,15 +59,15 @@ cdef class JavaWalk(LogBytes):
             self.reason = reason_of(RC_ZEROED if rc == RC_END else rc)
             self.stop = self.end + size if size > 0 else self._next(pos)
         if self._map is not None and (self._map.cut != 0 or self._map.is_shorter(self._len)):
-            check_file(RC_FILE_CUT, self._map.path)    # its zeros were ours, and are no end of a log
+            check_file(RC_FILE_CUT, self._map.path)    # the zeros come from the failed read and are not in the log
 
     cdef int64_t _next(self, size_t pos) except -1:
-        """The physical offset of the next record for sure behind pos, or behind the last byte that is not zero."""
+        """Return the physical offset of the next valid record after pos, or the end of the data if there is none."""
         cdef size_t next = self._find_next(pos + 1)
         return self.base + <int64_t>(next if next < self._len else pos + self._trimmed(pos))
 
     cdef int _run(self, size_t* pos, int32_t* size) noexcept nogil:
-        """Walk over some records; RC_OK if there may be more, or what stands at *pos."""
+        """Check some records; return RC_OK if there may be more, otherwise the status of the bytes at *pos."""
         cdef rc_guard guard
         cdef size_t start = pos[0]
         cdef int rc = RC_OK
@@ -83,10 +86,11 @@ cdef class JavaWalk(LogBytes):
 
 
 cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept nogil:
-    """Check a record as RocketMQ's checkMessageAndReturnSize does: neither its offsets nor the size of a blank one.
+    """Check a record as RocketMQ's checkMessageAndReturnSize does: not its offsets, and not the size of a blank record.
 
-    p     room bytes up to the end of the file; r points into them
-    Returns RC_OK and r.size, RC_BLANK, RC_END (zero space), or why RocketMQ takes it for no record.
+    p  room bytes up to the end of the file; r points into them
+
+    Returns RC_OK and r.size; RC_BLANK; RC_END (zeros); or the reason why RocketMQ rejects the record.
     """
     cdef int32_t magic
     cdef size_t at
@@ -114,7 +118,7 @@ cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept 
     r.body = p + at
     r.body_len = rc_get_i32(r.body - 4)
     if r.body_len < 0:
-        r.body_len = 0          # to RocketMQ less than nothing is nothing
+        r.body_len = 0          # RocketMQ treats a negative length as 0
     at += <size_t>r.body_len + (1 if magic == RC_MAGIC_V1 else 2)
     if at > room:
         return RC_BAD_BODY_LENGTH
@@ -144,7 +148,7 @@ cdef int java_check(const uint8_t* p, size_t room, int crc, Record* r) noexcept 
 
 
 cdef bint numbers_hold(const Record* r) noexcept nogil:
-    """Whether the properties that RocketMQ reads as numbers are some: where one is not, it takes no record."""
+    """Whether all properties that RocketMQ reads as numbers are numbers: otherwise it rejects the record."""
     if is_schedule_topic(r.topic, r.topic_len) and not may_be_number(r, RC_PROPERTY_DELAY, INT32_MAX):
         return False
     if has(r, RC_PROPERTY_INNER_BASE) and has(r, RC_PROPERTY_INNER_NUM):
@@ -160,7 +164,7 @@ cdef inline bint has(const Record* r, const char* name) noexcept nogil:
 
 
 cdef bint may_be_number(const Record* r, const char* name, int64_t most) noexcept nogil:
-    """Whether a property is not there, or is text that Java reads as a whole number of that size."""
+    """Whether a property is absent, or is text that Java reads as a whole number of at most `most`."""
     cdef int at = 0, i
     cdef int n = rc_find_property(r.props, r.props_len, name, &at)
     cdef const uint8_t* text = r.props + at

@@ -1,4 +1,4 @@
-"""What verify wants to know of a file's records."""
+"""Collect the data that verify needs from a file's records, without Python objects per record."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc.format._record cimport Record
@@ -6,10 +6,10 @@ from rocketc.format._text_table cimport TextTable
 from rocketc.read._walk cimport BLOCK_RECORDS, Walker
 
 cdef enum:
-    STEP_BLOCKS = 64            # records between two looks at what the caller wants: up to 16,384
+    STEP_BLOCKS = 64            # blocks that one step() reads: up to 16,384 records
     TOPIC_KEPT = 256            # bytes of a topic that is compared before all topics are searched
 
-# A record, copied out of the map. topic is -1 if it takes no place in a queue.
+# A record, copied from the map. topic is -1 if the record is in no queue.
 ctypedef struct Seen:
     int32_t topic               # its number
     int32_t queue_id
@@ -34,13 +34,13 @@ ctypedef struct Slot:
 cdef class Audit:
     cdef:
         Walker walker
-        TextTable _numbers      # topic -> its number, plus what keeps clear of UNKNOWN
+        TextTable _numbers      # topic -> its number, shifted so that it differs from UNKNOWN
         list _topics
         bint _topics_full
-        uint8_t _topic[TOPIC_KEPT]  # of the last record,
-        int32_t _topic_len      # ... -1: it was too long,
-        int _number             # ... and its number
-        Slot* _slots            # 2^n of them, at most half in use
+        uint8_t _topic[TOPIC_KEPT]  # of the last record
+        int32_t _topic_len      # -1: it was too long
+        int _number             # the number of this topic
+        Slot* _slots            # 2^n slots, at most half of them used
         uint64_t _mask
         Run* _runs
         int64_t _run_count
@@ -48,15 +48,15 @@ cdef class Audit:
         Seen _seen[BLOCK_RECORDS]
     cdef readonly:
         int64_t records
-        int64_t messages        # an inner batch counts as many
-        int64_t first_offset    # physical, of the first and the last record; -1: there is none
+        int64_t messages        # counts each message of an inner batch
+        int64_t first_offset    # physical offsets of the first and last record; -1 without records
         int64_t last_offset
-        int64_t first_timestamp     # ms; 0 if there is no record
+        int64_t first_timestamp     # ms; 0 without records
         int64_t last_timestamp
-        int64_t backwards       # records with an earlier store time than the one before
+        int64_t backwards       # records with an earlier store timestamp than the record before
         int64_t backwards_at    # physical offset of the first of them, or -1
         uint64_t backwards_ms   # the largest such step
-        bint overflowed         # there were too many topics or runs: some queue offsets were not looked at
+        bint overflowed         # too many topics or runs: not all queue offsets were checked
     cdef bint next(self) except -1
     cdef int _copy(self, Walker w, int* done) noexcept nogil
     cdef int _number_of(self, const Record* r) noexcept nogil

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""What verify wants to know of a file's records, beyond that they are valid; no Python object for a record.
+"""Collect the data that verify needs from a file's records, beyond their checks, without Python objects per record.
 
-Messages of one queue have consecutive queue offsets, so a queue is kept as runs: [first, behind) and where the run
-begins. A sound file has one run for each queue.
+Messages of one queue have consecutive queue offsets. So a queue is stored as runs: [first, behind) and the physical
+offset of the run's first record. An intact file has one run per queue.
 """
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
@@ -22,12 +22,12 @@ from rocketc.format._text_table cimport TextTable, UNKNOWN
 from rocketc.read._walk cimport BLOCK_RECORDS, Walker
 
 cdef enum:
-    RUNS_MAX = 1 << 19          # of a file; a hostile one has no more of our memory
+    RUNS_MAX = 1 << 19          # per file; limits the memory that a malicious file can use
     TOPICS_MAX = 1 << 17
 
 
 cdef int32_t inner_count(const Record* r) noexcept nogil:
-    """How many queue offsets an inner batch takes: property INNER_NUM, 1 if that is no i16."""
+    """Return the number of queue offsets of an inner batch: the property INNER_NUM, or 1 if that is not an i16."""
     cdef int at = 0, i, n = rc_find_property(r.props, r.props_len, RC_PROPERTY_INNER_NUM, &at)
     cdef int32_t count = 0
     for i in range(at, at + n):
@@ -39,9 +39,9 @@ cdef int32_t inner_count(const Record* r) noexcept nogil:
 
 @cython.final
 cdef class Audit:
-    """Go over all records of a walker.
+    """Audits all records of a walker.
 
-    walker  with a filter that keeps everything; it belongs to the audit from now on
+    walker  with a filter that selects everything; only the audit may use it from now on
     """
 
     def __cinit__(self, Walker walker not None):
@@ -57,7 +57,7 @@ cdef class Audit:
         free(self._runs)
 
     def step(self):
-        """Go on for some thousand records; False if none are left."""
+        """Read some thousand more records; return False if there are no more."""
         cdef int _
         for _ in range(STEP_BLOCKS):
             if not self.next():
@@ -65,7 +65,7 @@ cdef class Audit:
         return True
 
     cdef bint next(self) except -1:
-        """Go on to the walker's next block, and over all of it; False if there is none."""
+        """Read the walker's next block; return False if there are no more."""
         cdef Walker w = self.walker
         cdef int done, rc
         cdef bint cut
@@ -93,7 +93,7 @@ cdef class Audit:
         return False
 
     def runs(self):
-        """(topic, queue id, first queue offset, the one behind the last, physical offset) of each run, in log order."""
+        """Return (topic, queue id, first queue offset, last one + 1, physical offset) of each run, in log order."""
         cdef int64_t i
         cdef Run* run
         out = []
@@ -103,7 +103,7 @@ cdef class Audit:
         return out
 
     cdef int _copy(self, Walker w, int* done) noexcept nogil:
-        """Copy the block's records from the map, from `done` on: RC_OK, or RC_MORE if that one's topic is new."""
+        """Copy the block's records from the map, from `done` on; return RC_MORE if the topic at `done` is new."""
         cdef rc_guard guard
         cdef const Record* r
         cdef Seen* seen
@@ -119,7 +119,7 @@ cdef class Audit:
                 break
             seen = &self._seen[i]
             kind = r.sys_flag & RC_FLAG_TRANSACTION_MASK
-            seen.topic = number - UNKNOWN - 1       # -1 if there was no room for it
+            seen.topic = number - UNKNOWN - 1       # -1 if there was no room for the topic
             if kind == RC_FLAG_PREPARED or kind == RC_FLAG_ROLLBACK:
                 seen.topic = -1
             seen.queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
@@ -131,7 +131,7 @@ cdef class Audit:
         return rc
 
     cdef int _number_of(self, const Record* r) noexcept nogil:
-        """What _numbers says of the record's topic. Most records have the topic of the one before."""
+        """Return the number of the record's topic in _numbers. Most records have the topic of the record before."""
         cdef int number
         if r.topic_len == self._topic_len and memcmp(r.topic, self._topic, <size_t>r.topic_len) == 0:
             return self._number
@@ -144,7 +144,7 @@ cdef class Audit:
         return number
 
     cdef int _add_topic(self, Walker w, const Record* r) except -1:
-        """Give the record's topic a number, if there is room."""
+        """Assign a number to the record's topic, if there is room."""
         cdef rc_guard guard
         cdef int number = UNKNOWN + 1 + <int>len(self._topics)
         if len(self._topics) == TOPICS_MAX:
@@ -161,7 +161,7 @@ cdef class Audit:
 
     cdef void _enter(self, int count) noexcept nogil:
         cdef const Seen* seen
-        cdef uint64_t step      # times are any 64 bits in a hostile file
+        cdef uint64_t step      # timestamps in a malicious file are any 64 bits
         cdef int i
         for i in range(count):
             seen = &self._seen[i]
@@ -182,7 +182,7 @@ cdef class Audit:
                 self._enter_queue(seen)
 
     cdef void _enter_queue(self, const Seen* seen) noexcept nogil:
-        """Make the latest run of the record's queue longer, or begin a new one."""
+        """Extend the latest run of the record's queue, or start a new run."""
         cdef uint64_t queue = <uint64_t>seen.topic << 32 | <uint32_t>seen.queue_id
         cdef Slot* slot = self._slot(queue)
         cdef int64_t behind = INT64_MAX
@@ -212,7 +212,7 @@ cdef class Audit:
         return &self._slots[i]
 
     cdef int _grow_slots(self, uint64_t room) except -1:
-        """A larger table with the same queues in it; a queue has at least one run, so runs tell when."""
+        """Create a larger table with the same queues. Every queue has a run, so the number of runs shows when."""
         cdef Slot* old = self._slots
         cdef uint64_t i, had = self._mask + 1 if old != NULL else 0
         self._slots = <Slot*>calloc(room, sizeof(Slot))

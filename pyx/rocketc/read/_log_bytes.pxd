@@ -6,7 +6,7 @@ from rocketc.files._mapped_file cimport MappedFile
 from rocketc.format._record cimport Record
 
 cdef enum:
-    STEP_BYTES = 32 << 20   # one call without the GIL walks over no more
+    STEP_BYTES = 32 << 20   # the most bytes that one call without the GIL reads
 
 
 cdef class LogBytes:
@@ -15,12 +15,12 @@ cdef class LogBytes:
         const uint8_t[::1] _view
         const uint8_t* _buf     # _len bytes; NULL if _len is 0
         size_t _len
-        size_t _there           # bytes up to here, from where the walk or a search is, can be read; _len but for fetch
-        object _fetch           # or None: all bytes are there
-        bint _away              # a search met a record that is not all there
-        size_t _limit           # where the file ends by right: more than _len if its end was not copied
-        size_t _let_go          # the map is dropped up to here
-        int _crowd              # records found in a search that overlap and whose CRC was wrong
+        size_t _there           # bytes from the current position up to here can be read; _len without fetch
+        object _fetch           # or None: all bytes are loaded
+        bint _away              # a search found a record that is not fully loaded
+        size_t _limit           # full size of the file: more than _len if its copy is incomplete
+        size_t _let_go          # the map is released up to here
+        int _crowd              # number of candidates in a search that overlap and have a wrong CRC
         size_t _crowd_end       # where the last of them ends
         int _crc
     cdef readonly:

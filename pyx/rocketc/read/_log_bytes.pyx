@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""The bytes of one commit log file or buffer, mapped or fetched: what stands where, and where a record stands for sure.
+"""The bytes of one commit log file or buffer, mapped or fetched: parse a position, or search for the next valid record.
 
-What is read is read between enter() and leave(), without the GIL: another process may cut the file meanwhile.
+The bytes are read between enter() and leave(), without the GIL, because another process may cut the file meanwhile.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -19,24 +19,24 @@ from rocketc.files._mapped_file cimport MappedFile
 from rocketc.format._record cimport CRC_BODY, CRC_NONE, Record, crc32, parse_record, verify_record
 
 cdef enum:
-    KEEP_MAPPED = 64 << 20      # bytes of a map that stay resident behind who reads
-    HEAD_BYTES = 256            # of a record up to its body, and more
-    TRIM_BYTES = 4 << 20        # how much of a file's end is looked at in one go
-    CROWD_BODY = 4 << 10        # shorter bodies are always read to check a record that is searched for
-    CROWD_MAX = 64              # longer ones that lie over one another, so often at most
-    LEARN_BYTES = 64 << 20      # how far the first record is looked for where the file name tells no offset
+    KEEP_MAPPED = 64 << 20      # bytes of the map before the position that stay resident
+    HEAD_BYTES = 256            # at least the part of a record before its body
+    TRIM_BYTES = 4 << 20        # bytes read at once in the search for the end of the data
+    CROWD_BODY = 4 << 10        # a search always reads bodies up to this size to check the CRC
+    CROWD_MAX = 64              # the most longer bodies read for candidates that overlap
+    LEARN_BYTES = 64 << 20      # the search for the first record ends here if the file name is not an offset
 
 
 cdef class LogBytes:
     """The bytes of one commit log file or buffer.
 
     source  MappedFile, or a buffer of bytes
-    base    physical offset of its first byte; None: learn it from the first record
-    limit   bytes the file has by right (the way to the next file's name); 0: as many as it has
-    crc     a Crc: what is checked of records
-    fetch   for a buffer whose bytes come when they are asked for: fetch(pos, stop) has the bytes [pos, stop) there, and
-            returns up to where they are, stop at least; those before pos may go. What is not there can be read, too,
-            and is zero
+    base    physical offset of the first byte; None: read it from the first record
+    limit   full size of the file (the distance to the next file's name); 0: its current size
+    crc     a Crc: which checks are made
+    fetch   only for a buffer that is filled on demand. Calling fetch(pos, stop) loads the bytes [pos, stop) and returns
+            the position up to which bytes are loaded, at least stop. Bytes before pos may be dropped. Bytes that are
+            not loaded can be read and are zero
     """
 
     def __cinit__(self, source, base, *_, size_t limit=0, int crc=CRC_BODY, fetch=None, **_others):
@@ -69,7 +69,7 @@ cdef class LogBytes:
             guard_leave(guard)
 
     cdef int _reach_record(self, size_t pos) except -1:
-        """Have all bytes there that it takes to tell what stands at pos."""
+        """Fetch all bytes that are needed to parse the record at pos."""
         cdef Record r
         if self._fetch is None or pos >= self._len:
             return 0
@@ -79,19 +79,19 @@ cdef class LogBytes:
         return 0
 
     cdef size_t _reach(self, size_t pos, size_t stop) except? 0:
-        """Have bytes from pos on there; returns up to where they are, stop at most."""
+        """Fetch bytes from pos on; return the position up to which they are loaded, at most stop."""
         if self._fetch is None:
             return stop
         self._there = self._fetch(pos, min(pos + 2 * HEAD_BYTES, stop))
         return min(self._there, stop)
 
     cdef int _parse_there(self, size_t pos, Record* r) noexcept nogil:
-        """parse_record() of what stands at pos; RC_MORE if r.size bytes, as far as can be told, must be there first."""
+        """Call parse_record() at pos; return RC_MORE if at least r.size bytes must be fetched first."""
         cdef int rc = parse_record(self._buf + pos, self._len - pos, r)
         if self._there == self._len:
             return rc
         if pos + HEAD_BYTES > self._there:
-            r.size = HEAD_BYTES     # within the file, or all of it would be there
+            r.size = HEAD_BYTES     # does not exceed the file, or all of it would be loaded
             return RC_MORE
         if rc == RC_OK or rc == RC_BAD_TOPIC_LENGTH or rc == RC_BAD_PROPERTIES_LENGTH or rc == RC_BAD_LENGTH:
             if <size_t>r.size > self._there - pos:
@@ -99,7 +99,7 @@ cdef class LogBytes:
         return rc
 
     cdef int _look(self, size_t pos) noexcept nogil:
-        """What stands at pos: RC_OK, RC_BLANK, RC_END, or a fault."""
+        """Parse and check the bytes at pos: return RC_OK, RC_BLANK, RC_END or an error."""
         cdef rc_guard guard
         cdef Record r
         cdef int rc
@@ -111,7 +111,7 @@ cdef class LogBytes:
         return rc
 
     cdef bint _is_boundary(self, size_t pos) except -1:
-        """Whether the log goes on, or ends, at pos."""
+        """Whether a record begins at pos, or the log ends there."""
         cdef int rc
         if pos >= self._len:
             return pos == self._len
@@ -136,11 +136,11 @@ cdef class LogBytes:
         return yes
 
     cdef size_t _find_next(self, size_t pos) except? 0:
-        """The first position from pos on where a record or the blank one stands for sure; _len if there is none."""
+        """Return the first position from pos on with a valid record or the blank record; _len if there is none."""
         return self._find(pos, self._len, True)
 
     cdef size_t _find(self, size_t pos, size_t end, bint with_offset) except? 0:
-        """As _find_in(), in steps; holes are not read, bytes are fetched."""
+        """Call _find_in() in steps; skip holes and fetch bytes as needed."""
         cdef size_t stop, found, data
         while pos < end:
             if self._map is not None:
@@ -148,9 +148,9 @@ cdef class LogBytes:
                 if data >= self._len:
                     break
                 if data > pos + RC_BLANK_BYTES:
-                    pos = data - RC_BLANK_BYTES     # a hole, but for bytes of a size that are zero
+                    pos = data - RC_BLANK_BYTES     # a hole; the first bytes of a size may be zeros
             stop = self._reach(pos, min(pos + STEP_BYTES, self._len))
-            stop = min(stop if stop == self._len else stop - HEAD_BYTES, end)   # the head of the last one is there
+            stop = min(stop if stop == self._len else stop - HEAD_BYTES, end)   # the header of the last one is loaded
             if pos >= stop:
                 break
             with nogil:
@@ -167,11 +167,11 @@ cdef class LogBytes:
         return end
 
     cdef size_t _find_in(self, size_t pos, size_t stop, bint with_offset) noexcept nogil:
-        """The first position in [pos, stop) of a record that passes every check with its CRC, or of the blank one.
+        """Return the first position in [pos, stop) of a record that passes all checks and its CRC, or of the blank one.
 
-        Returns stop if there is none; or, with _away, where bytes of what may be one are to be fetched.
+        Returns stop if there is none. Returns with _away set if bytes of a candidate must be fetched first.
 
-        with_offset  its stored physical offset must agree; otherwise it must only not be before pos
+        with_offset  the stored physical offset must equal the position; otherwise it only must not be less than pos
         """
         cdef rc_guard guard
         cdef Record r
@@ -182,7 +182,7 @@ cdef class LogBytes:
         self.enter(&guard)
         while pos < stop:
             room = max(self._len - pos, <size_t>RC_BLANK_BYTES) - RC_BLANK_BYTES
-            pos += rc_find_either(          # both versions begin with the same byte
+            pos += rc_find_either(          # the magic numbers of both versions begin with the same byte
                 self._buf + pos + RC_MSG_MAGIC_AT, min(room, stop - pos),
                 <uint8_t>(RC_MAGIC_V1 >> 24), <uint8_t>(RC_MAGIC_BLANK >> 24),
             )
@@ -210,9 +210,9 @@ cdef class LogBytes:
         return pos
 
     cdef bint _is_crowded(self, size_t pos, const Record* r) noexcept nogil:
-        """Whether r lies over so many that were none that it is no use to read its body once more.
+        """Whether r overlaps too many failed candidates, so that its body is not read.
 
-        Hostile bytes may hold a header every 88 bytes, each with all the rest of the file for its body.
+        Malicious bytes may hold a header every 88 bytes, each with the rest of the file as its body.
         """
         return r.body_len > CROWD_BODY and pos < self._crowd_end and self._crowd >= CROWD_MAX
 
@@ -224,7 +224,7 @@ cdef class LogBytes:
             self._crowd_end = max(self._crowd_end, pos + <size_t>r.size)
 
     cdef int64_t _learn_base(self) except? -1:
-        """The physical offset of byte 0 as the first record tells it; 0 if none does."""
+        """Return the physical offset of byte 0 according to the first record; 0 if there is no record."""
         cdef size_t stop = min(<size_t>LEARN_BYTES, self._len), at
         at = self._find(0, stop, False)
         if at == stop:
@@ -241,7 +241,7 @@ cdef class LogBytes:
         return r.phy_offset
 
     cdef size_t _data_from(self, size_t pos) except? 0:
-        """The first position from pos on with a byte that is not zero, or _len; holes are not read."""
+        """Return the first position from pos on with a byte that is not zero, or _len; holes are not read."""
         cdef rc_guard guard
         cdef size_t hole, n
         while pos < self._len:
@@ -264,7 +264,7 @@ cdef class LogBytes:
         return self._len
 
     cdef size_t _trimmed(self, size_t pos) except? 0:
-        """Bytes from pos on without the zeros at the end of the file; at least 1."""
+        """Return the number of bytes from pos on without the zeros at the end of the file; at least 1."""
         cdef rc_guard guard
         cdef size_t stop = self._len, n = 0, at
         if self._map is not None:
@@ -285,8 +285,8 @@ cdef class LogBytes:
         return max(stop + n - pos, <size_t>1)
 
     cdef void _forget_pages(self, size_t pos) noexcept:
-        """Let go of the part of the map far behind pos, so that a big file does not fill our resident memory."""
-        self._let_go = min(self._let_go, pos)       # a search may have run ahead
+        """Release the part of the map far before pos, so that a big file does not fill the resident memory."""
+        self._let_go = min(self._let_go, pos)       # a search may have read further ahead
         if self._map is not None and pos > self._let_go + 2 * KEEP_MAPPED:
             rc_map_let_go(self._map.base, self._let_go, pos - KEEP_MAPPED)
             self._let_go = pos - KEEP_MAPPED

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 from rocketc.c.properties cimport rc_pair
 from rocketc.format._record cimport Record
 
-# One name for each column, bit and position (design: one vocabulary): Arrow, Spark and JSON say the same.
+# One name for each column, bit and position (see docs/design.md): the same in Arrow, Spark and JSON.
 cdef enum:
     COL_TOPIC = 0
     COL_QUEUE_ID = 1
@@ -31,10 +31,10 @@ cdef enum:
 
 cdef class Message:
     cdef:
-        Record _r               # its pointers lead into the three bytes objects below
-        bytes _raw              # the whole record as stored, maybe among others
-        object _body            # None: it is in _raw; bytes: the plain body, or the inner batch that body and
-        #                         properties lie in; another buffer: the body in the map of a file
+        Record _r               # its pointers point into the objects below
+        bytes _raw              # the whole record as stored, may be part of a larger object
+        object _body            # None: it is in _raw; bytes: the decompressed body, or the inner batch with body and
+        #                         properties; another buffer: the body in the map of a file
         str _file               # path, or None
     cdef bytes _whole(self)
     cdef const uint8_t* _behind_hosts(self) noexcept

@@ -30,23 +30,23 @@ from rocketc.format._record cimport Record, born_host_len, parse_entry, parse_re
 from rocketc.errors import CorruptRecordError
 
 cdef enum:
-    JSON_ROOM = 2048        # for what to_json() writes beside the texts: names, numbers, ids and hosts
+    JSON_ROOM = 2048        # bytes that to_json() writes in addition to the texts: names, numbers, ids and hosts
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 cdef bytes copy_of(const Record* whole):
-    """The bytes of a record."""
+    """Copy the bytes of a record."""
     return PyBytes_FromStringAndSize(<const char*>whole.at, <Py_ssize_t>whole.size)
 
 
 cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file):
-    """Make a message of its own memory.
+    """Create a message with its own memory.
 
-    r      the record, or an entry of the inner batch that `whole` holds
-    whole  the record as it lies in the log; r itself if it is no inner batch
-    raw    a copy of the whole record, which the messages of one batch share; None: make one
-    other  what the body of r (and its properties, if it is an entry) lies in, or None: in the record
+    r      the record, or a message of the inner batch in `whole`
+    whole  the record in the log; r itself if it is not an inner batch
+    raw    a copy of the whole record, shared by the messages of a batch; None: make a copy
+    other  the memory of the body of r (and of its properties, for a message of an inner batch); None: the record
     """
     cdef Message m = Message.__new__(Message)
     cdef ptrdiff_t shift
@@ -67,12 +67,12 @@ cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes o
 
 
 cdef Message message_in(const Record* r, bytes raw, object body, str file):
-    """A message over memory that others share; nothing is copied.
+    """Create a message that points to shared memory; nothing is copied.
 
-    r     the record, or an entry of an inner batch; its pointers lead into raw and body
-    raw   bytes that hold the whole record, or of a record whose body is elsewhere what is before and behind the body
-    body  what the body of r (and its properties, if it is an entry) lies in: bytes, or a buffer of the body alone that
-          keeps the map of a file; None: the record has it
+    r     the record, or a message of an inner batch; its pointers point into raw and body
+    raw   bytes of the whole record, or of the parts before and after the body if the body is elsewhere
+    body  the memory of the body of r (and of its properties, for a message of an inner batch). It is a bytes object, or
+          a buffer of the body alone that keeps a file mapped; None: the body is in raw
     """
     cdef Message m = Message.__new__(Message)
     m._raw = raw
@@ -92,7 +92,7 @@ cdef inline str property_of(const Record* r, const char* name):
 
 
 cdef rc_pair* room_for_pairs(int props_len) except NULL:
-    """Room for the pairs of a properties string; the caller frees it."""
+    """Allocate room for the pairs of a property string; the caller frees it."""
     cdef rc_pair* pairs = <rc_pair*>PyMem_Malloc((<size_t>props_len // RC_PAIR_MIN_BYTES + 2) * sizeof(rc_pair))
     if pairs == NULL:
         raise MemoryError
@@ -110,12 +110,12 @@ cdef inline size_t number(uint8_t* dst, const char* name, int64_t value) noexcep
 
 
 cdef str printable(str path):
-    """A path as text: with U+FFFD where the name of a file or folder is not UTF-8."""
+    """Return a path as text, with U+FFFD where the name of a file or folder is not UTF-8."""
     return path if path.isascii() else path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 cdef str host_text(const uint8_t* p, int width):
-    """`ip:port`, `[v6]:port` (RFC 5952)."""
+    """Return `ip:port` or `[v6]:port` (RFC 5952)."""
     cdef uint8_t dst[RC_HOST_TEXT_MAX]
     return text(dst, rc_host_text(dst, p, width))
 
@@ -131,13 +131,12 @@ cdef object time_of(int64_t ms):
 @cython.no_gc
 @cython.final
 cdef class Message:
-    """One message of a store. Scans make it; attributes are decoded when they are asked for, from a copy of the record.
+    """One message of a store, created by scans and reads. Attributes are decoded on access, from a copy of the record.
 
     Names are RocketMQ's (MessageExt) in snake_case. Timestamps are int milliseconds; `store_time` and `born_time` are
-    the same as aware datetimes (None outside of the years 1 to 9999). Texts that are not UTF-8 are read as Java reads
-    them, with U+FFFD. A message of an inner batch has the queue offset, flag, body and properties of its own and all
-    else of the record that holds it. Messages compare equal if their records are, wherever they were read; they can be
-    pickled.
+    the same as aware datetimes (None outside of the years 1 to 9999). Texts that are not UTF-8 are decoded with U+FFFD,
+    as in Java. A message of an inner batch has its own queue offset, flag, body and properties; all other fields are
+    those of the batch's record. Messages are equal if their records are equal, in any file. They can be pickled.
 
     >>> import rocketc
     >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", properties={"TAGS": "A"}))
@@ -147,12 +146,12 @@ cdef class Message:
 
     def __init__(self):
         raise TypeError(
-            "messages come from rocketc.scan() and rocketc.decode(); use Message.of(record) for a record's bytes"
+            "create messages with rocketc.scan() or rocketc.decode(), or with Message.of(record) from a record's bytes"
         )
 
     @staticmethod
     def of(bytes record not None, str file=None):
-        """The message in the bytes of one record, which are checked for their lengths only.
+        """Create a message from the bytes of one record; only its lengths are checked.
 
         Raises CorruptRecordError.
 
@@ -185,12 +184,12 @@ cdef class Message:
 
     @property
     def store_timestamp(self):
-        """When the broker stored it: ms since the epoch."""
+        """The time when the broker stored it: ms since the epoch."""
         return rc_get_i64(self._r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
 
     @property
     def born_timestamp(self):
-        """When the producer made it: ms since the epoch."""
+        """The time when the producer created it: ms since the epoch."""
         return rc_get_i64(self._r.at + RC_MSG_BORN_TIMESTAMP_AT)
 
     @property
@@ -203,7 +202,7 @@ cdef class Message:
 
     @property
     def keys(self):
-        """Property KEYS: keys with blanks between, or None."""
+        """Property KEYS: keys separated by blanks, or None."""
         return property_of(&self._r, RC_PROPERTY_KEYS)
 
     @property
@@ -213,24 +212,24 @@ cdef class Message:
 
     @property
     def body(self):
-        """The body; decompressed unless the scan was told not to. Of a get(..., views=True): a memoryview."""
+        """The body, decompressed unless the scan has decompress=False. With get(..., views=True): a memoryview."""
         if self._body is not None and type(self._body) is not bytes:
             return memoryview(self._body)
         return <bytes>self._r.body[:self._r.body_len]
 
     @property
     def stored_body(self):
-        """The body as the record holds it: compressed, or the whole inner batch."""
+        """The body as stored in the record: compressed, or the whole inner batch."""
         cdef bytes whole = self._whole()
         cdef Record r
-        # The bytes were copied after they had been checked: a writer may have come between.
+        # The bytes were copied after the check: a writer may have changed them in between.
         if parse_record(<const uint8_t*>PyBytes_AS_STRING(whole), <size_t>len(whole), &r) != RC_OK:
             raise CorruptRecordError(self._file, self._r.phy_offset, "bad_length", "it changed while it was read")
         return <bytes>r.body[:r.body_len]
 
     @property
     def properties(self):
-        """All properties, a new dict: order as stored, the last duplicate wins."""
+        """All properties as a new dict, in the stored order; of duplicates the last one counts."""
         cdef const uint8_t* p = self._r.props
         cdef dict out = {}
         cdef int i, n
@@ -264,7 +263,7 @@ cdef class Message:
 
     @property
     def body_crc(self):
-        """BODYCRC as stored: of the stored body, top bit cleared."""
+        """BODYCRC as stored: the CRC of the stored body, with the top bit cleared."""
         return rc_get_i32(self._r.at + RC_MSG_BODY_CRC_AT)
 
     @property
@@ -281,17 +280,17 @@ cdef class Message:
 
     @property
     def store_size(self):
-        """Bytes of the whole record."""
+        """Size of the whole record in bytes."""
         return self._r.size
 
     @property
     def file(self):
-        """The path it was read from, or None."""
+        """The path of the file that it was read from, or None."""
         return self._file
 
     @property
     def version(self):
-        """1 or 2: the record form; V2 has room for long topics."""
+        """Version of the record format: 1, or 2 for long topics."""
         return 1 if rc_get_i32(self._r.at + RC_MSG_MAGIC_AT) == RC_MAGIC_V1 else 2
 
     @property
@@ -313,9 +312,9 @@ cdef class Message:
         return self._r.tail + RC_MSG_STORE_HOST_PAST + store_host_len(self._r.sys_flag)
 
     def to_dict(self):
-        """The columns of a scan as JSON-ready values.
+        """Return the columns of a scan as a JSON-ready dict.
 
-        Timestamps are in ms; the body is text, or bodyBase64 if it is not UTF-8; what is absent is left out.
+        Timestamps are in ms. The body is text, or bodyBase64 if it is not UTF-8. Missing fields are left out.
 
         >>> import rocketc
         >>> [m] = rocketc.decode(rocketc.encode("t", b"\\xff"))
@@ -353,7 +352,7 @@ cdef class Message:
         return out
 
     def to_json(self):
-        """to_dict() as one line of JSON.
+        """Return to_dict() as one line of JSON.
 
         >>> import rocketc
         >>> rocketc.Message.of(rocketc.encode("t", b"a")).to_json()[:58]
@@ -367,7 +366,7 @@ cdef class Message:
             return json.dumps(self.to_dict(), ensure_ascii=False)
         try:
             if not rc_utf8_valid(self._r.props, <size_t>self._r.props_len):
-                raise UnicodeError         # names may become equal when they are read
+                raise UnicodeError         # different names may become equal when they are decoded
             if self._file is not None:
                 file = self._file.encode()
                 texts += <size_t>len(file)
@@ -384,7 +383,7 @@ cdef class Message:
             PyMem_Free(dst)
 
     cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept:
-        """to_dict() as JSON text; dst has room for it. Returns its length."""
+        """Write to_dict() as JSON to dst, which is large enough; return the length."""
         cdef uint8_t* out = dst
         cdef const uint8_t* hosts = self._behind_hosts()
         cdef const uint8_t* store_host = self._r.tail + RC_MSG_STORE_HOST_PAST
@@ -479,19 +478,19 @@ cdef class Message:
 
 
 def _again(bytes raw not None, bytes other, entry, str file):
-    """What a pickled message is made of again; checks as it goes."""
+    """Create a message from its pickled form; checks the form."""
     cdef Record whole, r
     cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(raw), <size_t>len(raw), &whole)
     cdef Py_ssize_t start
     if rc != RC_OK or whole.size != len(raw):
-        raise ValueError("no pickled Message")
+        raise ValueError("not a pickled Message")
     r = whole
     if entry is not None:
         start, queue_offset = entry
         if other is None or not 0 <= start <= len(other):
-            raise ValueError("no pickled Message")
+            raise ValueError("not a pickled Message")
         if parse_entry(<const uint8_t*>PyBytes_AS_STRING(other) + start, <size_t>(len(other) - start), &r) != RC_OK:
-            raise ValueError("no pickled Message")
+            raise ValueError("not a pickled Message")
         r.queue_offset = queue_offset
     elif other is not None:
         r.body = <const uint8_t*>PyBytes_AS_STRING(other)

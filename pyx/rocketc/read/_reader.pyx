@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Blocks of records -> messages or batches: inner batches opened, bodies decompressed."""
+"""Turn blocks of records into messages or batches: split inner batches, decompress bodies."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
@@ -22,38 +22,39 @@ from rocketc.read._walk cimport Walker
 from rocketc.format import compression
 
 cdef enum:
-    LIST_MESSAGES = 64          # of one list, about: the memory of the last ones is used again while it is in the cache
+    LIST_MESSAGES = 64          # approximately; short lists reuse the memory of freed messages while it is in the cache
 
-cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # what fits into one Arrow column with room to spare
+cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # fits into one Arrow column with room to spare
 
 
 cdef class Reader:
-    """Iterates over the messages of a row of Walkers, in lists; or hands out batches.
+    """Iterates over the messages of several Walkers in lists, or returns batches.
 
-    walkers  an iterator; each is asked to its end before the next one is taken
+    walkers  an iterator; each walker is read to its end before the next one is taken
     columns  names for batches, None for all
     where    a predicate of Message, or None
-    Both ways go over the walkers once; take one of them.
+
+    Use either the messages or the batches: both consume the walkers.
     """
 
     cdef:
         object _walkers
-        Walker _walker          # the one at work, or None
+        Walker _walker          # the current one, or None
         Filter _filter
         Selection _selected
         object _where
         bint _decompress
         bint _unwrap
-        int64_t _limit          # bytes of a decompressed body
+        int64_t _limit          # the most bytes of a decompressed body
         int64_t _batch_bytes
         bytes _file             # UTF-8 of the walker's path, or None
-        int _at                 # of the walker's block: what is before it is done
-        object _raised          # an error that waits until what came before it is handed out
-        # what _open() found in the record at _at
+        int _at                 # index in the walker's block: records before it are done
+        object _raised          # an error to raise after the records before it were returned
+        # result of _open() for the record at _at
         Record* _parts
         int _part_count
         int _part_room
-        bytes _other            # the memory that bodies and properties of _parts lie in
+        bytes _other            # the memory of the bodies and properties of _parts
         str _fault
     cdef readonly int64_t records
 
@@ -77,14 +78,14 @@ cdef class Reader:
         return self
 
     def __next__(self):
-        """The next messages, at least one."""
+        """Return the next messages, at least one."""
         cdef list out = self._messages()
         if not out:
             raise StopIteration
         return out
 
     cdef bint _advance(self) except -1:
-        """Get the next block of records; False if there are no more."""
+        """Get the next block of records; return False if there are no more."""
         self._at = 0
         while True:
             if self._walker is None:
@@ -99,20 +100,20 @@ cdef class Reader:
             self._walker = None
 
     cdef bint _is_plain(self, const Record* r, bint body) noexcept nogil:
-        """Whether the record is handed out as it is stored."""
+        """Whether the record is returned as stored."""
         if self._unwrap and is_to_unwrap(r):
             return False
         return not (body and self._decompress and r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0)
 
     cdef bint _open(self, const Record* r, bint body) except -1:
-        """Decompress, open an inner batch: into _parts. False: it can't be had, _fault says why.
+        """Decompress, or split an inner batch, into _parts. False: impossible, _fault has the reason.
 
         Called between enter() and leave().
         """
         cdef bytes other
         cdef Record part
         cdef size_t pos = 0, room
-        cdef int64_t queue_offset = r.queue_offset      # not INNER_BASE: RocketMQ's clients count from here too
+        cdef int64_t queue_offset = r.queue_offset      # not INNER_BASE: RocketMQ's clients also count from here
         cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
         cdef bint batch = self._unwrap and is_to_unwrap(r)
         if r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (self._decompress or batch):
@@ -159,7 +160,7 @@ cdef class Reader:
     # ---- messages
 
     cdef list _messages(self):
-        """The messages of the next block that has any; empty at the end."""
+        """Return the messages of the next block that has some; empty at the end."""
         cdef list out = []
         cdef bytes raw
         cdef rc_guard guard
@@ -186,7 +187,7 @@ cdef class Reader:
                         for i in range(self._part_count):
                             out.append(message_of(&self._parts[i], r, raw, self._other, w._file))
                     elif out and w._raise:
-                        break       # what came before it first
+                        break       # return the messages before it first
                     else:
                         w.lost(r, self._fault)
                     self._at += 1
@@ -202,10 +203,10 @@ cdef class Reader:
     # ---- batches
 
     def next_batch(self):
-        """The next Batch, or None at the end.
+        """Return the next Batch, or None at the end.
 
-        It holds about batch_bytes of records, more by a part of a block: 256 records, or one
-        that is larger than 512 KiB. An error waits until what came before it is handed out.
+        A batch has about batch_bytes of records, plus at most a part of a block: 256 records, or one record that is
+        larger than 512 KiB. An error is raised after the records before it were returned.
         """
         cdef BatchBuffers* rows
         cdef Batch batch
@@ -227,7 +228,7 @@ cdef class Reader:
         return batch if rows.rows > 0 else None
 
     def count(self):
-        """How many messages there are."""
+        """Count the messages."""
         self._selected.count = 0
         self._selected.bits = 0
         while self.next_batch() is not None:
@@ -265,10 +266,10 @@ cdef class Reader:
         return 0
 
     cdef int _run(self, BatchBuffers* rows) except -1:
-        """The common case without the GIL: take in blocks of plain records, one after the other.
+        """The common case, without the GIL: add blocks of plain records one after the other.
 
-        Ends when rows is full, STEP_BYTES are walked over, or anything else turns up. What was not taken stands in the
-        walker's block (from _at on), or at its position, for those who can deal with it.
+        Ends when rows is full, after STEP_BYTES, or at anything but a plain record. The remaining records are in the
+        walker's block (from _at on) or at its position, and the caller handles them.
         """
         cdef Walker w = self._walker
         cdef const uint8_t* file = NULL
@@ -309,7 +310,7 @@ cdef class Reader:
         w.leave(&guard)
 
     cdef bint _take_block(self, BatchBuffers* rows, Walker w) except -1:
-        """Add the rest of the block to rows; False if rows is full before."""
+        """Add the rest of the block to rows; return False if rows becomes full first."""
         cdef const uint8_t* file = NULL
         cdef int file_len = 0, first, rc
         cdef bint body = self._selected.bits >> COL_BODY & 1
@@ -337,12 +338,12 @@ cdef class Reader:
                 self._add_part(r)
             elif not self._open(r, body):
                 if w._raise and rows.rows > 0:
-                    return False        # what came before it first
+                    return False        # return the records before it first
                 w.lost(r, self._fault)
                 self._at += 1
                 continue
             if self._where is not None and not self._ask(r, w):
-                return True             # the file was cut: the caller looks, too
+                return True             # the file was cut: the caller checks for this, too
             rc = append(rows, self._parts, self._part_count, NULL, file, file_len)
             if rc == RC_MORE and rows.rows > 0:
                 return False
@@ -355,7 +356,7 @@ cdef class Reader:
         return True
 
     cdef bint _ask(self, const Record* r, Walker w) except -1:
-        """Keep those of _parts that `where` wants. False if the file was cut: there is nothing to ask about."""
+        """Keep those of _parts that `where` selects; return False if the file was cut and they are invalid."""
         cdef bytes raw = copy_of(r)
         cdef int i, kept = 0
         if w.is_cut():

@@ -1,4 +1,4 @@
-"""From record to record through one file or buffer, damage included."""
+"""Iterate over the records of one file or buffer, and handle damage."""
 from libc.stdint cimport int64_t
 
 from rocketc.format._record cimport Record
@@ -6,32 +6,32 @@ from rocketc.read._filter cimport Filter
 from rocketc.read._log_bytes cimport LogBytes
 
 cdef enum:
-    BLOCK_RECORDS = 256     # records that one call finds at most
-    BLOCK_BYTES = 512 << 10     # a block ends behind so many bytes of records: what follows reads them from the cache
+    BLOCK_RECORDS = 256     # the most records that one call returns
+    BLOCK_BYTES = 512 << 10     # a block ends after this many bytes, so that the caller reads them from the cache
 
 
 cdef class Walker(LogBytes):
     cdef:
-        size_t _whole           # _len before the file was cut while we read it; 0: it was not
-        size_t _pos             # of the next record; all before it is done
-        size_t _from            # records before it are walked over in silence
-        size_t _to              # records from it on are not ours
-        size_t _exact_to        # a record ends there, and nothing behind it is looked at
-        size_t _ready           # the map has its pages up to here
-        size_t _zeros_at        # from here on there were only zeros when we looked
+        size_t _whole           # _len before the file was cut while it was read; 0: not cut
+        size_t _pos             # of the next record; everything before it is done
+        size_t _from            # records before it are skipped without a report
+        size_t _to              # records from here on belong to another walker
+        size_t _exact_to        # a record ends here, and bytes from here on are not read
+        size_t _ready           # pages of the map up to here are loaded
+        size_t _zeros_at        # from here to the end were only zeros at the last check
         Filter _filter
-        bint _raise             # damage is an exception
-        bint _last              # no file with data follows: zero space is the end of the log
-        bint _follow            # a record that is not whole yet is waited for
-        bint _search            # the end is agreed upon with who searches for the first record from there
-        bint _begun             # the first record is found
-        bint _torn_twice        # a bad tail was looked at again already
+        bint _raise             # raise CorruptRecordError at damage
+        bint _last              # no file with data follows: zeros are the end of the log
+        bint _follow            # wait for a record that is not complete yet
+        bint _search            # the walker of the next range searches for its first record: both must agree on the end
+        bint _begun             # the first record was found
+        bint _torn_twice        # a bad tail was read again already
         bint _done
         str _file
-        int _count              # records in _block, valid until the next call
+        int _count              # number of records in _block; valid until the next call
         Record _block[BLOCK_RECORDS]
     cdef readonly:
-        bint ended              # zero space was met: the log ends here (for now)
+        bint ended              # zeros to the end were found: the log ends here (for now)
         size_t blanks
         list damage             # (start, stop, reason), physical offsets
     cdef int next_block(self) except -1
@@ -53,7 +53,7 @@ cdef class Walker(LogBytes):
     cdef bint _look_again(self, int looks) except -1
 
 
-# The block that next_block() found; its pointers are valid between enter() and leave(), until the next call.
+# The block that next_block() found. Its pointers are valid between enter() and leave(), until the next call.
 
 cdef inline int record_count(Walker w) noexcept nogil:
     return w._count

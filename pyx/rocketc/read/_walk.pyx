@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""From record to record through one file or buffer, damage included.
+"""Iterate over the records of one file or buffer, and handle damage.
 
-A Walker finds records in blocks, without the GIL. A block holds positions only; whoever takes it copies what it needs
-out of the map, between enter() and leave(), and asks cut_in_block() afterwards whether the file was still there.
+A Walker finds records in blocks, without the GIL. A block holds positions only. The caller copies the data it needs
+from the map between enter() and leave(). It then calls cut_in_block() to learn whether the file was cut meanwhile.
 """
 import time
 
@@ -33,22 +33,22 @@ cdef extern from *:
     void touch "rc_touch"(const uint8_t* p) noexcept nogil
 
 cdef enum:
-    TORN_LOOKS = 5              # how often a bad tail of a live file is looked at again,
-    FOLLOW_LOOKS = 50           # ... where nobody else comes back to it,
-    TORN_PAUSE_MS = 2           # and the pause before each look: a broker needs microseconds to finish a record
-    AHEAD = 6                   # records between the one that is looked at and the one whose bytes are asked for
-    FETCH_WHOLE = 1024          # the processor follows longer bodies by itself
-    FAULT_BYTES = 64 << 10      # that a page fault maps at once, as far as the page cache has them
-    FETCH_BYTES = 6 << 10       # how far ahead of a record of another size all lines are asked for
+    TORN_LOOKS = 5              # number of times a bad tail of a live file is read again,
+    FOLLOW_LOOKS = 50           # ... if the walker does not follow the log, so no later call reads it again
+    TORN_PAUSE_MS = 2           # ms between two reads: a broker needs microseconds to finish a record
+    AHEAD = 6                   # records between the current one and the one that is prefetched
+    FETCH_WHOLE = 1024          # longer bodies are left to the hardware prefetcher
+    FAULT_BYTES = 64 << 10      # bytes that one page fault maps, if they are in the page cache
+    FETCH_BYTES = 6 << 10       # prefetch all lines this far ahead when record sizes vary
 
 cdef size_t page_bytes = <size_t>sysconf(_SC_PAGESIZE)
 
 
 cdef inline void fetch_guessed(const uint8_t* p, int32_t size) noexcept nogil:
-    """Ask for the cache lines around the start of a record that may begin at p.
+    """Prefetch the cache lines around the start of a record that may begin at p.
 
-    They are the end of the one before it, its header, and what of `size` lies behind. Records of one producer are much
-    alike, so the guess from the last one's size is mostly right, and costs little where it is not.
+    These are the end of the record before it, its header, and the rest of `size`. The records of one producer have
+    similar sizes, so a guess from the size of the last record is mostly right. A wrong guess costs little.
     """
     cdef int32_t at = 2 * LINE_BYTES
     rc_prefetch(p - 2 * LINE_BYTES)
@@ -61,7 +61,7 @@ cdef inline void fetch_guessed(const uint8_t* p, int32_t size) noexcept nogil:
 
 
 cdef inline const uint8_t* fetch_all(const uint8_t* asked, const uint8_t* p) noexcept nogil:
-    """Ask for every line up to FETCH_BYTES behind p, from `asked` on; returns how far. For records of many sizes."""
+    """Prefetch all lines from `asked` to FETCH_BYTES after p; return the end. For records of varying sizes."""
     cdef const uint8_t* end = p + FETCH_BYTES
     if asked < p:
         asked = p
@@ -72,19 +72,19 @@ cdef inline const uint8_t* fetch_all(const uint8_t* asked, const uint8_t* p) noe
 
 
 cdef class Walker(LogBytes):
-    """Walk over one commit log file or buffer: source, base, limit, crc and fetch are those of LogBytes.
+    """Iterate over the records of one commit log file or buffer; source, base, limit, crc and fetch as in LogBytes.
 
-    filter  which records are taken; crc is checked of these
-    start   records that begin before this physical offset are walked over in silence; None: none
-    stop    records from this physical offset on are not ours; None: no bound
-    search  the first record from start on is searched for, nothing before it is read. Walkers whose start is another's
-            stop have each record once and each damaged range once, wherever the file is cut
-    exact   nothing is searched for: the log goes on at start, as another walker's position said; what stands there is
-            ours, damage too
-    exact_stop  physical offset where a record ends, at stop or behind it: what follows is not looked at; None: unknown
-    errors  "raise": damage is CorruptRecordError; else it goes to .damage and the walk goes on at the next record
-    last    no file with data follows
-    follow  wait for a record that is not whole yet: next_block() returns 0 and may be called again
+    filter  selects the records; only selected records are checked with crc
+    start   records that begin before this physical offset are skipped without a report; None: skip none
+    stop    records from this physical offset on are not read; None: no bound
+    search  search for the first record from start on, and read nothing before it. Walkers of adjacent ranges return
+            each record and each damaged range exactly once, at any position of the bounds
+    exact   do not search: the log continues at start, a position that another walker returned. Damage at start is
+            reported by this walker
+    exact_stop  physical offset where a record ends, at or after stop: bytes from there on are not read; None: unknown
+    errors  "raise": raise CorruptRecordError at damage; otherwise add damage to .damage and continue at the next record
+    last    whether no file with data follows
+    follow  wait for a record that is not complete yet: next_block() returns 0 and may be called again
     """
 
     def __cinit__(
@@ -119,16 +119,16 @@ cdef class Walker(LogBytes):
 
     @property
     def walked(self):
-        """Bytes between start and the position."""
+        """Number of bytes between start and the position."""
         return self._pos - self._from if self._pos > self._from else 0
 
     @property
     def done(self):
-        """True when nothing more can come."""
+        """Whether no more records can come."""
         return self._done
 
     cdef int next_block(self) except -1:
-        """Find the next records that are wanted: 1 if any are in _block, 0 if there are no more here (or not yet)."""
+        """Find the next selected records: return 1 if _block has some, 0 if there are no more (or not yet)."""
         cdef int rc
         if not self._begun:
             self._seek()
@@ -144,7 +144,7 @@ cdef class Walker(LogBytes):
             self._forget_pages(self._pos)
             PyErr_CheckSignals()
             if rc == RC_MORE and self._away:
-                self._away = False      # what it takes is fetched next
+                self._away = False      # the next _reach_record() fetches the bytes
             elif rc == RC_MORE:
                 self._judge()
             elif rc == RC_TRUNCATED and self._pos >= self._to and self._count == 0:
@@ -156,7 +156,7 @@ cdef class Walker(LogBytes):
         return 0
 
     cdef int _seek(self) except -1:
-        """Begin at the first record, or the blank one, that stands behind `start` for sure."""
+        """Start at the first valid record, or blank record, at or after `start`."""
         cdef size_t next = self._find_next(self._from)
         while self.is_cut() or self._is_shorter():
             if not self._on_cut(self._from):
@@ -168,7 +168,7 @@ cdef class Walker(LogBytes):
             self._done = next >= min(self._to, self._len)
 
     cdef bint _is_agreed(self) except -1:
-        """Whether the end is where a search finds a record: what stands before that one is ours, damage or not."""
+        """Whether the walk ends where a search from stop begins; damage before that record belongs to this walker."""
         cdef size_t next
         if not self._search or self._pos >= min(self._len, self._exact_to):
             return True
@@ -177,9 +177,9 @@ cdef class Walker(LogBytes):
         return next == self._pos
 
     cdef void _make_ready(self) noexcept nogil:
-        """Take the page faults of the next block before it is walked over, if all of its bytes will be read.
+        """Trigger the page faults of the next block in advance, if all of its bytes will be read.
 
-        What is asked for ahead comes only where a page is mapped: with a fault in its way each record waits for memory.
+        A prefetch works on mapped pages only. Without this call each record waits for memory after a page fault.
         """
         cdef rc_guard guard
         cdef size_t to = min(self._pos + 2 * BLOCK_BYTES, self._len)
@@ -193,10 +193,10 @@ cdef class Walker(LogBytes):
         self.leave(&guard)
 
     cdef int _fill(self) noexcept nogil:
-        """Walk until the block is full, STEP_BYTES are walked over, or something needs a decision.
+        """Parse records until the block is full, STEP_BYTES are read, or the caller must decide.
 
-        Returns RC_OK, RC_MORE (judge the topic of _block[_count]; or, if _away, fetch bytes at _pos), RC_TRUNCATED with
-        _pos at _to (done), or what stands at _pos.
+        Returns RC_OK; RC_MORE (check the topic of _block[_count], or, if _away, fetch the bytes at _pos); RC_TRUNCATED
+        with _pos at _to (done); or the status of the bytes at _pos.
         """
         cdef rc_guard guard
         cdef Record* r
@@ -259,7 +259,7 @@ cdef class Walker(LogBytes):
             self.leave(&guard)
 
     cdef bint _go_on(self, int rc) except -1:
-        """Decide about what stands at _pos and is no record: False if the walk ends here, for now or for good."""
+        """Handle bytes at _pos that are not a record; return False if the walk ends here, finally or for now."""
         cdef size_t rest = self._len - self._pos
         if rc == RC_BLANK:
             if <size_t>self._block[0].size == self._limit - self._pos:
@@ -271,7 +271,7 @@ cdef class Walker(LogBytes):
                 return self._end_of_cut()
             if not self._last and self._len < self._limit:
                 self._done = True
-                return self._step_over(self._pos, self._limit, RC_TRUNCATED)    # its end was not copied
+                return self._step_over(self._pos, self._limit, RC_TRUNCATED)    # the copy of this file is incomplete
             return self._finish()
         if rc == RC_END or (rc == RC_TRUNCATED and self._data_from(self._pos) == self._len):
             if self._is_shorter():
@@ -281,7 +281,7 @@ cdef class Walker(LogBytes):
             if not self._last:
                 return self._damaged(RC_ZEROED)
             if self._follow and self._zeros_at == self._pos:
-                return False                # looked through already: nothing followed
+                return False                # these zeros were checked already
             if self._data_from(self._pos) == self._len:
                 self.ended = True
                 self._done = not self._follow
@@ -289,25 +289,25 @@ cdef class Walker(LogBytes):
                 return False
             self._reach_record(self._pos)
             if self._look(self._pos) != RC_END:
-                return True                 # written a moment ago
+                return True                 # a broker has just written it
             return self._damaged(RC_ZEROED)
         return self._damaged(rc)
 
     cdef bint _finish(self) noexcept:
-        """The file is read to its end."""
+        """Mark the file as read to its end."""
         self._pos = self._limit
         self._done = True
         return False
 
     cdef bint _damaged(self, int rc) except -1:
-        """Step over damage at _pos, or raise; False if nothing follows it."""
+        """Skip the damage at _pos, or raise; return False if no record follows."""
         cdef size_t start = self._pos, next
         cdef size_t size = <size_t>self._block[0].size
         cdef bint sized = rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC or rc == RC_BAD_PHYSICAL_OFFSET
         cdef int looks
         if sized and self._is_boundary(start + size):
             next = start + size
-            # Its header may be there before its body: nothing follows what is being written.
+            # The header may be on the disk before the body: do not report a record that is being written.
             looks = FOLLOW_LOOKS if self._follow else TORN_LOOKS
             if self._last and self._look(next) == RC_END and self._look_again(looks):
                 return True
@@ -318,7 +318,7 @@ cdef class Walker(LogBytes):
         if next == self._len and self._whole > 0:
             return self._end_of_cut()
         if next == self._len and self._last:
-            # Nothing valid follows. A live broker may be in the middle of this record: look again.
+            # No valid record follows. A live broker may be writing this record: read it again.
             if self._look_again(1 if self._follow else TORN_LOOKS):
                 return True
             if self._follow:
@@ -333,33 +333,33 @@ cdef class Walker(LogBytes):
         return self._step_over(start, next, rc)
 
     cdef bint _step_over(self, size_t start, size_t next, int rc) except -1:
-        """Note that [start, next) is lost and go on behind it, or raise; False if nothing follows."""
+        """Record [start, next) as lost and continue at next, or raise; return False if no record follows."""
         if start >= self._from:
             reason = reason_of(rc)
             if self._raise:
                 there = f"offset {self.base + <int64_t>next}" if not self._done else "the next file, if there is one"
-                advice = f"errors='skip' or 'report' goes on at {there}"
+                advice = f"errors='skip' or 'report' continues at {there}"
                 raise CorruptRecordError(self._file, self.base + <int64_t>start, reason, advice)
             self.damage.append((self.base + <int64_t>start, self.base + <int64_t>next, reason))
         self._pos = next
         return not self._done
 
     cdef int lost(self, const Record* r, str reason) except -1:
-        """A valid record's content can't be had: raise, or note it."""
+        """Report a valid record whose content cannot be decoded: raise, or add it to .damage."""
         cdef int64_t start = self.base + (r.at - self._buf)
         if self.is_cut():
-            return 0                        # no wonder; cut_in_block() comes next
+            return 0                        # expected; the caller calls cut_in_block() next
         if self._raise:
-            advice = "decompress=False and unwrap=False hand out the stored body"
+            advice = "decompress=False and unwrap=False return the stored body"
             raise CorruptRecordError(self._file, start, reason, advice)
         self.damage.append((start, start + rc_get_i32(r.at + RC_MSG_TOTAL_SIZE_AT), reason))
         return 0
 
     cdef bint is_cut(self) noexcept nogil:
-        """Whether the file was cut, or its disk failed, while we read up to _pos: what was read may be zeros.
+        """Whether the file was cut, or its disk failed, while it was read up to _pos: the bytes read may be zeros.
 
-        Behind the new end of a cut file the rest of its page reads as zeros; only the page behind raises SIGBUS. So
-        that one is touched (it comes next anyway); where there is none the file is asked for its size.
+        After the new end of a cut file, the rest of the page reads as zeros. Only the next page raises SIGBUS. So this
+        method touches the next page, which is read next anyway. If there is no next page, it checks the file's size.
         """
         cdef rc_guard guard
         cdef size_t next = (self._pos | (page_bytes - 1)) + 1
@@ -377,9 +377,10 @@ cdef class Walker(LogBytes):
         return self._map is not None and self._map.is_shorter(self._len)
 
     cdef int cut_in_block(self, int first) except -1:
-        """1 if the file was cut while the block was copied, 0 if all is well.
+        """Return 1 if the file was cut while the block was copied, otherwise 0.
 
-        What was copied from record `first` of the block on is void then: the walk goes back to it. Raises as asked.
+        After a cut, copies of the records from index `first` on are invalid: the walker goes back to record `first`.
+        Raises if errors is "raise".
         """
         if not self.is_cut():
             return 0
@@ -387,7 +388,7 @@ cdef class Walker(LogBytes):
         return 1
 
     cdef bint _on_cut(self, size_t start) except -1:
-        """The file became shorter, or its disk failed, while we read it: go back to start and read what is left."""
+        """Go back to start after the file was cut or its disk failed, and read the bytes that are left."""
         cdef size_t now = self._map.size_now()
         self._count = 0
         self._pos = start
@@ -402,7 +403,7 @@ cdef class Walker(LogBytes):
         return True
 
     cdef bint _end_of_cut(self) except -1:
-        """What a cut, or a broken disk, has left is read: the rest is lost."""
+        """Report the rest of the file as lost; all bytes that were left by a cut or a disk error have been read."""
         cdef int64_t start = self.base + <int64_t>max(self._pos, self._from)
         self._done = True
         now = self._map.size_now()
@@ -416,7 +417,7 @@ cdef class Walker(LogBytes):
         return False
 
     cdef bint _look_again(self, int looks) except -1:
-        """Whether a bad tail has changed for the better within some ms; done once, or by who follows each time."""
+        """Whether a bad tail becomes valid within some ms; done once, or at each call if the walker follows the log."""
         cdef int _
         if self._map is None or self._torn_twice:
             return False

@@ -290,7 +290,7 @@ def test_what_a_message_has_not_is_empty(tmp_path, cat):
 
 
 def test_a_wrong_token_is_named():
-    with pytest.raises(ValueError, match=r"unknown token %Q; there are %t .*\\xHH$"):
+    with pytest.raises(ValueError, match=r"unknown token %Q; the tokens are %t .*\\xHH$"):
         compile_format("%t%Q", "text", False)
 
 
@@ -372,7 +372,7 @@ def test_a_flipped_bit_costs_its_record_and_is_told(golden, cat):
     path = store.path / "commitlog" / f"{327680:020d}"
     assert code == 1
     assert lost == (
-        f"rocketc: {path}: 326 bytes lost at physical offset 361670: bad_body_crc (the body is not what its CRC says)"
+        f"rocketc: {path}: 326 bytes lost at physical offset 361670: bad_body_crc (the body does not match its CRC)"
     )
     assert total == "rocketc: damage: 1 range, 326 bytes lost"
     assert out.count(b"\n") == 1499 and b"\n361670\n" not in out
@@ -387,7 +387,7 @@ def test_strict_stops_at_the_first_damage(golden, cat):
     assert code == 1
     assert max(map(int, out.split())) < 361670  # and all that came before it is there
     assert len(out.split()) == sum(m.phy_offset < 361670 for m in package.scan(store.path, errors="skip"))
-    assert err.endswith(": damage at physical offset 361670: bad_body_crc (the body is not what its CRC says)\n")
+    assert err.endswith(": damage at physical offset 361670: bad_body_crc (the body does not match its CRC)\n")
     assert err.count("\n") == 1
 
 

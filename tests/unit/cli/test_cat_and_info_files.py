@@ -356,14 +356,14 @@ def test_a_missing_file(queue, run):
     (folder / f"{40:020d}").unlink()
     code, out, err = run("cat", folder)
     assert (code, offsets(out)) == (1, [0, 1, 4, 5])
-    assert "queue offsets 2 to 3: missing (no file holds them)" in err
+    assert "queue offsets 2 to 3: missing (there is no file for them)" in err
     assert run("cat", folder, "-o", 4)[0] == 0
 
 
 def test_a_file_that_is_not_named_by_a_unit(queue, run):
     code, out, err = run("cat", queue(unit(1), base=45))
     assert (code, offsets(out)) == (1, [2])
-    assert "bad_name (a queue's file is named by the logical offset of its first unit)" in err
+    assert "bad_name (the name of a queue file must be the byte offset of its first unit in the queue)" in err
 
 
 @pytest.mark.parametrize(
@@ -418,9 +418,8 @@ def test_an_index_file_whose_slots_are_not_known(golden, run, tmp_path):
     for command in ("cat", "info"):
         code, out, err = run(command, "--as", "index", path)
         assert code == 1
-        assert (
-            "unknown_slots (how many hash slots it has can't be told from it: say it with --index-slots)"
-            in " ".join((out + err).split())
+        assert "unknown_slots (the number of hash slots is unknown: give it with --index-slots)" in " ".join(
+            (out + err).split()
         )
     code, out, err = run("cat", "--as", "index", "--index-slots", 500, "--json", path)
     assert (code, len(out.splitlines())) == (1, 397)

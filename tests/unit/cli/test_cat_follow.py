@@ -197,7 +197,7 @@ def test_damage_is_told_while_it_goes_on(log, tmp_path):
     assert code == 130
     assert err == (
         f"rocketc: {log.file_at(0)}: {len(bad)} bytes lost at physical offset {log.end}: "
-        "bad_body_crc (the body is not what its CRC says)\n"
+        "bad_body_crc (the body does not match its CRC)\n"
     )
 
 

@@ -234,7 +234,7 @@ def test_each_byte_that_begins_no_record_is_told_with_what_stands_there(log, get
             assert told.endswith(f"the log ends at byte {log.end}")
         else:
             which = f"{owner.topic}/0@{owner.queue_offset}"
-            assert told.endswith(f"it lies in the record of {which}, which begins at byte {owner.phy_offset}")
+            assert told.endswith(f"it is inside the record of {which}, which begins at byte {owner.phy_offset}")
 
 
 def test_offsets_outside_of_the_log(log, get):
@@ -246,7 +246,7 @@ def test_offsets_outside_of_the_log(log, get):
 
 def test_an_offset_in_a_file_that_is_missing(log, get):
     log.file_at(1024).unlink()
-    assert no_message(get, log.folder, 1024) == "no message begins at byte 1024: no file holds it"
+    assert no_message(get, log.folder, 1024) == "no message begins at byte 1024: there is no file for it"
 
 
 def test_an_offset_in_a_file_that_was_cut(log, get):
@@ -257,7 +257,7 @@ def test_an_offset_in_a_file_that_was_cut(log, get):
 
 def test_a_log_without_files(tmp_path, get):
     (tmp_path / "commitlog").mkdir()
-    assert no_message(get, tmp_path, 0) == "no message begins at byte 0: the log has no files"
+    assert no_message(get, tmp_path, 0) == "no message begins at byte 0: the log is without files"
 
 
 def spoil(log, at, data):
@@ -268,11 +268,11 @@ def spoil(log, at, data):
 @pytest.mark.parametrize(
     ("behind", "data", "says"),
     [
-        (0, b"\xff", "are damaged: bad_size (no record's size stands here)"),
+        (0, b"\xff", "are damaged: bad_size (these bytes are not the size of a record)"),
         (0, b"\x00\x10", "are damaged: truncated (the record is longer than what is left of the file)"),
         (4, b"\x00", "are damaged: bad_magic (no record begins here)"),
-        (28, b"\x01", "are damaged: bad_physical_offset (the record says that it belongs elsewhere)"),
-        (88, b"B", "is damaged: bad_body_crc (the body is not what its CRC says)"),
+        (28, b"\x01", "are damaged: bad_physical_offset (the record contains another physical offset)"),
+        (88, b"B", "is damaged: bad_body_crc (the body does not match its CRC)"),
         (84, b"\x7f", "are damaged: bad_body_length (the body's length does not fit the record)"),
     ],
 )
@@ -327,7 +327,7 @@ def test_several_logs_are_all_looked_into(tmp_path, get):
         GrowingLog(tmp_path / name / "commitlog").append("t", name.encode())
     assert get(tmp_path / "a", tmp_path / "b", "--offset", 0, "-f", "%s") == (0, "ab", "")
     code, _, err = get(tmp_path / "a", tmp_path / "b", "--offset", 1)
-    assert code == 1 and err.count("it lies in the record of t/0@0") == 2
+    assert code == 1 and err.count("it is inside the record of t/0@0") == 2
 
 
 @pytest.mark.parametrize("how", [["--offset", 0], ["--key", "k"], ["--id", "k"]], ids=lambda how: how[0])
@@ -360,7 +360,7 @@ def test_an_offset_id_of_another_broker(log, get):
 
 def test_an_offset_id_with_a_place_that_has_no_message(log, get):
     code, out, err = get(log.folder, "--id", package.OffsetId("10.0.0.7", 10911, 1).encode())
-    assert (code, out) == (1, "") and "it lies in the record of audit/0@0" in err
+    assert (code, out) == (1, "") and "it is inside the record of audit/0@0" in err
 
 
 def test_an_id_that_may_be_of_either_kind(tmp_path, get):

@@ -347,7 +347,7 @@ def test_a_line_that_is_too_long(call):
         (["s", "-t", "t", "--recovery", "mine"], "mine"),
         (["s", "-t", "t", "--file-size", "1"], "mapped_file_size_commit_log is 1; allowed are 128 to 2147483647"),
         (["s", "-t", "t", "--file-size", "many"], "'many' is no size"),
-        (["s", "-t", "t", "--conf", "wrong.conf"], "wrong.conf: maxMessageSize is 'x', which is no whole number"),
+        (["s", "-t", "t", "--conf", "wrong.conf"], "wrong.conf: maxMessageSize is 'x', which is not a whole number"),
         (["notes", "-t", "t"], "notes is no store, and not empty"),
         (["notes/a.txt", "-t", "t"], "notes/a.txt is no folder; the store comes first, then files"),
         (["log", "-t", "t"], "log is a commit log; say the folder above it"),

@@ -66,13 +66,13 @@ def test_the_table_of_a_damaged_store(golden, verify):
     assert text[text.index("checked") :].splitlines()[:7] == [
         "checked  1499 records of 6 queues, in 10 files",
         "times    2026-11-21T08:14:43.118Z to 2026-11-21T08:14:53.059Z",
-        "damage   361670 to 361996 in 00000000000000327680: bad_body_crc (the body is not",
-        "         what its CRC says)",
+        "damage   361670 to 361996 in 00000000000000327680: bad_body_crc (the body does",
+        "         not match its CRC)",
         "queues   CrashB/0: 133 missing, before byte 362596 of the log",
         "units    1500 units of 6 queues as the log says",
         "index    2000 keys as the log says",
     ]
-    assert advice(text) == f"`rocketcsalvage{path}NEW`savesallthatcanberead"
+    assert advice(text) == f"`rocketcsalvage{path}NEW`copiesallreadablerecords"
     assert text[text.index("\nfile ") + 1 :].splitlines()[:3] == [
         "file                      size  records  state",
         "00000000000000000000  64.0 KiB      149  whole",
@@ -130,12 +130,12 @@ def test_advice_fits_what_is_wrong(golden, verify, tmp_path):
     assert advice(verify(root)[1]) == ""
     shutil.rmtree(root / "index")
     next((root / "consumequeue").glob("*/0/*")).unlink()
-    assert advice(verify(root)[1]) == f"`rocketcrebuild{root}`makesqueuesandindexanewfromthelog"
+    assert advice(verify(root)[1]) == f"`rocketcrebuild{root}`rebuildsqueuesandindexfromthelog"
     files = sorted(path for path in (root / "commitlog").iterdir() if path.read_bytes().strip(b"\0"))
     with open(files[1], "r+b") as file:
         file.seek(100)
         file.write(bytes(400))
-    assert advice(verify(root)[1]) == f"`rocketcsalvage{root}NEW`savesallthatcanberead"
+    assert advice(verify(root)[1]) == f"`rocketcsalvage{root}NEW`copiesallreadablerecords"
 
 
 @pytest.mark.parametrize("gone", ["deleted", "zeroed"])
@@ -145,8 +145,8 @@ def test_advice_where_the_log_has_lost_its_end(golden, verify, tmp_path, gone):
     stores.lose_end(root, gone)
     code, text, _ = verify(root)
     assert code == 1
-    words = r"queues lead to (\d+) messages behind the log's end: is a file missing\? an opening, or a rebuild, "
-    found = re.fullmatch(words.replace(" ", "") + "forgetsthem", advice(text))
+    words = r"queues point to (\d+) messages after the end of the log: is a file missing\? opening or rebuilding "
+    found = re.fullmatch(words.replace(" ", "") + "dropsthem", advice(text))
     assert int(found[1]) > 10
 
 

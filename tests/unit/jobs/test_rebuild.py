@@ -147,7 +147,7 @@ def test_no_log(tmp_path):
 
 
 def test_neither_queues_nor_index(root):
-    with pytest.raises(ValueError, match="only='all': cq, index, or None"):
+    with pytest.raises(ValueError, match="only='all': must be 'cq', 'index' or None"):
         rocketc.rebuild(root, "all")
 
 

@@ -346,17 +346,17 @@ def test_progress_is_told(root, tmp_path):
 def test_places_that_are_no_place(root, tmp_path):
     before = state(tmp_path)
     for place in (root, root / "new", root / "commitlog" / "new", tmp_path, tmp_path / "x" / ".." / "old" / "new"):
-        with pytest.raises(ValueError, match="lie in one another"):
+        with pytest.raises(ValueError, match="overlap: salvage into another folder"):
             rocketc.salvage(root, place)
     (tmp_path / "link").symlink_to(root)
-    with pytest.raises(ValueError, match="lie in one another"):
+    with pytest.raises(ValueError, match="overlap: salvage into another folder"):
         rocketc.salvage(root, tmp_path / "link" / "new")
     (tmp_path / "link").unlink()
     (tmp_path / "there").mkdir()
     (tmp_path / "new.unfinished").mkdir()
     (tmp_path / "new.unfinished" / "mine").write_text("")
     for place, dry in [("there", False), ("there", True), ("new", False)]:
-        with pytest.raises(rocketc.StoreIOError, match="is there"):
+        with pytest.raises(rocketc.StoreIOError, match="exists"):
             rocketc.salvage(root, tmp_path / place, dry_run=dry)
     assert os.listdir(tmp_path / "there") == [] and os.listdir(tmp_path / "new.unfinished") == ["mine"]
     assert {path: one for path, one in state(tmp_path).items() if path.startswith("old")} == {
@@ -373,7 +373,7 @@ def test_nothing_to_salvage(tmp_path):
     report = rocketc.salvage(tmp_path / "old", tmp_path / "new")
     assert (report.records, report.lost_bytes, report.files) == (0, 4096, {})
     assert os.listdir(tmp_path) == ["old"]
-    with pytest.raises(ValueError, match="copy the store here"):
+    with pytest.raises(ValueError, match="copy the store to this machine"):
         rocketc.salvage("s3://bucket/store", tmp_path / "new")
 
 
@@ -411,9 +411,9 @@ def test_files_that_are_missing_at_the_end(root, tmp_path, gone):
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"0": 4096, "5000": 4096}, "no part of a row"),
-        ({"0": 4096, str(1 << 60): 4096}, "files before it"),
-        ({"notes": 4096}, "physical offset for its name"),
+        ({"0": 4096, "5000": 4096}, "does not fit into a row"),
+        ({"0": 4096, str(1 << 60): 4096}, "missing files, too many"),
+        ({"notes": 4096}, "file name must be its physical offset"),
     ],
 )
 def test_positions_that_can_not_be_kept(tmp_path, files, why):
@@ -497,7 +497,7 @@ def test_killed_at_any_step(root, tmp_path, compact, every):
             try:
                 report = rocketc.salvage(root, new, compact=compact)
             except rocketc.StoreIOError as error:
-                assert "is there already" in str(error)
+                assert "already exists" in str(error)
             assert report is None or report.records > 200
         assert sorted(os.listdir(tmp_path)) == ["new", "old", "whole"]
         shutil.rmtree(new)
@@ -525,7 +525,7 @@ def test_out_of_room(root, tmp_path, monkeypatch, compact):
                 if name in ("pwrite", "fsync"):
                     patch.setattr(owner, name, replacement)
             patch.delattr(os, "copy_file_range")
-            what = "new.unfinished stays, the same call goes on there" if number else "No space left"
+            what = "new.unfinished is kept; make the same call again to continue" if number else "No space left"
             with pytest.raises(rocketc.StoreFullError, match=what):
                 rocketc.salvage(root, tmp_path / "new", compact=compact)
         assert not (tmp_path / "new").exists()
@@ -539,7 +539,7 @@ def test_what_an_unfinished_one_allows(root, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(root, other)
     assert killed_at(60, root, tmp_path / "new", False)
-    with pytest.raises(rocketc.StoreIOError, match=r"unfinished salvage of .*old: finish it"):
+    with pytest.raises(rocketc.StoreIOError, match=r"unfinished salvage of .*old: finish that salvage"):
         rocketc.salvage(other, tmp_path / "new")
     lock = StoreLock(tmp_path / "new.unfinished")
     with pytest.raises(rocketc.StoreLockedError):

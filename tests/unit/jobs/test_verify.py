@@ -498,7 +498,7 @@ def test_how_many_at_once_changes_nothing(golden):
     reports = [verify(path, jobs=jobs) for jobs in (None, 1, 2, 50)]
     assert all(report == reports[0] for report in reports)
     for jobs in (0, -1):
-        with pytest.raises(ValueError, match=f"jobs={jobs}: at least 1"):
+        with pytest.raises(ValueError, match=f"jobs={jobs}: must be at least 1"):
             verify(path, jobs=jobs)
 
 

@@ -384,8 +384,8 @@ def test_the_command(root, run):
     change(queue(root), 5 * 20, struct.pack(">q", 1234))
     change(index(root), UNITS_AT + 20 * 20 + 12, struct.pack(">i", 5000))
     code, out, err = call()
-    assert code == 1 and "T0/0: 5 lead elsewhere than to byte" in " ".join(out.split())
-    assert "unit 20 have another time" in " ".join(out.split()) and err == ""
+    assert code == 1 and "T0/0: 5 point to another place than byte" in " ".join(out.split())
+    assert "unit 20 have another store time" in " ".join(out.split()) and err == ""
     assert f"`rocketcrebuild{root}`" in "".join(out.split())
     code, out, err = call("--json")
     told = json.loads(out)

@@ -248,7 +248,7 @@ def test_a_requested_schema_of_other_types_is_passed_over():
 def test_a_requested_schema_of_other_columns_is_refused(names):
     scan = rocketc.decode(DATA, columns=["topic", "queueId"])
     wish = pa.schema([(name, pa.string()) for name in names])
-    told = re.escape(f"the schema asked for has the columns {names}, the scan ['topic', 'queueId']")
+    told = re.escape(f"the requested schema has the columns {names}, the scan has ['topic', 'queueId']")
     with pytest.raises(ValueError, match=told):
         pa.RecordBatchReader.from_stream(scan, schema=wish)
     [batch] = scan.run(["topic", "queueId"]).batches()

@@ -25,7 +25,7 @@ def test_a_pattern_that_never_ends(short_patience):
     data = oracle.encode(VICTIM, b"body") + oracle.encode("orders", b"body", phy_offset=96 + 60)
     assert rocketc.decode(data, topics=re.compile("a+b")).count() == 1
     for take in (list, lambda scan: scan.count(), lambda scan: scan.to_arrow()):
-        with pytest.raises(rocketc.PatternTimeoutError, match=re.escape(f"{SLOW!r} was not done with a text of 61")):
+        with pytest.raises(rocketc.PatternTimeoutError, match=re.escape(f"{SLOW!r} did not finish with a text of 61")):
             take(rocketc.decode(data, topics=re.compile(SLOW)))
     assert rocketc.decode(data, topics=re.compile("a+b")).count() == 1
 

@@ -120,7 +120,7 @@ def test_messages(open_store):
     store.wait_dispatched()
     got = store.get("orders", max_count=100)
     found = rows(got)
-    assert ["status", "FOUND"] in found and ["queue", "offsets 0 to 100; go on at 100"] in found
+    assert ["status", "FOUND"] in found and ["queue", "offsets 0 to 100; continue at 100"] in found
     [one] = [row for row in found if "orders/0@0" in row]
     assert one[1:] == ["orders/0@0", "a", "k", "10", "<b>one</b>"]
     assert len(found) < 40 and found[-1][-2:] == ["1,000", 60 * "\ufffd" + " ..."]
@@ -172,7 +172,7 @@ def test_much_is_shown_in_part(open_store, tmp_path):
 
 
 def test_other_things_have_no_form():
-    with pytest.raises(TypeError, match="int: notebooks have no form for it"):
+    with pytest.raises(TypeError, match="int: there is no HTML form of this type"):
         html(1)
 
 
