@@ -294,7 +294,7 @@ def test_by_time_in_a_batch_queue(look):
     assert (found.min_offset("b"), found.max_offset("b")) == (11, 1201)
 
 
-def test_wrong_arguments_are_told(look):
+def test_wrong_arguments_are_refused(look):
     found = look(bodies(1))
     for call, error, text in [
         (lambda: found.query("orders", 5), TypeError, "key"),

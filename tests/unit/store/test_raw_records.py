@@ -230,7 +230,7 @@ def test_a_record_that_is_another_than_its_unit_says_is_damage(read, tmp_path, f
 
 
 @pytest.mark.parametrize("to", [b"\0" * 8, b"\x7f" * 8, b"\xff" * 8, (FILE - 50).to_bytes(8, "big")])
-def test_a_unit_that_names_no_record_is_damage(read, tmp_path, to):
+def test_a_unit_without_a_record_is_damage(read, tmp_path, to):
     read(bodies(3))
     path = tmp_path / "consumequeue/orders/1" / ("0" * 20)
     change(path, 20, to)
@@ -265,7 +265,7 @@ def test_random_bytes_in_queue_and_log_are_damage_and_no_crash(read, tmp_path):
             offset = max(found.next_offset, offset + 1)
 
 
-def test_a_log_that_is_cut_is_an_error_and_no_crash(read, tmp_path):
+def test_a_log_file_that_becomes_shorter_is_an_error_not_a_crash(read, tmp_path):
     reader = read(bodies(100, properties={"x": "y" * 500}))
     assert len(reader.get_raw("orders", 1, 0, 100)) == 100
     os.truncate(tmp_path / "commitlog" / ("0" * 20), 8192)
@@ -273,7 +273,7 @@ def test_a_log_that_is_cut_is_an_error_and_no_crash(read, tmp_path):
         reader.get_raw("orders", 1, 50, 50)
 
 
-def test_wrong_arguments_are_told(read):
+def test_wrong_arguments_are_refused(read):
     reader = read(bodies(1))
     for given, error in (
         ({"topic": b"orders"}, TypeError),
