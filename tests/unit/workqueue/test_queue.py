@@ -280,7 +280,7 @@ def test_a_queue_that_was_never_closed(tmp_path):
 
 
 @pytest.mark.parametrize("handler", ["signal.default_int_handler", "lambda *_: queue.close()"])
-def test_a_signal_while_it_is_being_closed(open_queue, tmp_path, handler):
+def test_a_signal_during_close(open_queue, tmp_path, handler):
     """It waits for the thread that writes the positions then, which waits for a flush."""
     script = """
 import rocketc, sys, time
@@ -299,7 +299,7 @@ time.sleep(0.2)
 
 
 @pytest.mark.parametrize("call", ["queue.get()", "queue.join()", "queue.flush()", "for _ in queue: pass"])
-def test_a_signal_that_closes_it_in_the_midst_of_a_call(tmp_path, call):
+def test_a_signal_that_closes_the_store_during_a_call(tmp_path, call):
     """Who waits gets ClosedError; at the latest the end of the interpreter closes it."""
     script = f"""
 import os, rocketc, signal, sys, threading
