@@ -13,7 +13,7 @@ import rocketc
 
 @pytest.fixture
 def told(caplog):
-    """Return a function `told(name)`: the messages of the logger since the last call, as (level, text without the path of the store)."""
+    """Return a function that returns a logger's new messages, as (level, text without the path of the store)."""
     caplog.set_level(logging.INFO, "rocketc")
 
     def texts(name="rocketc.store"):
