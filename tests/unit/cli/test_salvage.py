@@ -21,7 +21,7 @@ def rotten(tmp_path):
     return stores.unpack("v533-bitrot", tmp_path).path
 
 
-def test_what_is_told(call, rotten):
+def test_the_summary(call, rotten):
     code, out, err = call("v533-bitrot", "new")
     assert (code, err) == (1, "")
     names = [line.split()[0] for line in out.splitlines() if line[0] != " "]
@@ -88,7 +88,7 @@ def test_interrupted(call, rotten, monkeypatch):
 
 
 def test_the_end_of_the_log_is_lost(call, rotten):
-    """A last file of zeros looks like one that is not used yet; the queues know better."""
+    """A last file of zeros looks like an unused file, but the queues have units of its messages."""
     last = sorted((rotten / "commitlog").iterdir())[-1]
     last.write_bytes(bytes(last.stat().st_size))
     for more in ((), ("--compact",), ("--dry-run",)):
@@ -103,7 +103,7 @@ def test_a_message_that_no_queue_can_take(call, tmp_path):
     assert code == 1 and "1 record with a topic or queue offset that can't be true" in " ".join(out.split())
 
 
-def test_a_file_and_a_place_beside_it(call, rotten, tmp_path):
+def test_a_single_file_and_a_destination_beside_it(call, rotten, tmp_path):
     (rotten / "commitlog" / "00000000000000327680").rename(tmp_path / "00000000000000327680")
     assert "160 records" in call("00000000000000327680", "new")[1]
     assert call("v533-bitrot/commitlog/00000000000000000000", "v533-bitrot/commitlog/new")[0] == 2
