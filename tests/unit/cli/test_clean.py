@@ -256,7 +256,7 @@ def test_a_store_with_a_running_writer(call, store):
     assert everything(root) == before
 
 
-def test_no_store(call, tmp_path):
+def test_a_missing_store(call, tmp_path):
     (tmp_path / "empty").mkdir()
     for path in ("none", "empty"):
         for options in ((), ("-n",)):

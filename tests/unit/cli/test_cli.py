@@ -195,7 +195,7 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden):
     "line",
     ["cat", "cat --json", "info", "info --json", "get --offset 0", "verify", "verify --json", "--help", "cat --help"],
 )
-def test_a_reader_that_is_gone_already(log, line, unbuffered):
+def test_a_pipe_that_is_closed_before_the_first_byte(log, line, unbuffered):
     """The other end of the pipe is closed before the first byte is written."""
     path = [] if "--help" in line else [log.folder]
     with start(*line.split(), *path, env={"PYTHONUNBUFFERED": unbuffered}) as process:

@@ -415,7 +415,7 @@ def test_a_terabyte_takes_seconds(tmp_path, told):
         os.truncate(path, gib)
     before = time.process_time()
     code, found = told(tmp_path)
-    assert time.process_time() - before < 5, "the kernel reads ahead what nobody looks at"
+    assert time.process_time() - before < 5, "the kernel reads ahead bytes that are not used"
     assert (code, len(found["files"])) == (0, 1024)
     assert (found["firstStoreTimestamp"], found["lastStoreTimestamp"]) == (T0, T0 + 1023)
     assert 1023 * gib < found["end"] < 1023 * gib + 200

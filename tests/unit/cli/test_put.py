@@ -547,7 +547,7 @@ def test_a_kill_keeps_stored_messages(tmp_path):
     assert not AbortFile(store).exists() and bodies(store) == [b"a", b"b"]
 
 
-def test_a_reader_that_is_gone(tmp_path):
+def test_a_closed_pipe(tmp_path):
     store = tmp_path / "s"
     with start("put", store, "-t", "t", "--json", *SMALL, stdin=subprocess.PIPE) as process:
         process.stdout.close()

@@ -96,7 +96,7 @@ def test_the_end_of_the_log_is_lost(call, rotten):
         assert code == 1 and "120 records behind the log's end, up to 639282" in " ".join(out.split())
 
 
-def test_a_message_that_no_queue_can_take(call, tmp_path):
+def test_a_message_that_fits_into_no_queue(call, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / f"{0:020d}").write_bytes(rocketc.encode("a/b", b"x").ljust(4096, b"\0"))
     code, out, _ = call("old", "new")

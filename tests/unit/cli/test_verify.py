@@ -90,7 +90,7 @@ def test_messages_of_inner_batches_are_counted(golden, verify):
 
 def test_findings(log, verify, monkeypatch):
     log._queues["t", 0] += 3
-    log.append("t", b"behind a gap", store_timestamp=T0 - 90_000)
+    log.append("t", b"past the gap", store_timestamp=T0 - 90_000)
     log._queues["t", 0] = 5
     log.append("t", b"again", store_timestamp=T0 - 90_000)
     log.file_at(1024).unlink()

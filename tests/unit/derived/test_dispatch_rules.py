@@ -305,7 +305,7 @@ def key_of_hash(topic, wanted):
     return "".join(chr(33 + rest // 31**n % 31) for n in reversed(range(7)))
 
 
-def test_time_that_goes_back(open_store, tmp_path):
+def test_a_clock_that_goes_back(open_store, tmp_path):
     """The seconds since the start of a file cannot be negative."""
     store = open_store(**SMALL)
     for n in range(100):

@@ -193,7 +193,7 @@ def test_the_longest_ext_unit():
 
 
 @pytest.mark.parametrize("size", [1, 19, -2, -32768])
-def test_a_size_that_no_ext_unit_has(size):
+def test_wrong_sizes_of_ext_units(size):
     data = ext_unit(b"ab") + struct.pack(">h", size) + bytes(100)
     units, taken, reason = cq.decode_ext_units(data)
     assert (len(units), taken, reason) == (1, 22, "bad_size")

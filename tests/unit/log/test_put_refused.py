@@ -226,7 +226,7 @@ def test_statuses():
         (UnicodeEncodeError, lambda s: s.put("t", b"", tags="\ud800")),
         (UnicodeEncodeError, lambda s: s.put("t", b"", properties={"a": "\ud800"})),
         (BufferError, lambda s: s.put("t", memoryview(b"abcdef")[::2])),
-        (TypeError, lambda s: s.put_many("t", b"bytes are no list of bodies")),
+        (TypeError, lambda s: s.put_many("t", b"bytes instead of a list")),
         (TypeError, lambda s: s.put_many("t", 5)),
         (TypeError, lambda s: s.put_many("t", [b"x", "text"])),
         (rocketc.IllegalMessageError, lambda s: s.put_many("t", [])),

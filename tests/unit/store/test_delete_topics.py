@@ -63,7 +63,7 @@ def test_a_topic_name_is_not_a_list_of_names(open_store):
     assert store.queues() == [("a", 0)]
 
 
-def test_a_topic_that_comes_back_begins_at_0(open_store, tmp_path, log):
+def test_a_recreated_topic_begins_at_0(open_store, tmp_path, log):
     store = open_store(**SMALL)
     store.put_many("orders", [b"old"] * 30)
     store.put("orders", b"old", queue_id=1)

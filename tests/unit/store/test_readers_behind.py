@@ -1,4 +1,4 @@
-"""A reader that lags behind a writer."""
+"""A reader that is far behind while another process writes."""
 
 import struct
 
