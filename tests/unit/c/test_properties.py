@@ -16,8 +16,7 @@ SEEN = ctypes.c_uint16 * native.RC_PAIRS_SEEN
 
 
 def split(raw, behind=0):
-    """Return the pairs of a string, including duplicates. `behind` more bytes are readable. The buffer has the promised
-    size."""
+    """Return the pairs of a string, with duplicates. `behind` more bytes are readable. The room is exact."""
     memory = ctypes.create_string_buffer(raw + b"\x01\x02" * behind, len(raw) + 2 * behind + 1)
     end = ctypes.addressof(memory) + len(raw) + behind
     promised = len(raw) // 4 + 2

@@ -140,8 +140,7 @@ def test_filters_and_a_count(log, tmp_path):
 
 
 def test_a_partly_written_record(log, tmp_path):
-    """It is written in two steps, as a real machine may do. This is not damage, and the message is printed when it is
-    complete."""
+    """It is written in two steps, as a real machine may do. It is printed when complete, and never damage."""
     record = oracle.encode("t", b"slow" * 20, queue_offset=9, phy_offset=log.end)
     with Following(tmp_path, "-o", "end") as cat:
         assert cat.is_silent(1)

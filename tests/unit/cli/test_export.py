@@ -329,8 +329,7 @@ def test_text_works_without_packages_and_parquet_names_its_package(golden, tmp_p
 @pytest.mark.measure
 @pytest.mark.parametrize("output", ["x.parquet", "x.arrow", "x.jsonl.gz", "lake", "lines"])
 def test_memory_does_not_grow_with_the_log(tmp_path, output):
-    """A log of ten times the size needs the same memory: batches, row groups and data waiting for a partition are
-    limited."""
+    """A log of ten times the size needs the same memory: batches, row groups and buffers are limited."""
     code = """
 import sys
 import rocketc

@@ -207,8 +207,7 @@ def test_a_file_name_that_exists(index, tmp_path):
 
 
 def test_the_first_unit_of_a_file_counts_from_the_end_of_the_previous_file(index):
-    """As in RocketMQ, the start time of a new file is the end time of the previous one until its first unit is
-    written."""
+    """As in RocketMQ, a new file starts at the end time of the previous one until its first unit is written."""
     one = index(3, 3)
     for n, time in enumerate([T0, T0 + 4000, T0 + 10_500]):
         one.put_keys("t", n, time, keys="k")
@@ -515,8 +514,7 @@ def test_read_only_follows_the_writer(index, tmp_path):
 
 
 def test_a_reader_of_files_that_rocketmq_writes(index):
-    """RocketMQ only writes a file's header from time to time: slots refer to units that the header does not count
-    yet."""
+    """RocketMQ writes a file's header only from time to time: slots refer to units that it does not count yet."""
     one = index(5, 8)
     fill(one, 10)
     told = Path(one.files[1]).read_bytes()[:36]

@@ -90,8 +90,7 @@ def bring_up_damaged(index, folder, before, *, deep=True):
 
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
 def test_damage_of_every_byte_is_found(index, tmp_path, step):
-    """Each byte is damaged: the damage is found and the file is rebuilt. Before that, lookups are correct or raise
-    errors."""
+    """Damage of each byte is found and the file is rebuilt. Before that, lookups are correct or raise errors."""
     before = make_index(index, tmp_path / "index")
     names = list(before)
     rng = random.Random(1)
@@ -209,8 +208,7 @@ def test_a_reader_of_a_damaged_index_gets_an_error(index, tmp_path):
 
 
 def test_an_unfinished_put_of_a_killed_process(index, tmp_path):
-    """A slot refers to a unit that the header does not count: the next put overwrites the unit, and the chain is
-    complete."""
+    """A slot refers to a unit that the header does not count: the next put overwrites it and repairs the chain."""
     before = make_index(index, tmp_path / "index", LOG[:3], units=100)
     [name] = before
     more = make_index(index, tmp_path / "more", LOG[:4], units=100)[name]

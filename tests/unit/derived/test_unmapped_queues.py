@@ -20,8 +20,7 @@ def enlarge(root: Path) -> Path:
 
 
 def in_child(root: Path, what: str) -> list[str]:
-    """Run `what` with a QueueReader `read` in a process without address space for another queue file. Return its
-    output."""
+    """Run `what` with a QueueReader `read` without address space for another queue file. Return its output."""
     script = f"""
         import os, resource
         from rocketc import StoreConfig

@@ -224,8 +224,7 @@ def test_changed_folders_apply_to_new_files_only(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 3, 7, 70])
 def test_full_folders_are_avoided(tmp_path, count):
-    """RocketMQ's rule: file n is created in folder n modulo the number of usable folders, or of all if none is
-    usable."""
+    """RocketMQ's rule: file n is in folder n modulo the number of usable folders, or of all if none is usable."""
     seen = random.Random(count)
     folders = [str(tmp_path / f"{i:02d}") for i in range(count)]
     queue = loaded(*folders)

@@ -1,5 +1,4 @@
-"""salvage(): the new store has all readable messages of a damaged store at the same offsets; the old one is
-unchanged."""
+"""salvage(): the new store has all readable messages at their offsets; the damaged store is unchanged."""
 
 import json
 import os
@@ -55,8 +54,7 @@ def state(root):
 
 
 def is_sound(root):
-    """Check that the log is valid and that queues and index agree with it. Queue offsets of lost messages may be
-    missing."""
+    """Check that log, queues and index are valid and agree. Queue offsets of lost messages may be missing."""
     report = rocketc.verify(root)
     assert (report.damage, report.missing, report.duplicate_offsets) == ([], [], [])
     assert report.derived is not None and report.derived.is_whole, report.derived
@@ -218,7 +216,7 @@ def test_a_lost_range_too_short_for_a_record(tmp_path):
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 200))])
 @BOTH
 def test_random_damage(root, tmp_path, compact, seed):
-    """Files are cut, extended, overwritten and exchanged: each message of a scan is salvaged, or the report says why
+    """Files are cut, extended, overwritten, exchanged: each readable message is salvaged, or the report says why
     not."""
     chance = random.Random(seed)
     for path in sorted((root / "commitlog").iterdir()):

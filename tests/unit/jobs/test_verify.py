@@ -27,8 +27,7 @@ T0 = 1_700_000_000_000
 
 
 def queue_offsets(records):
-    """(topic, queue id) -> the number of times of each queue offset, by the specification, from records of the
-    oracle."""
+    """(topic, queue id) -> how many times each queue offset occurs in records of the oracle, by the specification."""
     out = defaultdict(Counter)
     for r in records:
         if r["sysFlag"] & 0xC in (0x4, 0xC):  # half messages and roll-backs are not in a queue
@@ -293,8 +292,7 @@ def test_a_part_of_a_log_may_begin_at_any_queue_offset(log):
 
 
 def test_the_number_of_runs_is_limited():
-    """Each record starts a new run. The other checks continue, the check of queue offsets ends, and the report says
-    so."""
+    """Each record starts a new run. All checks continue except that of queue offsets, and the report says so."""
     record = bytearray(rocketc.encode("t", b""))
     data = bytearray()
     for n in range((1 << 19) + 1):

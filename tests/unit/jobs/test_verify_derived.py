@@ -202,8 +202,7 @@ def test_every_byte_of_an_index(some_index_files, tmp_path, step):
 
 @pytest.mark.parametrize(("at", "unit"), [(0, 1), (8, 19), (24, 19)])
 def test_a_header_of_another_record(some_index_files, tmp_path, at, unit):
-    """The start and the end in the header. In the last file, which is not full, they are checked only in a closed
-    store."""
+    """Start and end in the header. In the last file, which is not full, they are checked only in a closed store."""
     _, second, *_, last = some_index_files
     change(second, at + 7, bytes([some_index_files[second][at + 7] ^ 1]))
     found = [(one.what, one.first) for one in derived(tmp_path).findings]
@@ -288,8 +287,7 @@ def test_units_of_damaged_records_are_valid(root):
 
 
 def test_files_that_cannot_be_read_do_not_end_the_check_of_the_log(root):
-    """The queue file became shorter after the start of the comparison. This is reported, and all records are
-    checked."""
+    """The queue file became shorter during the comparison. This is reported, and all records are checked."""
     with open(queue(root), "r+b") as file:
         file.truncate(100)
     one, two = (rocketc.verify(root, jobs=jobs) for jobs in (1, 2))

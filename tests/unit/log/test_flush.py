@@ -116,8 +116,7 @@ def test_wake_flush_when_put_message(async_store, timed, wake, flushes):
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_flush(open_store, flush):
-    """flush() makes everything put before durable, in all files, and returns the offset up to which the log is
-    durable."""
+    """flush() makes everything put before durable, in all files, and returns the end of the durable part."""
     store = open_store(flush=flush, mapped_file_size_commit_log=PAGE, flush_interval_commit_log=NEVER)
     assert store.flush() == 0
     for _ in range(3):
@@ -214,8 +213,7 @@ def test_group_commit(open_store, lock, pool):
     ],
 )
 def test_a_put_that_does_not_wait(open_store, message):
-    """WAIT: with any value except `true` the put returns at once. The message is durable soon, although no caller
-    waits."""
+    """WAIT: with any value except `true` the put returns at once. The message is durable soon without a waiter."""
     store = open_store(flush="sync")
     store.put("t", b"first")
     store._hook("slow_ns", 1_000_000_000)
@@ -245,8 +243,7 @@ def test_the_wait_property_is_stored(open_store):
 
 
 def test_timeout_of_the_flushing_thread(open_store):
-    """FlushDiskWatcherTest: after the timeout the result is FLUSH_DISK_TIMEOUT, although the message is stored and
-    durable."""
+    """FlushDiskWatcherTest: FLUSH_DISK_TIMEOUT after the timeout, although the message is stored and durable."""
     store = open_store(flush="sync", sync_flush_timeout=20)
     store._hook("slow_ns", 100_000_000)
     r = store.put("t", b"late")

@@ -58,8 +58,7 @@ def test_bytes_are_the_oracles(open_store, topic, born, host, property_crc):
 
 
 def test_other_threads_run_during_puts(open_store):
-    """Small records are written with the GIL held. Every 16th put releases the GIL, long before the switch interval
-    ends."""
+    """Small records are written with the GIL. Every 16th put releases it, long before the switch interval ends."""
     store = open_store(mapped_file_size_commit_log=1 << 26)
     done = threading.Event()
 
@@ -161,8 +160,7 @@ def test_queue_ids(open_store):
 
 
 def test_append_prop_crc(open_store):
-    """AppendPropCRCTest: the CRCs of single messages and of a batch of 10 are valid; a changed byte in properties is
-    found."""
+    """AppendPropCRCTest: single messages and a batch of 10 are valid; a changed byte in the properties is found."""
     store = open_store(enabled_append_prop_crc=True)
     properties = {f"k{n}": f"v{n}" for n in range(6)}
     for _ in range(10):

@@ -87,8 +87,7 @@ def test_topics_a_broker_refuses(open_store, topic):
 
 
 def test_alternating_topics(open_store):
-    """The check of a topic name is skipped for the same string object, but not for an equal one or after another
-    topic."""
+    """A topic name is not checked again for the same string object, but for an equal one or after another topic."""
     store = open_store(check_before_put_message=False)
     long, short, bad = "t" * 200, "s", "s/"
     for topic in (long, short, bad, short, bad, bad[:1], long, bad, short):

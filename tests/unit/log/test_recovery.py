@@ -474,8 +474,7 @@ def test_property_crc(tmp_path):
 )
 @pytest.mark.parametrize("calls", [1, 2])
 def test_an_interrupted_recovery_starts_again(tmp_path, monkeypatch, step, calls):
-    """Recovery is stopped before each step that changes files. The next one has the same result, and the cut bytes are
-    kept."""
+    """It is stopped before each step that changes files. The next one has the same result, and cut bytes are kept."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 1)
     victim = oracle.records(items)[20]
     damage(tmp_path, victim["start"] + 100)

@@ -47,8 +47,7 @@ def log(store):
 
 
 def test_messages_go_to_memory_first(pooled):
-    """A commit writes them to the file, where other processes can read them. A flush or a read in this store commits,
-    too."""
+    """A commit writes them to the file, where other processes can read them. So do a flush and a read in this store."""
     for commit in (lambda store: store.flush(), lambda store: store.message(0)):
         store = pooled()
         r = store.put("t", b"hello")
@@ -173,8 +172,7 @@ def test_close_writes_the_remaining_messages(pooled):
 
 
 def test_rounds(pooled):
-    """A file that was started before the store was opened is written through its map: a buffer would lack its
-    content."""
+    """A file started before the store was opened is written through its map: a buffer would lack its content."""
     for n in range(4):
         store = pooled()
         assert store.put("t", b"%d" % n).queue_offset == n

@@ -1,5 +1,4 @@
-"""Bytes that are cut off a log are kept unchanged, once, and readable. If that is not possible, the log stays
-unchanged."""
+"""Bytes cut off a log are kept unchanged, once, and readable. If that is impossible, the log is unchanged."""
 
 import os
 import resource

@@ -25,7 +25,7 @@ NODE = {"node_id": "n"}
 
 
 def values(store, name, *labels):
-    """{values of some labels: value} of a metric; () as the key without labels."""
+    """Return {values of some labels: value} of a metric; the key is () without labels."""
     [one] = [one for one in measures(store, NODE) if one.name == name]
     return {tuple(sample.labels[label] for label in labels): sample.value for sample in one.samples}
 
@@ -36,8 +36,7 @@ def value(store, name):
 
 
 def put_some(store):
-    """Put messages of 10 and 5,000 bytes into two queues of `a`, and one of 2,000,000 bytes into `b`. Return record
-    sizes."""
+    """Put messages of 10 and 5,000 bytes into two queues of `a`, one of 2 MB into `b`. Return the record bytes."""
     sizes = {"a": 0, "b": 0}
     for n in range(10):
         sizes["a"] += store.put("a", bytes(10), queue_id=n % 2).size

@@ -1,5 +1,4 @@
-"""Scan as an Arrow stream: the promises of the C stream interface and the PyCapsule protocol, tested in C and per
-tool."""
+"""Scan as an Arrow stream: the rules of the C stream interface and of the PyCapsule protocol, in C and per tool."""
 
 import ctypes
 import errno

@@ -38,8 +38,7 @@ def walk(data, crc=BODY):
 
 
 def spoilt(at, new, **fields):
-    """Scan a file whose third record has other bytes at a position. Return the result, and the record's start and
-    end."""
+    """Scan a file whose third record has other bytes at a position. Return the result, its start and its end."""
     data, records = log_file(**fields)
     start = records[2]["start"] - BASE
     data[start + at : start + at + len(new)] = new

@@ -60,8 +60,7 @@ main()
 
 
 def test_the_limit_does_not_affect_other_threads(short_patience):
-    """Other threads cannot be interrupted, so they search without a limit. A nested limit does not end the outer
-    one."""
+    """Other threads cannot be interrupted: they search without a limit. A nested limit does not end the outer one."""
     found = []
     find = re.compile("b").search
     thread = threading.Thread(target=lambda: found.append(limited(find, "abc")))

@@ -21,8 +21,7 @@ TAGS = [None, "A", "B", "A||B"]
 
 
 def a_log() -> tuple[bytes, list[oracle.Record]]:
-    """Return a log of 200 records with all combinations of topic, queue, tags, keys and time, and the decoded
-    records."""
+    """Return a log of 200 records of all combinations of topic, queue, tags, keys and time, and these records."""
     data = b""
     for n in range(200):
         properties = {"TAGS": TAGS[n // 4 % 4], "UNIQ_KEY": f"U{n}", "KEYS": f"k{n % 7} k{n % 11}" if n % 3 else None}

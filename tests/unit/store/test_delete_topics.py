@@ -93,8 +93,7 @@ def copy(root, name, *, abort):
 @pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("new", [0, 1, 30])
 def test_a_deleted_topic_stays_deleted(open_store, tmp_path, caplog, log, lost, abort, new):
-    """After a kill, and after the loss of files derived from the log. Messages acknowledged since the deletion
-    remain."""
+    """After a kill, and after the loss of files derived from the log. Later acknowledged messages remain."""
     store = open_store(tmp_path / "store", **SMALL)
     store.put_many("orders", [b"old"] * 20)
     store.put("audit", b"1")
@@ -305,8 +304,7 @@ def test_unused_topics(open_store, tmp_path):
 
 
 def test_expired_queues(open_store, tmp_path):
-    """A queue that had messages and now is empty is deleted. Its topic stays if other queues of it do; its entry
-    stays."""
+    """A queue that had messages and is empty now is deleted. Its topic stays with other queues; its entry stays."""
     store = open_store(**SMALL)
     store.create_topic("old")
     for topic, queue_id in [("old", 0), ("old", 1), ("both", 0), ("TBW102", 0)]:

@@ -1,5 +1,4 @@
-"""catch_up: a deleted and recreated topic has each queue offset twice in the log; its queue shows which record is
-valid."""
+"""catch_up: a recreated topic has each queue offset twice in the log; its queue shows the valid record."""
 
 import shutil
 

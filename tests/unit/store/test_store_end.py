@@ -129,8 +129,7 @@ store._hook("slow_ns", 1_000_000_000)
     ],
 )
 def test_a_signal_that_closes_the_store_during_a_call(tmp_path, call):
-    """close() would wait for the end of the call, which waits for the end of the handler: close() ends the call
-    instead."""
+    """close() would wait for the call, which waits for the handler: close() ends the call instead."""
     script = f"""
 import os, rocketc, signal, sys, threading, time
 store = rocketc.open(sys.argv[1], flush="sync", mapped_file_size_commit_log=1 << 16, sync_flush_timeout=100_000)

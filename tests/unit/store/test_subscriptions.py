@@ -458,8 +458,7 @@ def test_a_signal_ends_a_wait(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_cannot_use_a_subscription(open_store):
-    """Each call raises ClosedError in the child, whatever locks were held. Its exit does not affect the parent's
-    subscriptions."""
+    """Each call in the child raises ClosedError, whatever locks were held. Its exit does not affect the parent."""
     store = open_store()
     armed, waiting = store.subscribe(), store.subscribe()
     armed.fileno()

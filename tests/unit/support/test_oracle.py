@@ -715,8 +715,7 @@ def test_a_whole_log_is_read_back(log):
 
 @given(strategies.damaged_logs(), st.sampled_from(["none", "body", "full"]))
 def test_a_scan_of_a_damaged_log_covers_all_bytes(log, crc):
-    """Whatever the damage, the items of a file are adjacent from its first byte on, and only zeros follow the last
-    item."""
+    """Whatever the damage, the items of a file are adjacent from its first byte on, and only zeros follow."""
     files = dict(log.files)
     items = oracle.walk_log(log.files, crc=crc)
     at = None

@@ -165,8 +165,7 @@ def test_files_that_another_group_needs_stay(ten_files, tmp_path):
 
 
 def test_files_with_undispatched_messages_stay(open_queue, tmp_path):
-    """A flush directly after the first puts: their queue does not exist yet, while many others have only acked
-    messages."""
+    """A flush directly after the first puts: their queue does not exist yet; many others are acked completely."""
     others = [f"acked-{n}" for n in range(500)]
     config = tmp_path / "jobs/config"
     config.mkdir(parents=True)
@@ -368,8 +367,7 @@ def test_positions_that_cannot_be_deleted(open_queue, tmp_path, monkeypatch):
 
 
 def test_items_of_a_deleted_queue(open_queue):
-    """Such an item belongs to no message: it neither acks the message that has its offset now, nor is returned
-    again."""
+    """Such an item neither acks the message that has its offset now, nor is it returned again."""
     queue = open_queue(visibility_timeout=0.2)
     queue.put_many([b"%d" % n for n in range(6)])
     items = queue.get_many(5)
@@ -388,8 +386,7 @@ def test_items_of_a_deleted_queue(open_queue):
 
 
 def test_reads_while_the_queue_is_deleted(open_queue):
-    """Many puts, gets, acks and dead letters during deletions: no thread blocks, and all messages are acked at the
-    end."""
+    """Many puts, gets, acks and dead letters during deletions: no thread blocks, and all messages are acked."""
     queue = open_queue(max_attempts=1)
     stop = threading.Event()
 
@@ -440,8 +437,7 @@ def test_close_stops_the_thread_at_any_time(open_queue, tmp_path, after):
 @pytest.mark.filterwarnings("ignore:.*was never closed:ResourceWarning")
 @pytest.mark.parametrize("where", ["persist", "store"])
 def test_a_queue_that_is_garbage_collected_in_its_own_thread(open_queue, tmp_path, monkeypatch, where):
-    """The thread is in the middle of a write and holds its lock, or in a call of the store that close() would wait
-    for."""
+    """The thread is in the middle of a write with its lock, or in a call of the store that close() would wait for."""
     queue = Queue(tmp_path / "jobs", position_interval=0, mapped_file_size_commit_log=1 << 20)
     inner, collected = queue._positions, threading.Event()
 
