@@ -1,4 +1,4 @@
-"""StoreConfig: RocketMQ's defaults, what is refused, and broker.conf as Java reads it."""
+"""StoreConfig: RocketMQ's defaults, refused values, and broker.conf as Java reads it."""
 
 import dataclasses
 import inspect
@@ -14,9 +14,9 @@ from support import stores
 
 from rocketc.config import StoreConfig, properties
 
-# RocketMQ's MessageStoreConfig: broker.conf's key, the field, the default of RocketMQ 5.
+# RocketMQ's MessageStoreConfig: key in broker.conf, field, default of RocketMQ 5.
 ROCKETMQ = [
-    ("storePathRootDir", "store_path_root_dir", None),  # there: $HOME/store
+    ("storePathRootDir", "store_path_root_dir", None),  # in RocketMQ: $HOME/store
     ("storePathCommitLog", "store_path_commit_log", None),
     ("readOnlyCommitLogStorePaths", "read_only_commit_log_store_paths", None),
     ("mappedFileSizeCommitLog", "mapped_file_size_commit_log", 1073741824),
@@ -60,7 +60,7 @@ ROCKETMQ = [
     ("deleteWhen", "delete_when", "04"),
     ("fileReservedTime", "file_reserved_time", 72),
     ("deleteFileBatchMax", "delete_file_batch_max", 10),
-    ("cleanResourceInterval", "clean_resource_interval", 0),  # there: 10000
+    ("cleanResourceInterval", "clean_resource_interval", 0),  # in RocketMQ: 10000
     ("deleteCommitLogFilesInterval", "delete_commit_log_files_interval", 100),
     ("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval", 100),
     ("redeleteHangedFileInterval", "redelete_hanged_file_interval", 120000),
@@ -133,18 +133,18 @@ def test_every_key_of_broker_conf(key, name, default):
         assert conf(f"{key}={text}") == StoreConfig(**{name: meant})
 
 
-# What is refused
+# Refused values
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", [-1, 1 << 31, 1.5, "5", None, True])
-def test_no_number(name, value):
+def test_wrong_numbers(name, value):
     with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(value))}; allowed are \d+ to \d+$"):
         StoreConfig(**{name: value})
 
 
 @pytest.mark.parametrize("value", ["", "24", "4,16", "four", "-1", "4;;5", None, 4])
-def test_no_hours(value):
+def test_wrong_hours(value):
     with pytest.raises(ValueError, match=re.escape(f"delete_when is {value!r}; allowed are hours from 0 to 23")):
         StoreConfig(delete_when=value)
 
@@ -157,7 +157,7 @@ def test_hours(text, hours):
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", None, True])
-def test_no_share(value):
+def test_wrong_ratios(value):
     with pytest.raises(ValueError, match=r"^logical_disk_\w+_threshold is .*; allowed are 0.0 to 1.0$"):
         StoreConfig(logical_disk_space_clean_forcibly_threshold=value)
     with pytest.raises(ValueError, match="which is not a number"):
@@ -165,7 +165,7 @@ def test_no_share(value):
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_the_least_and_the_most(name):
+def test_the_minimum_and_the_maximum(name):
     with pytest.raises(ValueError) as refused:
         StoreConfig(**{name: -1})
     least, most = map(int, re.findall(r"(\d+) to (\d+)", str(refused.value))[0])
@@ -178,7 +178,7 @@ def test_the_least_and_the_most(name):
 
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("value", [1, 0, "true", None])
-def test_no_switch(name, value):
+def test_wrong_switches(name, value):
     with pytest.raises(ValueError, match=f"^{name} is {value!r}; allowed are True and False$"):
         StoreConfig(**{name: value})
 
@@ -192,7 +192,7 @@ def test_no_switch(name, value):
     ],
 )
 @pytest.mark.parametrize("value", ["sync", "", None, 1])
-def test_no_such_choice(name, allowed, value):
+def test_wrong_choices(name, allowed, value):
     with pytest.raises(ValueError, match=f"^{name} is {value!r}; allowed are {allowed}$"):
         StoreConfig(**{name: value})
     for choice in allowed.split(", "):
@@ -201,7 +201,7 @@ def test_no_such_choice(name, allowed, value):
 
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("value", ["", " ", ",", "a\0b", b"/store", 5])
-def test_no_path(name, value):
+def test_wrong_paths(name, value):
     with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(value))}; allowed are a path and None$"):
         StoreConfig(**{name: value})
     assert getattr(StoreConfig(**{name: Path("/store")}), name) == "/store"
@@ -224,7 +224,7 @@ def test_no_path(name, value):
         (b"\x7f\0\0\1", 10911),
     ],
 )
-def test_no_store_host(value):
+def test_wrong_store_hosts(value):
     with pytest.raises(
         ValueError, match=rf"^store_host is {re.escape(repr(value))}; allowed are an IP address and a port"
     ):
@@ -250,7 +250,7 @@ def test_frozen_and_by_keyword_only():
     assert len({StoreConfig(), StoreConfig(), StoreConfig(use_abs_lock=True)}) == 2
 
 
-# What open() says
+# Arguments of open()
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
@@ -277,7 +277,7 @@ def test_abs_lock_overrides():
     assert {conf(text.format(value)).lock for value in ("true", "false")} == {"adaptive"}
 
 
-def test_keywords_over_a_config():
+def test_keywords_override_a_config():
     base = StoreConfig(flush_disk_type="SYNC_FLUSH", max_message_size=100)
     assert StoreConfig.of(config=base) == base
     assert StoreConfig.of(config=base, flush="async", topic_queue_lock_num=1) == StoreConfig(
@@ -295,7 +295,7 @@ def test_keywords_over_a_config():
         ("useABSLock", "use its name use_abs_lock"),
     ],
 )
-def test_no_such_field(given, near):
+def test_unknown_fields(given, near):
     for make in (StoreConfig.of, StoreConfig().replace):
         with pytest.raises(TypeError, match=rf"^unknown field {given}; {re.escape(near)}$"):
             make(**{given: 1})
@@ -311,7 +311,7 @@ def test_no_such_field(given, near):
         ({"config": {"flush": "sync"}}, "^config must be a StoreConfig, not dict$"),
     ],
 )
-def test_keywords_that_do_not_go(keywords, message):
+def test_wrong_keywords(keywords, message):
     with pytest.raises(TypeError, match=message):
         StoreConfig.of(**keywords)
 
@@ -372,7 +372,7 @@ def test_a_whole_broker_conf(tmp_path):
         assert StoreConfig.from_properties(file) == made
 
 
-def test_old_spellings():
+def test_old_key_names():
     assert conf("mapedFileSizeCommitLog=65536").mapped_file_size_commit_log == 65536
     both = ["mapedFileSizeCommitLog=65536", "mappedFileSizeCommitLog=131072"]
     assert {conf("\n".join(lines)).mapped_file_size_commit_log for lines in (both, both[::-1])} == {131072}
@@ -408,7 +408,7 @@ def test_a_missing_file(tmp_path):
         StoreConfig.from_properties(tmp_path / "broker.conf")
 
 
-def test_switches_in_any_letters():
+def test_switches_in_upper_and_lower_case():
     assert conf("useABSLock = TRUE ").use_abs_lock
     assert not conf("flushCommitLogTimed:False").flush_commit_log_timed
 
@@ -456,7 +456,7 @@ def test_properties(text):
 
 
 @pytest.mark.parametrize("text", ["a=\\u", "a=\\u123", "\\u12g4=1", "a=\\uuuu"])
-def test_half_an_escape(text):
+def test_an_incomplete_escape(text):
     with pytest.raises(ValueError, match="without four hexadecimal digits"):
         dict(properties(text))
 
@@ -496,7 +496,7 @@ def test_java_reads_the_same(tmp_path):
         assert dict(zip(words[::2], words[1::2], strict=True)) == meant, text
 
 
-# The golden stores
+# Golden stores
 
 
 @pytest.mark.parametrize("name", stores.NAMES)

@@ -1,4 +1,4 @@
-"""Strangers' names, files and texts: nothing is made, read into memory or deleted that the user did not mean."""
+"""Hostile names, files and texts: nothing is created, read into memory or deleted against the intention of the user."""
 
 import ast
 import functools
@@ -26,11 +26,11 @@ SMALL = {
     "max_index_num": 200,
 }
 
-# ------------------------------------------------------------------------------------------- who may read what is made
+# ------------------------------------------------------------------------------------------- permissions
 
 
 def make_everything(root):
-    """Every kind of file and folder that is made beside a store's log."""
+    """Create every kind of file and folder that rocketc creates besides the log of a store."""
     with rocketc.open(root / "store", **SMALL, enable_consume_queue_ext=True) as store:
         store.create_topic("b", queue_type="BatchCQ")
         for topic in ("a", "b", "gone"):
@@ -45,7 +45,7 @@ def make_everything(root):
     (root / "store/abort").touch()
     (root / "store/abort").unlink()
     (root / "store/checkpoint").unlink()
-    (root / "store/abort").symlink_to("nobody")  # so that it was not closed: what is cut is kept
+    (root / "store/abort").symlink_to("nobody")  # the store looks unclosed, so that the bytes cut off are kept
     with rocketc.open(root / "pool", **SMALL, transient_store_pool_enable=True) as store:
         store.put("a", b"body")
     with rocketc.Queue(root / "queue", **SMALL) as queue:
@@ -63,8 +63,8 @@ def make_everything(root):
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0o000])
-def test_files_have_the_rights_that_the_umask_leaves(tmp_path, umask):
-    """All of them the same: a group that shares a store, by its umask, can lock it and write its tables too."""
+def test_files_have_the_permissions_of_the_umask(tmp_path, umask):
+    """All have the same permissions: a group that shares a store by its umask can also lock it and write its tables."""
     modes = {}
     before = os.umask(umask)
     try:
@@ -90,7 +90,7 @@ def nodes(path):
 
 
 def calls(folder, *names):
-    """(file, line, call) of each call of a function by one of these names."""
+    """Return (file, line, call) of each call of a function with one of these names."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in nodes(path):
             if isinstance(node, ast.Call):
@@ -99,12 +99,12 @@ def calls(folder, *names):
                     yield path.relative_to(ROOT), node.lineno, node
 
 
-def test_nobody_sets_rights_of_his_own():
-    """Also what needs a cluster to be tried: of Python files, Cython files and headers."""
+def test_no_code_sets_permissions():
+    """Includes code that only runs in a cluster: Python files, Cython files and headers are searched."""
     package = ("rocketc", "pyspark_rocketmq")
     for folder in package:
         for path, line, call in calls(folder, "chmod", "fchmod", "lchmod", "umask", "mkfifo", "mknod", "mktemp"):
-            # A file that is exported again keeps the rights of the one whose place it takes.
+            # A file that is exported again keeps the permissions of the file that it replaces.
             assert path.name == "sinks.py" and "os.stat(path).st_mode" in ast.unparse(call), f"{path}:{line}"
         for path, line, call in calls(folder, "mkdir", "makedirs"):
             given = {word.arg: word.value for word in call.keywords}
@@ -134,7 +134,7 @@ LONG = ["x" * 128, "x" * 256, "x" * 5000, "é" * 64, "%DLQ%" + "x" * 256, "%RETR
 
 
 def below(folder):
-    """What lies there, but for the log's files: the next one may come at any time."""
+    """Return the files and folders below, except log files: the next log file may be created at any time."""
     found = (str(path.relative_to(folder)) for path in folder.rglob("*"))
     return sorted(name for name in found if not re.search(r"commitlog/\d{20}$", name))
 
@@ -142,7 +142,7 @@ def below(folder):
 @pytest.mark.some(8)
 @pytest.mark.parametrize("name", FOLDERS + CONTROLS + LONG, ids=lambda name: ascii(name)[:20])
 def test_a_topic_that_is_a_path(tmp_path, name):
-    """Refused wherever a file could come of it; whoever only asks for it finds nothing."""
+    """It is refused where it could become a file name; a read finds nothing."""
     root = tmp_path / "above/store"
     with rocketc.open(root, **SMALL) as store:
         store.put("good", b"body")
@@ -166,7 +166,7 @@ def test_a_topic_that_is_a_path(tmp_path, name):
         assert below(tmp_path) == before
     with pytest.raises(rocketc.IllegalMessageError):
         rocketc.Queue(root, topic=name)
-    if name not in (".", "..") and not name.startswith("%"):  # of a group comes the topic %DLQ%GROUP
+    if name not in (".", "..") and not name.startswith("%"):  # a group has the topic %DLQ%GROUP
         with pytest.raises(rocketc.IllegalMessageError):
             rocketc.Queue(root, group=name)
         with rocketc.Queue(root, topic="good") as queue, pytest.raises(rocketc.IllegalMessageError):
@@ -183,7 +183,7 @@ def test_a_topic_that_is_a_path(tmp_path, name):
 
 
 def hostile_log(root):
-    """A log of records that any broker would refuse."""
+    """Write a log of records that every broker would refuse."""
     messages = [{"topic": "good", "body": b"first", "properties": {"KEYS": "k"}}]
     for name in [*FOLDERS, *CONTROLS, *LONG[:4]]:
         kept = {"KEYS": "k", "INNER_MULTI_DISPATCH": "%LMQ%../../x,%LMQ%a/b,../y", "INNER_MULTI_QUEUE_OFFSET": "0,0,0"}
@@ -200,7 +200,7 @@ NAMES_OF_A_STORE = re.compile(r"(store|made|compact)(/.*)?", re.DOTALL)
 
 
 def test_a_log_with_topics_that_are_paths(tmp_path):
-    """Opened, made anew, salvaged, cleaned and verified: all that is made stands where a store has it."""
+    """Opened, rebuilt, salvaged, cleaned and verified: all files are created inside the store."""
     root = tmp_path / "above/store"
     count = hostile_log(root)
     lmq = {"enable_lmq": True, "enable_multi_dispatch": True}
@@ -228,7 +228,7 @@ def test_a_log_with_topics_that_are_paths(tmp_path):
 
 @pytest.mark.parametrize("table", ["topics", "deletedTopics", "consumerOffset"])
 def test_a_table_with_topics_that_are_paths(tmp_path, table):
-    """A table that says such topics makes and deletes nothing either."""
+    """A table with such topics creates and deletes nothing either."""
     victim = tmp_path / f"victim/0/{0:020d}"
     victim.parent.mkdir(parents=True)
     victim.write_bytes(bytes(2000))
@@ -258,7 +258,7 @@ def test_a_table_with_topics_that_are_paths(tmp_path, table):
 
 
 def link_out(root, outside, at):
-    """A queue's folder, or its topic's, becomes a link to a folder with files that look like a queue's."""
+    """Replace the folder of a queue or a topic by a link to a folder with files that look like queue files."""
     path = root / at
     data = next(path.rglob("0" * 20)).read_bytes()
     target = outside / path.name
@@ -266,7 +266,7 @@ def link_out(root, outside, at):
     for folder in {target, target / "0"}:
         if folder.exists():
             (folder / f"{0:020d}").write_bytes(data)
-            (folder / f"{2000:020d}").write_bytes(b"other")  # as a queue's file it has the wrong size
+            (folder / f"{2000:020d}").write_bytes(b"other")  # as a queue file it has the wrong size
     (root / "out of the way").mkdir(exist_ok=True)
     path.rename(root / "out of the way" / path.name)
     path.symlink_to(target)
@@ -277,8 +277,8 @@ def link_out(root, outside, at):
 @pytest.mark.parametrize(
     "then", ["open", "delete_topics", "clean", "clean closed", "rebuild", "read", "salvage", "nowhere"]
 )
-def test_no_link_is_followed_to_what_is_deleted(tmp_path, at, then):
-    """Whatever is done to the store, what lies behind the link stays; the queue is made anew in its own folder."""
+def test_deletions_follow_no_links(tmp_path, at, then):
+    """The target of the link stays unchanged in every operation. The queue is rebuilt in its own folder."""
     root, outside = tmp_path / "store", tmp_path / "outside"
     config = {**SMALL, "enable_consume_queue_ext": True}
     with rocketc.open(root, **config) as store:
@@ -315,8 +315,8 @@ def test_no_link_is_followed_to_what_is_deleted(tmp_path, at, then):
     assert remains.take(outside) == kept
 
 
-def test_a_whole_kind_of_files_may_be_elsewhere(tmp_path):
-    """`commitlog`, `consumequeue` or `index` as links are their owner's wish: another disk."""
+def test_a_whole_folder_of_a_store_may_be_a_link(tmp_path):
+    """`commitlog`, `consumequeue` or `index` as links are the user's decision to use another disk."""
     root = tmp_path / "store"
     for name in ("commitlog", "consumequeue", "index"):
         (tmp_path / "disk" / name).mkdir(parents=True)
@@ -330,8 +330,8 @@ def test_a_whole_kind_of_files_may_be_elsewhere(tmp_path):
     assert all((root / name).is_symlink() for name in ("commitlog", "consumequeue", "index"))
 
 
-def test_a_log_file_that_is_a_link_goes_alone(tmp_path):
-    """An old file of the log may lie on another disk: deleting takes the link."""
+def test_deleting_a_log_file_that_is_a_link_keeps_its_target(tmp_path):
+    """An old log file may be on another disk: deletion removes the link."""
     root = tmp_path / "store"
     with rocketc.open(root, **SMALL) as store:
         for _ in range(150):
@@ -346,8 +346,8 @@ def test_a_log_file_that_is_a_link_goes_alone(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link to a folder", "link to nothing", "file", "folder with something"])
-def test_salvage_into_what_is_there(tmp_path, kind):
-    """It is refused, whatever it is, and stays as it was."""
+def test_salvage_into_an_existing_path(tmp_path, kind):
+    """It is refused, whatever it is, and stays unchanged."""
     rocketc.open(tmp_path / "store", **SMALL).close()
     target, made = tmp_path / "target", tmp_path / "made"
     target.mkdir()
@@ -365,7 +365,7 @@ def test_salvage_into_what_is_there(tmp_path, kind):
     assert below(tmp_path) == before
 
 
-# ------------------------------------------------------------------------------------------- what is run and opened
+# ------------------------------------------------------------------------------------------- code and compressed data
 
 MODULES = {
     "pickle",
@@ -383,8 +383,8 @@ MODULES = {
 CALLS = ("eval", "exec", "compile", "__import__", "import_module", "system", "popen", "execfile", "load_module")
 
 
-def test_nothing_that_is_read_can_be_run():
-    """No pickle, no eval: neither in the package nor in the extensions."""
+def test_data_is_never_executed():
+    """No pickle and no eval, neither in the package nor in the extensions."""
     for folder in ("rocketc", "pyspark_rocketmq"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in nodes(path):
@@ -400,7 +400,7 @@ def test_nothing_that_is_read_can_be_run():
             ours = named == "import_module" and ast.unparse(call.args[0]).lstrip("f'").startswith(
                 ("rocketc.", "pyarrow")
             )
-            allowed = ours or (named, on) == ("compile", "re")  # a compiled regular expression is no code
+            allowed = ours or (named, on) == ("compile", "re")  # a compiled regular expression is not code
             assert allowed, f"{path}:{line}: {ast.unparse(call)}"
         for path, line, call in calls(folder, "Popen", "run", "call", "check_call", "check_output"):
             assert "shell" not in {word.arg for word in call.keywords}, f"{path}:{line}"
@@ -412,8 +412,8 @@ def test_nothing_that_is_read_can_be_run():
 @pytest.mark.measure
 @pytest.mark.long
 @pytest.mark.parametrize("code", [3, 1, 2])
-def test_a_bomb_in_a_store(tmp_path, code):
-    """A small body that would be 1 GiB, by every way that opens bodies: an error, and by default 64 MiB at most."""
+def test_a_decompression_bomb_in_a_store(tmp_path, code):
+    """A small body that decompresses to 1 GiB, in every way of reading: an error, and at most 64 MiB by default."""
     text = f"""
 import rocketc
 from support.strategies import compress
@@ -447,4 +447,4 @@ with rocketc.open(root, mapped_file_size_commit_log=1 << 23) as store:
     assert sum(batch.num_rows for batch in rocketc.scan(root, errors="skip").batches()) == 2
     print((kib("VmHWM") - before) >> 10)
 """
-    assert int(command.python(text)) < 5 * 64, "MiB more than before: the body, and columns made of it"
+    assert int(command.python(text)) < 5 * 64, "MiB more than before: the body and its columns"

@@ -1,4 +1,4 @@
-"""atomic.h: what each operation returns and leaves; that threads see it in order, tests/stress shows."""
+"""atomic.h: the result and effect of each operation. Memory order between threads: tests/stress."""
 
 import ctypes
 
@@ -45,7 +45,7 @@ def test_set_once_keeps_the_first():
     assert n.value == 3
 
 
-def test_hold_takes_one_more_of_what_is_not_gone():
+def test_hold_counts_up_unless_it_is_closed():
     n = number(1)
     assert native.rc_hold_i64(ctypes.byref(n)) == 1
     assert n.value == 2

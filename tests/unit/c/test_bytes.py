@@ -1,4 +1,4 @@
-"""bytes.h against struct and slices."""
+"""bytes.h compared with struct and slices."""
 
 import ctypes
 import struct
@@ -25,7 +25,7 @@ def test_numbers_at_any_address(width, code, name, data):
     assert get(ctypes.addressof(memory) + at) == value
 
 
-def test_the_calls_by_name():
+def test_functions_by_name():
     assert native.rc_get_i16(b"\xff\xfe") == -2
     assert native.rc_get_i32(b"\x80\0\0\0") == -(1 << 31)
     assert native.rc_get_i64(b"\x7f" + b"\xff" * 7) == (1 << 63) - 1
@@ -68,7 +68,7 @@ def test_the_first_of_two_bytes(data):
     assert native.rc_find_either(data, len(data), 0x11, 0xFF) == (data.index(b"\xff") if b"\xff" in data else len(data))
 
 
-def test_nothing_outside_is_touched():
+def test_no_byte_outside_is_read_or_written():
     def check():
         fence = Fence()
         for size in range(130):

@@ -1,4 +1,4 @@
-"""crc32.h: each way that this processor can go, against zlib."""
+"""crc32.h: each implementation that this processor supports, compared with zlib."""
 
 import ctypes
 import random
@@ -22,7 +22,7 @@ def function(way):
     return ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t)(address)
 
 
-def test_the_table_is_always_there_and_the_best_is_the_last():
+def test_the_table_is_always_supported_and_the_fastest_is_the_last():
     assert WAYS[0] == "table"
     assert native.rc_crc32_best() == NAMES.index(WAYS[-1])
     assert [name for number, name in enumerate(NAMES) if native.rc_crc32_way(number)] == WAYS
@@ -54,8 +54,8 @@ def test_large_sizes(way, size):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_value_is_passed_on_at_every_length(way):
-    """Any start value with each length; and a text cut anywhere gives what it gives in one piece."""
+def test_a_start_value_is_used_at_every_length(way):
+    """Any start value with each length; a text that is split anywhere has the same CRC as in one piece."""
     start = 0
     for size in range(0, 1200):
         start = (start * 2654435761 + size + 1) & 0xFFFFFFFF
@@ -83,7 +83,7 @@ def test_plain_bytes(way, fill):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_single_bits_of_a_block(way):
-    """Each bit of 512 bytes alone: no fold constant can be wrong for some positions only."""
+    """Each bit of 512 bytes alone: a wrong fold constant would show at some position."""
     for bit in range(0, 4096):
         data = bytearray(512)
         data[bit >> 3] = 1 << (bit & 7)
@@ -91,7 +91,7 @@ def test_single_bits_of_a_block(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_outside_is_touched(way):
+def test_no_byte_outside_is_read(way):
     def check():
         crc, fence = function(way), Fence()
         assert crc(0, None, 0) == 0
@@ -103,7 +103,7 @@ def test_nothing_outside_is_touched(way):
     in_child(check)
 
 
-def test_the_body_crc_has_no_top_bit():
+def test_the_top_bit_of_the_body_crc_is_0():
     best = native.rc_crc32_way(native.rc_crc32_best())
     seen = set()
     for n in range(50):
@@ -114,7 +114,7 @@ def test_the_body_crc_has_no_top_bit():
     assert native.rc_body_crc(best, b"hello", 5) == 907060870
 
 
-def test_a_way_that_is_none():
+def test_an_unknown_implementation():
     with pytest.raises(ValueError):
         crc32_by("by hand", b"")
     for way in set(NAMES) - set(WAYS):

@@ -1,4 +1,4 @@
-"""Every name that an extern .pxd lists is called by a test, and the lists are complete."""
+"""Each name in an extern .pxd is called by a test, and the lists are complete."""
 
 import re
 
@@ -17,7 +17,7 @@ def test_every_function_is_called_by_a_test(listed):
 
 @pytest.mark.parametrize("listed", LISTED, ids=lambda listed: listed.header)
 def test_every_function_that_modules_use_is_listed(listed):
-    """A `cdef extern from *` beside the list would hide a name from these tests."""
+    """A `cdef extern from *` elsewhere would hide a name from these tests."""
     header = (ROOT / "include/rocketc" / listed.header).read_text()
     defined = set(re.findall(r"^(?:RC_TARGET\w+ )?static inline [\w *]+?\**(rc_\w+)\(", header, re.M))
     used = set()

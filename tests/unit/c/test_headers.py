@@ -1,4 +1,4 @@
-"""Every header compiles alone, twice over, without a warning."""
+"""Each header compiles alone and when it is included twice, without a warning."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from support import sources
 
 ROOT = Path(__file__).parents[3]
 HEADERS = [path.name for path in sources.HEADERS]
-# _GNU_SOURCE: Python.h, which comes first in each module, defines it.
+# _GNU_SOURCE: defined by Python.h, which each module includes first.
 FLAGS = [
     "-std=c11",
     "-D_GNU_SOURCE",
@@ -35,6 +35,6 @@ def test_header_compiles_alone(tmp_path, name, level):
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_header_keeps_to_bytes_and_numbers(name):
+def test_a_header_uses_only_bytes_and_numbers(name):
     text = (ROOT / "include/rocketc" / name).read_text()
     assert "Python.h" not in text

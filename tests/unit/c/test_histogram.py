@@ -1,4 +1,4 @@
-"""histogram.h: what is read back is at most 12.5 % too much, whatever was added."""
+"""histogram.h: results are at most 12.5 % too large, whatever numbers were added."""
 
 import ctypes
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.native import native
 
 HOUR = 3600 * 10**9
-BEYOND = 2**42  # the last bucket takes all from here on
+BEYOND = 2**42  # the last bucket has all numbers from here on
 
 
 def histogram(*numbers):
@@ -46,8 +46,8 @@ def test_at_most_an_eighth_too_much(number):
 
 
 @pytest.mark.parametrize("power", range(3, 42))
-def test_each_power_of_two_is_cut_in_eight(power):
-    """The least and the greatest number of each bucket meet in it, and their neighbours do not."""
+def test_each_power_of_two_is_divided_into_eight(power):
+    """The smallest and the largest number of each bucket are in the same bucket, and adjacent numbers are not."""
     width = 2 ** (power - 3)
     for least in range(2**power, 2 ** (power + 1), width):
         greatest = least + width - 1
@@ -64,7 +64,7 @@ def test_beyond_the_last_bucket_only_max_is_known(number):
     assert native.rc_histogram_count(h) == 2
 
 
-def test_an_hour_is_within():
+def test_an_hour_is_in_range():
     assert native.rc_histogram_percentile(histogram(HOUR, BEYOND - 1), 50.0) <= HOUR * 1.125
 
 
@@ -88,7 +88,7 @@ def test_percentiles_are_those_of_the_sorted_numbers(numbers, percent):
 
 
 @given(st.lists(st.integers(0, BEYOND - 1), max_size=50), st.integers(3, 41))
-def test_how_many_are_below_a_power_of_two(numbers, power):
+def test_the_count_below_a_power_of_two(numbers, power):
     h = histogram(*numbers)
     assert native.rc_histogram_below(h, 2**power) == sum(number < 2**power for number in numbers)
     assert native.rc_histogram_sum(h) == sum(numbers)
@@ -96,12 +96,12 @@ def test_how_many_are_below_a_power_of_two(numbers, power):
 
 @pytest.mark.parametrize("n", range(32))
 def test_size_classes(n):
-    """Up to 2 ** n, and more than half of it."""
+    """Numbers up to 2 ** n and greater than half of it."""
     assert native.rc_size_class(2**n) == n
     assert native.rc_size_class(2**n + 1) == n + 1
 
 
-def test_threads_lose_nothing():
+def test_threads_lose_no_count():
     h = histogram()
     numbers = [random.Random(seed).choices(range(10**6), k=2000) for seed in range(4)]
     threads = [

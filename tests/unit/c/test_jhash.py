@@ -1,4 +1,4 @@
-"""jhash.h against the oracle's and the specification's numbers."""
+"""jhash.h compared with the numbers of the oracle and the specification."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ def test_any_bytes_as_java_reads_them(pieces):
 
 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
-def test_a_hash_goes_on(first, second):
+def test_a_hash_can_be_continued(first, second):
     h = native.rc_jhash(first.encode(), len(first.encode()))
     assert native.rc_jhash_from(h, second.encode(), len(second.encode())) == oracle.java_hash(first + second)
 
@@ -54,7 +54,7 @@ def test_every_code_point():
         assert native.rc_jhash(raw, len(raw)) == oracle.java_hash(raw.decode("utf-8", "replace"))
 
 
-def test_a_cut_sequence_reads_nothing_behind_its_end():
+def test_a_cut_sequence_is_not_read_past_its_end():
     def check():
         fence = Fence()
         raw = "aé€𝄞".encode()

@@ -1,4 +1,4 @@
-"""json.h against Python's own encoder, and Message.to_json() against to_dict()."""
+"""json.h compared with Python's encoder, and Message.to_json() with to_dict()."""
 
 import base64
 import ctypes
@@ -20,7 +20,7 @@ texts = st.one_of(
 
 
 def made(room, function, *arguments):
-    """What a function writes; no byte behind `room` may be touched."""
+    """Return the output of a function. No byte after `room` may be written."""
     dst = ctypes.create_string_buffer(b"\xaa" * (room + 8), room + 8)
     size = function(dst, *arguments)
     assert size <= room and dst.raw[room:] == b"\xaa" * 8
@@ -34,7 +34,7 @@ def test_text(raw):
 
 
 @pytest.mark.parametrize("at", range(17))
-def test_each_byte_at_each_place(at):
+def test_each_byte_at_each_position(at):
     for c in range(256):
         raw = b"x" * at + bytes([c]) + b"y" * (16 - at)
         expected = json.dumps(raw.decode("utf-8", "replace"), ensure_ascii=False).encode()
@@ -54,13 +54,13 @@ def test_number(number):
     assert made(native.RC_JSON_I64_MAX, native.rc_json_i64, number) == str(number).encode()
 
 
-def test_what_is_written_is_counted():
+def test_written_bytes_are_counted():
     room = ctypes.create_string_buffer(native.RC_JSON_I64_MAX)
     assert (native.rc_json_char(room, 0), native.rc_json_char(room, 10), native.rc_json_char(room, 32)) == (6, 2, 1)
     assert (native.rc_json_i64(room, -(1 << 63)), native.rc_json_i64(room, 0)) == (20, 1)
 
 
-def test_nothing_behind_the_text_is_read():
+def test_no_byte_after_the_text_is_read():
     def check():
         fence, room = Fence(), ctypes.create_string_buffer(1000)
         for n in range(40):
@@ -76,7 +76,7 @@ PROPERTIES = [
     {"KEYS": "a b", "TAGS": "T", "x": 'quo"te\n'},
     b"a\x01first\x02b\x01x\x02a\x01last\x02",
     b"TAGS\x01\x02\x01none\x02KEYS\x01\x7f\x02",
-    b"\xff\x01one\x02\xfe\x01two\x02",  # two names that are one when read
+    b"\xff\x01one\x02\xfe\x01two\x02",  # two names that are equal after decoding
     "schlüssel\x01wért漢🚀\x02".encode(),
 ]
 
@@ -84,7 +84,7 @@ PROPERTIES = [
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=range(len(PROPERTIES)))
 @pytest.mark.parametrize("body", [b"", b'text \xc3\xa9 "\\\n', b"\xff\x00", b"ab\xc3", b"x" * 100_000], ids=range(5))
-def test_a_message_is_its_dict(body, properties, version):
+def test_the_json_of_a_message_equals_its_dict(body, properties, version):
     hosts = {"born_host": ("2001:db8::1", 65535), "store_host": ("10.0.0.1", -1)} if version == 2 else {}
     record = oracle.encode(
         'to"pic',
@@ -102,6 +102,6 @@ def test_a_message_is_its_dict(body, properties, version):
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40), texts, texts)
-def test_a_message_of_any_texts_is_its_dict(topic, body, properties):
+def test_the_json_of_any_message_equals_its_dict(topic, body, properties):
     m = rocketc.Message.of(oracle.encode(topic, body, properties=properties))
     assert m.to_json() == json.dumps(m.to_dict(), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""layout.h against records made by hand from the specification, and against the oracle's numbers."""
+"""layout.h compared with records written by the specification, and with the oracle's numbers."""
 
 import struct
 
@@ -8,7 +8,7 @@ from support.native import native
 
 import rocketc
 
-# Every field has a number of its own, so that a wrong offset shows.
+# Each field has a different value, so that a wrong offset is detected.
 FIELDS = {
     "queue_id": 0x01020304,
     "flag": 0x11121314,

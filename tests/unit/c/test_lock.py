@@ -1,4 +1,4 @@
-"""lock.h: who gets a lock, who doesn't, and who may release it."""
+"""lock.h: which threads get a lock, which do not, and which may release it."""
 
 import ctypes
 import errno
@@ -27,7 +27,7 @@ def reentrant():
 
 
 def seconds_of_core(lock, unlock, it):
-    """Those that a waiter uses in half a second of waiting."""
+    """Return the CPU seconds of a waiting thread in half a second."""
     used = []
 
     def wait():
@@ -71,14 +71,14 @@ def test_a_spinner_gets_the_lock_when_it_is_released(spin):
     native.rc_spin_lock(spin)
     waiter = threading.Thread(target=native.rc_spin_lock, args=(spin,))
     waiter.start()
-    wait_until(lambda: spin[1])  # it has asked for a promise
+    wait_until(lambda: spin[1])  # it has requested a promise
     assert waiter.is_alive()
     native.rc_spin_unlock(spin)
     waiter.join()
-    assert list(spin) == [1, 0], "held, and the promise is kept"
+    assert list(spin) == [1, 0], "held, and the promise is fulfilled"
 
 
-def test_a_spinner_asks_for_a_promise_before_it_yields(spin):
+def test_a_spinner_requests_a_promise_before_it_yields(spin):
     native.rc_spin_lock(spin)
     wait = (ctypes.c_int32 * 2)()  # rc_spin_wait: yields, promised
     assert native.rc_spin_turn(spin, wait, 3, 1) == 0
@@ -87,7 +87,7 @@ def test_a_spinner_asks_for_a_promise_before_it_yields(spin):
     assert (list(wait), list(spin)) == ([1, 1], [1, 1])
 
 
-def test_newcomers_keep_back_from_a_promised_lock(spin):
+def test_new_threads_do_not_take_a_promised_lock(spin):
     native.rc_spin_lock(spin)
     wait, other = (ctypes.c_int32 * 2)(), (ctypes.c_int32 * 2)()
     native.rc_spin_turn(spin, wait, 1, 1)
@@ -98,13 +98,13 @@ def test_newcomers_keep_back_from_a_promised_lock(spin):
     assert native.rc_spin_turn(spin, other, 1, 1) == 0
     assert native.rc_spin_turn(spin, wait, 1, 1) == 1
     native.rc_spin_unlock(spin)
-    assert native.rc_spin_turn(spin, other, 1, 1) == 1, "the promise is kept, the next one may come"
+    assert native.rc_spin_turn(spin, other, 1, 1) == 1, "the promise is fulfilled, the next one is possible"
     native.rc_spin_unlock(spin)
     assert native.rc_spin_try_lock(spin) == 1
 
 
 @pytest.mark.measure
-def test_a_spinner_does_not_burn_a_core_for_long(spin):
+def test_a_spinner_uses_little_cpu(spin):
     assert seconds_of_core(native.rc_spin_lock, native.rc_spin_unlock, spin) < 0.25
 
 
@@ -114,11 +114,11 @@ def test_a_pause_is_short():
 
 # ---------------------------------------------------------------- reentrant lock
 @pytest.mark.measure
-def test_a_sleeper_uses_no_core(reentrant):
+def test_a_sleeper_uses_no_cpu(reentrant):
     assert seconds_of_core(native.rc_reentrant_lock, native.rc_reentrant_unlock, reentrant) < 0.1
 
 
-def test_threads_differ():
+def test_threads_have_different_ids():
     assert native.rc_this_thread() == native.rc_this_thread() != 0
     assert in_thread(native.rc_this_thread) != native.rc_this_thread()
 
@@ -159,14 +159,14 @@ def test_sleepers_are_woken_one_after_the_other(reentrant, waiters, ns):
     def wait():
         native.rc_reentrant_lock(reentrant)
         got.append(native.rc_reentrant_depth(reentrant))
-        time.sleep(ns / 1e9)  # long: the others ask for a promise
+        time.sleep(ns / 1e9)  # long: other threads request a promise
         native.rc_reentrant_unlock(reentrant)
 
     native.rc_reentrant_lock(reentrant)
     threads = [threading.Thread(target=wait) for _ in range(waiters)]
     for thread in threads:
         thread.start()
-    time.sleep(0.05)  # so that they sleep, most likely
+    time.sleep(0.05)  # enough time for them to fall asleep
     assert got == []
     native.rc_reentrant_unlock(reentrant)
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Names of properties and topics, bits of sysFlag and sizes of units stand in layout.h and nowhere else."""
+"""Names of properties and topics, bits of sysFlag and sizes of units are defined in layout.h and nowhere else."""
 
 import re
 
@@ -10,7 +10,7 @@ import rocketc._layout
 
 [LAYOUT] = [listed for listed in LISTED if listed.header == "layout.h"]
 NAMES = {getattr(native, name).decode() for name in LAYOUT.texts}
-MARKED = {name for name in NAMES if not re.fullmatch(r"[A-Z_]+", name)}  # no other text has them in it
+MARKED = {name for name in NAMES if not re.fullmatch(r"[A-Z_]+", name)}  # no other text contains these
 BITS = {getattr(native, name) for name in LAYOUT.constants if re.fullmatch(r"RC_FLAG_(?!.*SHIFT)\w+", name)}
 TOKEN = re.compile(
     r'"""(?:.|\n)*?"""|/\*(?:.|\n)*?\*/|#(?!define)[^\n]*'
@@ -19,11 +19,11 @@ TOKEN = re.compile(
 
 
 def literals(text, numbers=True):
-    """The literals in a source text that name what layout.h names: not those in docstrings, comments and sentences."""
+    """Return the literals that repeat a name of layout.h, without docstrings, comments and sentences."""
     for found in TOKEN.finditer(text):
         name = found["double"] if found["double"] is not None else found["single"]
         if name is not None:
-            pieces = re.split(r"\\(?:[12]|x0[12])", name)  # at the separators of a properties string
+            pieces = re.split(r"\\(?:[12]|x0[12])", name)  # at the separators of a property string
             if NAMES & set(pieces) or any(marked in name for marked in MARKED):
                 yield found[0]
         elif numbers and (found[0] == "46" or (found["bits"] and int(found["bits"], 16) in BITS)):

@@ -1,4 +1,4 @@
-"""points.h: without the switch of its build a point is nothing. With it: tests/crash/test_points.py."""
+"""points.h: without its build option a point does nothing. With it: tests/crash/test_points.py."""
 
 from support.native import native
 

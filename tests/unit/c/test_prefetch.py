@@ -1,9 +1,9 @@
-"""prefetch.h: asking for a cache line is harmless, wherever the address leads to, and changes nothing."""
+"""prefetch.h: prefetching a cache line is harmless for every address, and changes nothing."""
 
 from support.native import Fence, in_child, native
 
 
-def test_any_address_will_do():
+def test_any_address_is_allowed():
     def check():
         fence = Fence()
         data = fence.at_end(b"kept")

@@ -1,4 +1,4 @@
-"""properties.h and shape.h against the oracle's index scan."""
+"""properties.h and shape.h compared with the oracle's index scan."""
 
 import ctypes
 import itertools
@@ -16,7 +16,7 @@ SEEN = ctypes.c_uint16 * native.RC_PAIRS_SEEN
 
 
 def split(raw, behind=0):
-    """The pairs of a string, duplicates included; `behind` more bytes are readable. Room is as promised, not more."""
+    """Return the pairs of a string, with duplicates. `behind` more bytes are readable. The room is exact."""
     memory = ctypes.create_string_buffer(raw + b"\x01\x02" * behind, len(raw) + 2 * behind + 1)
     end = ctypes.addressof(memory) + len(raw) + behind
     promised = len(raw) // 4 + 2
@@ -32,7 +32,7 @@ def shown(raw, pairs):
 
 
 def by_the_oracle(raw):
-    """With latin-1 each byte is one character, so positions in bytes and in characters are the same."""
+    """In latin-1 each byte is one character, so positions in bytes and in characters are equal."""
     return oracle.decode_properties(raw.decode("latin-1").encode())
 
 
@@ -59,12 +59,12 @@ def test_split_and_last_duplicate(raw, behind):
     seen = SEEN()
     kept = native.rc_drop_duplicates(raw, room, count, seen)
     found = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in shown(raw, room[:kept])]
-    assert found == list(expected.items()), "the place of the first, the value of the last"
+    assert found == list(expected.items()), "the position of the first, the value of the last"
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=300))
 def test_many_duplicates(pairs):
-    """Past 32 pairs another way is taken."""
+    """More than 32 pairs use a different algorithm."""
     raw = b"".join(b"n%d\x01v%d\x02" % pair for pair in pairs)
     room, count = split(raw)
     assert count == len(pairs)
@@ -73,8 +73,8 @@ def test_many_duplicates(pairs):
 
 
 @pytest.mark.parametrize("kind", ["distinct", "one name", "two names in turn"])
-def test_as_many_pairs_as_a_record_can_hold(kind):
-    if kind == "distinct":  # one byte is too little for so many names
+def test_the_largest_number_of_pairs_in_a_record(kind):
+    if kind == "distinct":  # one byte is too short for this many names
         pairs = [(b"%04x" % n, b"v") for n in range(32767 // 7)]
     else:
         names = [b"a"] if kind == "one name" else [b"a", b"b"]
@@ -124,19 +124,19 @@ def test_value_of_one_piece(piece, at):
 
 
 def ends_of_pairs(address, size):
-    """Where they are, by rc_separators."""
+    """Return the ends of the pairs, found by rc_separators."""
     masks = {base: native.rc_separators(address, size, base) for base in range(0, size, 64)}
     return [base + bit for base, mask in masks.items() for bit in range(64) if mask >> bit & 1]
 
 
 @given(strings)
-def test_where_pairs_end(raw):
+def test_the_ends_of_pairs(raw):
     memory = ctypes.create_string_buffer(b"\x02" * 64 + raw + b"\x02" * 64)
     assert ends_of_pairs(ctypes.addressof(memory) + 64, len(raw)) == [i for i, c in enumerate(raw) if c == 2]
 
 
-def test_where_pairs_end_touches_nothing_behind():
-    """Nor more than 64 bytes before the end."""
+def test_the_search_for_ends_reads_nothing_after_the_string():
+    """It reads at most the 64 bytes before the end."""
 
     def check():
         fence = Fence(1)
@@ -149,7 +149,7 @@ def test_where_pairs_end_touches_nothing_behind():
     in_child(check)
 
 
-def test_nothing_outside_is_touched():
+def test_no_byte_outside_is_read_or_written():
     def check():
         fence = Fence(9)
         texts = [b"KEYS\x01k\x02TAGS\x01t"[:size] for size in range(14)]
@@ -171,7 +171,7 @@ def test_nothing_outside_is_touched():
 
 
 def kept(raw):
-    """The shape that is kept of a string, and its pairs."""
+    """Return the shape stored for a string, and its pairs."""
     room, count = split(raw)
     count = native.rc_drop_duplicates(raw, room, count, SEEN())
     shape = Shape()
@@ -190,7 +190,7 @@ def test_the_numbers_are_those_of_these_tests():
 
 
 @given(strings, st.lists(st.tuples(st.integers(0, 300), st.sampled_from(b"\x00\x01\x02aKz\x7f\x80\xff")), max_size=3))
-def test_what_fits_is_split_alike(raw, changes):
+def test_strings_of_the_same_shape_are_split_correctly(raw, changes):
     shape, pairs = kept(raw)
     if len(raw) > 256 or len(pairs) > 16 or not raw.isascii():
         assert shape.len == -1 and not fits(shape, raw)
@@ -230,7 +230,7 @@ def test_other_values_of_the_same_length_fit():
         assert not fits(shape, wrong)
 
 
-def test_bytes_behind_do_not_matter_but_must_be_readable():
+def test_later_bytes_do_not_matter_but_must_be_readable():
     raw = b"a\x01b\x02c\x01d"
     shape, _ = kept(raw)
     assert fits(shape, raw, 16) and not fits(shape, raw, 8)
@@ -248,8 +248,8 @@ def test_no_shape_reads_outside():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_columns_of_strings_that_are_much_alike(seed):
-    """Every mix of shapes, of the same and of other lengths, beside what Message says of each record."""
+def test_columns_of_similar_strings(seed):
+    """All combinations of shapes, of equal and of different lengths, compared with Message for each record."""
     dice = random.Random(seed)
     alphabet = [b"\x01", b"\x02", b"KEYS", b"TAGS", b"n", b"value", "é".encode(), b"\xff", b"7F000001AB12CD34EF56"]
     stock = [b"".join(dice.choices(alphabet, k=dice.randrange(12))) for _ in range(12)]

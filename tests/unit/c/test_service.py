@@ -1,4 +1,4 @@
-"""service.h: a thread that sleeps, is woken, and stops; waiting on a condition."""
+"""service.h: a thread that sleeps, wakes and stops; waiting on a condition."""
 
 import ctypes
 import threading
@@ -53,7 +53,7 @@ def test_the_thread_runs_until_it_is_stopped(service):
     native.rc_service_stop(service)
     assert seen
     assert seen[0] != threading.get_ident()
-    native.rc_service_stop(service)  # nothing the second time
+    native.rc_service_stop(service)  # no effect the second time
 
 
 def test_a_wait_on_a_condition_ends_in_time():

@@ -1,4 +1,4 @@
-"""status.h: numbers that are never given a second meaning."""
+"""status.h: a number never gets a second meaning."""
 
 from support.native import native
 
@@ -34,5 +34,5 @@ NUMBERS = {
 }
 
 
-def test_numbers_stay():
+def test_numbers_do_not_change():
     assert {name: getattr(native, name) for name in NUMBERS} == NUMBERS

@@ -1,4 +1,4 @@
-"""text.h: hex, decimals, hosts as ipaddress writes them."""
+"""text.h: hex and decimal numbers, and hosts formatted as by ipaddress."""
 
 import ctypes
 import ipaddress
@@ -12,7 +12,7 @@ from support.native import Fence, in_child, native
 
 
 def made(size, function, *arguments):
-    """What a function writes into `size` bytes, by the length it returns (or all of it)."""
+    """Return the bytes that a function writes into `size` bytes, by the returned length or all of them."""
     room = ctypes.create_string_buffer(b"\xaa" * (size + 8), size + 8)
     length = function(room, *arguments)
     assert room.raw[size:] == b"\xaa" * 8
@@ -30,7 +30,7 @@ def test_decimal(number):
     assert made(10, native.rc_decimal, number) == b"%d" % number
 
 
-def test_decimal_at_its_edges():
+def test_decimal_at_its_limits():
     for number in [0, (1 << 32) - 1, *(10**n for n in range(10)), *(10**n - 1 for n in range(10))]:
         assert native.rc_decimal(ctypes.create_string_buffer(10), number) == len(str(number))
 
@@ -49,12 +49,12 @@ addresses = st.lists(group, min_size=8, max_size=8).map(lambda numbers: struct.p
 def test_ipv6(raw):
     found = made(39, native.rc_ipv6_text, raw).decode()
     assert found == oracle.ipv6_text(raw)
-    if ipaddress.IPv6Address(raw).ipv4_mapped is None:  # from Python 3.13 on those have a dotted part
+    if ipaddress.IPv6Address(raw).ipv4_mapped is None:  # since Python 3.13 these have a dotted part
         assert found == str(ipaddress.IPv6Address(raw))
 
 
 def test_ipv6_with_every_set_of_zero_groups():
-    """All 256 ways to have zero groups: which run of them becomes `::`."""
+    """All 256 combinations of zero groups: which run becomes `::`."""
     for zeros in range(256):
         raw = b"".join(b"\0\0" if zeros >> i & 1 else b"\x0a\xbc" for i in range(8))
         room = ctypes.create_string_buffer(39)
@@ -100,7 +100,7 @@ def test_a_copy_past_the_cache(size, at, shift):
     assert room.raw == b"\xaa" * at + expected + b"\xaa" * (2000 - at - len(expected))
 
 
-def test_copies_touch_nothing_outside():
+def test_copies_write_no_byte_outside():
     def check():
         source, target = Fence(), Fence()
         for size in [*range(0, 700), 4095, 4096]:
@@ -114,7 +114,7 @@ def test_copies_touch_nothing_outside():
     in_child(check)
 
 
-def test_a_short_copy_reads_nothing_behind_the_end():
+def test_a_short_copy_reads_nothing_after_the_end():
     def check():
         fence = Fence()
         room = ctypes.create_string_buffer(200 + native.RC_COPY_SLACK)
@@ -123,7 +123,7 @@ def test_a_short_copy_reads_nothing_behind_the_end():
                 text = b"t" * size + b"x" * tail
                 native.rc_copy_short(room, fence.at_end(text), size, fence.end)
                 assert room.raw[:size] == text[:size]
-            native.rc_copy_short(room, fence.at_end(b"u" * size), size, None)  # an end nobody knows
+            native.rc_copy_short(room, fence.at_end(b"u" * size), size, None)  # the end is not known
             assert room.raw[:size] == b"u" * size
 
     in_child(check)

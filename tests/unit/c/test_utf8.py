@@ -1,4 +1,4 @@
-"""utf8.h against Python's decoder, which puts U+FFFD where Java does."""
+"""utf8.h compared with Python's decoder, which uses U+FFFD where Java does."""
 
 import ctypes
 import itertools
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.native import Fence, in_child, native
 
-# Of each kind of byte the first and the last: any sequence of four is one of these, or like one.
+# The first and the last of each kind of byte: each sequence of four is one of these, or similar to one.
 EDGES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 
 mixed = st.lists(
@@ -33,7 +33,7 @@ def is_valid(raw):
 def repaired(raw):
     room = ctypes.create_string_buffer(b"\xaa" * (3 * len(raw) + 1), 3 * len(raw) + 1)
     size = native.rc_utf8_repair(room, raw, len(raw))
-    assert room.raw[size:].strip(b"\xaa") == b"", "it wrote behind what it returned"
+    assert room.raw[size:].strip(b"\xaa") == b"", "it wrote after the returned end"
     assert native.rc_utf8_repair(None, raw, len(raw)) == size
     return room.raw[:size]
 
@@ -46,7 +46,7 @@ def test_any_bytes(raw):
 
 
 @pytest.mark.parametrize("before", [b"", b"x" * 13])
-def test_every_sequence_of_edges(before):
+def test_every_sequence_of_boundary_bytes(before):
     for length in range(1, 5):
         for edges in itertools.product(EDGES, repeat=length):
             raw = before + bytes(edges)
@@ -58,7 +58,7 @@ def test_every_sequence_of_edges(before):
 
 def test_surrogates_are_three_errors_each():
     assert repaired("\ud800".encode("utf-8", "surrogatepass")) == "���".encode()
-    assert repaired(b"\xed\xa0\x80\xed\xb0\x80") == ("�" * 6).encode(), "a pair is no better, as in Java"
+    assert repaired(b"\xed\xa0\x80\xed\xb0\x80") == ("�" * 6).encode(), "a pair is invalid, too, as in Java"
 
 
 @pytest.mark.parametrize("size", range(0, 70))
@@ -71,7 +71,7 @@ def test_one_byte_that_is_not_ascii(size):
     assert native.rc_is_ascii(b"\x7f" * size, size) == 1
 
 
-def test_nothing_outside_is_touched():
+def test_no_byte_outside_is_read_or_written():
     def check():
         fence = Fence()
         for raw in [b"a" * size for size in range(80)] + [("é€𝄞" * 9).encode()[:size] for size in range(80)]:

@@ -1,4 +1,4 @@
-"""vm.h: maps give an errno and no crash, and let go of what they are told."""
+"""vm.h: maps return an errno instead of a crash, and release the given pages."""
 
 import ctypes
 import errno
@@ -27,23 +27,23 @@ def test_a_file_is_mapped(tmp_path, base):
     native.rc_map_sequential(base, PAGE + 7)
     native.rc_map_random(base, PAGE + 7)
     native.rc_map_let_go(base, 0, PAGE + 7)
-    native.rc_map_let_go(base, 1, 2)  # no whole page
+    native.rc_map_let_go(base, 1, 2)  # less than a whole page
     assert ctypes.string_at(base.value, 7) == b"content", "it is read again from the page cache"
     assert native.rc_unmap(base, PAGE + 7) == 0
 
 
-def test_what_cannot_be_mapped(tmp_path, base):
+def test_files_that_cannot_be_mapped(tmp_path, base):
     base.value = 4711
     assert native.rc_map_read(-1, 10, ctypes.byref(base)) == errno.EBADF
     fd = os.open(tmp_path, os.O_RDONLY)
     assert native.rc_map_read(fd, 10, ctypes.byref(base)) == errno.ENODEV
     os.close(fd)
     assert native.rc_map_own(1 << 62, ctypes.byref(base)) == errno.ENOMEM
-    assert base.value == 4711, "a failure leaves it alone"
+    assert base.value == 4711, "a failure leaves the pointer unchanged"
     assert native.rc_unmap(1, 10) == errno.EINVAL
 
 
-def test_own_memory_grows_and_keeps_what_it_held(base):
+def test_allocated_memory_grows_and_keeps_its_content(base):
     assert native.rc_map_own(PAGE, ctypes.byref(base)) == 0
     assert ctypes.string_at(base.value, PAGE) == bytes(PAGE)
     ctypes.memmove(base.value, b"kept", 4)
@@ -57,8 +57,8 @@ def test_own_memory_grows_and_keeps_what_it_held(base):
     assert native.rc_unmap(base, 100 * PAGE) == 0
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="this system has no smaps")
-def test_pages_let_go_are_no_longer_resident(tmp_path, base):
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="needs /proc/self/smaps")
+def test_released_pages_are_no_longer_resident(tmp_path, base):
     size = 64 * PAGE
     path = tmp_path / "file"
     path.write_bytes(b"x" * size)
@@ -78,20 +78,20 @@ def test_pages_let_go_are_no_longer_resident(tmp_path, base):
     assert native.rc_unmap(base, size) == 0
 
 
-def test_room_is_made_and_what_the_file_holds_stays(tmp_path):
+def test_disk_space_is_allocated_and_the_content_stays(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"held")
     fd = os.open(path, os.O_RDWR)
     assert native.rc_allocate(fd, 10 * PAGE) == 0
     assert path.read_bytes() == b"held" + bytes(10 * PAGE - 4)
     assert path.stat().st_blocks * 512 >= 10 * PAGE
-    assert native.rc_allocate(fd, PAGE) == 0  # never shorter
+    assert native.rc_allocate(fd, PAGE) == 0  # it never makes a file shorter
     assert path.stat().st_size == 10 * PAGE
     os.close(fd)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="zeros are written there")
-def test_room_for_a_file_at_its_full_length_is_no_change_of_it(tmp_path):
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems write zeros")
+def test_an_allocation_at_full_length_does_not_change_the_file(tmp_path):
     path = tmp_path / "file"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(fd, 10 * PAGE)
@@ -102,7 +102,7 @@ def test_room_for_a_file_at_its_full_length_is_no_change_of_it(tmp_path):
     os.close(fd)
 
 
-def test_no_room_is_an_errno():
+def test_a_full_disk_is_an_errno():
     assert native.rc_allocate(-1, PAGE) == errno.EBADF
     read, write = os.pipe()
     assert native.rc_allocate(write, PAGE) == errno.ESPIPE
@@ -132,7 +132,7 @@ def test_a_map_for_writing_reaches_the_file(tmp_path):
     assert native.rc_sync_file(-1) == errno.EBADF
 
 
-def test_write_at_writes_all_or_tells(tmp_path):
+def test_write_at_writes_everything_or_fails(tmp_path):
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     assert native.rc_write_at(fd, b"abc", 3, 5) == 0
     assert os.pread(fd, 8, 0) == b"\0\0\0\0\0abc"
@@ -151,7 +151,7 @@ def test_zeros_are_written_over_a_part(tmp_path):
     assert native.rc_write_zeros(-1, 0, 1, native.RC_ZERO_BLOCK_MAX) == errno.EBADF
 
 
-def test_a_new_file_has_its_name_when_it_is_ready(tmp_path):
+def test_a_new_file_gets_its_name_when_it_is_ready(tmp_path):
     path = tmp_path / "file"
     fd = ctypes.c_int()
     names = os.fsencode(tmp_path), os.fsencode(path)
@@ -164,13 +164,13 @@ def test_a_new_file_has_its_name_when_it_is_ready(tmp_path):
     assert native.rc_new_file(names[0] + b"/none", names[0] + b"/none/file", ctypes.byref(fd)) == errno.ENOENT
 
 
-def test_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path):
+def test_a_file_created_in_the_meantime_is_not_replaced(tmp_path):
     path = tmp_path / "file"
     fd = ctypes.c_int()
     assert native.rc_new_file(os.fsencode(tmp_path), os.fsencode(path), ctypes.byref(fd)) == 0
     path.unlink(missing_ok=True)
     path.write_bytes(b"another")
-    assert native.rc_name_file(fd.value, os.fsencode(path)) in (0, errno.EEXIST)  # 0: no unnamed files here
+    assert native.rc_name_file(fd.value, os.fsencode(path)) in (0, errno.EEXIST)  # 0: without unnamed files
     assert path.read_bytes() == b"another"
     os.close(fd.value)
 
@@ -185,7 +185,7 @@ def test_sync_of_all(tmp_path):
     assert native.rc_sync_all(os.fsencode(tmp_path / "none")) in (errno.ENOENT, errno.ENOSYS)
 
 
-def test_room_for_a_part_of_a_sparse_file(tmp_path):
+def test_disk_space_for_a_part_of_a_sparse_file(tmp_path):
     path = tmp_path / "file"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(fd, 100 * PAGE)
@@ -193,13 +193,13 @@ def test_room_for_a_part_of_a_sparse_file(tmp_path):
     before = os.fstat(fd).st_blocks
     assert native.rc_allocate_range(fd, 10 * PAGE, 30 * PAGE) == 0
     assert os.fstat(fd).st_blocks >= before + 19 * PAGE // 512
-    assert os.pread(fd, 1, 20 * PAGE) == b"x", "what it holds stays"
+    assert os.pread(fd, 1, 20 * PAGE) == b"x", "the existing bytes stay"
     assert os.fstat(fd).st_size == 100 * PAGE
     assert native.rc_allocate_range(-1, 0, PAGE) == errno.EBADF
     os.close(fd)
 
 
-def test_where_the_data_of_a_file_end(tmp_path):
+def test_the_end_of_the_data_of_a_file(tmp_path):
     path = tmp_path / "file"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     assert native.rc_data_end(fd) == 0

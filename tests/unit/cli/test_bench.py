@@ -1,4 +1,4 @@
-"""rocketc bench as users run it: what it shows, and that nothing of it stays."""
+"""rocketc bench as users run it: its output, and that it leaves no files."""
 
 import json
 import os
@@ -25,7 +25,7 @@ WORKS = [
 
 @pytest.fixture
 def call(run, monkeypatch, tmp_path):
-    """call(*args): in this process, in a folder of its own, and with little to do."""
+    """call(*args): run the command in this process, in its own folder, with little work."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench_cases, "QUICK", TINY)
     monkeypatch.setattr(bench_cases, "FULL", TINY)
@@ -90,7 +90,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_that_is_gone(tmp_path):
+def test_a_closed_pipe(tmp_path):
     with start("bench", "--quick", "--json", "--path", tmp_path) as process:
         process.stdout.close()
         assert process.wait(timeout=120) == 0

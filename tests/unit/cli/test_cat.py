@@ -1,4 +1,4 @@
-"""rocketc cat: what RocketMQ wrote comes out whole, every option does what it says, damage is told."""
+"""rocketc cat: it prints all records of RocketMQ, each option has its effect, and damage is reported."""
 
 import base64
 import hashlib
@@ -26,13 +26,13 @@ T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 @pytest.fixture
 def cat(run):
-    """cat(*args): the command in this process: exit code, stdout as bytes, stderr as text."""
+    """cat(*args): run the command in this process. Return exit code, stdout as bytes, stderr as text."""
     return partial(run, "cat", binary=True)
 
 
 @pytest.fixture
 def bodies(cat):
-    """bodies(*args): the bodies that come out; the command must end well."""
+    """bodies(*args): the printed bodies; the command must succeed."""
 
     def run(*args):
         code, out, err = cat("-f", r"%s\n", *args)
@@ -44,7 +44,7 @@ def bodies(cat):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Twelve messages of two topics in two queues each, one second apart, in several files."""
+    """Twelve messages one second apart, in several files: two topics with two queues each."""
     root = tmp_path_factory.mktemp("store")
     log = GrowingLog(root / "commitlog", file_size=512)
     for i in range(12):
@@ -67,7 +67,7 @@ def numbers(texts):
 
 
 def as_cat_tells_it(expected, files):
-    """A line of expected.jsonl with the keys of design: all but the body, which has a form of its own."""
+    """Return a line of expected.jsonl with the keys of the design, without the body, which is compared separately."""
     same = (
         "topic queueId queueOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC"
         " preparedTransactionOffset msgId bornHost storeHost properties"
@@ -107,7 +107,7 @@ def test_json_lines_are_those_of_messages(golden, cat, name, unwrap):
     assert out.decode().splitlines() == [message.to_json() for message in messages]
 
 
-def test_stored_bodies_stay_compressed_if_asked(golden, cat):
+def test_bodies_stay_compressed_with_no_decompress(golden, cat):
     store = golden("v533-broker")
     code, out, _ = cat("--no-unwrap", "--no-decompress", "--body", "hex", "-f", r"%O %S %s\n", store.path)
     assert code == 0
@@ -132,10 +132,10 @@ def test_a_month_of_flights_takes_less_than_two_seconds(golden):
     assert best < 2
 
 
-# ---------------------------------------------------------------- which messages
+# ---------------------------------------------------------------- selection
 
 
-def test_all_in_the_order_of_the_log(store, bodies):
+def test_all_messages_in_the_order_of_the_log(store, bodies):
     assert numbers(bodies(store)) == list(range(12))
     assert numbers(bodies(store / "commitlog")) == list(range(12))
     files = sorted((store / "commitlog").iterdir())
@@ -196,7 +196,7 @@ def test_all_in_the_order_of_the_log(store, bodies):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_asked_for_comes_out(store, bodies, args, expected):
+def test_options_select_messages(store, bodies, args, expected):
     found = numbers(bodies(store, *args.split()))
     assert found == sorted(expected)
 
@@ -223,7 +223,7 @@ def test_grep_reads_text(tmp_path, bodies, cat):
     assert cat(tmp_path, "--grep", "\N{REPLACEMENT CHARACTER}", "-f", "%s")[1] == b"\xff\xfe"
 
 
-def test_an_inner_batch_is_its_messages_or_itself(golden, cat):
+def test_an_inner_batch_is_printed_as_messages_or_as_a_record(golden, cat):
     path = golden("v533-broker").path
     _, out, _ = cat(path, "-t", "Inner", "-f", r"%q %o\n")
     _, whole, _ = cat(path, "-t", "Inner", "-f", r"%q %o\n", "--no-unwrap")
@@ -235,12 +235,12 @@ def test_an_inner_batch_is_its_messages_or_itself(golden, cat):
     assert 0 < whole.count(b"\n") < out.count(b"\n")
 
 
-# ---------------------------------------------------------------- in what form
+# ---------------------------------------------------------------- output formats
 
 
 @pytest.fixture
 def one(tmp_path):
-    """A store with one message that has everything."""
+    """A store with one message that has all fields."""
     log = GrowingLog(tmp_path / "one" / "commitlog")
     log.append(
         "orders",
@@ -284,12 +284,12 @@ def test_each_token_of_a_format(one, cat, token):
     assert cat(one, "--format", f"<{token}>{token}") == (0, b"<%b>%b" % (ONE[token], ONE[token]), "")
 
 
-def test_what_a_message_has_not_is_empty(tmp_path, cat):
+def test_missing_fields_are_empty(tmp_path, cat):
     GrowingLog(tmp_path / "commitlog").append("t", b"")
     assert cat(tmp_path, "-f", "[%k|%g|%h|%s|%S]") == (0, b"[||||0]", "")
 
 
-def test_a_wrong_token_is_named():
+def test_the_error_names_a_wrong_token():
     with pytest.raises(ValueError, match=r"unknown token %Q; the tokens are %t .*\\xHH$"):
         compile_format("%t%Q", "text", False)
 
@@ -301,7 +301,7 @@ def test_a_readable_line(one, tmp_path, cat):
     assert cat(tmp_path) == (0, b"1969-12-31T23:59:59.999Z t/0@0 a\\x20b - \\xff\\x00\n", "")
 
 
-def test_the_body_in_other_forms(one, cat):
+def test_the_body_in_other_formats(one, cat):
     raw = ONE["%s"]
     forms = {"hex": raw.hex().encode(), "base64": base64.b64encode(raw), "none": b""}
     for form, text in forms.items():
@@ -319,7 +319,7 @@ def test_the_body_in_other_forms(one, cat):
         assert told == {key: value for key, value in plain.items() if key != "body"}
 
 
-def test_a_body_that_is_no_text(tmp_path, cat):
+def test_a_body_that_is_not_text(tmp_path, cat):
     GrowingLog(tmp_path / "commitlog").append("t", b"\xff\xfe")
     told = json.loads(cat(tmp_path, "-J")[1])
     assert ("body" in told, told["bodyBase64"]) == (False, "//4=")
@@ -339,10 +339,10 @@ def test_a_hostile_body_stays_harmless_on_a_terminal(tmp_path):
         assert "pwned" in text and text.count("\n") == 1
     told = json.loads(on_terminal("cat", tmp_path, "--json", env=plain)[1])
     assert (told["body"], told["topic"]) == (hostile, "t\x1b[m")
-    assert rocketc("cat", tmp_path, "-f", "%s").stdout == hostile.encode()  # a pipe gets the bytes
+    assert rocketc("cat", tmp_path, "-f", "%s").stdout == hostile.encode()  # a pipe gets the bytes unchanged
 
 
-def test_a_file_name_that_is_no_text(tmp_path, cat):
+def test_a_file_name_that_is_not_text(tmp_path, cat):
     folder = tmp_path / "caf\udce9"
     try:
         GrowingLog(folder / "commitlog").append("t", b"x")
@@ -353,7 +353,7 @@ def test_a_file_name_that_is_no_text(tmp_path, cat):
     assert Path(json.loads(out.decode("ascii"))["file"]).parent == folder / "commitlog"
 
 
-def test_large_output_comes_whole(tmp_path, cat):
+def test_large_output_is_printed_completely(tmp_path, cat):
     log = GrowingLog(tmp_path / "commitlog", file_size=1 << 20)
     for i in range(40):
         log.append("t", b"%05d" % i * 10_000)
@@ -365,7 +365,7 @@ def test_large_output_comes_whole(tmp_path, cat):
 # ---------------------------------------------------------------- damage
 
 
-def test_a_flipped_bit_costs_its_record_and_is_told(golden, cat):
+def test_a_flipped_bit_costs_one_record_and_is_reported(golden, cat):
     store = golden("v533-bitrot")
     code, out, err = cat("-f", r"%O\n", store.path)
     lost, total = err.splitlines()
@@ -385,7 +385,7 @@ def test_strict_stops_at_the_first_damage(golden, cat):
     store = golden("v533-bitrot")
     code, out, err = cat("-f", r"%O\n", "--strict", store.path)
     assert code == 1
-    assert max(map(int, out.split())) < 361670  # and all that came before it is there
+    assert max(map(int, out.split())) < 361670  # everything before the damage is printed
     assert len(out.split()) == sum(m.phy_offset < 361670 for m in package.scan(store.path, errors="skip"))
     assert err.endswith(": damage at physical offset 361670: bad_body_crc (the body does not match its CRC)\n")
     assert err.count("\n") == 1
@@ -397,8 +397,8 @@ def test_torn_ends_are_damage_and_unclean_ones_are_not(golden, cat, name):
     assert (code, err == "") == ((0, True) if name.endswith("unclean") else (1, False))
 
 
-def test_damage_is_told_between_the_messages_on_one_stream(golden):
-    """With stdout and stderr in one file, what was read before the damage stands before it."""
+def test_damage_is_reported_between_the_messages_on_one_stream(golden):
+    """With stdout and stderr in one file, messages read before the damage are before its report."""
     store = golden("v533-bitrot")
     with open(store.path.parent / "both", "w+b") as both:
         assert rocketc("cat", "-f", r"%O\n", store.path, stdout=both, stderr=both).returncode == 1
@@ -409,7 +409,7 @@ def test_damage_is_told_between_the_messages_on_one_stream(golden):
     assert max(int(line) for line in lines[:at]) < 361670
 
 
-def test_the_property_crc_is_checked_if_asked(tmp_path, cat):
+def test_the_property_crc_is_checked_on_request(tmp_path, cat):
     log = GrowingLog(tmp_path / "commitlog")
     log.append("t", b"one", properties={"a": "1"}, property_crc=True)
     path = log.file_at(0)
@@ -419,7 +419,7 @@ def test_the_property_crc_is_checked_if_asked(tmp_path, cat):
     assert (code, "bad_property_crc" in err) == (1, True)
 
 
-def test_a_missing_file_is_told_and_no_damage(store, tmp_path, cat):
+def test_a_missing_file_is_reported_and_is_not_damage(store, tmp_path, cat):
     copy = tmp_path / "commitlog"
     shutil.copytree(store / "commitlog", copy)
     victim = sorted(copy.iterdir())[1]
@@ -438,23 +438,23 @@ def compressed(kind, body):
 
 def test_a_missing_codec_names_the_package(tmp_path, cat, monkeypatch):
     for kind, module, distribution in ((1, "lz4.frame", "lz4"), (2, "backports.zstd", "backports.zstd")):
-        (tmp_path / f"{0:020d}").write_bytes(compressed(kind, b"never looked at"))
+        (tmp_path / f"{0:020d}").write_bytes(compressed(kind, b"not decompressed"))
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             patch.setitem(sys.modules, "compression.zstd", None)
             code, out, err = cat(tmp_path)
         assert (code, out) == (1, b"")
         assert "pip install 'rocketc[compression]'" in err and distribution in err and err.count("\n") == 1
-        assert cat(tmp_path, "--no-decompress", "-f", "%s") == (0, b"never looked at", "")
+        assert cat(tmp_path, "--no-decompress", "-f", "%s") == (0, b"not decompressed", "")
 
 
-def test_a_record_whose_content_is_broken(tmp_path, cat):
+def test_a_record_with_broken_content(tmp_path, cat):
     (tmp_path / f"{0:020d}").write_bytes(compressed(3, b"no zlib stream"))
     code, out, err = cat(tmp_path)
     assert (code, out, "bad_compression" in err) == (1, b"", True)
 
 
-def test_much_damage_is_told_fast(tmp_path, cat):
+def test_much_damage_is_reported_fast(tmp_path, cat):
     record = oracle.encode("t", b"x" * 10)
     data = b""
     for i in range(5_000):
@@ -523,24 +523,24 @@ def test_times(text, ms):
 
 
 @pytest.mark.parametrize("ms", [0, -1, 999, T0, 253402300799999, -62135596800000])
-def test_times_that_are_shown_can_be_asked_for(ms):
+def test_printed_times_can_be_used_as_options(ms):
     assert parse_time(show_time(ms), 0) == ms
 
 
-def test_times_out_of_this_world(tmp_path, cat):
+def test_times_out_of_range(tmp_path, cat):
     assert show_time(-(1 << 63)) == "-9223372036854775808ms"
     GrowingLog(tmp_path / "commitlog").append("t", b"x", store_timestamp=(1 << 63) - 1)
     assert cat(tmp_path)[1] == b"9223372036854775807ms t/0@0 - - x\n"
 
 
-def test_spans():
+def test_time_spans():
     assert [show_span(ms) for ms in (0, 999, 1000, 61_000, 3_600_000, 90_061_000)] == [
         "0 ms", "999 ms", "1 s", "1 min 1 s", "1 h", "1 d 1 h",
     ]  # fmt: skip
 
 
 def test_start_is_parsed_once():
-    """click may convert a value that is converted already."""
+    """click may convert a value that is already converted."""
     from rocketc.cli.arguments import StartAt
 
     assert StartAt().convert(Start("last", 3), None, None) == Start("last", 3)

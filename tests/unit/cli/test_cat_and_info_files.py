@@ -17,7 +17,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def rows(run):
-    """rows(*args): the JSON Lines of cat, which must be all there is."""
+    """rows(*args): the JSON Lines of cat, which must be the whole output."""
 
     def rows(*args):
         code, out, err = run("cat", "--json", *args)
@@ -41,7 +41,7 @@ def ext_unit(bits=b"", code=1, when=T0):
 
 @pytest.fixture
 def queue(tmp_path):
-    """queue(data, data, ..., base=0): the folder of the queue t/7 with these files, one behind the other."""
+    """queue(data, data, ..., base=0): the folder of the queue t/7 with consecutive files of these data."""
 
     def make(*files, base=0, kind="consumequeue", topic="t"):
         folder = tmp_path / kind / topic / "7"
@@ -62,7 +62,7 @@ def offsets(text):
 
 
 def golden_units(store):
-    """Each unit of the store's queues as cat tells it, by the oracle: queues by name and number, units in order."""
+    """Return each unit of the store's queues as cat prints it, computed by the oracle: by queue and in order."""
     files = sorted(
         store.path.glob("consumequeue/*/*/*"), key=lambda p: (p.parent.parent.name, int(p.parent.name), p.name)
     )
@@ -160,7 +160,7 @@ def test_golden_checkpoints_and_markers(golden, rows, run, name):
 
 
 @pytest.mark.parametrize("junk", [b"0", b"-1", b"12x", b"2147483648", b"9" * 40])
-def test_an_abort_file_that_names_no_process(tmp_path, rows, run, junk):
+def test_an_abort_file_without_a_process_id(tmp_path, rows, run, junk):
     path = tmp_path / "abort"
     path.write_bytes(junk)
     assert rows(path) == [{"present": True, "file": str(path)}]
@@ -192,7 +192,7 @@ def test_golden_tables(golden, rows, run):
     "place", ["timerwheel", "timerlog", "timerlog/00000000000000000000", "config/timercheck", "compaction"]
 )
 @pytest.mark.parametrize("command", ["cat", "info"])
-def test_what_is_not_shown(golden, run, command, place):
+def test_files_that_are_not_shown(golden, run, command, place):
     code, out, err = run(command, golden("v533-broker").path / place)
     assert code == 1
     assert "not shown" in " ".join((out + err).split())
@@ -250,10 +250,10 @@ def test_a_table_is_harmless_on_a_terminal(tmp_path):
         assert json.loads(text)["topicConfigTable"] == {"a\x9b\u2028\x1b[31m": {}}
 
 
-# ---------------------------------------------------------------- which units
+# ---------------------------------------------------------------- selection
 
 
-def test_from_an_offset_and_so_many(queue, rows, run):
+def test_a_start_offset_and_a_count(queue, rows, run):
     folder = queue(unit(1) + unit(2), unit(3) + unit(4), base=40)
     assert [row["queueOffset"] for row in rows(folder)] == [2, 3, 4, 5]
     assert [row["queueOffset"] for row in rows(folder, "-o", 3)] == [3, 4, 5]
@@ -267,7 +267,7 @@ def test_from_an_offset_and_so_many(queue, rows, run):
     assert (code, offsets(out)) == (0, [3])
 
 
-def test_from_an_offset_within_a_batch(queue, rows):
+def test_a_start_offset_inside_a_batch(queue, rows):
     folder = queue(batch_unit(0, 0, 10) + batch_unit(100, 10, 5) + bytes(46), kind="batchconsumequeue")
     assert [row["queueOffset"] for row in rows(folder)] == [0, 10]
     assert [row["queueOffset"] for row in rows(folder, "-o", 9)] == [0, 10]
@@ -275,7 +275,7 @@ def test_from_an_offset_within_a_batch(queue, rows):
     assert rows(folder, "-o", 15) == []
 
 
-def test_blank_units_in_front_are_counted_and_not_shown(queue, rows, run):
+def test_leading_blank_units_are_counted_and_not_shown(queue, rows, run):
     folder = queue(struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * 3 + unit(5) + bytes(20))
     assert [row["queueOffset"] for row in rows(folder)] == [3]
     [entry] = json.loads(run("info", "--json", folder)[1])["queues"]
@@ -342,7 +342,7 @@ def test_damaged_queues(queue, run, files, shown, told):
     assert (found["problems"], len(found["faults"]), found["queues"][0]["units"]) == (len(told), len(told), len(shown))
 
 
-def test_units_that_were_never_written_are_no_damage(queue, run):
+def test_unwritten_units_are_not_damage(queue, run):
     code, out, err = run("cat", queue(unit(1) + bytes(20), bytes(40)))
     assert (code, offsets(out), err) == (0, [0], "")
     code, out, err = run("cat", queue(bytes(40)))
@@ -411,7 +411,7 @@ def test_a_damaged_index_file(golden, run, tmp_path):
     assert found["files"][0]["units"] == len(shown)
 
 
-def test_an_index_file_whose_slots_are_not_known(golden, run, tmp_path):
+def test_an_index_file_with_an_unknown_number_of_slots(golden, run, tmp_path):
     data = (min((golden("v533-store").path / "index").iterdir())).read_bytes()
     path = tmp_path / "20261121081424858"
     path.write_bytes(data[:-30])
@@ -434,7 +434,7 @@ def test_a_torn_checkpoint(tmp_path, run):
     for command in ("cat", "info"):
         code, out, err = run(command, path)
         assert code == 1
-        # a table folds a long path, wherever its end is
+        # a table wraps a long path at any position
         assert "checkpoint:acheckpointhas40bytesandmore,thisone39" in "".join((out + err).split())
 
 
@@ -464,7 +464,7 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path, run):
     assert "a.json: line 1, column 2" in err
 
 
-# ---------------------------------------------------------------- which kind
+# ---------------------------------------------------------------- kinds of files
 
 
 def test_as(golden, rows, run, tmp_path):
@@ -522,7 +522,7 @@ def test_the_commit_log_stays_the_commit_log(golden, run, tmp_path):
         (".", ["--index-slots", "5"]),
     ],
 )
-def test_options_that_say_nothing_are_refused_by_name(golden, run, place, options):
+def test_options_without_effect_are_refused_by_name(golden, run, place, options):
     code, out, err = run("cat", golden("v533-store").path / place, *options)
     name = {"-t": "--topic", "-F": "--follow", "-f": "--format", "-o": "--offset", "-c": "--count"}.get(
         *options[:1] * 2
@@ -531,7 +531,7 @@ def test_options_that_say_nothing_are_refused_by_name(golden, run, place, option
     assert f"rocketc cat: {name} says nothing about " in err
 
 
-def test_the_end_of_a_queue_is_nowhere_to_begin(golden, run):
+def test_the_end_of_a_queue_is_not_a_start(golden, run):
     code, out, err = run("cat", golden("v533-store").path / "consumequeue", "-o", "end")
     assert (code, out) == (2, "") and "-o end" in err
 
@@ -550,7 +550,7 @@ def test_patterns_and_lists(golden, rows):
     assert rows(*(store / f"consumequeue/a/{i}" for i in (0, 1, 2))) == whole
 
 
-def test_nothing_there(tmp_path, run):
+def test_missing_files(tmp_path, run):
     (tmp_path / "consumequeue").mkdir()
     for place in ("consumequeue", "checkpoint", "config/topics.json", "index/20261121081424858"):
         for command in ("cat", "info"):
@@ -562,7 +562,7 @@ def test_nothing_there(tmp_path, run):
     assert run("cat", tmp_path / "index") == (1, "", "rocketc: nothing to read\n")
 
 
-# ---------------------------------------------------------------- hostile, and the process
+# ---------------------------------------------------------------- hostile files, signals
 
 
 @pytest.mark.measure
@@ -584,7 +584,7 @@ def test_a_huge_sparse_queue_file_takes_little_memory(tmp_path, run):
 
 @pytest.mark.measure
 @pytest.mark.parametrize("kind", ["consumequeue", "batchconsumequeue", "consumequeue_ext", "index"])
-def test_garbage_takes_little_memory_and_few_words(tmp_path, run, kind):
+def test_garbage_takes_little_memory_and_output(tmp_path, run, kind):
     path = tmp_path / f"{0:020d}"
     block = bytes((i * i + i // 7) & 0xFF for i in range(99_991))
     path.write_bytes(block * 4)
@@ -598,7 +598,7 @@ def test_garbage_takes_little_memory_and_few_words(tmp_path, run, kind):
         assert err.count("\n") <= 101
 
 
-def test_a_reader_that_has_seen_enough(queue):
+def test_a_reader_that_closes_the_pipe(queue):
     folder = queue(b"".join(unit(100 * i) for i in range(50_000)))
     with start("cat", folder) as process:
         assert process.stdout.readline().startswith(b"queue@offset")
@@ -626,6 +626,6 @@ def test_ctrl_c(queue):
     assert process.returncode == 130
 
 
-def test_help_names_what_is_new():
+def test_help_names_the_kinds_of_files():
     text = rocketc("cat", "--help").stdout.decode()
     assert "--as" in text and "--index-slots" in text and "consumequeue_ext" in text

@@ -1,4 +1,4 @@
-"""rocketc cat -F: messages that another process appends come out at once, until Ctrl-C or -c."""
+"""rocketc cat -F: prints messages that another process appends at once, until Ctrl-C or -c."""
 
 import queue
 import re
@@ -15,11 +15,11 @@ from support.command import GrowingLog, environment, start
 from rocketc.cli.cat import _end_of
 from rocketc.read.scan import Damage, ScanReport
 
-PATIENCE = 60  # seconds; on a busy machine a process may need some to start
+PATIENCE = 60  # seconds; on a busy machine a process may start slowly
 
 
 class Following:
-    """`rocketc cat -F` at work: its lines as they come."""
+    """A running `rocketc cat -F`, with the lines that it prints."""
 
     def __init__(self, *args):
         self.process = start("cat", "-F", *args, "-f", r"%t/%q@%o %s\n")
@@ -39,7 +39,7 @@ class Following:
         return self._lines.empty()
 
     def end(self, ctrl_c=True):
-        """Exit code and stderr, after Ctrl-C or by itself; nothing more must have come out."""
+        """Return exit code and stderr, after Ctrl-C or the end by itself. There must be no further output."""
         if ctrl_c:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=PATIENCE)
@@ -69,10 +69,10 @@ def log(tmp_path):
 OLD = ["t/0@0 old 0", "t/1@0 old 1", "t/0@1 old 2", "t/1@1 old 3"]
 
 
-def test_what_there_is_and_what_comes(log, tmp_path):
+def test_existing_and_new_messages(log, tmp_path):
     with Following(tmp_path) as cat:
         assert cat.lines(4) == OLD
-        for i in range(30):  # one by one, over several files
+        for i in range(30):  # message by message, over several files
             log.append("t", b"new %d" % i)
             assert cat.lines(1) == [f"t/0@{i + 2} new {i}"]
         assert log.end > 3 * log.file_size
@@ -81,7 +81,7 @@ def test_what_there_is_and_what_comes(log, tmp_path):
 
 
 def test_another_process_appends(tmp_path):
-    """Fast, in bursts, many files: everything comes, once, in order."""
+    """Fast, in bursts, over many files: every message is printed once and in order."""
     writer = """
 import sys, time
 from pathlib import Path
@@ -100,10 +100,10 @@ for i in range(2000):
         assert cat.end(ctrl_c=False) == (0, "")
 
 
-def test_the_end_means_only_new_ones(log, tmp_path):
+def test_a_start_at_the_end_prints_only_new_messages(log, tmp_path):
     with Following(tmp_path, "-o", "end") as cat:
         assert cat.is_silent(1)
-        # It may not have found the end yet, on a slow machine: what comes is new ones, without a gap.
+        # On a slow machine it may still be searching for the end: it prints only new messages, without a gap.
         for i in range(40):
             log.append("t", b"new %d" % i)
             time.sleep(0.02)
@@ -113,7 +113,7 @@ def test_the_end_means_only_new_ones(log, tmp_path):
         assert cat.end() == (130, "")
 
 
-def test_the_last_ones_and_what_comes(log, tmp_path):
+def test_the_last_messages_and_new_ones(log, tmp_path):
     with Following(tmp_path, "-o", "-1") as cat:
         assert cat.lines(2) == OLD[2:]
         for i in range(20):
@@ -122,7 +122,7 @@ def test_the_last_ones_and_what_comes(log, tmp_path):
         assert cat.end() == (130, "")
 
 
-def test_a_start_that_lies_ahead(log, tmp_path):
+def test_a_start_after_the_end(log, tmp_path):
     start = log.end + 3000
     with Following(tmp_path, "-o", "end", "--start", str(start)) as cat:
         while cat.process.poll() is None and cat.is_silent(0.02):
@@ -139,8 +139,8 @@ def test_filters_and_a_count(log, tmp_path):
         assert cat.end(ctrl_c=False) == (0, "")
 
 
-def test_a_record_that_is_only_half_there(log, tmp_path):
-    """Written in two steps, as a machine may do: no damage, and no message before it is whole."""
+def test_a_partly_written_record(log, tmp_path):
+    """It is written in two steps, as a real machine may do. It is printed when complete, and never damage."""
     record = oracle.encode("t", b"slow" * 20, queue_offset=9, phy_offset=log.end)
     with Following(tmp_path, "-o", "end") as cat:
         assert cat.is_silent(1)
@@ -152,15 +152,15 @@ def test_a_record_that_is_only_half_there(log, tmp_path):
 
 
 def test_a_torn_record_does_not_move_the_end():
-    """It may be whole a moment later, and must not be missed then."""
+    """The record may be complete a moment later, and must not be missed then."""
     torn, earlier = Damage(None, 90, 100, "truncated"), Damage(None, 10, 20, "bad_magic")
     assert _end_of(ScanReport(end=100, damage=[earlier, torn])) == 90
     assert _end_of(ScanReport(end=100, damage=[earlier])) == 100
     assert _end_of(ScanReport()) is None
 
 
-def test_it_ends_where_it_is_told_to_stop(log, tmp_path):
-    stop = 3 * log.file_size + 100  # in a file that is not there yet
+def test_follow_ends_at_the_stop_offset(log, tmp_path):
+    stop = 3 * log.file_size + 100  # in a file that does not exist yet
     with Following(tmp_path, "--stop", str(stop)) as cat:
         assert cat.lines(4) == OLD
         while log.end < stop:
@@ -173,8 +173,8 @@ def test_it_ends_where_it_is_told_to_stop(log, tmp_path):
         assert cat.end(ctrl_c=False) == (0, "")
 
 
-def test_damage_is_told_at_once(log, tmp_path):
-    """Not only with the next message that comes."""
+def test_damage_is_reported_at_once(log, tmp_path):
+    """It does not wait for the next message."""
     bad = bytearray(oracle.encode("t", b"rotten", phy_offset=log.end))
     bad[90] ^= 1
     with Following(tmp_path) as cat:
@@ -185,7 +185,7 @@ def test_damage_is_told_at_once(log, tmp_path):
         assert cat.end() == (130, "")
 
 
-def test_damage_is_told_while_it_goes_on(log, tmp_path):
+def test_damage_is_reported_while_it_continues(log, tmp_path):
     bad = bytearray(oracle.encode("t", b"rotten", phy_offset=log.end))
     bad[90] ^= 1
     fine = oracle.encode("t", b"fine", queue_offset=5, phy_offset=log.end + len(bad))
@@ -201,7 +201,7 @@ def test_damage_is_told_while_it_goes_on(log, tmp_path):
     )
 
 
-def test_ctrl_c_in_the_middle_of_a_flood(tmp_path):
+def test_ctrl_c_during_much_output(tmp_path):
     log = GrowingLog(tmp_path / "commitlog", file_size=1 << 20)
     for i in range(5_000):
         log.append("t", b"%d" % i)
@@ -213,12 +213,12 @@ def test_ctrl_c_in_the_middle_of_a_flood(tmp_path):
 
 
 def test_ctrl_c_without_follow_is_quiet_too(tmp_path):
-    """The reader of the pipe is slow; what was under way is 130."""
+    """The reader of the pipe is slow; the exit code of an interrupted command is 130."""
     log = GrowingLog(tmp_path / "commitlog", file_size=1 << 20)
     for _ in range(2_000):
         log.append("t", b"x" * 500)
     with start("cat", tmp_path) as cat:
-        cat.stdout.read(100)  # it is at work, and waits for room in the pipe
+        cat.stdout.read(100)  # the command is running, and waits for room in the pipe
         cat.send_signal(signal.SIGINT)
         drain = threading.Thread(target=cat.stdout.read)
         drain.start()
@@ -227,15 +227,15 @@ def test_ctrl_c_without_follow_is_quiet_too(tmp_path):
         assert cat.stderr.read() == b""
 
 
-def test_a_reader_that_ends_lets_it_end(log, tmp_path):
+def test_a_closed_pipe_ends_it(log, tmp_path):
     with start("cat", "-F", tmp_path) as cat:
         assert cat.stdout.readline()
-        cat.stdout.close()  # nothing more comes: it notices by itself
+        cat.stdout.close()  # no message follows: it notices the closed pipe by itself
         assert cat.wait(timeout=PATIENCE) == 0
         assert cat.stderr.read() == b""
 
 
-def test_several_logs_can_not_be_followed(log, tmp_path):
+def test_several_logs_cannot_be_followed(log, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(bytes(64))
     with start("cat", "-F", tmp_path / "a", tmp_path / "b") as cat:

@@ -1,4 +1,4 @@
-"""rocketc clean as users run it: what would go and why, what goes, and what is refused."""
+"""rocketc clean as users run it: the plan and its reasons, the deleted files, and the refused calls."""
 
 import json
 import os
@@ -28,14 +28,14 @@ def call(run_here):
 
 @pytest.fixture
 def store(tmp_path):
-    """store(*ages): one of so many log files in `s`, each changed so many hours ago; and the bodies in each file."""
+    """store(*ages): create the store `s` with one log file per age, in hours since its modification."""
 
     def make(*ages):
         root = tmp_path / "s"
         with library.open(root, mapped_file_size_commit_log=SIZE, max_hash_slot_num=50, max_index_num=20) as opened:
-            for number in range(3 * len(ages)):  # three in a file
+            for number in range(3 * len(ages)):  # three messages in each file
                 opened.put("orders", b"%03d" % number + bytes(1100), keys=f"k{number}", queue_id=number % 2)
-        for name in files(root)[len(ages) :]:  # made ahead
+        for name in files(root)[len(ages) :]:  # files created in advance
             (root / "commitlog" / name).unlink()
         age(root, *ages)
         return root
@@ -57,8 +57,8 @@ def everything(root):
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-# ---------------------------------------------------------------- what would go
-def test_a_dry_run_tells_and_writes_nothing(call, store):
+# ---------------------------------------------------------------- plans
+def test_a_dry_run_prints_the_plan_and_writes_nothing(call, store):
     root = store(100, 90, 80, 2, 1)
     before, times = everything(root), [os.stat(root / "commitlog" / name).st_mtime for name in files(root)]
     code, out, err = call("s", "--dry-run")
@@ -81,7 +81,7 @@ def test_a_dry_run_of_a_store_that_is_open(call, store):
 
 
 @pytest.mark.parametrize(("older", "count"), [("3d", 2), ("72h", 2), ("95h", 1), ("90m", 3), ("200h", 0), ("0s", 4)])
-def test_how_old_is_said(call, store, older, count):
+def test_the_age_option(call, store, older, count):
     store(100, 90, 3, 0, 0)
     code, out, _ = call("s", "-n", "--older-than", older, "--json")
     told = json.loads(out)
@@ -126,8 +126,8 @@ def test_as_a_broker_would(call, store, tmp_path):
 
 
 @pytest.mark.parametrize("crashed", [True, False])
-def test_what_a_killed_writer_left_is_durable_before_files_go(store, call, monkeypatch, crashed):
-    """Else a power cut could take the queues' ends, and the log no longer tells their offsets."""
+def test_files_of_a_killed_writer_are_flushed_before_files_are_deleted(store, call, monkeypatch, crashed):
+    """Otherwise a power cut could remove the ends of the queues, while the log no longer has their offsets."""
     root = store(100, 99, 1)
     if crashed:
         (root / "abort").write_text("1")
@@ -139,8 +139,8 @@ def test_what_a_killed_writer_left_is_durable_before_files_go(store, call, monke
     assert seen == ([before] if crashed else [])
 
 
-# ---------------------------------------------------------------- what goes
-def test_files_go_and_the_store_goes_on(call, store):
+# ---------------------------------------------------------------- deletions
+def test_files_are_deleted_and_the_store_stays_usable(call, store):
     root = store(100, 90, 80, 2, 1)
     messages = list(library.scan(root))
     code, out, err = call("s")
@@ -154,8 +154,8 @@ def test_files_go_and_the_store_goes_on(call, store):
 
 
 @pytest.mark.parametrize("name", ["v497-broker", "v533-broker", "flights-2013-01", "v533-torn", "v497-unclean"])
-def test_queues_and_index_of_a_broker_follow(call, tmp_path, name):
-    """Also if the broker was killed: what is left of it is recovered by whoever opens it."""
+def test_queues_and_index_of_a_broker_are_cleaned(call, tmp_path, name):
+    """Also after a kill of the broker: open() recovers the rest of the store."""
     root = stores.unpack(name, tmp_path).path
     sizes = {os.path.getsize(root / "commitlog" / one) for one in files(root)}
     plan = json.loads(call(root, "-n", "--older-than", "0s", "--json")[1])
@@ -174,14 +174,14 @@ def test_queues_and_index_of_a_broker_follow(call, tmp_path, name):
     for queue in [*(root / "consumequeue").glob("*/*"), *(root / "batchconsumequeue").glob("*/*")]:
         kept = sorted(queue.iterdir())
         unit = 46 if queue.parts[-3].startswith("batch") else 20
-        for path in kept[:-1]:  # each but the last tells of a record that is there
+        for path in kept[:-1]:  # every file except the last refers to an existing record
             assert max(at for (at,) in struct.iter_unpack(f">q{unit - 8}x", path.read_bytes())) >= least
     for path in sorted((root / "index").iterdir())[:-1]:
         assert struct.unpack_from(">q", path.read_bytes(), 24)[0] >= least
     assert json.loads(call(root, "--older-than", "0s", "--json")[1])["deleted"] == []
 
 
-def test_a_plan_is_what_is_done(call, store):
+def test_the_plan_equals_the_deletions(call, store):
     store(100, 90, 80, 2, 1)
     plan = json.loads(call("s", "-n", "--json")[1])
     done = json.loads(call("s", "--json")[1])
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_deleted(call, store, monkeypatch):
         patch.setattr(os, "unlink", refused)
         code, out, err = call("s")
     assert (code, out) == (1, "") and f"{root}/commitlog/{0:020d}: Operation not permitted" in err
-    assert call("s")[0] == 0  # the lock was given back
+    assert call("s")[0] == 0  # the lock was released
 
 
 def test_more_than_a_broker_deletes_in_a_run(call, store):
@@ -221,7 +221,7 @@ def test_more_than_a_broker_deletes_in_a_run(call, store):
     assert code == 0 and files(root)[0] == f"{25 * SIZE:020d}"
 
 
-def test_the_newest_file_stays_however_old(call, store):
+def test_the_last_file_stays_whatever_its_age(call, store):
     root = store(500, 500)
     code, out, _ = call("s", "--older-than", "1h")
     assert code == 0 and files(root)[0] == f"{SIZE:020d}" and "it is the last one" in " ".join(out.split())
@@ -229,7 +229,7 @@ def test_the_newest_file_stays_however_old(call, store):
 
 @pytest.mark.parametrize("options", [(), ("--as-broker",)])
 def test_a_full_disk(tmp_path, store, options):
-    """It is told in the table alone; what is younger stays, unless it goes by the rules of a broker."""
+    """The full disk is shown in the table only. Younger files stay, unless the rules of a broker apply."""
     root = store(100, 2, 1)
     code = (
         "import os, sys, types\n"
@@ -245,8 +245,8 @@ def test_a_full_disk(tmp_path, store, options):
     assert len(files(root)) == (1 if options else 2)
 
 
-# ---------------------------------------------------------------- what is refused
-def test_a_store_that_somebody_writes_to(call, store):
+# ---------------------------------------------------------------- refused calls
+def test_a_store_with_a_running_writer(call, store):
     root = store(100, 1)
     before = everything(root)
     lock = StoreLock(root)
@@ -256,7 +256,7 @@ def test_a_store_that_somebody_writes_to(call, store):
     assert everything(root) == before
 
 
-def test_no_store(call, tmp_path):
+def test_a_missing_store(call, tmp_path):
     (tmp_path / "empty").mkdir()
     for path in ("none", "empty"):
         for options in ((), ("-n",)):
@@ -266,12 +266,12 @@ def test_no_store(call, tmp_path):
 
 
 @pytest.mark.parametrize("older", ["72", "h", "-1h", "1y", ""])
-def test_what_is_no_age(call, older):
+def test_wrong_ages(call, older):
     code, _, err = call("s", "--older-than", older)
     assert code == 2 and "is no age; such as 90m, 72h, 7d" in err
 
 
-def test_a_conf_that_is_none(call, store, tmp_path):
+def test_unreadable_configuration_files(call, store, tmp_path):
     store(1)
     (tmp_path / "conf").write_text("deleteWhen=noon")
     code, _, err = call("s", "-n", "--conf", "conf")
@@ -288,7 +288,7 @@ def test_a_log_elsewhere(call, store, tmp_path):
     assert code == 0 and "older than 48 h" in out and str(tmp_path / "log") in out.replace("\n", "")
 
 
-def test_files_made_ahead_are_not_the_last_one(call, store):
+def test_a_file_created_in_advance_is_not_the_last_one(call, store):
     root = store(100, 90)
     (root / "commitlog" / f"{2 * SIZE:020d}").write_bytes(bytes(SIZE))
     told = json.loads(call("s", "-n", "--json")[1])

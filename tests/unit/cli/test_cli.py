@@ -1,4 +1,4 @@
-"""The command line as a whole: help, wrong usage, exit codes, quiet ends, start-up."""
+"""The command line as a whole: help, wrong usage, exit codes, closed pipes, start-up."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def test_help_names_the_commands_with_two_examples_each(run):
     code, out, err = run("--help")
     assert (code, err) == (0, "")
     assert re.findall(r"^  (\S+)  .*\S$", out[out.index("Commands:") : out.index("Examples:")], re.M) == list(COMMANDS)
-    assert run() == (0, out, "")  # who calls it without anything wants to know
+    assert run() == (0, out, "")  # without arguments it prints the help
     for command in COMMANDS:
         code, out, err = run(command, "--help")
         assert (code, err) == (0, "")
@@ -45,7 +45,7 @@ def test_help_names_the_commands_with_two_examples_each(run):
         assert run(command, "-h") == (0, out, "")
 
 
-def test_help_of_cat_tells_every_option_and_token(run):
+def test_help_of_cat_lists_every_option_and_token(run):
     _, out, _ = run("cat", "--help")
     options = "-t -q -o -c --from --to --tag --key --grep -f -J --json -F --body --start --stop --crc --strict"
     for option in [*options.split(), "--no-unwrap", "--no-decompress"]:
@@ -121,8 +121,8 @@ def test_wrong_usage_is_one_line_and_exit_code_2(run, args, says):
     ],
     ids=lambda args: " ".join(args[:2]),
 )
-def test_an_argument_that_is_no_utf8(run, log, args):
-    """What a shell hands on as the byte 0xFF."""
+def test_an_argument_that_is_not_utf8(run, log, args):
+    """A shell passes the byte 0xFF like this."""
     code, out, err = run(*args, log.folder.parent)
     assert (code, out) == (2, "")
     assert err.startswith("rocketc") and r"'\udcff' is no UTF-8" in err and err.count("\n") == 1
@@ -181,7 +181,7 @@ class TestNothingToRead:
         assert "Permission denied" in out + err and "Traceback" not in err
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(golden):
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden):
     store = golden("flights-2013-01").path
     with start("cat", "--json", store) as cat:
         head = subprocess.run(["head", "-1"], stdin=cat.stdout, capture_output=True, timeout=60)
@@ -195,8 +195,8 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(golden):
     "line",
     ["cat", "cat --json", "info", "info --json", "get --offset 0", "verify", "verify --json", "--help", "cat --help"],
 )
-def test_a_reader_that_is_gone_already(log, line, unbuffered):
-    """The pipe's other end is closed before the first byte is written."""
+def test_a_pipe_that_is_closed_before_the_first_byte(log, line, unbuffered):
+    """The other end of the pipe is closed before the first byte is written."""
     path = [] if "--help" in line else [log.folder]
     with start(*line.split(), *path, env={"PYTHONUNBUFFERED": unbuffered}) as process:
         process.stdout.close()
@@ -205,13 +205,13 @@ def test_a_reader_that_is_gone_already(log, line, unbuffered):
 
 
 @pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
-def test_a_full_disk_is_told(log, unbuffered):
+def test_a_full_disk_is_reported(log, unbuffered):
     with open("/dev/full", "wb") as full:
         done = rocketc("cat", log.folder, stdout=full, env={"PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
 
 
-def test_a_closed_stream_is_no_traceback(log, golden):
+def test_a_closed_stream_causes_no_traceback(log, golden):
     def run(command, path):
         return subprocess.run(
             ["sh", "-c", f'exec "$0" -m rocketc {command}', sys.executable, path],
@@ -225,12 +225,12 @@ def test_a_closed_stream_is_no_traceback(log, golden):
     done = run('cat "$1" 2>&-', log.folder / "nope")
     assert (done.returncode, done.stdout) == (1, b"")
     done = run('cat "$1" 2>&-', golden("v533-bitrot").path)
-    assert (done.returncode, done.stdout.count(b"\n")) == (1, 1499)  # damage that can't be told stops nothing
+    assert (done.returncode, done.stdout.count(b"\n")) == (1, 1499)  # the lost report does not stop it
     done = run("cat --wrong 2>&-", log.folder)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
-def test_ctrl_c_is_130_even_if_the_reader_is_gone_too():
+def test_ctrl_c_exits_with_130_even_if_the_reader_is_gone():
     def run():
         try:
             raise KeyboardInterrupt
@@ -241,7 +241,7 @@ def test_ctrl_c_is_130_even_if_the_reader_is_gone_too():
 
 
 class Slowly(io.RawIOBase):
-    """A raw stream that takes at most 1,000 bytes at once, as one without a buffer may."""
+    """A raw stream that takes at most 1,000 bytes at once, as an unbuffered stream may."""
 
     def __init__(self):
         self.got = b""
@@ -254,7 +254,7 @@ class Slowly(io.RawIOBase):
         return min(len(data), 1000)
 
 
-def test_output_goes_out_in_blocks_and_whole(monkeypatch):
+def test_output_is_written_completely_and_in_blocks(monkeypatch):
     raw = Slowly()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, write_through=True))
     text = bytes(range(256)) * 300
@@ -269,7 +269,7 @@ def test_output_goes_out_in_blocks_and_whole(monkeypatch):
         assert raw.got == text + b"x"
 
 
-def test_colour_is_for_terminals_that_want_it(log):
+def test_color_is_for_terminals_that_support_it(log):
     for command in ("cat", "info", "verify"):
         assert b"\x1b[" not in rocketc(command, log.folder).stdout
         code, text = on_terminal(command, log.folder)
@@ -280,7 +280,7 @@ def test_colour_is_for_terminals_that_want_it(log):
         assert "\x1b[" in on_terminal(command, log.folder, env={"NO_COLOR": ""})[1]  # empty means not set
 
 
-def test_what_a_terminal_would_obey_is_made_visible():
+def test_control_characters_are_made_visible():
     hostile = "a\x1b]0;title\x07\n\t\r\x00\x7f\x9b31m\u202e\u2028\ud800\\é漢🚀"
     assert visible(hostile) == ("a\\x1b]0;title\\x07\\n\\t\\r\\x00\\x7f\\x9b31m\\u202e\\u2028\\ud800\\é漢🚀")
     assert visible_json('"\x7f\x9b\u202e"') == '"\\u007f\\u009b\\u202e"'
@@ -302,7 +302,7 @@ def test_what_a_terminal_would_obey_is_made_visible():
     ],
     ids=lambda line: line.split()[0],
 )
-def test_json_on_a_terminal_has_nothing_that_it_would_obey(tmp_path, line):
+def test_json_on_a_terminal_contains_no_control_characters(tmp_path, line):
     name = "n\x9b31m\u202e"
     places = {"store": tmp_path / name, "new": tmp_path / f"new {name}", "body": tmp_path / "body"}
     places["body"].write_text("body\n")
@@ -317,7 +317,7 @@ def test_json_on_a_terminal_has_nothing_that_it_would_obey(tmp_path, line):
     assert not {"\x9b", "\u202e"} & set(text)
 
 
-def test_every_reason_is_put_into_words():
+def test_every_reason_has_a_description():
     from pathlib import Path
 
     core = (Path(__file__).parents[3] / "pyx/rocketc/_status.pyx").read_text()
@@ -326,17 +326,17 @@ def test_every_reason_is_put_into_words():
 
 
 @pytest.mark.measure
-def test_help_is_there_at_once():
-    """Under 150 ms, of the processor's time: what the clock says on a quiet machine, and tests run on busy ones too."""
+def test_help_starts_quickly():
+    """Under 150 ms of CPU time: equal to the elapsed time on a quiet machine, and stable on a busy one."""
     tries = []
-    while not tries or (min(tries) >= 0.15 and len(tries) < 30):  # who shares a core with others is slowed by them
+    while not tries or (min(tries) >= 0.15 and len(tries) < 30):  # other processes on the same core slow it down
         before = processor_seconds()
         assert rocketc("--help").returncode == 0
         tries.append(processor_seconds() - before)
     assert min(tries) < 0.15
 
 
-def test_nothing_heavy_is_loaded_before_it_is_needed():
+def test_large_modules_are_loaded_only_when_needed():
     heavy = "rich pyarrow numpy lz4 backports pyspark asyncio importlib.metadata"
     code = f"import sys, rocketc.cli.main; print([name for name in {heavy.split()} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd="/")

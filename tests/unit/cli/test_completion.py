@@ -1,4 +1,4 @@
-"""Shell completion: the scripts, what click's protocol is answered, and bash itself."""
+"""Shell completion: the scripts, the answers to click's protocol, and bash."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from rocketc.cli.main import COMMANDS
 
 
 def complete(line, shell="bash", cwd="/"):
-    """What the shell gets for the last word of the line: (kind, text) of each."""
+    """Return the completions of the last word of the line: (kind, text) of each."""
     words = line.split(" ")
     variables = {"_ROCKETC_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     done = rocketc(env=variables)
@@ -21,7 +21,7 @@ def complete(line, shell="bash", cwd="/"):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A store's folders: topics are completed from their names alone."""
+    """The folders of a store: topics are completed from the folder names only."""
     root = tmp_path_factory.mktemp("store")
     for topic in ("orders", "order-events", "%RETRY%group"):
         (root / "consumequeue" / topic / "0").mkdir(parents=True)
@@ -43,11 +43,11 @@ def test_options_and_choices():
 
 
 @pytest.mark.parametrize("command", ["cat", "info", "get", "verify"])
-def test_paths_are_for_the_shell_to_complete(command):
+def test_paths_are_completed_by_the_shell(command):
     assert complete(f"rocketc {command} /da") == [("file", "/da")]
 
 
-def test_topics_of_the_store_that_the_line_names(store):
+def test_topics_of_the_store_on_the_command_line(store):
     line = f"rocketc get {store} -t "
     assert complete(line) == [("plain", name) for name in ("%RETRY%group", "order-batches", "order-events", "orders")]
     assert complete(f"{line}order-") == [("plain", "order-batches"), ("plain", "order-events")]
@@ -67,8 +67,8 @@ def test_scripts(shell, run):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_itself(store, tmp_path):
-    """The script is loaded, and its function asked as readline asks it."""
+def test_completion_in_bash(store, tmp_path):
+    """The script is loaded, and its function is called as readline calls it."""
     script = rocketc("completion", "bash").stdout.decode()
     program = tmp_path / "bin" / "rocketc"
     program.parent.mkdir()

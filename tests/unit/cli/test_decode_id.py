@@ -1,4 +1,4 @@
-"""rocketc decode-id: both kinds of ids, which of them an id is, and what is no id."""
+"""rocketc decode-id: both kinds of ids, how their kind is determined, and invalid ids."""
 
 import json
 from functools import partial
@@ -16,14 +16,14 @@ NOW = 1_795_000_000  # 2026-11-18T10:26:40Z
 
 @pytest.fixture
 def call(run, monkeypatch):
-    """call(*args): the command in this process, on a day in November 2026: exit code, stdout, stderr."""
+    """call(*args): run the command in this process, on a day in November 2026. Return exit code, stdout, stderr."""
     monkeypatch.setattr(decode_id.time, "time", lambda: NOW)
     return partial(run, "decode-id")
 
 
 @pytest.fixture
 def told(call):
-    """told(*args): the JSON object of the one id."""
+    """`told(*args)`: the JSON object of the only id."""
 
     def run(*args):
         code, out, err = call("--json", *args)
@@ -56,7 +56,7 @@ def test_a_unique_id_for_people(call):
 """, "")  # fmt: skip
 
 
-def test_an_id_that_is_neither_for_people(call):
+def test_an_id_of_unclear_kind_for_people(call):
     code, out, err = call("E0000001" + "0" * 24)
     assert (code, err) == (0, "")
     assert "not clear of which kind: it reads as both, and neither is likely\n" in out
@@ -121,7 +121,7 @@ def test_the_month_of_a_unique_id(told, call):
     assert err == f"rocketc: {late}: made on day 31 of a month, and 2026-02 is not that long\n"
 
 
-def test_what_is_no_id_is_told_and_the_others_are_shown(call):
+def test_an_invalid_id_is_reported_and_the_others_are_shown(call):
     code, out, err = call(OFFSET, "nonsense", UNIQUE, "AB")
     assert code == 2
     assert out.count("says w") == 2 and out.count("\n\n") == 1
@@ -148,7 +148,7 @@ def test_ids_of_stdin(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_colour_is_for_terminals(call):
+def test_color_is_for_terminals(call):
     code, text = on_terminal("decode-id", OFFSET)
     assert code == 0 and text.startswith("\x1b[1mC0A8")
     assert "\x1b" not in on_terminal("decode-id", OFFSET, env={"NO_COLOR": "1"})[1]

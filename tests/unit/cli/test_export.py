@@ -1,4 +1,4 @@
-"""rocketc export as users run it: what it says, how it ends, and what it leaves behind when it is ended."""
+"""rocketc export as users run it: its output, how it ends, and what it leaves when it is interrupted."""
 
 import io
 import json
@@ -24,7 +24,7 @@ FORMATS = ("parquet", "arrow", "jsonl", "csv")
 
 @pytest.fixture
 def call(run, monkeypatch, tmp_path):
-    """call(*args): in this process, in a folder of its own; exit code, stdout, stderr."""
+    """call(*args): run the command in this process, in its own folder. Return exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     return partial(run, "export")
 
@@ -34,7 +34,7 @@ def store(golden):
     return golden("v533-broker").path
 
 
-# ---------------------------------------------------------------- what it writes and says
+# ---------------------------------------------------------------- output
 @pytest.mark.parametrize("form", FORMATS)
 def test_one_file(call, store, tmp_path, form):
     code, out, err = call(store, "-o", f"x.{form}")
@@ -59,7 +59,7 @@ def test_the_summary_as_json(call, store, tmp_path):
     }  # fmt: skip
 
 
-def test_damage_is_told_and_makes_the_exit_code_1(call, golden, tmp_path):
+def test_damage_is_reported_and_makes_the_exit_code_1(call, golden, tmp_path):
     bad = golden("v533-bitrot").path
     code, out, err = call(bad, "-o", "x.parquet")
     file = bad / "commitlog" / "00000000000000327680"
@@ -135,20 +135,20 @@ def test_other_formats_on_stdout(store, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_reader_that_has_seen_enough_ends_it_quietly(golden, form):
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden, form):
     with start("export", golden("flights-2013-01").path, "-o", "-", "--format", form) as process:
         assert len(process.stdout.read(100)) == 100
         process.stdout.close()
         assert (process.wait(60), process.stderr.read()) == (0, b"")
 
 
-def test_stdout_on_a_full_disk_is_told(store):
+def test_stdout_on_a_full_disk_is_reported(store):
     with open("/dev/full", "wb") as full:
         done = rocketc("export", store, "-o", "-", stdout=full)
     assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
 
 
-def test_a_terminal_gets_no_export(store):
+def test_export_refuses_to_write_to_a_terminal(store):
     code, text = on_terminal("export", store, "-o", "-")
     assert code == 2 and "stdout is a terminal" in text.replace("\n", " ")
 
@@ -210,7 +210,7 @@ def test_force_replaces(call, store, tmp_path):
 
 # ---------------------------------------------------------------- disks
 @pytest.mark.parametrize("output", ["no/x.csv", "/proc/x.csv", "/dev/full"])
-def test_where_nothing_can_be_written(call, store, tmp_path, output):
+def test_paths_that_cannot_be_written(call, store, tmp_path, output):
     code, out, err = call(store, "-o", output, "--format", "csv")
     assert (code, out) == (1, "") and err.startswith(f"rocketc: {output}: ") and err.count("\n") == 1
     assert os.listdir(tmp_path) == []
@@ -220,7 +220,7 @@ TARGETS = [[f"x.{form}"] for form in FORMATS] + [["lake", "--partition-by", "top
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target[0])
-def test_a_limit_of_the_system_is_told_and_nothing_is_left(golden, tmp_path, target):
+def test_a_limit_of_the_system_is_reported_and_no_file_is_left(golden, tmp_path, target):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
@@ -234,7 +234,7 @@ def test_a_limit_of_the_system_is_told_and_nothing_is_left(golden, tmp_path, tar
     assert os.listdir(tmp_path) == []
 
 
-# ---------------------------------------------------------------- ended in the middle
+# ---------------------------------------------------------------- interrupted
 STUCK = """
 import sys, time
 from rocketc.exports import sinks
@@ -259,7 +259,7 @@ ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGK
         (TARGETS[-2], signal.SIGTERM, False),
     ],
 )
-def test_what_is_ended_in_the_middle_leaves_no_half_file(store, tmp_path, number, target, old):
+def test_an_interrupted_export_leaves_no_partial_file(store, tmp_path, number, target, old):
     output, name = tmp_path / target[0], target[0]
     command = ["export", str(store), "-o", str(output), "--force", *target[1:], "--jobs", "1"]
     if old and len(target) == 1:
@@ -279,7 +279,7 @@ def test_what_is_ended_in_the_middle_leaves_no_half_file(store, tmp_path, number
     assert (len(os.listdir(tmp_path)) > len(left)) == (number == signal.SIGKILL), "only a kill leaves the temporary"
     if old:
         assert output.read_text() == "old" if len(target) == 1 else os.listdir(output) == ["topic=old"]
-    if number == signal.SIGKILL:  # it can be run again
+    if number == signal.SIGKILL:  # the command can be run again
         assert rocketc(*command).returncode == 0
         assert output.is_dir() == (len(target) > 1)
 
@@ -300,7 +300,7 @@ def test_nohup_is_respected(store, tmp_path):
         assert process.wait(60) == 0
 
 
-# ---------------------------------------------------------------- what is loaded
+# ---------------------------------------------------------------- imports
 WITHOUT = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
@@ -314,7 +314,7 @@ def without(modules, *args):
     return subprocess.run(command, env=environment(), capture_output=True, timeout=60)
 
 
-def test_text_needs_nothing_and_parquet_says_what_it_needs(golden, tmp_path):
+def test_text_works_without_packages_and_parquet_names_its_package(golden, tmp_path):
     store = golden("v533-store").path
     for name in ("x.jsonl", "x.csv.gz"):
         assert without("pyarrow", store, "-o", tmp_path / name).returncode == 0
@@ -329,7 +329,7 @@ def test_text_needs_nothing_and_parquet_says_what_it_needs(golden, tmp_path):
 @pytest.mark.measure
 @pytest.mark.parametrize("output", ["x.parquet", "x.arrow", "x.jsonl.gz", "lake", "lines"])
 def test_memory_does_not_grow_with_the_log(tmp_path, output):
-    """A log of ten times the size takes as much: batches, row groups and what waits for a partition are bounded."""
+    """A log of ten times the size needs the same memory: batches, row groups and buffers are limited."""
     code = """
 import sys
 import rocketc
@@ -364,7 +364,7 @@ assert most[2] < most[1] + 12, most
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_golden_store_is_exported_as_it_is_read(golden, tmp_path):
+def test_every_golden_store_is_exported_as_scan_reads_it(golden, tmp_path):
     for name in stores.DAMAGED:
         done = rocketc("export", golden(name).path, "-o", tmp_path / f"{name}.jsonl")
         shown = rocketc("cat", golden(name).path, "--json")

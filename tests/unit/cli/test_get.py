@@ -1,4 +1,4 @@
-"""rocketc get: one message in full, by its place, its id, or its key; and what is told if there is none."""
+"""rocketc get: one message in full, by its offset, id or key; and the error if there is no such message."""
 
 import json
 import os
@@ -16,13 +16,13 @@ T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 @pytest.fixture
 def get(run):
-    """get(*args): the command in this process: exit code, stdout, stderr."""
+    """get(*args): run the command in this process. Return exit code, stdout, stderr."""
     return partial(run, "get")
 
 
 @pytest.fixture
 def found(get):
-    """found(*args): the messages of --json, as dicts; there must be some."""
+    """found(*args): the messages of --json, as dicts; there must be at least one."""
 
     def run(*args):
         code, out, err = get("--json", *args)
@@ -46,7 +46,7 @@ def log(tmp_path):
 
 
 def sample(items):
-    """About forty of them, the first and the last too."""
+    """Return about forty items, including the first and the last."""
     return [*items[:: max(len(items) // 40, 1)], items[-1]]
 
 
@@ -84,7 +84,7 @@ def test_golden_messages_by_key_and_by_unique_id(golden, found, name):
             assert found(path, "--id", unique.lower()) == [json.loads(m.to_json()) for m in expected]
 
 
-def test_an_inner_batch_is_its_messages(golden, get, found):
+def test_an_inner_batch_is_printed_as_its_messages(golden, get, found):
     path = golden("v533-broker").path
     inner = [m for m in package.scan(path) if m.topic == "Inner"]
     whole = [m for m in inner if m.phy_offset == inner[0].phy_offset]
@@ -169,12 +169,12 @@ def test_bodies_for_people(tmp_path, get):
         (-(1 << 31), "0x80000000"),
     ],
 )
-def test_system_flags_in_words(tmp_path, get, flag, words):
+def test_system_flags_are_explained(tmp_path, get, flag, words):
     _, out, _ = get(write(tmp_path, package.encode("t", b"", sys_flag=flag)), "--offset", 0)
     assert f"\nsystem flag       {words}\n" in out
 
 
-def test_compressed_bodies_are_plain(golden, get):
+def test_compressed_bodies_are_decompressed(golden, get):
     path = golden("v533-broker").path
     kinds = {}
     for m in package.scan(path):
@@ -186,7 +186,7 @@ def test_compressed_bodies_are_plain(golden, get):
         assert f"body, {len(kinds[kind].body)} bytes\n" in out
 
 
-def test_other_forms(log, get):
+def test_other_output_formats(log, get):
     store = log.folder.parent
     assert get(store, "--offset", 0, "-f", r"%t %o %s\n") == (0, "audit 0 body 0\n", "")
     assert get(store, "--offset", 0, "-f", "%s", "--body", "hex") == (0, b"body 0".hex(), "")
@@ -196,7 +196,7 @@ def test_other_forms(log, get):
     assert code == 0 and out.count("\n\ntopic ") == 5 and out.startswith("topic ")
 
 
-def test_colour_and_control_characters_on_a_terminal(tmp_path):
+def test_color_and_control_characters_on_a_terminal(tmp_path):
     path = write(tmp_path, package.encode("t", b"\x1b]0;title\x07", properties={"a\x1b[2J": "b\x9b"}))
     code, text = on_terminal("get", path, "--offset", 0)
     assert code == 0 and "\x1b[1mproperties" in text and "\x1b]0" not in text and "\x1b[2J" not in text
@@ -218,8 +218,8 @@ def no_message(get, path, offset):
     return err.removeprefix("rocketc: ").rstrip()
 
 
-def test_each_byte_that_begins_no_record_is_told_with_what_stands_there(log, get):
-    """All of the first two files and of the room behind the last record."""
+def test_the_error_says_what_is_at_an_offset_without_a_record(log, get):
+    """All bytes of the first two files and of the unused part after the last record."""
     records = {m.phy_offset: m for m in package.scan(log.folder)}
     blank = max(m.phy_offset + m.store_size for m in records.values() if m.phy_offset < 1024)
     for at in [*range(0, 400), *range(blank - 30, 1300), log.end - 1, log.end, 3071]:
@@ -299,15 +299,15 @@ def test_a_property_crc_is_checked(tmp_path, get):
 
 
 def test_only_the_file_of_the_offset_is_read(log, get):
-    """The others are garbage here, and one is as large as a file can be."""
+    """The other files are garbage here, and one has the largest possible size."""
     spoil(log, 0, b"\xff" * 1024)
     os.truncate(log.file_at(0), 1024)
     log.file_at(2048).write_bytes(b"\xff" * 1024)
     assert get(log.folder, "--offset", log.places[8], "-f", "%s") == (0, "body 8", "")
 
 
-def test_nothing_in_front_of_a_record_is_read(tmp_path, get):
-    """A walk from the start of the file would have to step over garbage first."""
+def test_nothing_before_a_record_is_read(tmp_path, get):
+    """A scan from the start of the file would meet garbage first."""
     at = 1 << 30
     path = tmp_path / f"{0:020d}"
     with open(path, "wb") as file:
@@ -316,13 +316,13 @@ def test_nothing_in_front_of_a_record_is_read(tmp_path, get):
     assert get(path, "--offset", at, "-f", "%s") == (0, "far", "")
 
 
-def test_a_file_with_a_name_of_its_own(log, get):
+def test_a_log_file_with_another_name(log, get):
     path = log.file_at(1024).rename(log.folder / "copy.bin")
     assert get(path, "--offset", 1024, "-f", "%O") == (0, "1024", "")
     assert "which begins at byte 1024" in no_message(get, path, 1025)
 
 
-def test_several_logs_are_all_looked_into(tmp_path, get):
+def test_all_of_several_logs_are_searched(tmp_path, get):
     for name in "ab":
         GrowingLog(tmp_path / name / "commitlog").append("t", name.encode())
     assert get(tmp_path / "a", tmp_path / "b", "--offset", 0, "-f", "%s") == (0, "ab", "")
@@ -331,7 +331,7 @@ def test_several_logs_are_all_looked_into(tmp_path, get):
 
 
 @pytest.mark.parametrize("how", [["--offset", 0], ["--key", "k"], ["--id", "k"]], ids=lambda how: how[0])
-def test_what_can_not_be_read(log, get, monkeypatch, how):
+def test_unreadable_paths(log, get, monkeypatch, how):
     nowhere = log.folder / "nope"
     assert get(nowhere, *how) == (1, "", f"rocketc: {nowhere}: No such file or directory\n")
     assert "no commit log here" in get(log.folder.parent.parent, *how)[2]
@@ -358,13 +358,13 @@ def test_an_offset_id_of_another_broker(log, get):
     )
 
 
-def test_an_offset_id_with_a_place_that_has_no_message(log, get):
+def test_an_offset_id_without_a_message(log, get):
     code, out, err = get(log.folder, "--id", package.OffsetId("10.0.0.7", 10911, 1).encode())
     assert (code, out) == (1, "") and "it is inside the record of audit/0@0" in err
 
 
-def test_an_id_that_may_be_of_either_kind(tmp_path, get):
-    """Port 0 and process 0: looked up as the one, then searched for as the other."""
+def test_an_id_that_may_be_of_both_kinds(tmp_path, get):
+    """Port 0 and process 0: the id is tried as one kind first, and then searched for as the other."""
     record = package.encode("t", b"xyz", properties={"UNIQ_KEY": "7F000002" + "0" * 24})  # stored by 127.0.0.1:0
     path = write(tmp_path, record)
     assert get(path, "--id", "7F000001" + "0" * 24, "-f", "%s") == (0, "xyz", "")
@@ -373,14 +373,14 @@ def test_an_id_that_may_be_of_either_kind(tmp_path, get):
     assert code == 1 and "no message has the unique id '7F000003" in err
 
 
-def test_a_unique_id_that_is_of_no_known_form(tmp_path, get):
+def test_a_unique_id_of_an_unknown_form(tmp_path, get):
     path = write(tmp_path, package.encode("t", b"x", properties={"UNIQ_KEY": "my-Id", "KEYS": "k"}))
     assert get(path, "--id", "my-Id", "-f", "%s") == (0, "x", "")
     lower = "0a0000010a3c18b4aac22d1f876c0003"
     other = tmp_path / "other"
     other.write_bytes(package.encode("t", b"y", properties={"UNIQ_KEY": lower}))
     assert get(other, "--id", lower, "-f", "%s") == (0, "y", "")
-    code, _, err = get(path, "--id", "k")  # a key is no id
+    code, _, err = get(path, "--id", "k")  # a key is not an id
     assert (code, err) == (1, "rocketc: no message has the unique id 'k': 115 B in 1 file were searched\n")
 
 
@@ -411,14 +411,14 @@ def test_all_messages_of_a_key_in_the_order_of_the_log(log, get):
     assert numbers("--key", "0A0000010A3C18B4AAC22D1F876C0005") == [5]
 
 
-def test_a_key_that_nothing_has(log, get):
+def test_a_key_without_messages(log, get):
     size = package.scan(log.folder)
     size.count()
     expected = f"rocketc: no message has the key 'k9': {size.report.bytes / 1024:.1f} KiB in 3 files were searched\n"
     assert get(log.folder, "--key", "k9") == (1, "", expected)
 
 
-def test_damage_on_the_way_is_told(log, get):
+def test_damage_found_during_a_search_is_reported(log, get):
     spoil(log, log.places[2] + 4, b"x")
     code, out, err = get(log.folder, "--key", "k1", "-f", "%s,")
     assert (code, out.count(",")) == (1, 6)
@@ -427,7 +427,7 @@ def test_damage_on_the_way_is_told(log, get):
     assert (code, out) == (1, "") and "damage: 1 range" in err and "has the key 'k9'" in err
 
 
-def test_long_work_shows_a_bar_on_stderr_alone(log, get, monkeypatch):
+def test_a_long_search_shows_a_progress_bar_on_stderr_only(log, get, monkeypatch):
     import sys
 
     stderr = Terminal()
@@ -440,7 +440,7 @@ def test_long_work_shows_a_bar_on_stderr_alone(log, get, monkeypatch):
     assert "searching" in stderr.getvalue()
 
 
-def test_the_bar_is_gone_before_anything_is_printed_on_the_same_terminal(log, get, monkeypatch):
+def test_the_progress_bar_is_erased_before_output_on_the_same_terminal(log, get, monkeypatch):
     import sys
 
     stderr = Terminal()
@@ -469,7 +469,7 @@ def test_the_bar_is_gone_before_anything_is_printed_on_the_same_terminal(log, ge
 
 
 def test_ctrl_c(log, get, monkeypatch):
-    """In the middle of a search: what was found before is printed."""
+    """During a search: messages found before are printed."""
     messages = package.Scan.__iter__
 
     def interrupted(scan):

@@ -1,4 +1,4 @@
-"""rocketc info: files, offsets, times, holes, damage, and how a store was left; cheap, and without a trace."""
+"""rocketc info: files, offsets, times, holes, damage, and whether the store was closed; fast, and without any write."""
 
 import fcntl
 import hashlib
@@ -29,13 +29,13 @@ T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 @pytest.fixture
 def info(run):
-    """info(*args): the command in this process: exit code, stdout, stderr."""
+    """info(*args): run the command in this process. Return exit code, stdout, stderr."""
     return partial(run, "info")
 
 
 @pytest.fixture
 def told(info):
-    """told(*args): exit code and the JSON object."""
+    """`told(*args)`: exit code and the JSON object of the output."""
 
     def run(*args):
         code, out, _ = info("--json", *args)
@@ -47,7 +47,7 @@ def told(info):
 
 @pytest.fixture
 def log(tmp_path):
-    """A store of five files of 1 KiB, the last one not full."""
+    """A store of five files of 1 KiB; the last one is not full."""
     log = GrowingLog(tmp_path / "store" / "commitlog", file_size=1024)
     log.stamps = {}
     while log.end < 4 * 1024 + 300:
@@ -57,7 +57,7 @@ def log(tmp_path):
 
 
 def line(text, name):
-    """What the table says behind a name, its folded lines together."""
+    """Return what the table has after a name, with wrapped lines joined."""
     found = re.search(rf"^{name} +(.*(?:\n +.*)*)", text, re.M)
     return " ".join(found[1].split()) if found else None
 
@@ -66,7 +66,7 @@ def line(text, name):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_golden_stores_are_told_as_rocketmq_knows_them(golden, told, info, name):
+def test_golden_stores_are_described_as_in_rocketmq(golden, told, info, name):
     store = golden(name)
     code, found = told(store.path)
     assert (code, found["holes"], found["damage"]) == (0, [], [])
@@ -85,7 +85,7 @@ def test_golden_stores_are_told_as_rocketmq_knows_them(golden, told, info, name)
         size = path.stat()
         assert (file["physicalOffset"], file["size"]) == (int(path.name), size.st_size)
         assert file["allocated"] == size.st_blocks * 512
-        assert file.get("storeTimestamp") == starts.get(file["physicalOffset"])  # one may be a blank as a whole
+        assert file.get("storeTimestamp") == starts.get(file["physicalOffset"])  # a file may hold only a blank record
     in_last = [record for record in store.messages if record["phyOffset"] >= int(store.log_files[-1].name)]
     assert (found["lastFile"], found["lastFileMessages"]) == (str(store.log_files[-1]), len(in_last))
     told_by_oracle = oracle.checkpoint((store.path / "checkpoint").read_bytes())
@@ -104,7 +104,7 @@ def test_golden_stores_are_told_as_rocketmq_knows_them(golden, told, info, name)
     assert all(path.name in text for path in store.log_files)
 
 
-def test_what_a_recovery_cut_off_is_told(golden, told, info, tmp_path):
+def test_bytes_cut_off_by_a_recovery_are_shown(golden, told, info, tmp_path):
     root = shutil.copytree(golden("v533-torn").path, tmp_path / "store")
     assert told(root)[1]["cut"] == {"files": 0, "bytes": 0}
     assert line(info(root)[1], "cut") is None
@@ -126,12 +126,12 @@ def test_a_log_that_has_lost_its_end_is_not_whole(golden, info, tmp_path, gone):
         "the log's end is gone: the checkpoint knows of messages until 2026-11-21T08:10:5"
     )
     assert json.loads(info(root, "--json")[1])["hadMessagesUntil"] > T0
-    (root / "abort").touch()  # it may be written to just now
+    (root / "abort").touch()  # a process may be writing to it
     assert info(root)[0] == 0
 
 
 def test_the_flights_table(golden, info):
-    """To the letter: this is what the README shows."""
+    """Checks the exact text, which the README quotes."""
     store = golden("flights-2013-01")
     _, text, _ = info(store.path)
     assert line(text, "offsets") == "0 to 14600195 (13.9 MiB), in 4 files"
@@ -165,27 +165,27 @@ def test_stores_that_were_killed(golden, told, info, name):
         assert (code, code_of_table, found["damage"]) == (0, 0, [])
 
 
-def test_damage_in_the_middle_is_for_cat_to_find(golden, info):
+def test_damage_in_the_middle_of_a_file_is_not_searched(golden, info):
     code, text, _ = info(golden("v533-bitrot").path)
     assert code == 0
     assert line(text, "damage") == "none seen; read were the first record of each file, and the last file"
 
 
-# ---------------------------------------------------------------- what may be amiss
+# ---------------------------------------------------------------- errors and unusual files
 
 
-def test_a_folder_and_a_file_tell_less(log, told, info):
+def test_a_log_folder_and_a_log_file_show_less(log, told, info):
     code, found = told(log.folder)
     assert (code, found["kind"], len(found["files"])) == (0, "commitlog", 5)
     assert not {"abort", "lock", "checkpoint", "consumeQueues", "indexFiles"} & set(found)
     code, found = told(log.file_at(1024))
     assert (code, found["kind"], found["begin"], found["end"]) == (0, "file", 1024, 2048)
     _, text, _ = info(log.file_at(1024))
-    assert line(text, "file").replace(" ", "") == str(log.file_at(1024))  # a long path is folded
+    assert line(text, "file").replace(" ", "") == str(log.file_at(1024))  # a long path is wrapped
     assert line(text, "damage") == "none"
 
 
-def test_a_file_with_a_name_of_its_own(log, told):
+def test_a_log_file_with_another_name(log, told):
     path = log.file_at(2048).rename(log.folder / "copy.bin")
     code, found = told(path)
     assert (code, found["begin"], found["end"]) == (0, 2048, 3072)
@@ -229,7 +229,7 @@ def test_sparse_parts_are_holes_if_data_follows(tmp_path, told, info):
     punch(path, 8192, 16384)
     hole = {"kind": "sparse", "start": 8192, "stop": 16384, "file": str(path)}
     assert told(tmp_path)[1]["holes"] == [hole]
-    punch(path, 40960, 1 << 16)  # a hole at the end is room that was never written
+    punch(path, 40960, 1 << 16)  # a hole at the end was never written
     code, found = told(tmp_path)
     assert (code, found["holes"]) == (1, [hole])
     _, text, _ = info(tmp_path)
@@ -257,7 +257,7 @@ def test_a_damaged_first_record(log, told, info, data):
     assert re.search(rf"^{path.name} .*B  {reason}$", text, re.M)
 
 
-def test_the_first_time_is_that_of_the_first_record_that_can_be_read(log, told):
+def test_the_first_time_is_that_of_the_first_readable_record(log, told):
     spoil(log.file_at(0), 0, b"\xff")
     assert told(log.folder)[1]["firstStoreTimestamp"] == log.stamps[1024]
 
@@ -270,8 +270,8 @@ def test_damage_in_the_last_file(log, told):
     assert found["lastFileMessages"] == 2
 
 
-def test_a_file_that_is_one_blank(tmp_path, told):
-    """So a broker leaves it that was asked to store a message larger than a file."""
+def test_a_file_with_only_a_blank_record(tmp_path, told):
+    """A broker that is asked to store a message larger than a file leaves such a file."""
     record = oracle.encode("t", b"x", phy_offset=1024)
     (tmp_path / f"{0:020d}").write_bytes(oracle.encode_blank(1024))
     (tmp_path / f"{1024:020d}").write_bytes(record.ljust(1024, b"\0"))
@@ -296,7 +296,7 @@ def test_a_log_that_does_not_begin_at_zero(log, told):
     assert (code, found["begin"], found["holes"]) == (0, 2048, [])
 
 
-def test_a_file_that_can_not_be_read(log, told, info, monkeypatch):
+def test_an_unreadable_file(log, told, info, monkeypatch):
     opened = os.open
     victims = {str(log.file_at(1024)), str(log.file_at(4096))}
 
@@ -340,13 +340,13 @@ def test_an_abort_marker_with_something_else_in_it(log, told):
         assert told(log.folder.parent)[1]["abort"] == expected
 
 
-def test_an_abort_marker_that_can_not_be_read_is_one(log, told, info):
+def test_an_unreadable_abort_marker_counts(log, told, info):
     (log.folder.parent / "abort").symlink_to("nowhere")
     assert told(log.folder.parent)[1]["abort"] == {"present": True}
     assert line(info(log.folder.parent)[1], "state") == "abort marker: not shut down cleanly, or running"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asked on Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="locks are queried on Linux only")
 def test_a_store_in_use_names_the_process(log, told, info):
     root = log.folder.parent
     (root / "abort").touch()
@@ -367,12 +367,12 @@ sys.stdin.read()
         assert line(info(root)[1], "state") == f"in use: process {holder.pid} holds the lock"
         holder.stdin.close()
     assert told(root)[1]["lock"] == {"present": True}
-    with open(root / "lock", "r+b") as file:  # and info left no lock behind
+    with open(root / "lock", "r+b") as file:  # info has left no lock
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asked on Linux only")
-def test_a_store_that_rocketc_holds_names_the_process_if_it_left_its_id(log, told, info):
+@pytest.mark.skipif(sys.platform != "linux", reason="locks are queried on Linux only")
+def test_a_store_open_in_rocketc_names_the_process_if_its_id_is_known(log, told, info):
     root = log.folder.parent
     lock = StoreLock(root)
     assert told(root)[1]["lock"] == {"present": True, "pid": None}
@@ -407,7 +407,7 @@ def test_nothing_is_created_or_changed(golden, tmp_path, name):
 
 @pytest.mark.measure
 def test_a_terabyte_takes_seconds(tmp_path, told):
-    """1,024 files of 1 GiB, sparse: only the first record of each is looked at, and the last file."""
+    """1,024 sparse files of 1 GiB: info only reads the first record of each file, and the last file."""
     gib = 1 << 30
     for i in range(1024):
         path = tmp_path / f"{i * gib:020d}"
@@ -415,17 +415,17 @@ def test_a_terabyte_takes_seconds(tmp_path, told):
         os.truncate(path, gib)
     before = time.process_time()
     code, found = told(tmp_path)
-    assert time.process_time() - before < 5, "the kernel reads ahead what nobody looks at"
+    assert time.process_time() - before < 5, "the kernel reads ahead bytes that are not used"
     assert (code, len(found["files"])) == (0, 1024)
     assert (found["firstStoreTimestamp"], found["lastStoreTimestamp"]) == (T0, T0 + 1023)
     assert 1023 * gib < found["end"] < 1023 * gib + 200
     shutil.rmtree(tmp_path)
 
 
-# ---------------------------------------------------------------- how it looks
+# ---------------------------------------------------------------- layout
 
 
-def test_many_files_are_shortened_unless_asked(tmp_path, info):
+def test_a_long_list_of_files_is_shortened_unless_all_is_given(tmp_path, info):
     log = GrowingLog(tmp_path / "commitlog", file_size=256)
     for _ in range(100):
         log.append("t", b"x" * 50)
@@ -448,16 +448,16 @@ def test_much_damage_is_shortened_too(tmp_path, info):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_it_fits_the_terminal(log, columns):
+def test_the_table_fits_the_terminal(log, columns):
     code, text = on_terminal("info", log.folder, columns=columns, env={"NO_COLOR": "1"})
     assert code == 0
     assert max(map(len, text.splitlines())) <= max(columns, 60)
     table = text[text.index("first message") :]
-    assert table.count("000Z") == 5  # nothing is cut off
+    assert table.count("000Z") == 5  # no value is cut off
     assert table.count(show_time(log.stamps[1024])) == (columns >= 80)
 
 
-def test_it_is_80_columns_wide_where_there_is_no_terminal(tmp_path):
+def test_the_table_is_80_columns_wide_without_a_terminal(tmp_path):
     folder = tmp_path / ("long" * 40) / "commitlog"
     GrowingLog(folder).append("t", b"x")
     done = rocketc("info", folder)
@@ -480,7 +480,7 @@ def test_sizes():
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_large_last_file_shows_how_far_it_is(log, monkeypatch, terminal):
+def test_a_large_last_file_shows_a_progress_bar(log, monkeypatch, terminal):
     stderr = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")

@@ -1,4 +1,4 @@
-"""cat by a consume queue and get by the index print what a scan prints, and do without what is missing or wrong."""
+"""cat with a consume queue and get with the index print the same as a scan, and work without missing or wrong files."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from rocketc.jobs import lookup
 
 @pytest.fixture
 def both(run, monkeypatch):
-    """both(*args): what a command prints with and without the shortcuts; whether they were taken."""
+    """both(*args): the output of a command with and without the shortcuts, and whether the shortcuts were used."""
 
     def call(*args):
         taken = []
@@ -60,7 +60,7 @@ def test_cat_with_other_options(golden, both):
 
 
 @pytest.mark.parametrize("data", [bytes(20), struct.pack(">qiq", 0, 0x7FFFFFFF, 0), struct.pack(">qiq", 96, 100, 1)])
-def test_cat_with_a_queue_that_is_wrong(tmp_path, both, data):
+def test_cat_with_a_wrong_queue(tmp_path, both, data):
     root = stores.unpack("v497-broker", tmp_path).path
     queue = next(m for m in library.scan(root) if m.queue_offset == 3)
     path = queue_file(root, queue.topic, queue.queue_id)
@@ -84,7 +84,7 @@ def test_get_of_golden_stores(golden, both, name):
             assert taken == (path / "consumequeue" / m.topic).exists(), "keys in inner batches are not in the index"
 
 
-def test_get_of_what_is_not_there(golden, run):
+def test_get_of_missing_messages(golden, run):
     code, out, err = run("get", golden("flights-2013-01").path, "--key", "none", "-t", "flights")
     assert (code, out) == (1, "") and "the index has none" in err
 
@@ -96,7 +96,7 @@ def test_get_by_id_and_with_a_count(golden, both):
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_get_where_an_index_file_is_gone(tmp_path, both, number):
+def test_get_with_a_missing_index_file(tmp_path, both, number):
     root = stores.unpack("flights-2013-01", tmp_path).path
     sorted((root / "index").iterdir())[number].unlink()
     messages = list(library.scan(root))

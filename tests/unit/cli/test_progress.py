@@ -1,4 +1,4 @@
-"""The bar on stderr: for terminals, for long work, and gone afterwards."""
+"""The progress bar on stderr: only on terminals, only for long work, and erased at the end."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ from rocketc.cli import output
 
 
 def on_terminal(monkeypatch):
-    """Make stderr a terminal from here on (a fixture could not: pytest sets stderr anew behind it)."""
+    """Make stderr a terminal from now on. A fixture cannot do this: pytest sets stderr again later."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
@@ -25,7 +25,7 @@ def test_short_work_shows_nothing(monkeypatch):
     assert stderr.getvalue() == ""
 
 
-def test_long_work_shows_how_far_it_is_and_cleans_up(monkeypatch):
+def test_long_work_shows_its_progress_and_cleans_up(monkeypatch):
     stderr = on_terminal(monkeypatch)
     monkeypatch.setattr(output, "SHOWN_AFTER", 0)
     with output.progress("reading", 4 << 20) as tell:
@@ -34,7 +34,7 @@ def test_long_work_shows_how_far_it_is_and_cleans_up(monkeypatch):
     assert stderr.getvalue().endswith("\x1b[2K"), "the line is erased"
 
 
-def test_the_bar_goes_when_the_work_fails(monkeypatch):
+def test_the_bar_is_erased_when_the_work_fails(monkeypatch):
     stderr = on_terminal(monkeypatch)
     monkeypatch.setattr(output, "SHOWN_AFTER", 0)
     with pytest.raises(KeyboardInterrupt), output.progress("reading", 100) as tell:
@@ -44,7 +44,7 @@ def test_the_bar_goes_when_the_work_fails(monkeypatch):
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()])
-def test_no_terminal_no_bar(stream, monkeypatch):
+def test_no_bar_without_a_terminal(stream, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "SHOWN_AFTER", 0)
     with output.progress("reading", 100) as tell:

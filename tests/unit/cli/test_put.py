@@ -1,4 +1,4 @@
-"""rocketc put as users run it: what becomes of lines, files and JSON lines, and how it ends."""
+"""rocketc put as users run it: lines, files and JSON Lines become messages; and how the command ends."""
 
 import contextlib
 import errno
@@ -24,12 +24,12 @@ from rocketc.cli.put_input import BLOCK_BYTES, lines, message_of, whole
 from rocketc.errors import IllegalMessageError
 from rocketc.files.lock_file import AbortFile, StoreLock
 
-SMALL = ("--file-size", "64KiB")  # of each log file
+SMALL = ("--file-size", "64KiB")  # per log file
 
 
 @pytest.fixture
 def call(run, monkeypatch, tmp_path):
-    """call(*args, stdin=b""): in this process, in a folder of its own; exit code, stdout, stderr."""
+    """call(*args, stdin=b""): run the command in this process, in its own folder. Return exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
 
     def put(*args, stdin=b""):
@@ -74,7 +74,7 @@ def test_lines_of_stdin(call, text, meant):
 
 
 @pytest.mark.parametrize("option", ["--topic=%s", "--tag=%s", "--key=%s", "--property=%s=1", "--property=a=%s"])
-def test_an_argument_that_is_no_utf8(call, option):
+def test_an_argument_that_is_not_utf8(call, option):
     code, out, err = call("store", "--topic=orders", option % "\udcff", *SMALL, stdin=b"x")
     assert (code, out) == (2, "")
     assert r"'\udcff' is no UTF-8" in err
@@ -97,7 +97,7 @@ def test_lines_of_files_and_stdin_in_order(call, tmp_path):
     assert (code, bodies("s")) == (0, [b"1", b"2", b"3", b"4"])
 
 
-def test_what_every_message_gets(call):
+def test_options_apply_to_every_message(call):
     options = ["--tag", "A", "--key", "k1", "--key", "k2", "--property", "name=a=b", "--property", "empty-less=1"]
     code, _, _ = call("s", "-t", "t", "-q", "3", *options, *SMALL, stdin=b"x\ny\n")
     assert code == 0
@@ -106,7 +106,7 @@ def test_what_every_message_gets(call):
         assert message.properties == {"TAGS": "A", "KEYS": "k1 k2", "name": "a=b", "empty-less": "1"}
 
 
-def test_queues_by_turns(call):
+def test_queues_are_used_in_rotation(call):
     code, _, _ = call("s", "-t", "t", "--queues", "3", "--tag", "A", *SMALL, stdin=b"0\n1\n2\n3\n4\n")
     assert code == 0
     assert [(m.queue_id, m.queue_offset, m.body) for m in messages("s")] == [
@@ -114,7 +114,7 @@ def test_queues_by_turns(call):
     ]  # fmt: skip
 
 
-def test_again_and_again(call):
+def test_repeated_puts_into_one_store(call):
     for i in range(3):
         code, _, err = call("s", "-t", "t", *(SMALL if i == 0 else ()), stdin=b"%d\n" % i)
         assert code == 0, err
@@ -123,7 +123,7 @@ def test_again_and_again(call):
     assert {os.path.getsize(f"s/commitlog/{name}") for name in os.listdir("s/commitlog")} == {64 << 10}
 
 
-def test_many_lines_over_many_files(call):
+def test_many_lines_fill_many_files(call):
     made = [b"%06d " % i + b"x" * (i % 97) for i in range(20_000)]
     code, _, _ = call("s", "-t", "t", *SMALL, stdin=b"\n".join(made))
     assert code == 0
@@ -167,8 +167,8 @@ COPIED = ("topic", "queueId", "bornTimestamp", "keys", "tags", "body", "bodyBase
 
 
 @pytest.mark.parametrize("name", ["v533-broker", "v497-broker", "v533-store"])
-def test_a_store_is_copied(call, golden, name):
-    """cat | put --jsonl: what the messages are stays; where they are is new."""
+def test_cat_and_put_copy_a_store(call, golden, name):
+    """cat | put --jsonl: the content of the messages is unchanged, their positions are new."""
     source = list(library.scan(golden(name).path))
     printed = rocketc("cat", "--json", golden(name).path).stdout
     code, _, err = call("s", "--jsonl", "--file-size", "1MiB", stdin=printed)
@@ -185,7 +185,7 @@ def test_a_store_is_copied(call, golden, name):
             queues[mine.topic, mine.queue_id] = mine.queue_offset + 1
 
 
-def test_bodies_stay_compressed_if_they_were_printed_so(call, golden):
+def test_bodies_stay_compressed_if_printed_compressed(call, golden):
     path = golden("v533-broker").path
     compressed = [m for m in library.scan(path, decompress=False) if m.sys_flag & 1]
     printed = "".join(m.to_json() + "\n" for m in compressed)
@@ -196,7 +196,7 @@ def test_bodies_stay_compressed_if_they_were_printed_so(call, golden):
     ]
 
 
-def test_options_go_before_what_a_line_says(call):
+def test_options_override_the_fields_of_a_line(call):
     line = b'{"topic":"a","queueId":7,"tags":"A","keys":"k","body":"x","properties":{"p":"1","q":"2"}}\n'
     options = ["-t", "b", "-q", "1", "--tag", "B", "--key", "l", "--property", "p=3"]
     assert call("s", "--jsonl", *options, *SMALL, stdin=line)[0] == 0
@@ -260,7 +260,7 @@ def test_message_of(line, meant):
         ('{"body":"","bornHost":"localhost"}', "bornHost 'localhost'"),
     ],
 )
-def test_a_line_that_says_something_else(line, told):
+def test_a_line_that_is_not_a_message(line, told):
     with pytest.raises(ValueError, match=re.escape(told)):
         message_of(line.encode("latin-1"))
 
@@ -275,7 +275,7 @@ def test_a_line_that_says_something_else(line, told):
         b'{"topic":"a","body":"x","bornTimestamp":9223372036854775808}', b'{"topic":"a","body":"x","keys":"\\ud800"}',
     ],
 )  # fmt: skip
-def test_a_wrong_line_ends_it(call, line):
+def test_a_wrong_line_ends_the_command(call, line):
     good = b'{"topic":"a","body":"x"}\n'
     code, out, err = call("s", "--jsonl", *SMALL, stdin=good * 2 + line + b"\n" + good)
     assert (code, out) == (1, "")
@@ -283,16 +283,16 @@ def test_a_wrong_line_ends_it(call, line):
     assert err.count("\n") == 2 and bodies("s") == [b"x", b"x"]
 
 
-# ---------------------------------------------------------------- the readers
+# ---------------------------------------------------------------- readers
 def nothing():
     return contextlib.nullcontext()
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30), st.integers(1, 40))
-def test_lines_come_out_as_split_says(parts, cut):
+def test_lines_are_those_of_split(parts, cut):
     text = b"\n".join(parts)
     reader, writer = os.pipe()
-    for at in range(0, len(text), cut):  # a pipe hands out what is there
+    for at in range(0, len(text), cut):  # a pipe returns what it has
         os.write(writer, text[at : at + cut])
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe, pytest.MonkeyPatch.context() as patch:
@@ -374,7 +374,7 @@ def test_wrong_usage(call, tmp_path, args, says):
         (["s", "-t", "t", "--conf", "nope.conf"], "nope.conf: No such file or directory"),
     ],
 )
-def test_what_cannot_be_read(call, tmp_path, args, told):
+def test_unreadable_input(call, tmp_path, args, told):
     (tmp_path / "notes").mkdir()
     code, out, err = call(*args, *SMALL)
     assert (code, out, err.splitlines()[0]) == (1, "", f"rocketc: {told}")
@@ -401,7 +401,7 @@ def test_broker_conf(call, tmp_path):
 
 @pytest.mark.parametrize("recovery", ["keep", "java"])
 def test_recovery(call, golden, tmp_path, recovery):
-    """Damage far behind the last flush: the one policy loses a message, the other all that follow it."""
+    """Damage far after the last flush: `keep` loses one message, `java` loses that and all later messages."""
     store = shutil.copytree(golden("v533-bitrot").path, tmp_path / "s")
     last_file = sorted((store / "commitlog").iterdir())[-1]
     damaged = list(library.scan(last_file))[5]
@@ -416,13 +416,13 @@ def test_recovery(call, golden, tmp_path, recovery):
     assert (new.phy_offset == damaged.phy_offset) == (recovery == "java")
 
 
-def test_an_empty_disk_is_a_place_for_a_store(call, tmp_path):
+def test_a_store_can_be_created_on_an_empty_disk(call, tmp_path):
     (tmp_path / "s" / "lost+found").mkdir(parents=True)
     assert call("s", "-t", "t", *SMALL, stdin=b"x\n")[0] == 0
 
 
 def test_a_store_that_rocketmq_wrote(call, golden, tmp_path):
-    """It goes on behind the last message, with the files' own size."""
+    """New messages follow the last one, in files of the existing size."""
     from support.stores import unpack
 
     store = unpack("v533-store", tmp_path)
@@ -450,8 +450,8 @@ def test_locked_by_another_process(call, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_a_signal_while_it_waits(tmp_path, number, flush):
-    """What came in before is stored at once, and is told."""
+def test_a_signal_while_put_waits_for_input(tmp_path, number, flush):
+    """The messages read before the signal are stored at once and reported."""
     store = tmp_path / "s"
     with start("put", store, "-t", "t", "--flush", flush, *SMALL, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"a\nb\nrest of a li")
@@ -476,8 +476,8 @@ def wait_for(what):
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.5])
 @pytest.mark.parametrize("options", [[], ["--queues", "4"], ["--flush", "sync"]], ids=" ".join)
-def test_a_signal_while_it_works(tmp_path, after, options):
-    """What is told is what is there, to the message."""
+def test_a_signal_while_put_stores_messages(tmp_path, after, options):
+    """The reported number of messages and end offset are exactly those of the log."""
     store = tmp_path / "s"
     command = ["put", store, "-t", "t", "--file-size", "16MiB", *options]
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as yes, start(*command, stdin=yes.stdout) as process:
@@ -497,7 +497,7 @@ def test_a_signal_while_it_works(tmp_path, after, options):
 
 
 class Failing:
-    """A store whose disk fails: at each flush, or at its end."""
+    """A store whose disk fails at each flush or in close()."""
 
     def __init__(self, store, at):
         self._store, self._at, self.failed = store, at, None
@@ -533,7 +533,7 @@ def test_a_disk_that_fails(call, monkeypatch, at):
     assert told.startswith("rocketc: 2 messages put into s: ")
 
 
-def test_a_kill_keeps_what_was_put(tmp_path):
+def test_a_kill_keeps_stored_messages(tmp_path):
     store = tmp_path / "s"
     with start("put", store, "-t", "t", *SMALL, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"a\nb\n")
@@ -547,7 +547,7 @@ def test_a_kill_keeps_what_was_put(tmp_path):
     assert not AbortFile(store).exists() and bodies(store) == [b"a", b"b"]
 
 
-def test_a_reader_that_is_gone(tmp_path):
+def test_a_closed_pipe(tmp_path):
     store = tmp_path / "s"
     with start("put", store, "-t", "t", "--json", *SMALL, stdin=subprocess.PIPE) as process:
         process.stdout.close()
@@ -568,7 +568,7 @@ def test_stdin_is_closed(tmp_path):
 
 @contextlib.contextmanager
 def small_disk(folder):
-    """A file system of 2 MiB, where this process may mount one."""
+    """A file system of 2 MiB, if this process may mount one."""
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True).returncode != 0:
         pytest.skip("no file system may be mounted here")
@@ -578,16 +578,16 @@ def small_disk(folder):
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_is_told(tmp_path):
+def test_a_full_disk_is_reported(tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         text = b"".join(b"%06d %s\n" % (i, b"x" * 93) for i in range(40_000))
         with start("put", disk / "s", "-t", "t", "--file-size", "256KiB", stdin=subprocess.PIPE) as process:
             _, err = process.communicate(text, timeout=60)
         assert process.returncode == 1
-        lines = err.decode().splitlines()  # the queues may have met it before the log
+        lines = err.decode().splitlines()  # the queues may meet the full disk before the log does
         error, *doubt, told = [line for line in lines if "messages can't be dispatched to the queues: " not in line]
         assert error.startswith("rocketc: the disk is full: ") and str(disk) in error
-        # the log's last file, or the queue's first, may have taken all the room
+        # the last file of the log or the first of the queue may have taken the remaining room
         untold = f"rocketc: {disk / 's'}: not all data is durable; `abort` is kept, the next open() recovers the store"
         assert doubt in ([], [untold])
         count = int(re.match(r"rocketc: (\d+) messages put into", told)[1])

@@ -24,7 +24,7 @@ def store(tmp_path):
     return stores.unpack("v533-broker", tmp_path)
 
 
-def test_a_store_whose_queues_are_gone(call, store):
+def test_a_store_with_zeroed_queues_and_index(call, store):
     before = without_names(files_of(store.path, *FOLDERS))
     for folder in FOLDERS:
         for path in (store.path / folder).rglob("*"):
@@ -38,7 +38,7 @@ def test_a_store_whose_queues_are_gone(call, store):
 
 
 @pytest.mark.parametrize(("only", "line"), [("cq", "queues"), ("index", "index")])
-def test_one_of_both(call, store, only, line):
+def test_only_queues_or_only_index(call, store, only, line):
     code, out, _ = call("v533-broker", "--only", only)
     assert code == 0 and [one.split()[0] for one in out.splitlines()] == ["log", line]
 
@@ -77,12 +77,12 @@ def test_a_store_that_is_open(call, store):
     assert files_of(store.path, *FOLDERS) == before
 
 
-def test_no_store(call, tmp_path):
+def test_a_missing_store(call, tmp_path):
     assert call("nowhere") == (1, "", "rocketc: nowhere: no commit log to rebuild from\n")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_commit_log_is_no_store(call, run_here, store):
+def test_a_commit_log_is_not_a_store(call, run_here, store):
     for told in (call("v533-broker/commitlog"), run_here("clean", "v533-broker/commitlog")):
         assert told[:2] == (2, "") and "is a commit log; say the folder above it" in told[2]
 

@@ -21,7 +21,7 @@ def rotten(tmp_path):
     return stores.unpack("v533-bitrot", tmp_path).path
 
 
-def test_what_is_told(call, rotten):
+def test_the_summary(call, rotten):
     code, out, err = call("v533-bitrot", "new")
     assert (code, err) == (1, "")
     names = [line.split()[0] for line in out.splitlines() if line[0] != " "]
@@ -88,7 +88,7 @@ def test_interrupted(call, rotten, monkeypatch):
 
 
 def test_the_end_of_the_log_is_lost(call, rotten):
-    """A last file of zeros looks like one that is not used yet; the queues know better."""
+    """A last file of zeros looks like an unused file, but the queues have units of its messages."""
     last = sorted((rotten / "commitlog").iterdir())[-1]
     last.write_bytes(bytes(last.stat().st_size))
     for more in ((), ("--compact",), ("--dry-run",)):
@@ -96,14 +96,14 @@ def test_the_end_of_the_log_is_lost(call, rotten):
         assert code == 1 and "120 records after the end of the log, up to 639282" in " ".join(out.split())
 
 
-def test_a_message_that_no_queue_can_take(call, tmp_path):
+def test_a_message_that_fits_into_no_queue(call, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / f"{0:020d}").write_bytes(rocketc.encode("a/b", b"x").ljust(4096, b"\0"))
     code, out, _ = call("old", "new")
     assert code == 1 and "1 record with an invalid topic or queue offset" in " ".join(out.split())
 
 
-def test_a_file_and_a_place_beside_it(call, rotten, tmp_path):
+def test_a_single_file_and_a_destination_beside_it(call, rotten, tmp_path):
     (rotten / "commitlog" / "00000000000000327680").rename(tmp_path / "00000000000000327680")
     assert "160 records" in call("00000000000000327680", "new")[1]
     assert call("v533-bitrot/commitlog/00000000000000000000", "v533-bitrot/commitlog/new")[0] == 2

@@ -1,4 +1,4 @@
-"""Signals that end a process: when they raise, and that what was before is there again."""
+"""Signals that end a process: when their exception is raised, and that the earlier handlers are restored."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 @pytest.fixture(autouse=True)
 def usual():
-    """As a command finds them, however the tests were started."""
+    """Set the signal handlers that a command finds, however the tests were started."""
     before = {number: signal.getsignal(number) for number in ENDING}
     meant = [signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL]
     for number, handler in zip(ENDING, meant, strict=True):
@@ -35,7 +35,7 @@ def test_signals_raise(number):
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_stop_waits_until_it_is_asked(number):
+def test_stop_waits_until_it_is_checked(number):
     stop = Stop()
     with stop.installed():
         stop.check()
@@ -46,11 +46,11 @@ def test_stop_waits_until_it_is_asked(number):
         with pytest.raises(Ended), stop.waiting():
             raise AssertionError("it is not entered")
         with pytest.raises(Ended):
-            come(number)  # the second one
+            come(number)  # the second signal
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_stop_raises_at_once_where_nothing_can_be_lost(number):
+def test_stop_raises_at_once_when_no_message_can_be_lost(number):
     stop = Stop()
     with stop.installed():
         with stop.waiting():
@@ -60,7 +60,7 @@ def test_stop_raises_at_once_where_nothing_can_be_lost(number):
             raise AssertionError("it raises before")
 
 
-def test_what_is_ignored_stays_ignored():
+def test_ignored_signals_stay_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stop = Stop()
     with stop.installed(), signals_raise():

@@ -1,4 +1,4 @@
-"""rocketc stats: the numbers beside a plain count, the table, JSON and the pictures; errors and odd stores."""
+"""rocketc stats: numbers compared with a plain count, the table, JSON and bar charts; errors and unusual stores."""
 
 import datetime
 import json
@@ -32,7 +32,7 @@ SUMS = ["messages", "storeSize", "firstStoreTimestamp", "lastStoreTimestamp", "m
 
 @pytest.fixture
 def stats(run, monkeypatch):
-    """stats(*args): the command in this process: exit code, stdout, stderr."""
+    """stats(*args): run the command in this process. Return exit code, stdout, stderr."""
     for name in ("COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     return partial(run, "stats")
@@ -40,7 +40,7 @@ def stats(run, monkeypatch):
 
 @pytest.fixture
 def told(stats):
-    """told(*args): exit code, and the JSON objects."""
+    """`told(*args)`: exit code, and the JSON objects of the output."""
 
     def run(*args):
         code, out, _ = stats("--json", *args)
@@ -50,7 +50,7 @@ def told(stats):
 
 
 def groups_of(objects, by):
-    """JSON objects as expected_counts.count() has them."""
+    """Return JSON objects in the form of expected_counts.count()."""
     names = [KEYS[name] for name in by]
     out = {}
     for found in objects:
@@ -66,7 +66,7 @@ def records_of(store, crc="none"):
 
 
 def write(folder: Path, *messages: dict) -> Path:
-    """A log of these messages, arguments of oracle.encode."""
+    """Write a log of the messages; each is a dict of arguments of oracle.encode."""
     data = b""
     for fields in messages:
         data += oracle.encode(**{"topic": "t", "body": b"", **fields}, phy_offset=len(data))
@@ -91,7 +91,7 @@ def test_json_by_every_dimension(golden, told, name):
         )
 
 
-def test_rocketmqs_own_account(golden, told):
+def test_numbers_agree_with_those_of_rocketmq(golden, told):
     store = golden("v533-store")
     lines = {}
     for record in store.messages:
@@ -102,7 +102,7 @@ def test_rocketmqs_own_account(golden, told):
     assert {found["topic"]: [found["messages"], found["storeSize"]] for found in objects} == lines
 
 
-def test_the_selection_is_that_of_cat(golden, told):
+def test_the_selection_options_are_those_of_cat(golden, told):
     store = golden("v533-broker")
     records = [r for r in records_of(store) if r["topic"] == "Orders" and r["tags"] == "TagA"]
     assert len(records) > 10
@@ -147,13 +147,13 @@ def test_orders(told, tmp_path):
     assert topics("--by", "size,topic") == ["a", "c", "b"]
 
 
-def test_times_come_in_their_order_and_without_a_bound(told, tmp_path):
+def test_times_are_in_order_and_not_limited(told, tmp_path):
     times = [T0 + n * HOUR for n in range(30)]
     log = write(tmp_path / "log", *({"store_timestamp": when} for when in reversed(times)))
     assert [found["hour"] for found in told(log, "--by", "hour")[1]] == times
 
 
-def test_the_others_are_summed(golden, told, stats):
+def test_the_other_groups_are_summed(golden, told, stats):
     store = golden("v533-broker")
     whole = expected_counts.count(records_of(store), ["topic"])
     _, [*shown, other] = told(store.path, "--top", "2")
@@ -175,7 +175,7 @@ def test_the_others_are_summed(golden, told, stats):
     assert "(other: 1 group)" in text
 
 
-def test_a_table_shows_twenty(stats, told, tmp_path):
+def test_a_table_shows_twenty_groups(stats, told, tmp_path):
     log = write(tmp_path / "log", *({"topic": f"t{n:02}"} for n in range(30)))
     _, text, _ = stats(log)
     assert "(other: 10 groups)" in text and text.count("\nt") == 1 + 20 + 1  # header, 20, total
@@ -183,7 +183,7 @@ def test_a_table_shows_twenty(stats, told, tmp_path):
     assert len(told(log)[1]) == 30
 
 
-def test_more_groups_than_are_kept(told, stats, tmp_path, monkeypatch):
+def test_more_groups_than_the_limit(told, stats, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "count", lambda *args, **options: count(*args, max_groups=5, **options))
     log = write(tmp_path / "log", *({"topic": f"t{n:02}"} for n in range(30)))
     code, [*shown, other] = told(log)
@@ -198,7 +198,7 @@ def test_more_groups_than_are_kept(told, stats, tmp_path, monkeypatch):
 
 
 def test_the_flights_table(golden, stats):
-    """To the letter."""
+    """Checks the exact text."""
     code, text, err = stats(golden("flights-2013-01").path)
     assert (code, err) == (0, "")
     assert text == (
@@ -211,7 +211,7 @@ def test_the_flights_table(golden, stats):
 
 
 def test_the_table_by_tag_and_time(golden, stats):
-    """The rows are the groups, and the last one is the total."""
+    """The rows are the groups; the last row is the total."""
     store = golden("v533-broker")
     _, text, _ = stats(store.path, "--by", "second,tag")
     whole = expected_counts.count(records_of(store), ["second", "tag"])
@@ -236,7 +236,7 @@ def test_names(stats, tmp_path, monkeypatch):
     assert "64 B to 128 B" in first
 
 
-def test_times_that_are_none(stats, told, tmp_path):
+def test_impossible_times(stats, told, tmp_path):
     log = write(tmp_path / "log", {"store_timestamp": (1 << 63) - 1}, {"store_timestamp": 1 << 52})
     _, objects = told(log, "--by", "hour")
     assert [found.get("hour") for found in objects] == [None, (1 << 52) // HOUR * HOUR]
@@ -247,7 +247,7 @@ def test_times_that_are_none(stats, told, tmp_path):
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 160])
 @pytest.mark.parametrize("by", ["topic", "topic,hour", "queue,size", "tag,key,host,store-host,minute", ""])
-def test_it_fits_the_terminal(golden, stats, monkeypatch, columns, by):
+def test_the_table_fits_the_terminal(golden, stats, monkeypatch, columns, by):
     monkeypatch.setenv("COLUMNS", str(columns))
     store = golden("v533-broker")
     _, text, _ = stats(store.path, "--by", by, "--top", "20")
@@ -279,11 +279,11 @@ def test_hostile_names(stats, told, tmp_path):
     assert json.loads(text)["tags"] == HOSTILE
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- bar charts
 
 
 def test_bars(golden, stats):
-    """To the letter."""
+    """Checks the exact text."""
     _, text, _ = stats(golden("v533-broker").path, "--by", "host", "--plot")
     assert (
         text
@@ -302,7 +302,7 @@ def test_bars(golden, stats):
 
 
 def test_stacked_bars_over_time(golden, stats):
-    """To the letter."""
+    """Checks the exact text."""
     _, text, _ = stats(golden("v533-broker").path, "--by", "topic,second", "--plot")
     assert (
         text
@@ -333,7 +333,7 @@ def test_stacked_bars_over_time(golden, stats):
 
 
 @pytest.mark.parametrize("bars", [1, 2, 3, 7, 23, 24, 34, 35, 69])
-def test_bars_over_time_are_as_high_as_they_should_be(bars):
+def test_the_height_of_bars_over_time(bars):
     values = [(7919 * n) % 1000 + 1 for n in range(bars)]
     text = plots.draw_over_time("bytes", "minute", [(n * 60_000, "", v) for n, v in enumerate(values)], True, False)
     lines = [line for line in text.splitlines() if re.match(r"[^┤│]*[┤│]", line)]
@@ -349,7 +349,7 @@ def test_bars_over_time_are_as_high_as_they_should_be(bars):
                 assert 0 <= height - value / max(values) * len(rows) <= 0.5 + 1e-6
 
 
-def test_what_is_drawn(golden, stats):
+def test_titles_of_bar_charts(golden, stats):
     store = golden("v533-broker")
     _, text, _ = stats(store.path, "--plot", "--sort", "messages", "--top", "2")
     whole = expected_counts.count(records_of(store), ["topic"])
@@ -367,8 +367,8 @@ def test_what_is_drawn(golden, stats):
     assert "total┤" in text and "776.8 KiB  100%" in text
 
 
-def test_long_times_are_drawn_in_wider_steps(stats, tmp_path):
-    """A month by the minute: as many bars as fit, and the title says how wide they are."""
+def test_long_periods_are_drawn_in_wider_steps(stats, tmp_path):
+    """A month in steps of a minute: the bars are merged until they fit, and the title has the new step."""
     log = write(tmp_path / "log", *({"store_timestamp": T0 + n * HOUR} for n in range(31 * 24)))
     _, text, _ = stats(log, "--plot", "--by", "minute")
     assert text.startswith("bytes per 12 hours, 2023-11-14 00:00 to 2023-12-15 00:00 UTC\n")
@@ -378,7 +378,7 @@ def test_long_times_are_drawn_in_wider_steps(stats, tmp_path):
     assert "11-16         11-23" in text
 
 
-def test_times_far_apart_and_none(stats, tmp_path):
+def test_times_far_apart_and_no_times(stats, tmp_path):
     log = write(tmp_path / "log", {"store_timestamp": -(1 << 50)}, {"store_timestamp": 1 << 52})
     code, text, _ = stats(log, "--plot", "--by", "second")
     assert code == 0 and max(map(len, text.splitlines())) <= 80
@@ -389,7 +389,7 @@ def test_times_far_apart_and_none(stats, tmp_path):
 
 @pytest.mark.parametrize("columns", [60, 80, 133])
 @pytest.mark.parametrize("by", ["topic", "key", "topic,second", "second", "size,host", "key,day"])
-def test_pictures_fit_the_terminal(golden, stats, monkeypatch, columns, by):
+def test_bar_charts_fit_the_terminal(golden, stats, monkeypatch, columns, by):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("LINES", "24")
     _, text, err = stats(golden("v533-broker").path, "--by", by, "--plot")
@@ -398,7 +398,7 @@ def test_pictures_fit_the_terminal(golden, stats, monkeypatch, columns, by):
     assert len(text.splitlines()) <= 26
 
 
-def test_colour_is_for_terminals(golden):
+def test_color_is_for_terminals(golden):
     store = golden("v533-broker")
     code, text = on_terminal("stats", store.path, "--plot", "--by", "second,topic")
     assert code == 0
@@ -422,10 +422,10 @@ def test_without_plotext(stats, monkeypatch, tmp_path, module, said):
     monkeypatch.setitem(sys.modules, "plotext", module)
     code, out, err = stats(write(tmp_path / "log", {}), "--plot")
     assert (code, out, err) == (2, "", f"rocketc stats: {said}; see `rocketc stats --help`\n")
-    assert stats(tmp_path / "log")[0] == 0, "without --plot nobody misses it"
+    assert stats(tmp_path / "log")[0] == 0, "plotext is not needed without --plot"
 
 
-# ---------------------------------------------------------------- how it ends
+# ---------------------------------------------------------------- how the command ends
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_wrong_usage(stats, tmp_path, args, said):
     assert said in err
 
 
-def test_other_names_for_the_same(told, tmp_path):
+def test_other_names_of_dimensions(told, tmp_path):
     log = write(tmp_path / "log", {"properties": {"TAGS": "A"}})
     assert told(log, "--by", "queueId, TAGS,bornHost") == told(log, "--by", "queue,tag,host")
     assert told(log, "--by", "born-host,storehost") == told(log, "--by", "host,store-host")
@@ -465,14 +465,14 @@ def test_nothing_to_read(stats, tmp_path):
     assert (code, out) == (1, "") and "never" in err
 
 
-def test_nothing_that_is_wanted(stats, tmp_path):
+def test_no_message_is_selected(stats, tmp_path):
     code, out, err = stats(write(tmp_path / "log", {}), "-t", "other")
     assert (code, out, err) == (0, "", "rocketc: no message is counted\n")
     assert stats(tmp_path / "log", "-t", "other", "--json") == (0, "", "")
 
 
 @pytest.mark.parametrize("args", [[], ["--plot"], ["--json"]])
-def test_damage_is_told_in_the_order_of_the_log(golden, stats, args):
+def test_damage_is_reported_in_the_order_of_the_log(golden, stats, args):
     store = golden("v533-bitrot")
     lost = oracle.damage(oracle.walk_log(oracle.read_log(store.path / "commitlog")))
     code, out, err = stats(store.path, "--crc", "body", *args)
@@ -484,8 +484,8 @@ def test_damage_is_told_in_the_order_of_the_log(golden, stats, args):
     assert f"{len(lost)} range" in err.splitlines()[-1]
 
 
-def test_bodies_are_not_read_unless_asked(golden, told):
-    """One record of this store has a body that is not what its CRC says."""
+def test_bodies_are_not_checked_unless_requested(golden, told):
+    """One record of this store has a body that does not agree with its CRC."""
     path = golden("v533-bitrot").path
     assert sum(found["messages"] for found in told(path)[1]) == 1 + sum(
         found["messages"] for found in told(path, "--crc", "body")[1]
@@ -499,7 +499,7 @@ def test_strict(golden, stats):
 
 
 def test_an_unreadable_file(stats, tmp_path, monkeypatch):
-    """Between others; the threads that read those end, too."""
+    """The file is between readable ones; the threads that read these end, too."""
     log = tmp_path / "log"
     log.mkdir()
     for base in (0, 1024, 2048):
@@ -517,7 +517,7 @@ def test_an_unreadable_file(stats, tmp_path, monkeypatch):
     assert (code, out, err) == (1, "", f"rocketc: {log}/{1024:020d}: Permission denied\n")
 
 
-def test_a_file_that_goes_while_it_is_counted(stats, tmp_path, monkeypatch):
+def test_a_file_that_is_deleted_during_the_count(stats, tmp_path, monkeypatch):
     log = write(tmp_path / "log", {})
     scan_of = command.Selection.scan
 
@@ -546,7 +546,7 @@ def test_a_full_disk(golden):
 
 
 def test_ctrl_c(tmp_path):
-    """While it counts."""
+    """Ctrl-C while records are counted."""
     log = write(tmp_path / "log", {})
     code = (
         "import os, signal\n"
@@ -566,7 +566,7 @@ def test_ctrl_c(tmp_path):
 
 
 def test_threads_end_at_ctrl_c(golden, monkeypatch):
-    """The main thread is interrupted while others count: it does not wait for them."""
+    """The main thread is interrupted while others count, and does not wait until they have counted everything."""
     from rocketc import scan
     from rocketc.jobs.counts import _Work
 
@@ -587,7 +587,7 @@ def test_threads_end_at_ctrl_c(golden, monkeypatch):
     assert threads and threads[0]._stopped
 
 
-def test_a_bar_shows_how_far_it_is(golden, stats, monkeypatch):
+def test_a_progress_bar_is_shown(golden, stats, monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
@@ -597,12 +597,12 @@ def test_a_bar_shows_how_far_it_is(golden, stats, monkeypatch):
     assert "counting" in stream.getvalue()
 
 
-def test_the_help_says_what_is_checked(stats):
+def test_the_help_describes_the_checks(stats):
     code, text, _ = stats("--help")
     assert code == 0
     assert "nothing (default)" in text and "--by topic,queue" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_names_of_the_help_are_those_there_are():
+def test_the_help_lists_all_dimensions():
     assert set(KEYS) == set(DIMENSIONS) == set(_counts.DIMENSIONS)

@@ -1,4 +1,4 @@
-"""rocketc top: rates of a store that another process writes, at a terminal, as a table and as JSON."""
+"""rocketc top: rates of a store that another process writes, on a terminal, as a table and as JSON."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ while True:
 
 @pytest.fixture
 def live(tmp_path):
-    """The path of a store that another process writes, 20 messages of `busy` for each of `calm`."""
+    """The path of a store that another process writes: 20 messages of `busy` for each message of `calm`."""
     path = str(tmp_path / "live")
     with subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE) as writer:
         for _ in range(3):
@@ -48,7 +48,7 @@ def live(tmp_path):
         writer.kill()
 
 
-def test_json_beside_a_writer(live, run):
+def test_json_of_a_written_store(live, run):
     code, out, err = run("top", live, "--json", "--interval", "0.5")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -66,7 +66,7 @@ def test_json_beside_a_writer(live, run):
     assert abs(found["time"] - time.time() * 1000) < 60_000
 
 
-def test_the_table_beside_a_writer(live, run_here):
+def test_the_table_of_a_written_store(live, run_here):
     code, out, _ = run_here("top", live, "--once", "-n", "0.2")
     assert code == 0
     assert re.search(r"^in +[\d,]+ messages/s, [\d.]+ [KM]iB/s$", out, re.M)
@@ -77,8 +77,8 @@ def test_the_table_beside_a_writer(live, run_here):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["v533-broker", "v497-broker", "flights-2013-01"])
-def test_a_store_that_nobody_writes(golden, run, name):
-    """Nothing comes; what the queues hold, and how far groups are, is what its own tables say."""
+def test_a_store_without_a_writer(golden, run, name):
+    """There are no new messages. The numbers of queues and groups are those of the store's tables."""
     path = golden(name).path
     _, out, _ = run("top", path, "--json", "-n", "0.1")
     found = json.loads(out)
@@ -117,12 +117,12 @@ def test_rates(open_store):
     assert [(t.topic, t.messages_per_second) for t in rates.sorted("messages")] == [("a", 20), ("b", 2)]
     assert [t.topic for t in rates.sorted("name")] == [t.topic for t in rates.sorted("held")] == ["a", "b"]
     assert Rates.between(two, two).messages_per_second == 0
-    anew = replace(two, topics={"a": TopicLook(1, 3, 3, 300)}, time=two.time + 1000)  # deleted, and made again
+    anew = replace(two, topics={"a": TopicLook(1, 3, 3, 300)}, time=two.time + 1000)  # deleted and created again
     assert Rates.between(two, anew).messages_per_second == 3
 
 
-def test_what_is_drawn(open_store):
-    """No more rows than there is room for; a name from the disk is text and nothing that a terminal would obey."""
+def test_the_table_fits_and_is_harmless(open_store):
+    """No more rows than fit; a name from the disk is printed without control characters."""
     store = open_store()
     watch = Watch(store)
     for n in range(30):
@@ -152,7 +152,7 @@ def test_wrong_usage(golden, run, args, told):
 
 
 def test_without_textual(golden, run, monkeypatch):
-    """At a terminal: what is missing is named, and what works without it."""
+    """On a terminal the error names the missing package, and what works without it."""
     code = "import sys; sys.modules['textual'] = None; from rocketc.cli.main import main; main(sys.argv[1:])"
     path = golden("v533-store").path
     ours, theirs = pty.openpty()
@@ -170,7 +170,7 @@ def test_without_textual(golden, run, monkeypatch):
 
 
 def shown(app):
-    """The text on the screen."""
+    """Return the text on the screen."""
     lines = re.findall(r"<text [^>]*>(.*?)</text>", app.export_screenshot())
     return "\n".join(lines).replace("&#160;", " ")
 
@@ -180,7 +180,7 @@ async def until(pilot, condition):
         await pilot.pause(0.05)
 
 
-def test_the_screen_beside_a_writer(live):
+def test_the_screen_of_a_written_store(live):
     async def look(store):
         app = Top("live", Watch(store), 0.1, "messages", "topics")
         async with app.run_test(size=(100, 24)) as pilot:
@@ -202,7 +202,7 @@ def test_the_screen_beside_a_writer(live):
 
 
 @pytest.mark.long
-def test_the_screen_goes_on_when_a_look_fails(open_store, tmp_path):
+def test_the_screen_continues_when_an_update_fails(open_store, tmp_path):
     store = open_store()
     store.put("a", b"x")
     store.wait_dispatched()
@@ -218,8 +218,8 @@ def test_the_screen_goes_on_when_a_look_fails(open_store, tmp_path):
 
 
 @pytest.mark.long
-def test_the_screen_at_a_terminal(live):
-    """The command itself, ended by q."""
+def test_the_screen_on_a_terminal(live):
+    """The command on a real terminal, ended by the key q."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     command = [sys.executable, "-m", "rocketc", "top", live, "-n", "0.1"]
@@ -239,8 +239,8 @@ def test_the_screen_at_a_terminal(live):
 
 
 @pytest.mark.measure
-def test_a_look_at_a_thousand_queues_is_cheap(open_store, tmp_path):
-    """Less than 5 % of a core at one look a second."""
+def test_an_update_of_a_thousand_queues_is_cheap(open_store, tmp_path):
+    """One update a second takes less than 5 % of a core."""
     store = open_store(mapped_file_size_commit_log=1 << 20)
     for n in range(1000):
         store.put(f"topic-{n // 4}", b"x", queue_id=n % 4)
@@ -257,7 +257,7 @@ def test_a_look_at_a_thousand_queues_is_cheap(open_store, tmp_path):
     assert (after.user + after.system - before.user - before.system) / 10 < 0.05
 
 
-def test_a_log_that_lies_elsewhere(run, tmp_path):
+def test_a_log_in_another_folder(run, tmp_path):
     where = {"store_path_commit_log": str(tmp_path / "log"), "mapped_file_size_commit_log": 4096}
     with rocketc.open(tmp_path / "s", **where) as s:
         s.put("orders", b"x")

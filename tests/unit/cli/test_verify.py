@@ -1,4 +1,4 @@
-"""rocketc verify: what people and programs are told; what is found is tested in jobs/test_verify.py."""
+"""rocketc verify: its output for people and programs; what verify finds is tested in jobs/test_verify.py."""
 
 import json
 import os
@@ -18,13 +18,13 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def verify(run):
-    """verify(*args): the command in this process: exit code, stdout, stderr."""
+    """verify(*args): run the command in this process. Return exit code, stdout, stderr."""
     return partial(run, "verify")
 
 
 @pytest.fixture
 def log(tmp_path):
-    """A store of five files of 1 KiB, the last one not full."""
+    """A store of five files of 1 KiB; the last one is not full."""
     log = GrowingLog(tmp_path / "store" / "commitlog", file_size=1024)
     while log.end < 4 * 1024 + 300:
         log.append("t", b"x" * 50, store_timestamp=T0 + log.end)
@@ -32,7 +32,7 @@ def log(tmp_path):
 
 
 def line(text, name):
-    """What the table says behind a name, its folded lines together."""
+    """Return what the table has after a name, with wrapped lines joined."""
     found = re.search(rf"^{name} +(.*(?:\n +.*)*)", text, re.M)
     return " ".join(found[1].split()) if found else None
 
@@ -59,7 +59,7 @@ def test_golden_stores(golden, verify, name):
 
 
 def test_the_table_of_a_damaged_store(golden, verify):
-    """To the letter."""
+    """Checks the exact text."""
     path = golden("v533-bitrot").path
     _, text, _ = verify(path)
     assert line(text, "log").replace(" ", "") == str(path)
@@ -82,7 +82,7 @@ def test_the_table_of_a_damaged_store(golden, verify):
     assert text.endswith("00000000000000589824  64.0 KiB      120  whole; the log ends in it\n")
 
 
-def test_messages_of_inner_batches_are_told(golden, verify):
+def test_messages_of_inner_batches_are_counted(golden, verify):
     assert line(verify(golden("v533-broker").path)[1], "checked") == (
         "1530 records (1659 messages) of 45 queues, in 4 files"
     )
@@ -90,7 +90,7 @@ def test_messages_of_inner_batches_are_told(golden, verify):
 
 def test_findings(log, verify, monkeypatch):
     log._queues["t", 0] += 3
-    log.append("t", b"behind a gap", store_timestamp=T0 - 90_000)
+    log.append("t", b"past the gap", store_timestamp=T0 - 90_000)
     log._queues["t", 0] = 5
     log.append("t", b"again", store_timestamp=T0 - 90_000)
     log.file_at(1024).unlink()
@@ -114,7 +114,7 @@ def test_findings(log, verify, monkeypatch):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_many_findings_are_shortened_unless_asked(tmp_path, verify):
+def test_long_lists_are_shortened_unless_all_is_given(tmp_path, verify):
     log = GrowingLog(tmp_path / "commitlog", file_size=1024)
     for n in range(200):
         log._queues["t", 0] = 2 * n
@@ -125,7 +125,7 @@ def test_many_findings_are_shortened_unless_asked(tmp_path, verify):
     assert text.count(" missing, before byte ") == 199 and "--all" not in text
 
 
-def test_advice_fits_what_is_wrong(golden, verify, tmp_path):
+def test_advice_matches_the_errors(golden, verify, tmp_path):
     root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
     assert advice(verify(root)[1]) == ""
     shutil.rmtree(root / "index")
@@ -140,7 +140,7 @@ def test_advice_fits_what_is_wrong(golden, verify, tmp_path):
 
 @pytest.mark.parametrize("gone", ["deleted", "zeroed"])
 def test_advice_where_the_log_has_lost_its_end(golden, verify, tmp_path, gone):
-    """To make queues anew would take away the only trace."""
+    """A rebuild of the queues would remove the only trace of the lost messages."""
     root = shutil.copytree(golden("v533-store").path, tmp_path / "store")
     stores.lose_end(root, gone)
     code, text, _ = verify(root)
@@ -151,12 +151,12 @@ def test_advice_where_the_log_has_lost_its_end(golden, verify, tmp_path, gone):
 
 
 def test_no_advice_for_a_torn_tail(golden, verify):
-    """The next opening cuts it off."""
+    """The next open() cuts it off."""
     text = verify(golden("v533-torn").path)[1]
     assert "torn tail" in text and "salvage" not in advice(text)
 
 
-def test_holes_are_told(tmp_path, verify):
+def test_holes_are_reported(tmp_path, verify):
     import subprocess
 
     log = GrowingLog(tmp_path / "commitlog", file_size=1 << 17)
@@ -188,7 +188,7 @@ def test_several_paths_and_jobs(log, verify):
     assert verify("--json", "--jobs", 3, *paths)[1] == out
 
 
-def test_a_bar_on_stderr_for_long_work(log, verify, monkeypatch):
+def test_long_work_shows_a_progress_bar_on_stderr(log, verify, monkeypatch):
     import sys
 
     stderr = Terminal()
@@ -200,7 +200,7 @@ def test_a_bar_on_stderr_for_long_work(log, verify, monkeypatch):
     assert "checking" in stderr.getvalue()
 
 
-def test_colour_is_for_terminals(golden):
+def test_color_is_for_terminals(golden):
     path = golden("v533-bitrot").path
     code, text = on_terminal("verify", path)
     assert (code, "\x1b[31m" in text) == (1, True)
@@ -220,7 +220,7 @@ def test_hostile_names_stay_harmless(tmp_path):
 
 
 def test_ctrl_c(log, verify, monkeypatch):
-    """That it stops the threads is tested in jobs/test_verify.py."""
+    """tests/unit/jobs/test_verify.py checks that the threads stop."""
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The change feed for callers in C (tests/native/feed.pyx): what it tells, when it wakes, how it ends."""
+"""The change feed for callers in C (tests/native/feed.pyx): which changes it reports, when it wakes, how it ends."""
 
 import os
 import threading
@@ -39,13 +39,13 @@ def java_hash(text):
     return h - (1 << 32) if h >> 31 else h
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- reported changes
 
 
-def test_a_queue_comes_once_with_its_end_and_its_tags(feed, store):
+def test_a_queue_is_reported_once_with_its_end_and_tags(feed, store):
     put(store, 0)
     one = feed.Follower(store.feed)
-    assert one.fetch() == (feed.CODES["ok"], []), "what was there before is not told"
+    assert one.fetch() == (feed.CODES["ok"], []), "earlier messages are not reported"
     put(store, 0, tags="A")
     put(store, 1)
     put(store, 0, tags="B")
@@ -66,14 +66,14 @@ def test_many_tags(feed, store, count):
     assert one.fetch() == (0, [("T", 0, count + 1, codes if count == 16 else None)])
 
 
-def test_each_subscriber_is_told(feed, store):
+def test_each_subscriber_gets_the_changes(feed, store):
     several = [feed.Follower(store.feed) for _ in range(5)]
     put(store, 3)
     assert [one.fetch() for one in several] == [(0, [("T", 3, 1, [0])])] * 5
 
 
 def test_portions(feed, store):
-    """What the caller's array has no room for comes with the next calls."""
+    """Queues that do not fit into the caller's array are returned by the next calls."""
     one = feed.Follower(store.feed)
     for n in [0, 1, 2, 0, 3, 1, 4]:
         put(store, n)
@@ -93,8 +93,8 @@ def fetch_all(feed, one, room=ALL):
 
 
 @pytest.mark.parametrize("behind", [63, 64, 1000])
-def test_one_that_is_overtaken_is_told_of_all_queues(feed, store, behind):
-    """The ring of this store has 64 entries; one of them is always about to be written."""
+def test_a_subscriber_too_far_behind_gets_all_queues(feed, store, behind):
+    """The ring of this store has 64 slots; one of them is always reserved for the next write."""
     for n in range(3):
         put(store, n)
     put(store, topic="gone")
@@ -111,7 +111,7 @@ def test_one_that_is_overtaken_is_told_of_all_queues(feed, store, behind):
     assert fetch_all(feed, one) == [("T", 1, 2, [0])]
 
 
-def test_changes_while_all_queues_are_told_of(feed, store):
+def test_changes_while_all_queues_are_reported(feed, store):
     one = feed.Follower(store.feed)
     for n in range(100):
         put(store, n % 10)
@@ -122,7 +122,7 @@ def test_changes_while_all_queues_are_told_of(feed, store):
     assert found == [("T", n, 10, None) for n in range(4, 10)] + [("T", 0, 11, [65])]
 
 
-def test_a_deleted_topic_and_the_next_of_its_name(feed, store):
+def test_a_deleted_topic_and_a_new_one_of_the_same_name(feed, store):
     one = feed.Follower(store.feed)
     for _ in range(3):
         put(store, topic="D")
@@ -134,7 +134,7 @@ def test_a_deleted_topic_and_the_next_of_its_name(feed, store):
 
 
 def test_an_interest_in_some_queues(feed, store):
-    """Others may be told of if their hash has the same six bits, and only then."""
+    """Another queue may be reported only if its hash has the same six bits."""
     one = feed.Follower(store.feed, ("T", 7))
     for n in range(20):
         put(store, n)
@@ -147,11 +147,11 @@ def test_an_interest_in_some_queues(feed, store):
 # ---------------------------------------------------------------- wake-ups
 
 
-def test_one_wake_up_for_each_time_it_is_armed(feed, store):
+def test_one_wake_up_each_time_a_subscriber_is_armed(feed, store):
     read, write = descriptors()
     one, sleeper = feed.Follower(store.feed, fd=write), feed.Follower(store.feed)
     put(store)
-    assert (one.calls, sleeper.calls) == (0, 0), "it was not armed"
+    assert (one.calls, sleeper.calls) == (0, 0), "the subscriber was not armed"
     for n in range(1, 4):
         assert one.arm() == one.arm() == feed.CODES["ok"]
         for _ in range(3):
@@ -166,7 +166,7 @@ def test_one_wake_up_for_each_time_it_is_armed(feed, store):
         os.close(fd)
 
 
-def test_only_those_who_are_interested_are_woken(feed, store):
+def test_only_interested_subscribers_are_woken(feed, store):
     wanted, other = feed.Follower(store.feed, ("T", 0)), feed.Follower(store.feed, ("T", 1))
     wanted.arm(), other.arm()
     put(store, 0)
@@ -181,7 +181,7 @@ def test_waiting(feed, store):
     assert one.wait(10_000_000) == feed.CODES["timeout"]
     threading.Timer(0.05, lambda: store.put("T", b"x")).start()
     assert one.wait(int(SOON * 1e9)) == feed.CODES["ok"]
-    assert one.wait(int(SOON * 1e9)) == feed.CODES["ok"], "it was not fetched"
+    assert one.wait(int(SOON * 1e9)) == feed.CODES["ok"], "the change was not fetched"
     assert one.fetch() == (0, [("T", 0, 1, [0])])
     assert one.wait(0) == feed.CODES["timeout"]
 
@@ -195,8 +195,8 @@ def test_waiting_for_one_queue_while_another_gets_messages(feed, store):
     assert one.wait(0) == feed.CODES["ok"]
 
 
-def test_nothing_is_lost_between_look_and_sleep(feed, open_store):
-    """Subscribers that look again after arming hear of every message, whatever the two threads do meanwhile."""
+def test_no_change_is_lost_between_fetch_and_wait(feed, open_store):
+    """Subscribers that fetch again after arming get every message, whatever the two threads do in the meantime."""
     store = open_store(mapped_file_size_commit_log=1 << 22)
     several = [feed.Follower(store.feed, which) for which in (None, None, ("T", 0))]
     threads = [threading.Thread(target=one.run) for one in several]
@@ -207,7 +207,7 @@ def test_nothing_is_lost_between_look_and_sleep(feed, open_store):
         store.put("T", b"x")
         until = time.monotonic() + SOON
         while any(one.rounds == before for one, before in zip(several, rounds, strict=True)):
-            assert time.monotonic() < until, f"a wake-up was lost behind put {n}"
+            assert time.monotonic() < until, f"a wake-up was lost after put {n}"
     for one in several:
         one.stop_run()
     for thread in threads:
@@ -235,7 +235,7 @@ def test_the_end_of_the_store(feed, open_store):
         feed.Follower(store.feed)
 
 
-def test_the_end_of_a_subscriber_that_is_waited_in(feed, store):
+def test_the_end_of_a_subscriber_while_a_thread_waits(feed, store):
     one, other = feed.Follower(store.feed), feed.Follower(store.feed)
     codes = []
     threads = [threading.Thread(target=lambda: codes.append(one.wait(int(SOON * 1e9)))) for _ in range(3)]
@@ -253,8 +253,8 @@ def test_the_end_of_a_subscriber_that_is_waited_in(feed, store):
     assert (one.calls, other.wait(0)) == (0, feed.CODES["ok"])
 
 
-def test_one_that_is_dropped_leaves_nothing(feed, store):
-    """Also in the midst of the list of those that are armed."""
+def test_a_dropped_subscriber_leaves_nothing(feed, store):
+    """This also works in the middle of the list of armed subscribers."""
     several = [feed.Follower(store.feed) for _ in range(6)]
     for one in several:
         one.arm()

@@ -1,4 +1,4 @@
-"""_consume_queue_ext against the specification's bytes, and through cuts, damage and a full disk."""
+"""_consume_queue_ext: compared with the bytes of the specification; cuts, damage and a full disk."""
 
 import os
 import struct
@@ -50,7 +50,7 @@ def test_units_are_those_of_the_specification(ext):
 
 
 def test_addresses_and_units_with_and_without_a_bit_map(ext):
-    """RocketMQ's putAndGet: each address is negative, and leads to an equal unit."""
+    """RocketMQ's putAndGet: each address is negative and returns an equal unit."""
     one = ext(1000)
     told = {}
     for n in range(100):
@@ -61,7 +61,7 @@ def test_addresses_and_units_with_and_without_a_bit_map(ext):
     assert {address: one.get(address) for address in told} == told
 
 
-def test_no_unit_at_other_addresses(ext):
+def test_other_addresses_are_without_a_unit(ext):
     one = ext()
     fill(one, 3)
     for address in (0, 1, -1, MAX_ADDRESS + 1, MAX_ADDRESS, FIRST + 60, FIRST + 10, one.max_address):
@@ -69,7 +69,7 @@ def test_no_unit_at_other_addresses(ext):
 
 
 def test_four_bytes_of_each_file_stay_free(ext):
-    """A file of 64 bytes has 3 units: they end at 60. The end of a file says where the next unit is."""
+    """A file of 64 bytes has 3 units, which end at 60. The end of a file says where the next unit is."""
     one = ext(64)
     addresses = fill(one, 7)
     assert addresses == [FIRST + at for at in (0, 20, 40, 64, 84, 104, 128)]
@@ -82,7 +82,7 @@ def test_four_bytes_of_each_file_stay_free(ext):
     assert (one.min_address, one.max_address) == (FIRST, FIRST + 148)
 
 
-def test_a_unit_that_no_file_has_room_for(ext):
+def test_a_unit_larger_than_a_file(ext):
     one = ext(64)
     assert one.put(1, 2, bytes(41)) is None
     assert one.put(1, 2, bytes(32768)) is None
@@ -92,8 +92,8 @@ def test_a_unit_that_no_file_has_room_for(ext):
 
 
 @pytest.mark.parametrize("count", range(13))
-def test_what_is_there_is_loaded(ext, count):
-    """RocketMQ's recovery: min is 2**63 below 0, max behind the last unit; the next put goes on there."""
+def test_existing_units_are_loaded(ext, count):
+    """As in RocketMQ's recovery, min is -2**63 and max is after the last unit. The next put continues there."""
     one = ext(64)
     addresses = fill(one, count)
     end = one.max_address
@@ -108,22 +108,22 @@ def test_what_is_there_is_loaded(ext, count):
 
 
 def test_truncate_by_min(ext):
-    """RocketMQ's: to 1.5 files, the first one goes."""
+    """RocketMQ's test: truncation to 1.5 files deletes the first one."""
     one = ext(64)
     addresses = fill(one, 9)
     assert one.truncate_by_min(FIRST + 96) == 1
     assert one.min_address == FIRST + 64
     assert one.get(addresses[0]) is None
     assert one.get(addresses[3]) == (21, 1003, b"")
-    assert one.truncate_by_min(FIRST + 128) == 0  # a file that ends there stays
-    assert one.truncate_by_min(FIRST + (1 << 40)) == 1  # the last one stays
+    assert one.truncate_by_min(FIRST + 128) == 0  # a file that ends there is kept
+    assert one.truncate_by_min(FIRST + (1 << 40)) == 1  # the last file is kept
     assert one.min_address == FIRST + 128
     assert one.truncate_by_min(0) == 0
 
 
 @pytest.mark.parametrize("keep", range(1, 10))
 def test_truncate_by_max(ext, keep):
-    """RocketMQ's: what is left ends behind that unit; the same units come to the same bytes once more."""
+    """RocketMQ's test: the rest ends after that unit, and putting the same units again writes the same bytes."""
     one = ext(64)
     addresses = fill(one, 9)
     before = contents(one)
@@ -154,8 +154,8 @@ def test_clear(ext):
 
 @pytest.mark.parametrize("keep", range(10))
 @pytest.mark.parametrize("damage", [None, 5, 62, 70, 140])
-def test_written_once_more(ext, keep, damage):
-    """From some unit on: nothing changes but what was damaged, and addresses stay."""
+def test_units_are_written_again(ext, keep, damage):
+    """Units are written again from some unit on: only damaged bytes change, and addresses stay."""
     one = ext(64)
     addresses = fill(one, 9)
     one.flush()
@@ -172,7 +172,7 @@ def test_written_once_more(ext, keep, damage):
     one.begin(last, addresses[keep] if keep < 9 else 0)
     assert [one.put(n * 7, 1000 + n) for n in range(keep, 9)] == addresses[keep:]
     changed = one.finish()
-    at = {5: 0, 62: 2, 70: 3, 140: 6}.get(damage, 9)  # the unit that is damaged, or whose file's end is
+    at = {5: 0, 62: 2, 70: 3, 140: 6}.get(damage, 9)  # the damaged unit, or the last one before damage
     assert changed == (at >= keep and damage is not None)
     if at >= keep:
         assert contents(one) == before
@@ -180,12 +180,12 @@ def test_written_once_more(ext, keep, damage):
         assert {path.stat().st_mtime for path in Path(one.folder).iterdir()} == {1}
 
 
-def test_written_once_more_there_is_less(ext):
+def test_fewer_units_are_written_again(ext):
     one = ext(64)
     addresses = fill(one, 9)
     one.begin(addresses[1], addresses[2])
     assert one.put(1, 2) == addresses[2]
-    assert one.finish() == 2, "the unit, and those behind it"
+    assert one.finish() == 2, "the unit and the later ones"
     assert one.max_address == addresses[2] + 20
     assert list(contents(one)) == [f"{0:020}"]
     one.begin()
@@ -201,7 +201,7 @@ def test_other_files_are_left_alone(ext):
     (folder / "notes").write_text("x")
     (folder / f"{128:020}").write_bytes(bytes(10))
     (folder / f"{100:020}").write_bytes(bytes(64))
-    (folder / f"{256:020}").write_bytes(bytes(64))  # behind one that is missing
+    (folder / f"{256:020}").write_bytes(bytes(64))  # after a missing file
     other = ConsumeQueueExt(folder, 64)
     assert other.load() == 3
     assert other.max_address == FIRST + 84
@@ -210,8 +210,8 @@ def test_other_files_are_left_alone(ext):
 
 @pytest.mark.parametrize("at", [0, 1, 18, 19, 20, 21])
 @pytest.mark.parametrize("byte", [0, 1, 0x7F, 0x80, 0xFF])
-def test_noise_is_no_unit(ext, at, byte):
-    """Whatever a file holds, a get answers: a unit, or none."""
+def test_random_bytes_are_not_a_unit(ext, at, byte):
+    """Whatever the file contains, get() returns a unit or None."""
     one = ext(64)
     addresses = fill(one, 3)
     path = Path(one.folder) / f"{0:020}"
@@ -239,9 +239,9 @@ def test_read_only(ext):
     reader = ext(64, read_only=True)
     assert [reader.get(a) for a in addresses] == [(n * 7, 1000 + n, b"") for n in range(5)]
     assert reader.get(one.max_address) is None
-    sixth, seventh = one.put(1, 2), one.put(3, 4)  # another process writes on
+    sixth, seventh = one.put(1, 2), one.put(3, 4)  # another process continues to write
     assert reader.get(sixth) == (1, 2, b"")
-    assert reader.get(seventh) is None  # in a file that is new
+    assert reader.get(seventh) is None  # in a new file
     assert reader.load() == 0
     assert reader.get(seventh) == (3, 4, b"")
 

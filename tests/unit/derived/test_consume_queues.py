@@ -1,4 +1,4 @@
-"""_consume_queues: what is found in the files, what is believed of it, what goes when records expire."""
+"""_consume_queues: which files are loaded, which units are valid, and which files are deleted when records expire."""
 
 import os
 import random
@@ -12,7 +12,7 @@ from rocketc.derived._consume_queues import ConsumeQueues
 
 SIZE = 200  # ten units
 BATCH_SIZE = 460
-ALL = 1 << 62  # a physical offset behind every record
+ALL = 1 << 62  # a physical offset after all records
 
 
 def unit(n, size=100):
@@ -20,7 +20,7 @@ def unit(n, size=100):
 
 
 def lay(root, numbers, topic="T", queue_id=0, size=SIZE, **others):
-    """Write the files of a queue with these units; others: unit number -> bytes."""
+    """Write the files of a queue with these units. `others`: unit number -> bytes."""
     queue = {n: unit(n) for n in numbers} | {int(name.removeprefix("at")): data for name, data in others.items()}
     for name, data in files(queue, size).items():
         path = root / "consumequeue" / topic / str(queue_id) / name
@@ -29,7 +29,7 @@ def lay(root, numbers, topic="T", queue_id=0, size=SIZE, **others):
 
 
 def lay_batches(root, batches, topic="B"):
-    """Batch units of (physical offset, base offset, messages)."""
+    """Write batch units of (physical offset, base offset, messages)."""
     units = [BATCH_UNIT.pack(phy, 100, 0, 10 * phy, base, count, -1, 0) for phy, base, count in batches]
     for name, data in batch_files(units, BATCH_SIZE).items():
         path = root / "batchconsumequeue" / topic / "0" / name
@@ -38,7 +38,7 @@ def lay_batches(root, batches, topic="B"):
 
 
 def load(root, believe=ALL, least=0, **fields):
-    """The queues of a store, brought up to a log that begins at `least` and ends at `believe`; what was mended."""
+    """Load the queues and adapt them to a log from `least` to `believe`. Return the queues and the repairs."""
     queues = ConsumeQueues(str(root), **{"file_size": SIZE, "batch_file_size": BATCH_SIZE, **fields})
     queues.load()
     queues.begin(believe)
@@ -50,15 +50,15 @@ def names(root, topic="T"):
 
 
 def cut_to(queues, topic="T"):
-    """Numbers of the units that there are."""
+    """Return the numbers of the existing units."""
     return [found[0] for found in queues.units(topic)]
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- loading
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 20, 95])
-def test_units_of_full_and_partial_files_are_found(tmp_path, count):
+def test_units_of_full_and_partial_files_are_loaded(tmp_path, count):
     lay(tmp_path, range(count))
     before = files_of(tmp_path, "consumequeue")
     queues, mended = load(tmp_path)
@@ -69,7 +69,7 @@ def test_units_of_full_and_partial_files_are_found(tmp_path, count):
 
 
 @pytest.mark.parametrize("processors", [1, 2, 5])
-def test_many_queues_are_found_by_several_threads(tmp_path, monkeypatch, processors):
+def test_many_queues_are_loaded_by_several_threads(tmp_path, monkeypatch, processors):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
     lengths = {(f"T{n % 50}", n // 50): n % 23 + 1 for n in range(650)}
     for (topic, queue_id), units in lengths.items():
@@ -80,7 +80,7 @@ def test_many_queues_are_found_by_several_threads(tmp_path, monkeypatch, process
     assert mended == queues.errors == []
 
 
-def test_queues_of_all_topics_are_found(tmp_path):
+def test_queues_of_all_topics_are_loaded(tmp_path):
     wanted = [("%RETRY%g", 0), ("T", 0), ("T", 11), ("T", 2), ("Ł", 0)]
     for topic, queue_id in wanted:
         lay(tmp_path, range(3), topic, queue_id)
@@ -102,13 +102,13 @@ def test_a_queue_may_begin_later(tmp_path):
     assert data["consumequeue/T/0/00000000000000000600"][: 5 * 20] == 5 * PRE_BLANK
 
 
-def test_files_tell_their_size_where_the_settings_say_another(tmp_path):
+def test_the_size_of_existing_files_overrides_the_settings(tmp_path):
     lay(tmp_path, range(35))
     queues, _ = load(tmp_path, file_size=6000)
     assert queues.range("T") == (0, 35)
 
 
-def test_a_number_that_no_file_can_have(tmp_path):
+def test_an_impossible_file_name(tmp_path):
     lay(tmp_path, range(15))
     path = tmp_path / "consumequeue" / "T" / "0" / ("9" * 20)
     path.write_bytes(bytes(SIZE))
@@ -118,7 +118,7 @@ def test_a_number_that_no_file_can_have(tmp_path):
     assert not path.exists()
 
 
-def test_a_file_of_another_size_goes_with_those_behind_it(tmp_path):
+def test_a_file_of_another_size_and_later_files_are_deleted(tmp_path):
     lay(tmp_path, range(45))
     path = tmp_path / "consumequeue" / "T" / "0" / "00000000000000000400"
     path.write_bytes(path.read_bytes()[:-1])
@@ -128,7 +128,7 @@ def test_a_file_of_another_size_goes_with_those_behind_it(tmp_path):
     assert any("00000000000000000400" in text for text in queues.errors)
 
 
-def test_files_behind_a_gap_go(tmp_path):
+def test_files_after_a_gap_are_deleted(tmp_path):
     lay(tmp_path, range(45))
     (tmp_path / "consumequeue" / "T" / "0" / "00000000000000000200").unlink()
     queues, _ = load(tmp_path)
@@ -145,11 +145,11 @@ def test_a_queue_of_both_kinds_is_used_once(tmp_path):
     assert len(queues.errors) == 1
 
 
-# ---------------------------------------------------------------- what is believed: RocketMQ's truncateDirty
+# ---------------------------------------------------------------- valid units: RocketMQ's truncateDirty
 
 
 @pytest.mark.parametrize("end", [0, 100, 900, 1000, 1100, 2000, 4400, 4500])
-def test_units_of_records_behind_the_log_go(tmp_path, end):
+def test_units_after_the_end_of_the_log_are_cut_off(tmp_path, end):
     lay(tmp_path, range(45))
     queues, mended = load(tmp_path, believe=end)
     keep = min(end // 100, 45)
@@ -161,7 +161,7 @@ def test_units_of_records_behind_the_log_go(tmp_path, end):
     assert data == b"".join(unit(n) for n in range(keep)).ljust(len(data), b"\0")
 
 
-def test_units_that_no_record_can_have_end_a_queue(tmp_path):
+def test_an_impossible_unit_ends_a_queue(tmp_path):
     for bad in (UNIT.pack(-1, 100, 0), UNIT.pack(2000, 0, 0), UNIT.pack(2000, -5, 0), UNIT.pack(1 << 62, 100, 0)):
         lay(tmp_path, range(45), at44=bad)
         queues, mended = load(tmp_path, believe=4400)
@@ -169,7 +169,7 @@ def test_units_that_no_record_can_have_end_a_queue(tmp_path):
         assert mended
 
 
-def test_noise_is_not_believed(tmp_path):
+def test_random_bytes_do_not_break_loading(tmp_path):
     chance = random.Random(1)
     for _ in range(50):
         lay(tmp_path, range(45))
@@ -180,7 +180,7 @@ def test_noise_is_not_believed(tmp_path):
         assert 0 <= low <= high <= 50
 
 
-def test_where_the_queues_end_before_a_place_of_the_log(tmp_path):
+def test_the_end_of_all_queues_before_a_physical_offset(tmp_path):
     lay(tmp_path, range(45))
     lay_batches(tmp_path, [(50, 0, 5), (150, 5, 2), (4450, 7, 2)])
     queues = ConsumeQueues(str(tmp_path), SIZE, BATCH_SIZE)
@@ -197,7 +197,7 @@ def test_where_the_queues_end_before_a_place_of_the_log(tmp_path):
     ("least", "first"),
     [(0, 0), (1, 1), (100, 1), (2000, 20), (2001, 21), (999_900, 9999), (1_000_000, 10_000), (ALL, 10_000)],
 )
-def test_the_least_offset_is_that_of_the_first_record_left(tmp_path, least, first):
+def test_the_least_offset_is_that_of_the_first_remaining_record(tmp_path, least, first):
     lay(tmp_path, range(10_000), size=200_000)
     queues, _ = load(tmp_path, least=least, file_size=200_000)
     assert queues.range("T") == (first, 10_000)
@@ -205,8 +205,8 @@ def test_the_least_offset_is_that_of_the_first_record_left(tmp_path, least, firs
     assert queues.range("T") == (first, 10_000)
 
 
-def test_lost_records_do_not_hide_those_in_front_of_them(tmp_path):
-    """One that would be the last of its queue has no unit: RocketMQ 5 looks at that one first."""
+def test_lost_records_do_not_hide_earlier_ones(tmp_path):
+    """A lost record at the end of a queue is without a unit: RocketMQ 5 checks the last one first."""
     lay(tmp_path, range(35), at30=PRE_BLANK, at34=PRE_BLANK)
     queues, _ = load(tmp_path, least=2500)
     assert queues.range("T") == (25, 34)
@@ -215,7 +215,7 @@ def test_lost_records_do_not_hide_those_in_front_of_them(tmp_path):
 # ---------------------------------------------------------------- expiry
 
 
-def test_files_whose_records_are_gone_are_deleted(tmp_path):
+def test_files_of_expired_records_are_deleted(tmp_path):
     lay(tmp_path, range(45))
     queues, _ = load(tmp_path)
     assert list(queues.delete_expired(999).values()) == [1]
@@ -225,23 +225,23 @@ def test_files_whose_records_are_gone_are_deleted(tmp_path):
     assert list(queues.delete_expired(2901).values()) == [2]
     assert (names(tmp_path), queues.range("T")) == ([600, 800], (30, 45))
     assert list(queues.delete_expired(ALL).values()) == [1]
-    assert (names(tmp_path), queues.range("T")) == ([800], (45, 45)), "never the last one"
+    assert (names(tmp_path), queues.range("T")) == ([800], (45, 45)), "the last file is never deleted"
     again, _ = load(tmp_path, least=ALL)
     assert again.range("T") == (45, 45)
 
 
-def test_there_may_be_a_pause_behind_each_queue_that_lost_files(tmp_path):
+def test_a_pause_follows_each_queue_that_lost_files(tmp_path):
     for topic in ("A", "B", "C"):
         lay(tmp_path, range(45), topic=topic)
     lay(tmp_path, range(5), topic="short")
     queues, _ = load(tmp_path)
     paused = []
     assert len(queues.delete_expired(999, lambda: paused.append(1))) == 3 == len(paused)
-    assert len(queues.delete_expired(1999, lambda: True)) == 1  # that ends it
+    assert len(queues.delete_expired(1999, lambda: True)) == 1  # the pause ends the deletion
     assert len(queues.delete_expired(1999)) == 2
 
 
-def test_a_file_that_ends_with_a_lost_record_stays_while_others_in_it_are_there(tmp_path):
+def test_a_file_that_ends_with_a_lost_record_stays_while_it_has_others(tmp_path):
     lay(tmp_path, range(45), at9=PRE_BLANK)
     queues, _ = load(tmp_path)
     assert queues.delete_expired(500) == {}
@@ -250,7 +250,7 @@ def test_a_file_that_ends_with_a_lost_record_stays_while_others_in_it_are_there(
     assert (names(tmp_path)[0], queues.range("T")) == (200, (11, 45))
 
 
-def test_a_file_of_lost_records_only_goes_with_the_next(tmp_path):
+def test_a_file_of_only_lost_records_is_deleted_with_the_next(tmp_path):
     lay(tmp_path, [*range(10), *range(20, 45)])
     queues, _ = load(tmp_path)
     assert list(queues.delete_expired(1000).values()) in ([1], [2])
@@ -269,13 +269,13 @@ def test_batch_queue(tmp_path):
     assert queues.range("B") == (1120, 1250)
 
 
-def test_a_batch_queue_without_records_has_no_least_offset(tmp_path):
+def test_the_least_offset_of_a_batch_queue_without_records(tmp_path):
     lay_batches(tmp_path, [(n * 100, 10 * n, 10) for n in range(5)])
     queues, _ = load(tmp_path, believe=0)
     assert queues.range("B") == (-1, 0)
 
 
-# ---------------------------------------------------------------- beside a writer
+# ---------------------------------------------------------------- with a writer
 
 
 def test_a_reader_follows_what_another_process_writes(tmp_path):
@@ -299,10 +299,10 @@ def test_a_reader_follows_what_another_process_writes(tmp_path):
     [([0, 1, 2], False), ([0, 1, 2, 30], True), ([0, None, None], False), ([0, None, 30], True), ([0, 30, None], True)],
 )
 @pytest.mark.parametrize("more", [False, True], ids=["", "another file"])
-def test_what_stands_of_a_topic_that_was_deleted(tmp_path, units, goes_on, more):
-    """A power cut may take units out of a file whose name is there: they are no records behind the deletion.
+def test_units_left_of_a_deleted_topic(tmp_path, units, goes_on, more):
+    """A power cut may remove units from an existing file: missing units are not records after the deletion.
 
-    Found by crash.power_cleaning: the topic was taken for one that is back."""
+    Found by crash.power_cleaning: the deleted topic was mistaken for a recreated one."""
     data = b"".join(bytes(20) if n is None else unit(n) for n in units)
     path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
     path.parent.mkdir(parents=True)
@@ -315,8 +315,8 @@ def test_what_stands_of_a_topic_that_was_deleted(tmp_path, units, goes_on, more)
 
 
 @pytest.mark.parametrize("before", ["nothing", "folder", "empty file"])
-def test_a_reader_takes_the_writers_size_from_the_first_file_that_it_sees(tmp_path, before):
-    """None was there when it opened the store, whose settings it does not know."""
+def test_a_reader_uses_the_size_of_the_first_file_that_it_finds(tmp_path, before):
+    """There was no file when it opened the store, whose settings it does not know."""
     queues = ConsumeQueues(str(tmp_path), read_only=True)
     folder = tmp_path / "consumequeue" / "T" / "0"
     if before != "nothing":
@@ -337,7 +337,7 @@ def test_a_reader_takes_the_writers_size_from_the_first_file_that_it_sees(tmp_pa
 
 
 def test_many_threads_follow_what_another_process_writes(tmp_path, monkeypatch):
-    """Each file is taken once, whoever comes across it first."""
+    """Each file is added once, whichever thread finds it first."""
     lay(tmp_path, range(5))
     queues = ConsumeQueues(str(tmp_path), SIZE, BATCH_SIZE, read_only=True)
     queues.load()
@@ -345,7 +345,7 @@ def test_many_threads_follow_what_another_process_writes(tmp_path, monkeypatch):
 
     def scandir(path):
         found = really(path)
-        time.sleep(0.001)  # somebody else's turn
+        time.sleep(0.001)  # give the other threads time to run
         return found
 
     monkeypatch.setattr(os, "scandir", scandir)
@@ -364,7 +364,7 @@ def test_many_threads_follow_what_another_process_writes(tmp_path, monkeypatch):
     assert [unit[0] for unit in queues.units("T")] == list(range(95))
 
 
-def test_a_reader_beside_a_store_that_is_cleaned(tmp_path):
+def test_a_reader_of_a_store_that_is_cleaned(tmp_path):
     lay(tmp_path, range(45))
     queues = ConsumeQueues(str(tmp_path), SIZE, BATCH_SIZE, read_only=True)
     queues.load()
@@ -375,7 +375,7 @@ def test_a_reader_beside_a_store_that_is_cleaned(tmp_path):
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(20_000, marks=pytest.mark.long)])
-def test_many_queues_are_found_in_seconds(tmp_path, count):
+def test_many_queues_are_loaded_in_seconds(tmp_path, count):
     for n in range(count):
         folder = tmp_path / "consumequeue" / f"T{n // 100}" / str(n % 100)
         folder.mkdir(parents=True)

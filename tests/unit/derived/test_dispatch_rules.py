@@ -1,4 +1,4 @@
-"""Rules of dispatch, queues and index, seen from outside: a test each."""
+"""Rules of dispatch, consume queues and index, as a caller sees them: one test for each rule."""
 
 import asyncio
 import struct
@@ -41,7 +41,7 @@ def test_records_of_several_files_are_dispatched_in_order(open_store, tmp_path):
     same_as_from_log(tmp_path)
 
 
-def test_with_sync_flush_only_what_is_flushed_is_read(open_store):
+def test_with_sync_flush_only_flushed_messages_are_read(open_store):
     store = open_store(**SMALL, flush="sync")
     futures = [store.put_async("T", b"%d" % n, keys="k") for n in range(500)]
     at = 0
@@ -58,8 +58,8 @@ def test_with_sync_flush_only_what_is_flushed_is_read(open_store):
     assert [future.result(SOON).queue_offset for future in futures] == list(range(500))
 
 
-def test_what_the_pool_did_not_commit_is_not_read(open_store):
-    """Other processes can't see it, and it is gone if this one dies."""
+def test_uncommitted_messages_of_the_pool_are_not_read(open_store):
+    """Other processes cannot see these messages, and they are lost if this process dies."""
     store = open_store(**SMALL, transient_store_pool_enable=True, commit_interval_commit_log=20)
     store.put("T", b"0", keys="k")
     assert store.wait_dispatched(SOON)
@@ -67,7 +67,7 @@ def test_what_the_pool_did_not_commit_is_not_read(open_store):
     assert bodies(store.query("T", "k")) == [b"0"]
 
 
-def test_a_waiting_reader_hears_of_a_put(open_store):
+def test_a_put_wakes_a_waiting_reader(open_store):
     store = open_store(**SMALL)
     took = []
     for n in range(20):
@@ -87,7 +87,7 @@ def test_a_waiting_reader_hears_of_a_put(open_store):
     assert sorted(took)[10] < 0.02
 
 
-def test_a_reader_waits_no_longer_than_it_wants(open_store):
+def test_a_reader_waits_no_longer_than_its_timeout(open_store):
     store = open_store(**SMALL)
     store.put("T", b"0", tags="a")
     begun = time.monotonic()
@@ -96,7 +96,7 @@ def test_a_reader_waits_no_longer_than_it_wants(open_store):
     assert 0.1 <= time.monotonic() - begun < SOON
 
 
-def test_a_put_to_another_queue_is_not_what_a_reader_waits_for(open_store):
+def test_a_put_into_another_queue_does_not_end_a_wait(open_store):
     store = open_store(**SMALL)
     timer = threading.Timer(0.02, lambda: [store.put("T", b"1", queue_id=1), store.put("U", b"2")])
     timer.start()
@@ -104,7 +104,7 @@ def test_a_put_to_another_queue_is_not_what_a_reader_waits_for(open_store):
     timer.join()
 
 
-def test_close_ends_the_waiting(open_store):
+def test_close_ends_a_wait(open_store):
     store = open_store(**SMALL)
     timer = threading.Timer(0.05, store.close)
     timer.start()
@@ -149,7 +149,7 @@ def test_transactions(open_store, tmp_path, kind, in_queue, in_index):
     same_as_from_log(tmp_path)
 
 
-def test_a_delayed_message_has_its_time_where_others_have_tags(open_store, tmp_path):
+def test_the_unit_of_a_delayed_message_has_its_time_as_tags_code(open_store, tmp_path):
     store = open_store(**SMALL)
     store._set_clock(NOW)
     for level in ["1", "5", "18", "99", "0", "-1"]:
@@ -163,7 +163,7 @@ def test_a_delayed_message_has_its_time_where_others_have_tags(open_store, tmp_p
     same_as_from_log(tmp_path)
 
 
-def test_a_queue_goes_on_where_its_deleted_files_ended(open_store, tmp_path):
+def test_a_queue_continues_where_its_deleted_files_ended(open_store, tmp_path):
     store = open_store(**SMALL)
     for n in range(100):
         store.put("T", b"%d" % n)
@@ -181,7 +181,7 @@ def test_a_queue_goes_on_where_its_deleted_files_ended(open_store, tmp_path):
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_a_lost_record_leaves_a_blank_unit(open_store, tmp_path, place):
-    """RocketMQ would move the units behind it up by one, and the messages' numbers would be others'."""
+    """RocketMQ would move the later units up by one, and their messages would get other queue offsets."""
     store = open_store(**SMALL)
     results = [store.put("T", b"%d" % n, keys=f"k{n}") for n in range(60)]
     store.close()
@@ -189,7 +189,7 @@ def test_a_lost_record_leaves_a_blank_unit(open_store, tmp_path, place):
     name = tmp_path / "commitlog" / f"{results[lost].phy_offset // 8192 * 8192:020}"
     with name.open("r+b") as file:
         file.seek(results[lost].phy_offset % 8192 + 4)
-        file.write(b"lost")  # in place of what says that it is a record
+        file.write(b"lost")  # over the magic number
     store = open_store(**SMALL)
     assert store.max_offset("T") == 60
     found = {}
@@ -215,7 +215,7 @@ def index_files(root):
 
 
 def test_golden_index_file(open_store, tmp_path):
-    """The file of the specification: ten slots, room for three keys."""
+    """The file in the specification: ten slots and room for three keys."""
     store = open_store(**{**SMALL, "max_hash_slot_num": 10, "max_index_num": 4})
     for key, after in (("k1", 0), ("k1", 2500), ("k2", 3999)):
         store._set_clock(1_700_000_000_123 + after)
@@ -232,7 +232,7 @@ def test_golden_index_file(open_store, tmp_path):
 
 
 def test_keys_of_a_message(open_store, tmp_path):
-    """The unique id first, then each part of KEYS between single blanks; each as often as it stands there."""
+    """The unique key comes first, then each part of KEYS between single spaces, as many times as it occurs."""
     store = open_store(**SMALL)
     store.put("T", b"it", keys=" a  b a ", properties={"UNIQ_KEY": "U"})
     assert store.wait_dispatched(SOON)
@@ -246,7 +246,7 @@ def test_keys_of_a_message(open_store, tmp_path):
     ]
 
 
-def test_a_chain_goes_through_several_files(open_store, tmp_path):
+def test_a_chain_continues_in_several_files(open_store, tmp_path):
     store = open_store(**SMALL)
     for n in range(200):
         store.put("T", b"%d" % n, keys="same" if n % 2 else f"k{n}")
@@ -266,7 +266,7 @@ def test_more_than_64_messages_of_a_key(open_store):
     assert bodies(store.query("T", "k", max_count=100)) == [b"%d" % n for n in range(100)]
 
 
-def test_keys_with_one_hash_are_told_apart(open_store):
+def test_keys_with_the_same_hash_are_distinguished(open_store):
     store = open_store(**SMALL)
     assert oracle.key_hash("T", "Aa") == oracle.key_hash("T", "BB")
     for n in range(10):
@@ -277,7 +277,7 @@ def test_keys_with_one_hash_are_told_apart(open_store):
     assert bodies(store.query("T", "BB")) == [b"0", b"2", b"4", b"6", b"8", b"both"]
 
 
-def test_topics_with_one_hash_are_told_apart(open_store):
+def test_topics_with_the_same_hash_are_distinguished(open_store):
     store = open_store(**SMALL)
     assert oracle.key_hash("Aa", "k") == oracle.key_hash("BB", "k")
     for topic in ("Aa", "BB"):
@@ -287,7 +287,7 @@ def test_topics_with_one_hash_are_told_apart(open_store):
     assert bodies(store.query("BB", "k")) == [b"BB"]
 
 
-def test_a_hash_that_has_no_positive_counts_as_0(open_store, tmp_path):
+def test_a_hash_without_an_absolute_value_counts_as_0(open_store, tmp_path):
     key = key_of_hash("T", -(1 << 31))
     assert (oracle.java_hash(f"T#{key}"), oracle.key_hash("T", key)) == (-(1 << 31), 0)
     store = open_store(**SMALL)
@@ -299,14 +299,14 @@ def test_a_hash_that_has_no_positive_counts_as_0(open_store, tmp_path):
 
 
 def key_of_hash(topic, wanted):
-    """Seven printable letters that make topic#key have this hash: a number in base 31."""
+    """Return seven printable letters with which topic#key has this hash: a number in base 31."""
     rest = wanted - oracle.java_hash(f"{topic}#") * 31**7 - 33 * sum(31**n for n in range(7))
     rest %= 1 << 32
     return "".join(chr(33 + rest // 31**n % 31) for n in reversed(range(7)))
 
 
-def test_time_that_goes_back(open_store, tmp_path):
-    """Seconds since a file's begin can't be less than none."""
+def test_a_clock_that_goes_back(open_store, tmp_path):
+    """The seconds since the start of a file cannot be negative."""
     store = open_store(**SMALL)
     for n in range(100):
         store._set_clock(NOW - 10_000 * n)
@@ -320,7 +320,7 @@ def test_time_that_goes_back(open_store, tmp_path):
     assert {entry.seconds for entry in entries} == {0}
 
 
-def test_index_names_tell_the_time_and_rise(open_store, tmp_path):
+def test_index_file_names_are_times_and_increase(open_store, tmp_path):
     store = open_store(**SMALL)
     for n in range(200):
         store.put("T", b"", keys=f"k{n}")
@@ -345,7 +345,7 @@ def test_a_key_between_times(open_store):
     assert list(store.query("T", "k", begin=NOW + 1_000_000)) == []
 
 
-def test_damage_in_a_chain_is_told(open_store, tmp_path):
+def test_damage_in_a_chain_is_reported(open_store, tmp_path):
     store = open_store(**SMALL)
     for n in range(30):
         store.put("T", b"%d" % n, keys="k")
@@ -353,7 +353,7 @@ def test_damage_in_a_chain_is_told(open_store, tmp_path):
     (path,) = (tmp_path / "index").iterdir()
     with path.open("r+b") as file:
         file.seek(40 + 4 * 20 + 20 * 15)
-        file.write(struct.pack(">iqii", oracle.key_hash("T", "k"), 1 << 60, 0, 20))  # a chain must not go up
+        file.write(struct.pack(">iqii", oracle.key_hash("T", "k"), 1 << 60, 0, 20))  # the chain must go down
     with pytest.raises(rocketc.CorruptRecordError, match=path.name):
         store.query("T", "k", max_count=100)
 
@@ -361,7 +361,7 @@ def test_damage_in_a_chain_is_told(open_store, tmp_path):
 # ---------------------------------------------------------------- tags
 
 
-def test_tags_with_one_hash_are_told_apart(open_store):
+def test_tags_with_the_same_hash_are_distinguished(open_store):
     store = open_store(**SMALL)
     assert oracle.tags_code("Aa") == oracle.tags_code("BB")
     for n in range(10):
@@ -377,7 +377,7 @@ def test_tags_with_one_hash_are_told_apart(open_store):
     assert store.get("T", tags="none").next_offset == 10
 
 
-def test_unit_is_what_the_specification_says(open_store, tmp_path):
+def test_a_unit_is_as_in_the_specification(open_store, tmp_path):
     store = open_store(**SMALL)
     store.put("TopicTest", b"hello", tags="TagA", keys="k1", queue_id=3)
     store.close()

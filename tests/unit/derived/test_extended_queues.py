@@ -1,4 +1,4 @@
-"""Consume queues with extensions: as the specification has them, brought up to the log, read, expired, deleted."""
+"""Consume queues with extensions: format, recovery, reading, expiry, deletion."""
 
 import os
 import random
@@ -47,7 +47,7 @@ def test_files_are_those_of_the_specification(tmp_path, count):
     assert found(tmp_path) == wanted(tmp_path)
 
 
-def test_opened_again_they_go_on_and_nothing_else_changes(tmp_path):
+def test_reopened_queues_continue_and_nothing_else_changes(tmp_path):
     put(tmp_path, 150)
     for folder in ("consumequeue", "consumequeue_ext"):
         for above, _, names in os.walk(tmp_path / folder):
@@ -63,7 +63,7 @@ def test_opened_again_they_go_on_and_nothing_else_changes(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_damaged_extensions_are_made_again(tmp_path, seed):
+def test_damaged_extensions_are_rebuilt(tmp_path, seed):
     put(tmp_path, 200)
     before = found(tmp_path)
     rng = random.Random(seed)
@@ -88,7 +88,7 @@ def test_damaged_extensions_are_made_again(tmp_path, seed):
     assert found(tmp_path) == before
 
 
-def test_extensions_that_come_later_and_go_again(tmp_path):
+def test_extensions_that_are_enabled_later_and_disabled_again(tmp_path):
     put(tmp_path, 60, enable_consume_queue_ext=False)
     assert not (tmp_path / "consumequeue_ext").exists()
     put(tmp_path, 60, start=60)
@@ -107,7 +107,7 @@ def test_another_size_than_before(tmp_path):
     assert found(tmp_path) == wanted(tmp_path)
 
 
-def test_tags_codes_are_read_through_them(tmp_path):
+def test_tags_codes_are_read_from_extensions(tmp_path):
     put(tmp_path, 50)
     queues = ConsumeQueues(str(tmp_path), CQ, read_only=True)
     queues.load()

@@ -1,4 +1,4 @@
-"""_index_reader against the oracle, against what RocketMQ wrote and told, and with damaged and hostile files."""
+"""_index_reader compared with the oracle and with RocketMQ's files and output; damaged and hostile files."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def some_entries(count, step=7919):
 
 @pytest.fixture
 def index(tmp_path):
-    """index(data, slots=None): an IndexFile of these bytes."""
+    """index(data, slots=None): the IndexFile of these bytes."""
 
     def make(data, slots=None):
         path = tmp_path / "20261121081424858"
@@ -59,7 +59,7 @@ def test_the_file_of_the_specification(index):
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_files_are_read_as_the_oracle_reads_them(golden, name):
+def test_files_are_read_as_by_the_oracle(golden, name):
     store = golden(name)
     slots = int(store.about["config"]["maxHashSlotNum"])
     for path in sorted((store.path / "index").iterdir()):
@@ -77,7 +77,7 @@ def test_files_are_read_as_the_oracle_reads_them(golden, name):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_headers_are_those_that_rocketmq_tells(golden, name):
+def test_headers_are_those_that_rocketmq_prints(golden, name):
     for told in TOLD[name]["index"]:
         with IndexFile(golden(name).path / "index" / told.pop("file")) as file:
             assert dict(zip(told, file.header, strict=True)) == told
@@ -85,7 +85,7 @@ def test_headers_are_those_that_rocketmq_tells(golden, name):
 
 @pytest.mark.parametrize("name", stores.DAMAGED)
 def test_headers_of_damaged_stores_are_those_that_rocketmq_loads(golden, name):
-    """The first file only: the second one was thrown away and built anew."""
+    """Only the first file: RocketMQ deleted the second one and built it again."""
     store = golden(name)
     told = (store.recovered.get("clean start") or store.recovered)["afterLoad"]["index"][0]
     with IndexFile(min((store.path / "index").iterdir())) as file:
@@ -96,7 +96,7 @@ def test_headers_of_damaged_stores_are_those_that_rocketmq_loads(golden, name):
 
 
 @pytest.mark.parametrize("name", ["v497-broker", "v533-broker", "flights-2013-01"])
-def test_units_lead_to_the_messages_with_their_keys(golden, name):
+def test_units_refer_to_the_messages_with_their_keys(golden, name):
     store = golden(name)
     messages = {m["phyOffset"]: m for m in store.messages}
     seen = 0
@@ -106,7 +106,7 @@ def test_units_lead_to_the_messages_with_their_keys(golden, name):
                 m = messages[phy_offset]
                 keys = [m["properties"].get("UNIQ_KEY", ""), *m["properties"].get("KEYS", "").split(" ")]
                 assert key_hash in {oracle.key_hash(m["topic"], key) for key in keys if key}
-                if number > 1:  # the first one of a file counts from the file before
+                if number > 1:  # the first unit of a file counts from the end of the previous file
                     assert 0 <= m["storeTimestamp"] - when < 1000
                 seen += 1
     assert seen > len(messages)
@@ -117,7 +117,7 @@ def test_units_lead_to_the_messages_with_their_keys(golden, name):
 
 @given(st.integers(1, 400), st.integers(1, 120), st.data())
 @settings(max_examples=150)
-def test_the_number_of_slots_is_found(tmp_path_factory, slots, count, data):
+def test_the_number_of_slots_is_detected(tmp_path_factory, slots, count, data):
     room = count + 1 + data.draw(st.integers(0, 300))
     hashes = data.draw(st.lists(st.integers(1, 2**31 - 1), min_size=count, max_size=count))
     entries = [(key_hash, 1 + 100 * i, i) for i, key_hash in enumerate(hashes)]
@@ -129,7 +129,7 @@ def test_the_number_of_slots_is_found(tmp_path_factory, slots, count, data):
         assert faults(file) == {}
 
 
-def test_an_empty_file_of_an_unusual_size_has_no_layout(index):
+def test_no_layout_is_detected_in_an_empty_file_of_unusual_size(index):
     with index(bytes(40 + 4 * 10 + 20 * 4)) as file:
         assert (file.slots, file.capacity, file.count, file.fault) == (None, None, 0, None)
         assert (all_units(file), file.check_slots()) == ([], (0, 0, []))
@@ -137,16 +137,16 @@ def test_an_empty_file_of_an_unusual_size_has_no_layout(index):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 50])
 def test_the_last_unit_may_not_be_counted_yet(index, count):
-    """A writer was killed, or is at work, between the unit and the header."""
+    """The writer was killed, or is between writing the unit and the header."""
     data = bytearray(index_bytes(100, 90, some_entries(count + 1)))
     data[36:40] = struct.pack(">i", count + 1)
     with index(data) as file:
         assert (file.slots, file.count, faults(file)) == (100, count, {})
 
 
-def test_where_units_and_slots_disagree_nothing_is_guessed(index):
+def test_no_layout_is_detected_if_units_and_slots_disagree(index):
     data = bytearray(index_bytes(100, 90, some_entries(50)))
-    data[36:40] = struct.pack(">i", 40)  # the header lags behind
+    data[36:40] = struct.pack(">i", 40)  # the header is not up to date
     with index(data) as file:
         assert (file.slots, file.fault, all_units(file)) == (None, "unknown_slots", [])
     with index(data, slots=100) as file:
@@ -171,7 +171,7 @@ def test_more_slots_than_the_file_can_have(index, slots):
 
 @pytest.mark.measure
 def test_a_file_of_the_default_size(tmp_path):
-    """5,000,000 slots and 20,000,000 units, with a hole nearly everywhere: read at once, in little memory."""
+    """5,000,000 slots and 20,000,000 units, nearly all of it a hole: read in one call, with little memory."""
     path = tmp_path / "20261121081424858"
     slots, entries = 5_000_000, some_entries(3000)
     with open(path, "wb") as out:
@@ -208,7 +208,7 @@ def test_an_empty_file_of_the_default_size(tmp_path):
 
 
 def damaged(number, **fields):
-    """A file of 100 slots and 50 units, with other values in one of them."""
+    """Return a file of 100 slots and 50 units in which one unit has other values."""
     data = bytearray(index_bytes(100, 90, some_entries(50)))
     at = 40 + 400 + 20 * number
     values = dict(zip(["key_hash", "phy_offset", "seconds", "previous"], struct.unpack_from(">iqii", data, at)))  # noqa: B905
@@ -223,18 +223,18 @@ def damaged(number, **fields):
         ({"phy_offset": -1}, "bad_phy_offset"),
         ({"seconds": -1}, "bad_time_diff"),
         ({"previous": -1}, "bad_previous"),
-        ({"previous": 20}, "bad_previous"),  # itself
+        ({"previous": 20}, "bad_previous"),  # the unit itself
         ({"previous": 21}, "bad_previous"),
         ({"previous": 1 << 30}, "bad_previous"),
-        ({"previous": 1}, "bad_chain"),  # of another slot
+        ({"previous": 1}, "bad_chain"),  # a unit of another slot
     ],
 )
-def test_every_fault_of_a_unit(index, fields, fault):
+def test_every_error_of_a_unit(index, fields, fault):
     with index(damaged(20, **fields)) as file:
         assert faults(file)[20] == fault
 
 
-def test_a_unit_that_its_slot_does_not_lead_to(index):
+def test_a_unit_that_cannot_be_reached_from_its_slot(index):
     data = bytearray(index_bytes(100, 90, some_entries(50)))
     with index(data) as file:
         newest = {unit[5]: unit[0] for unit in all_units(file)}
@@ -243,19 +243,19 @@ def test_a_unit_that_its_slot_does_not_lead_to(index):
         data[40 + 4 * slot : 44 + 4 * slot] = struct.pack(">i", value)
         with index(data) as file:
             in_use, bad, where = file.check_slots()
-            assert (number in faults(file)) is (value != 51)  # 51: a writer is about to write it
+            assert (number in faults(file)) is (value != 51)  # 51: a writer is about to write this unit
             assert (bad, where) == ((1, [slot]) if value in (-1, 1 << 30) else (0, []))
             assert in_use == len(newest) + (value != 0)
 
 
-def test_zeroed_units_are_left_out(index):
+def test_zeroed_units_are_skipped(index):
     data = bytearray(index_bytes(100, 90, some_entries(50)))
     data[440 + 20 * 10 : 440 + 20 * 12] = bytes(40)
     with index(data) as file:
         assert [unit[0] for unit in all_units(file)] == [*range(1, 10), *range(12, 51)]
 
 
-def test_more_units_than_room(index):
+def test_more_units_than_fit(index):
     data = bytearray(index_bytes(100, 51, some_entries(50)))
     for count in (52, 1 << 30, (1 << 31) - 1, -5):
         data[36:40] = struct.pack(">i", count)

@@ -1,4 +1,4 @@
-"""_key_index: RocketMQ's files byte for byte, keys, chains over several files, times, opening, flushing, expiring."""
+"""_key_index: RocketMQ's files byte for byte, keys, chains over several files, times, open, flush, expiry."""
 
 import os
 import shutil
@@ -13,12 +13,12 @@ from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
 from rocketc.errors import ClosedError, StoreIOError
 
-ROLLBACK = 0xC  # of sysFlag
+ROLLBACK = 0xC  # bits of sysFlag
 
 
 @pytest.fixture
 def index(tmp_path):
-    """index(slots=10, units=4, **fields): a KeyIndex of the folder `index`, loaded."""
+    """index(slots=10, units=4, **fields): a loaded KeyIndex of the folder `index`."""
     made = []
 
     def make(slots=10, units=4, folder=tmp_path / "index", load=True, **fields):
@@ -32,7 +32,7 @@ def index(tmp_path):
         one.close()
 
 
-# ---------------------------------------------------------------- what RocketMQ wrote
+# ---------------------------------------------------------------- files of RocketMQ
 
 
 def test_the_file_of_the_specification(index):
@@ -42,21 +42,21 @@ def test_the_file_of_the_specification(index):
     [path] = one.files
     assert Path(path).read_bytes() == SPECIFIED
     assert found(one, "k1", "TopicTest") == [133, 0]
-    one.put_keys("TopicTest", 399, T0 + 5000, keys="k1")  # RocketMQ refuses it in this file: the next one
+    one.put_keys("TopicTest", 399, T0 + 5000, keys="k1")  # RocketMQ puts it into the next file
     assert Path(path).read_bytes() == SPECIFIED
     assert len(one.files) == 2
     assert found(one, "k1", "TopicTest") == [399, 133, 0]
 
 
 def keyed(store):
-    """(topic, physical offset, store timestamp, UNIQ_KEY, KEYS) of what RocketMQ puts into the index, in log order."""
+    """(topic, physical offset, store timestamp, UNIQ_KEY, KEYS) of the messages that RocketMQ indexes, in log order."""
     for m in rocketc.scan(store.path, errors="skip", unwrap=False, decompress=False, crc="none"):
         if m.sys_flag & ROLLBACK != ROLLBACK:
             yield m.topic, m.phy_offset, m.store_timestamp, m.properties.get("UNIQ_KEY"), m.properties.get("KEYS")
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_golden_files_are_made_byte_for_byte(golden, index, tmp_path, name):
+def test_golden_files_are_written_byte_for_byte(golden, index, tmp_path, name):
     store = golden(name)
     slots, units = (int(store.about["config"][key]) for key in ("maxHashSlotNum", "maxIndexNum"))
     one = index(slots, units)
@@ -72,14 +72,14 @@ def test_golden_files_are_made_byte_for_byte(golden, index, tmp_path, name):
     made = contents(tmp_path / "index")
     if name in stores.WHOLE:
         assert made == told
-    else:  # damaged stores were killed: their newest file may have had more than the log
+    else:  # damaged stores were killed: their newest file may have had more units than the log has keys
         assert list(made)[: len(told)] == list(told)[: len(made)]
         assert made[min(told)] == told[min(told)]
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
 def test_golden_files_agree_with_their_log(golden, index, tmp_path, name):
-    """Walked from its begin, its middle and its end, nothing is in doubt and nothing is written."""
+    """Checked from its start, its middle and its end, no unit is in doubt and nothing is written."""
     store = golden(name)
     slots, units = (int(store.about["config"][key]) for key in ("maxHashSlotNum", "maxIndexNum"))
     shutil.copytree(store.path / "index", tmp_path / "index")
@@ -96,11 +96,11 @@ def test_golden_files_agree_with_their_log(golden, index, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_golden_chains_are_found(golden, name):
-    """Every key of a golden store, as the oracle finds it in its files."""
+def test_keys_of_golden_files_are_found(golden, name):
+    """Each key of a golden store has the offsets that the oracle finds in the files."""
     store = golden(name)
     slots = int(store.about["config"]["maxHashSlotNum"])
-    one = KeyIndex(store.path / "index", read_only=True)  # the number of slots is found out
+    one = KeyIndex(store.path / "index", read_only=True)  # the number of slots is detected
     assert one.load() == []
     chains = {}
     for data in contents(store.path / "index").values():
@@ -129,13 +129,13 @@ def hashed(topic, unique_key, keys):
         ("", " a  b "),
         ("U", "   "),
         ("U", "U U"),
-        ("", "a\tb\u00a0c"),  # only blanks part keys
+        ("", "a\tb\u00a0c"),  # only spaces separate keys
         ("Ü𝄞", "日本 é\u0000 "),
         ("", "x" * 5000),
     ],
 )
 def test_keys_of_a_record(index, unique_key, keys):
-    """UNIQ_KEY first, then each part of KEYS between single blanks that is not empty."""
+    """UNIQ_KEY comes first, then each non-empty part of KEYS between single spaces."""
     one = index(10, 100)
     one.put_keys("Tøpic", 5, T0, unique_key, keys)
     units = [unit for path in one.files for block in IndexFile(path, 10).units() for unit in block]
@@ -144,7 +144,7 @@ def test_keys_of_a_record(index, unique_key, keys):
 
 
 def test_a_hash_without_an_absolute_value(index):
-    """|-2**31| is no Java int: RocketMQ takes 0."""
+    """|-2**31| is not a Java int: RocketMQ uses 0."""
     key = "qolygtg"
     assert oracle.java_hash(f"t#{key}") == -(1 << 31)
     one = index()
@@ -155,7 +155,7 @@ def test_a_hash_without_an_absolute_value(index):
 
 
 def test_keys_that_collide(index):
-    """Equal hashes are not told apart here, other keys of one slot are."""
+    """Keys with equal hashes are not distinguished here; other keys of the same slot are."""
     one = index(1, 100)
     for n, key in enumerate(["Aa", "BB", "C", "Aa", "D"]):
         one.put_keys("t", n, T0, keys=key)
@@ -168,7 +168,7 @@ def test_keys_that_collide(index):
 
 
 def test_chains_over_several_files(index):
-    """RocketMQ's count of 7 keys in files of 8 units: 55 keys are in 8 files."""
+    """RocketMQ counts 7 keys in a file of 8 units: 55 keys need 8 files."""
     one = index(3, 8)
     for n in range(55):
         one.put_keys("t", n * 100, T0 + n, keys="same")
@@ -178,8 +178,8 @@ def test_chains_over_several_files(index):
     assert one.check() == []
 
 
-def test_a_file_of_the_specifications_test(index):
-    """100 slots, 400 units: 399 keys go in, the next into another file."""
+def test_a_file_as_in_the_specification(index):
+    """100 slots, 400 units: the file takes 399 keys; the next key is put into another file."""
     one = index(100, 400)
     for n in range(400):
         one.put_keys("t", n, T0, keys=str(n))
@@ -188,7 +188,7 @@ def test_a_file_of_the_specifications_test(index):
 
 
 def test_names_follow_the_clock_and_never_go_back(index):
-    one = index(3, 2)  # one key a file
+    one = index(3, 2)  # one key per file
     names = [20261121081424858, 20261121081424859, 20261121081424860, 20261121235959000]
     for n, clock in enumerate([names[0], names[0], 20251121081424858, names[3]]):
         one._hook("clock", name_time(clock))
@@ -197,7 +197,7 @@ def test_names_follow_the_clock_and_never_go_back(index):
     assert found(one, "k") == [3, 2, 1, 0]
 
 
-def test_a_name_that_is_taken(index, tmp_path):
+def test_a_file_name_that_exists(index, tmp_path):
     one = index(3, 2)
     one._hook("clock", name_time(20261121081424858))
     (tmp_path / "index" / "20261121081424858").touch()
@@ -206,8 +206,8 @@ def test_a_name_that_is_taken(index, tmp_path):
     assert (tmp_path / "index" / "20261121081424858").read_bytes() == b""
 
 
-def test_the_first_unit_of_a_file_counts_from_the_file_before(index):
-    """RocketMQ's quirk: the begin of a new file is the end of the one before until its first unit is in."""
+def test_the_first_unit_of_a_file_counts_from_the_end_of_the_previous_file(index):
+    """As in RocketMQ, a new file starts at the end time of the previous one until its first unit is written."""
     one = index(3, 3)
     for n, time in enumerate([T0, T0 + 4000, T0 + 10_500]):
         one.put_keys("t", n, time, keys="k")
@@ -217,20 +217,20 @@ def test_the_first_unit_of_a_file_counts_from_the_file_before(index):
     assert entries[1].seconds == 6
 
 
-def test_files_are_there_from_the_first_key_on(index, tmp_path):
+def test_a_file_is_created_by_its_first_key(index, tmp_path):
     one = index(5_000_000, 20_000_000)
     assert list((tmp_path / "index").iterdir()) == []
     assert (one.end_phy_offset, one.files, found(one, "k")) == (-1, [], [])
     one.put_keys("t", 0, T0, keys="k")
     [path] = (tmp_path / "index").iterdir()
     assert path.stat().st_size == 420_000_040
-    assert path.stat().st_blocks * 512 < 30 << 20  # room for the slots, not for units that may never come
+    assert path.stat().st_blocks * 512 < 30 << 20  # disk space for the slots, but not yet for the units
     assert found(one, "k") == [0]
     assert one.end_phy_offset == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6, 7, 100])
-def test_loaded_again_it_goes_on(index, tmp_path, count):
+def test_a_loaded_index_continues(index, tmp_path, count):
     whole = index(5, 4, tmp_path / "whole")
     whole._hook("clock", name_time(20261121081424858))
     fill(whole, 2 * count)
@@ -246,7 +246,7 @@ def test_loaded_again_it_goes_on(index, tmp_path, count):
     assert contents(tmp_path / "index") == contents(tmp_path / "whole")
 
 
-def test_opening_changes_no_file(index, tmp_path):
+def test_load_changes_no_file(index, tmp_path):
     one = index(5, 4)
     fill(one, 7)
     one.flush()
@@ -265,8 +265,8 @@ def test_opening_changes_no_file(index, tmp_path):
 # ---------------------------------------------------------------- times
 
 
-def test_times_of_rocketmq(index):
-    """A unit's time has whole seconds: RocketMQ does not find a record by its own time, we do."""
+def test_times_are_those_of_rocketmq(index):
+    """The time of a unit is in whole seconds: RocketMQ does not find a record by its own time, rocketc does."""
     one = index(10, 100)
     for n in range(10):
         one.put_keys("t", n, T0 + n * 700, keys="k")
@@ -283,8 +283,8 @@ def test_times_of_rocketmq(index):
             assert all(begin - 999 <= T0 + n * 700 <= end + 999 or n <= 1 for n in ours)
 
 
-def test_a_clock_that_goes_back_hides_nothing(index):
-    """RocketMQ stops at the first unit before `begin`, and takes a time before the file's for the file's."""
+def test_a_clock_that_goes_back_hides_no_key(index):
+    """RocketMQ stops at the first unit before `begin`, and uses a file's start time for earlier times."""
     one = index(10, 100)
     for n, seconds in enumerate([100, 110, 50, 60, 120, 90]):
         one.put_keys("t", n, T0 + seconds * 1000, keys="k")
@@ -295,7 +295,7 @@ def test_a_clock_that_goes_back_hides_nothing(index):
 
 
 def test_times_far_apart(index):
-    """More than 2**31 seconds, and a begin that is none."""
+    """More than 2**31 seconds, and no start time."""
     one = index(10, 100)
     one.put_keys("t", 0, 0, keys="k")
     one.put_keys("t", 1, 1 << 60, keys="k")
@@ -312,18 +312,18 @@ def test_times_far_apart(index):
 
 def test_intervals_skip_files(index):
     one = index(3, 4)
-    fill(one, 30)  # 3 keys a file, a second apart
+    fill(one, 30)  # 3 keys per file, one second apart
     assert found(one, "k4", begin=T0 + 4000, end=T0 + 4000) == [400]
     assert found(one, "k4", begin=T0 + 6000) == []
     assert found(one, "k4", end=T0 + 2999) == []
 
 
-# ---------------------------------------------------------------- opening, flushing, expiring
+# ---------------------------------------------------------------- open, flush, expiry
 
 
-def test_what_ends_behind_the_checkpoint_is_built_again_after_an_unclean_exit(index, tmp_path):
+def test_files_newer_than_the_checkpoint_are_rebuilt_after_an_unclean_exit(index, tmp_path):
     one = index(5, 4)
-    fill(one, 10)  # files end at 2, 5, 8 seconds, and 9
+    fill(one, 10)  # the files end at 2, 5, 8 and 9 seconds
     names = [os.path.basename(path) for path in one.files]
     one.close()
     two = index(5, 4, load=False)
@@ -339,14 +339,14 @@ def test_what_ends_behind_the_checkpoint_is_built_again_after_an_unclean_exit(in
 
 
 def test_keys_of_one_record_in_two_files(index):
-    """The rest of a record's keys is put again, not those that are in the file that stays: RocketMQ puts all."""
+    """Only the keys of the record that the remaining file lacks are put again. RocketMQ puts all keys."""
     one = index(5, 4)
     one.put_keys("t", 0, T0, keys="a b")
     one.put_keys("t", 100, T0 + 1, keys="c d e")
     told = [[unit[1] for block in IndexFile(path, 5).units() for unit in block] for path in one.files]
     one.close()
     two = index(5, 4, load=False)
-    assert two.load(False, T0 + 1) == []  # the second file ends there, too
+    assert two.load(False, T0 + 1) == []  # the second file ends at the same time
     two.destroy()
     two.put_keys("t", 0, T0, keys="a b")
     two.put_keys("t", 100, T0 + 1, keys="c")
@@ -355,8 +355,8 @@ def test_keys_of_one_record_in_two_files(index):
     assert [[unit[1] for block in IndexFile(path, 5).units() for unit in block] for path in two.files] == told
 
 
-def test_the_last_record_of_a_file_may_be_there_twice(index):
-    """RocketMQ's recovery puts it once more."""
+def test_the_last_record_of_a_file_may_have_its_units_twice(index):
+    """RocketMQ's recovery puts it again."""
     one = index(5, 4)
     one.put_keys("t", 0, T0, "u0", "a")
     one.put_keys("t", 100, T0 + 1, "u1")
@@ -375,7 +375,7 @@ def test_the_last_record_of_a_file_may_be_there_twice(index):
 
 @pytest.mark.parametrize("units", [4, 5, 6, 7, 8, 9, 100])
 def test_records_that_rocketmq_puts_again_when_it_starts(index, units):
-    """Records of no queue behind the last that has one: their units are there twice, also in two files."""
+    """Records without a queue after the last record with one have their units twice, also in two files."""
     one = index(5, units)
     log = [(n * 100, T0 + n * 1000, f"u{n}", "same") for n in range(8)]
     for record in [*log[:4], *log[2:4], *log[4:6], *log[3:6], *log[6:]]:
@@ -400,12 +400,12 @@ def test_records_that_rocketmq_puts_again_when_it_starts(index, units):
         ([(0, T0, "a"), (100, T0 + 2000, "b"), (200, T0 + 2000, "c")], "unit 2"),  # another second
         ([(0, T0 + 1, "a"), (100, T0 + 1000, "b"), (200, T0 + 2000, "c")], "unit 1"),  # another begin
         ([(0, T0, "a"), (100, T0 + 1000, "b"), (200, T0 + 2001, "c")], "unit 3"),  # another end
-        ([(0, T0, "a"), (200, T0 + 2000, "c")], "unit 2"),  # a record less
+        ([(0, T0, "a"), (200, T0 + 2000, "c")], "unit 2"),  # one record less
         ([(0, T0, "a"), (50, T0 + 500, "x"), (100, T0 + 1000, "b"), (200, T0 + 2000, "c")], "unit 2"),  # one more
-        ([(0, T0, "a"), (100, T0 + 1000, "b")], "unit 3"),  # the log ends before
+        ([(0, T0, "a"), (100, T0 + 1000, "b")], "unit 3"),  # the log ends earlier
     ],
 )
-def test_an_index_that_is_not_the_logs_is_built_again(index, tmp_path, records, doubt):
+def test_an_index_that_differs_from_the_log_is_rebuilt(index, tmp_path, records, doubt):
     one = index(5, 10)
     for phy_offset, time, key in [(0, T0, "a"), (100, T0 + 1000, "b"), (200, T0 + 2000, "c")]:
         one.put_keys("t", phy_offset, time, keys=key)
@@ -422,7 +422,7 @@ def test_an_index_that_is_not_the_logs_is_built_again(index, tmp_path, records, 
     assert one.check() == []
 
 
-def test_only_what_is_in_doubt_is_built_again(index):
+def test_only_doubtful_files_are_rebuilt(index):
     one = index(5, 4)
     fill(one, 20)
     names = one.files
@@ -440,8 +440,8 @@ def test_only_what_is_in_doubt_is_built_again(index):
     assert [found(one, f"k{n}") for n in range(20)] == [[n * 100] for n in range(20)]
 
 
-def test_flush_tells_the_end_of_the_newest_full_file(index):
-    """The file that is written to never counts: RocketMQ's rule for indexMsgTimestamp."""
+def test_flush_returns_the_end_time_of_the_newest_full_file(index):
+    """The file that is being written does not count. This is RocketMQ's rule for indexMsgTimestamp."""
     one = index(5, 4)
     fill(one, 2)
     assert one.flush() == 0
@@ -458,13 +458,13 @@ def test_flush_tells_the_end_of_the_newest_full_file(index):
 
 def test_delete_expired(index):
     one = index(5, 4)
-    fill(one, 10)  # ends at 200, 500, 800, 900
+    fill(one, 10)  # the files end at 200, 500, 800, 900
     names = one.files
     assert one.delete_expired(200) == 0
     assert one.delete_expired(501) == 2
     assert one.files == names[2:]
     assert [found(one, f"k{n}") for n in range(10)] == [[] for n in range(6)] + [[n * 100] for n in range(6, 10)]
-    assert one.delete_expired(1 << 40) == 1  # never the last one
+    assert one.delete_expired(1 << 40) == 1  # never the last file
     assert one.files == names[3:]
     fill(one, 5, start=10)
     assert found(one, "k14") == [1400]
@@ -513,8 +513,8 @@ def test_read_only_follows_the_writer(index, tmp_path):
     assert reader.files == one.files
 
 
-def test_a_reader_of_what_rocketmq_writes(index):
-    """RocketMQ writes a file's header now and then only: slots lead to units that it does not count yet."""
+def test_a_reader_of_files_that_rocketmq_writes(index):
+    """RocketMQ writes a file's header only from time to time: slots refer to units that it does not count yet."""
     one = index(5, 8)
     fill(one, 10)
     told = Path(one.files[1]).read_bytes()[:36]

@@ -1,4 +1,4 @@
-"""_key_index through damage of every kind, full disks, files cut short, and readers beside the writer."""
+"""_key_index: damage of every kind, full disks, files that are cut short, and readers that run during writes."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.promise(6)
 
 @pytest.fixture
 def index(tmp_path):
-    """index(slots=10, units=4, **fields): a KeyIndex of the folder `index`, loaded."""
+    """index(slots=10, units=4, **fields): a loaded KeyIndex of the folder `index`."""
     made = []
 
     def make(slots=10, units=4, folder=tmp_path / "index", load=True, **fields):
@@ -39,7 +39,7 @@ LOG = [(n * 100, T0 + n * 300, f"u{n}", f"k{n % 7} k{n % 5}") for n in range(40)
 
 
 def bring_up(one, log=LOG, **fields):
-    """What opening a store does: load, compare with the log from its begin, build again what is in doubt."""
+    """Do what the opening of a store does: load, compare with the log from its start, rebuild doubtful files."""
     told = one.load(**fields)
     if told:
         one.repair()
@@ -72,7 +72,7 @@ def check_answers(one, log=LOG):
 
 
 def bring_up_damaged(index, folder, before, *, deep=True):
-    """Open it, with whatever is in the folder; it must become what it was, but for the names."""
+    """Open the index with the files in the folder. The result must equal `before` except for the file names."""
     one = KeyIndex(folder, 5, 16)
     told = bring_up(one)
     if deep:
@@ -89,8 +89,8 @@ def bring_up_damaged(index, folder, before, *, deep=True):
 
 
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
-def test_every_byte_matters(index, tmp_path, step):
-    """Each byte of the files, damaged: found, and built again. Look-ups before that answer rightly or say so."""
+def test_damage_of_every_byte_is_found(index, tmp_path, step):
+    """Damage of each byte is found and the file is rebuilt. Before that, lookups are correct or raise errors."""
     before = make_index(index, tmp_path / "index")
     names = list(before)
     rng = random.Random(1)
@@ -98,7 +98,7 @@ def test_every_byte_matters(index, tmp_path, step):
     for name in names[:2]:
         for at in range(last[name]):
             if 60 <= at < 80 or (92 <= at < 96 and name == names[0]):
-                continue  # unit 0, which nobody reads, and a time that counts from the end of a file before the first
+                continue  # unit 0, which is never read, and a time relative to the end of a file before the first
             if (at >= 100 and at % step) or (at < 40 and name != names[1]):
                 continue
             data = bytearray(before[name])
@@ -112,7 +112,7 @@ def test_every_byte_matters(index, tmp_path, step):
 
 
 def test_a_damaged_file_is_never_misread(index, tmp_path):
-    """Random bytes in random places: a look-up answers, or raises CorruptRecordError that names file and byte."""
+    """Random bytes at random positions: a lookup is correct, or raises CorruptRecordError with file and byte."""
     make_index(index, tmp_path / "index", units=200)
     [path] = (tmp_path / "index").iterdir()
     before = path.read_bytes()
@@ -160,7 +160,7 @@ def test_a_file_that_is_missing(index, tmp_path):
         assert told or missing == len(before) - 1
 
 
-def test_files_that_change_places(index, tmp_path):
+def test_exchanged_files(index, tmp_path):
     before = make_index(index, tmp_path / "index")
     first, second, *_ = before
     (tmp_path / "index" / first).write_bytes(before[second])
@@ -176,15 +176,15 @@ def test_the_index_of_another_store(index, tmp_path):
     assert bring_up_damaged(index, tmp_path / "index", before)
 
 
-def test_other_settings_than_before(index, tmp_path):
-    """The files are of no use to RocketMQ with others either: they are built again."""
+def test_changed_settings(index, tmp_path):
+    """RocketMQ cannot use files of other settings either: they are rebuilt."""
     before = make_index(index, tmp_path / "index")
     shutil.rmtree(tmp_path / "index")
     make_index(index, tmp_path / "index", slots=10, units=8)
     assert "with these settings" in bring_up_damaged(index, tmp_path / "index", before)[0]
 
 
-def test_other_names_are_left_alone(index, tmp_path):
+def test_files_with_other_names_are_left_alone(index, tmp_path):
     before = make_index(index, tmp_path / "index")
     (tmp_path / "index" / "notes.txt").write_text("mine")
     (tmp_path / "index" / "123").mkdir()
@@ -195,7 +195,7 @@ def test_other_names_are_left_alone(index, tmp_path):
     assert len(before) == 8
 
 
-def test_a_reader_of_a_damaged_index_is_told(index, tmp_path):
+def test_a_reader_of_a_damaged_index_gets_an_error(index, tmp_path):
     before = make_index(index, tmp_path / "index")
     name = list(before)[3]
     (tmp_path / "index" / name).write_bytes(before[name][:100])
@@ -207,12 +207,12 @@ def test_a_reader_of_a_damaged_index_is_told(index, tmp_path):
     assert contents(tmp_path / "index")[name] == before[name][:100]
 
 
-def test_what_a_killed_process_had_begun_to_put(index, tmp_path):
-    """A unit that its slot names, and the header does not count: the next put goes over it, and the chain is whole."""
+def test_an_unfinished_put_of_a_killed_process(index, tmp_path):
+    """A slot refers to a unit that the header does not count: the next put overwrites it and repairs the chain."""
     before = make_index(index, tmp_path / "index", LOG[:3], units=100)
     [name] = before
     more = make_index(index, tmp_path / "more", LOG[:4], units=100)[name]
-    for keep in (40, 60, 2400):  # the slots, or the units, or both are of the later moment
+    for keep in (40, 60, 2400):  # the slots, the units, or both are of the later time
         data = before[name][:40] + more[40:keep] + before[name][keep:]
         (tmp_path / "index" / name).write_bytes(data)
         one = KeyIndex(tmp_path / "index", 5, 100)
@@ -229,7 +229,7 @@ def test_what_a_killed_process_had_begun_to_put(index, tmp_path):
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("size", [0, 39, 40, 60, 1000, 4000, 4096, 5000, 8192])
 def test_a_file_cut_while_it_is_used(index, tmp_path, size, read_only):
-    """An error, never a crash, nor no answer; nothing is put behind it."""
+    """An error, but never a crash or a missing result. Nothing is put after the cut."""
     one = index(1000, 10_000)
     fill(one, 2000)
     reader = index(1000, 10_000, read_only=True) if read_only else one
@@ -247,7 +247,7 @@ def test_a_file_cut_while_it_is_used(index, tmp_path, size, read_only):
 
 @pytest.mark.parametrize("size", [0, 39, 40, 60, 79, 80, 140])
 def test_a_file_of_one_page_cut_while_it_is_used(index, tmp_path, size):
-    """The system does not tell: the rest of its page reads as zeros."""
+    """The system does not report the cut: the rest of the page reads as zeros."""
     one = index(10, 50)
     fill(one, 30)
     before = {n: found(one, f"k{n}") for n in range(30)}
@@ -261,12 +261,12 @@ def test_a_file_of_one_page_cut_while_it_is_used(index, tmp_path, size):
             assert error.reason == "bad_chain"
 
 
-# ---------------------------------------------------------------- readers beside the writer
+# ---------------------------------------------------------------- readers and the writer
 
 
 @pytest.mark.parametrize("units", [50, 5000])
-def test_readers_beside_the_writer(index, units):
-    """Whoever looks up sees whole chains, newest first, and all that was there when it began."""
+def test_readers_during_writes(index, units):
+    """A lookup sees whole chains, newest first, with all keys that existed when it started."""
     one = index(17, units)
     done = threading.Event()
     put = [0]
@@ -298,8 +298,8 @@ def test_readers_beside_the_writer(index, units):
     assert failed == []
 
 
-def test_look_ups_beside_the_dispatcher(open_store):
-    """Of a key that is put all the time: each answer has its newest message, or one of those just before."""
+def test_lookups_during_dispatch(open_store):
+    """Lookups of a key that is put all the time: each result has the newest message, or one of those just before it."""
     store = open_store(max_hash_slot_num=20, max_index_num=1000)
     until, put = time.monotonic() + 2, []
 
@@ -322,8 +322,8 @@ def test_look_ups_beside_the_dispatcher(open_store):
 
 
 @pytest.mark.parametrize("there", [1, 2, 7, 8])
-def test_a_look_up_in_the_middle_of_a_put(index, there):
-    """A slot names a unit that is whole and not counted yet: the next one, and never one behind that."""
+def test_a_lookup_in_the_middle_of_a_put(index, there):
+    """A slot refers to a complete unit that is not counted yet. This may be the next unit, but none after that."""
     one = index(2, 10)
     fill(one, there)
     hashed = oracle.key_hash("t", "new")
@@ -341,8 +341,8 @@ def test_a_look_up_in_the_middle_of_a_put(index, there):
 
 
 @pytest.mark.parametrize("more", range(1, 19))
-def test_a_check_beside_the_writer(index, more):
-    """What was put since the check has read the header, and a unit that only its slot names, are no damage."""
+def test_a_check_during_writes(index, more):
+    """Units put since the check read the header, and a unit that only its slot refers to, are not damage."""
     one = index(5, 20)
     fill(one, 1)
     reader = index(5, 20, read_only=True)
@@ -350,13 +350,13 @@ def test_a_check_beside_the_writer(index, more):
     assert reader.check() == []
     with open(one.files[0], "r+b") as file:
         file.seek(36)
-        file.write(struct.pack(">i", 1 + more))  # the last put is in its middle
+        file.write(struct.pack(">i", 1 + more))  # the last put is not complete
     assert reader.check() == index(5, 20, read_only=True).check() == []
     assert index(5, 20, load=False).load(clean=False, index_msg_timestamp=1 << 62) != []
 
 
-def test_damage_behind_the_header_that_a_check_has_read(index):
-    """No chain goes astray, whatever is there: the first byte of its slot is told."""
+def test_damage_that_appears_after_a_check_has_read_the_header(index):
+    """No chain is followed wrongly, whatever the bytes are. The first byte of the slot is reported."""
     one = index(5, 20)
     fill(one, 9)
     reader = index(5, 20, read_only=True)
@@ -368,24 +368,24 @@ def test_damage_behind_the_header_that_a_check_has_read(index):
     at = 60 + 20 * max(slots)
     for place, value in (
         *((40 + 4 * slot, value) for value in (-1, 0, 1, 17, 19, 20, 21, (1 << 31) - 1)),
-        *((at, value) for value in (-1, slot + 1)),  # its hash
+        *((at, value) for value in (-1, slot + 1)),  # its key hash
         (at + 4, -1),  # physical offset
         (at + 12, -1),  # time
-        *((at + 16, value) for value in (-1, 0, max(slots), 20, (1 << 31) - 1)),  # the unit before it
+        *((at + 16, value) for value in (-1, 0, max(slots), 20, (1 << 31) - 1)),  # the previous unit
     ):
         data = bytearray(whole)
         data[place : place + 4] = struct.pack(">i", value)
         Path(one.files[0]).write_bytes(data)
         assert reader.check() == [f"{one.files[0]}: bad_chain at byte {40 + 4 * slot}"], (place, value)
-    for count, fine in ((16, {5, 15}), (10, {5, *range(9, 16)})):  # used slots; or units, as old releases count
+    for count, fine in ((16, {5, 15}), (10, {5, *range(9, 16)})):  # used slots; or units, as older releases count
         for used in range(-1, 18):
             Path(one.files[0]).write_bytes(whole[:32] + struct.pack(">2i", used, count) + whole[40:])
             reader = index(5, 20, read_only=True)
             assert reader.check() == [f"{one.files[0]}: bad_chain at byte 32"] * (used not in fine), (count, used)
 
 
-def test_readers_of_another_process_beside_each_other(index):
-    """Each refreshes and looks up as it likes: a key is found once, and none that was there is missed."""
+def test_several_readers_in_another_process(index):
+    """Each reader refreshes and looks up at its own pace: a key is found once, and no existing key is missed."""
     one = index(17, 20)
     other = index(17, 20, read_only=True)
     failed = []
@@ -414,7 +414,7 @@ def test_readers_of_another_process_beside_each_other(index):
     assert failed == []
 
 
-def test_deleting_beside_readers(index):
+def test_deletion_during_lookups(index):
     one = index(17, 20)
     fill(one, 500)
     done = threading.Event()
@@ -441,7 +441,7 @@ def test_deleting_beside_readers(index):
     assert len(one.files) == 1
 
 
-def test_a_look_up_goes_on_when_its_file_is_deleted(index):
+def test_a_lookup_continues_when_its_file_is_deleted(index):
     one = index(3, 200)
     for n in range(500):
         one.put_keys("t", n, T0 + n, keys="k")

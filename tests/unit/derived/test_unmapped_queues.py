@@ -1,4 +1,4 @@
-"""_consume_queue_units: units of files that can't be mapped are read all the same."""
+"""_consume_queue_units: units of files that cannot be mapped are read, too."""
 
 import subprocess
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from support.oracle_stores import QUEUE_FILE, bodies, lay_down
 
-LARGE = 20_000_000  # bytes of a consume queue file: too many for the room that is left
+LARGE = 20_000_000  # bytes of a consume queue file: more than the address space that is left
 
 
 def enlarge(root: Path) -> Path:
-    """Make the queue's one file, all units of it, as long as LARGE; it is one hole behind them."""
+    """Extend the only queue file, in which all units are, to LARGE bytes. The rest is a hole."""
     [path] = (root / "consumequeue" / "orders" / "1").iterdir()
     assert path.stat().st_size == QUEUE_FILE
     with path.open("r+b") as file:
@@ -20,7 +20,7 @@ def enlarge(root: Path) -> Path:
 
 
 def in_child(root: Path, what: str) -> list[str]:
-    """Run `what` with a QueueReader `read` in a process without addresses for one more queue file; what it prints."""
+    """Run `what` with a QueueReader `read` without address space for another queue file. Return its output."""
     script = f"""
         import os, resource
         from rocketc import StoreConfig
@@ -48,7 +48,7 @@ def in_child(root: Path, what: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_units_of_a_file_that_can_not_be_mapped(tmp_path):
+def test_units_of_a_file_that_cannot_be_mapped(tmp_path):
     lay_down(tmp_path, bodies(90))
     enlarge(tmp_path)
     found = in_child(
@@ -62,7 +62,7 @@ def test_units_of_a_file_that_can_not_be_mapped(tmp_path):
     assert found == ["True 83 90", "[85, 86, 87, 88, 89]"]
 
 
-def test_such_a_file_that_is_cut(tmp_path):
+def test_a_file_that_cannot_be_mapped_and_is_cut(tmp_path):
     lay_down(tmp_path, bodies(90))
     path = enlarge(tmp_path)
     found = in_child(

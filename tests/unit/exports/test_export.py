@@ -1,4 +1,4 @@
-"""rocketc.export(): what is written, read back by others; and that nothing half done is ever left."""
+"""rocketc.export(): files are read back by other programs, and no partial file is ever left."""
 
 import csv
 import datetime
@@ -29,7 +29,7 @@ from rocketc.read.parallel import in_order
 # ---------------------------------------------------------------- data
 @pytest.fixture(scope="module")
 def table(golden):
-    """table(name): all of a golden store."""
+    """table(name): the table of a golden store."""
     known = {}
 
     def get(name):
@@ -41,7 +41,7 @@ def table(golden):
 
 
 def log_of(messages):
-    """(topic, body, other fields) -> the bytes of a log."""
+    """Return the bytes of a log of messages given as (topic, body, other fields)."""
     out = b""
     for topic, body, fields in messages:
         out += rocketc.encode(topic, body, phy_offset=len(out), **fields)
@@ -50,7 +50,7 @@ def log_of(messages):
 
 @pytest.fixture
 def many():
-    """20 topics, 30 days, 8 queues, in turn; bodies of the later topics are longer."""
+    """20 topics, 30 days and 8 queues in rotation; bodies of later topics are longer."""
     return log_of(
         (f"topic-{i % 20}", b"%d" % i * (i % 20), {"queue_id": i % 8, "store_timestamp": i % 30 * 86_400_000 - 5})
         for i in range(2000)
@@ -90,7 +90,7 @@ def test_the_columns_are_those_of_the_scan(golden, table, tmp_path, form):
     columns = ["body", "keys", "storeTimestamp", "physicalOffset", "properties"]
     rocketc.export(rocketc.scan(golden("v533-broker").path, columns=columns), tmp_path / f"x.{form}")
     found = FORMATS[form](tmp_path / f"x.{form}")
-    if form == "jsonl":  # read into all columns
+    if form == "jsonl":  # JSON Lines are read with all columns
         assert list(json.loads(unpacked(tmp_path / "x.jsonl").splitlines()[1])) == columns
         assert found.column("topic").null_count == found.num_rows
         found = found.select(columns)
@@ -99,20 +99,20 @@ def test_the_columns_are_those_of_the_scan(golden, table, tmp_path, form):
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_nothing_to_write_is_a_file_without_rows(tmp_path, form, jobs):
+def test_an_empty_scan_is_a_file_without_rows(tmp_path, form, jobs):
     report = rocketc.export(rocketc.decode(b""), tmp_path / f"x.{form}", jobs=jobs)
     found = FORMATS[form](tmp_path / f"x.{form}")
     assert (found.num_rows, found.schema, report.rows, report.files) == (0, SCHEMA, 0, 1)
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("gz", b"\x1f\x8b"), ("zst", b"\x28\xb5\x2f\xfd")])
-def test_no_text_is_a_compressed_file_without_text(tmp_path, suffix, magic):
+def test_an_empty_text_is_a_valid_compressed_file(tmp_path, suffix, magic):
     path = tmp_path / f"x.jsonl.{suffix}"
     rocketc.export(rocketc.decode(b""), path)
     assert path.read_bytes().startswith(magic) and unpacked(path) == ""
 
 
-def test_csv_says_what_has_no_place_in_it(tmp_path):
+def test_csv_forms_of_special_values(tmp_path):
     data = log_of([
         ("a,b", b'quote " and\r\nlines', {"properties": {"KEYS": "k", "x": "\u20ac"}}),
         ("=1+1", b"\xff", {"store_timestamp": 253402300800000, "born_timestamp": -1}),
@@ -130,8 +130,8 @@ def test_csv_says_what_has_no_place_in_it(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_text_in_several_members_is_one_text_to_others(golden, table, tmp_path, suffix):
-    """More than a block: each is compressed by itself, several at once."""
+def test_other_programs_read_several_compressed_members_as_one_text(golden, table, tmp_path, suffix):
+    """The text is longer than a block: each block is compressed separately, several at the same time."""
     path, rows = tmp_path / f"x.csv.{suffix}", table("flights-2013-01").num_rows
     rocketc.export(rocketc.scan(golden("flights-2013-01").path, columns=["keys", "body"]), path, jobs=3)
     magic = {"gz": b"\x1f\x8b\x08\0\0\0\0\0", "zst": b"\x28\xb5\x2f\xfd"}[suffix]
@@ -139,7 +139,7 @@ def test_text_in_several_members_is_one_text_to_others(golden, table, tmp_path, 
     duckdb, polars, pandas = map(pytest.importorskip, ("duckdb", "polars", "pandas"))
     assert duckdb.sql(f"select count(*), count(distinct keys) from '{path}'").fetchall() == [(rows, rows)]
     assert polars.read_csv(path).height == rows
-    assert suffix == "zst" or len(pandas.read_csv(path)) == rows  # pandas has a zstd library of its own choice
+    assert suffix == "zst" or len(pandas.read_csv(path)) == rows  # pandas has its own zstd library
 
 
 def test_csv_quotes_as_the_csv_module_does(tmp_path):
@@ -156,7 +156,7 @@ def test_csv_quotes_as_the_csv_module_does(tmp_path):
         ";",
         "\t",
         'a"b,c\rd\ne',
-        *(["\0"] if sys.version_info >= (3, 11) else []),  # before, the csv module can't write it
+        *(["\0"] if sys.version_info >= (3, 11) else []),  # older csv modules cannot write it
         "=1",
         "\u20ac",
         "\u2028",
@@ -172,17 +172,17 @@ def test_csv_quotes_as_the_csv_module_does(tmp_path):
         writer.writerow([m.topic, m.keys, m.body.decode(), None, told, m.phy_offset])
     assert (tmp_path / "x.csv").read_bytes().decode() == out.getvalue()
     rocketc.export(rocketc.decode(data, columns=["tags"]), tmp_path / "one.csv")
-    assert (tmp_path / "one.csv").read_text() == "tags\n" + '""\n' * len(texts), "an empty line is no row"
+    assert (tmp_path / "one.csv").read_text() == "tags\n" + '""\n' * len(texts), "an empty line is not a row"
 
 
-def test_a_stream_of_the_callers_stays_open(golden, table):
+def test_a_stream_of_the_caller_stays_open(golden, table):
     out = io.BytesIO()
     report = rocketc.export(rocketc.scan(golden("v533-broker").path), out, "arrow")
     assert report.path is None and report.bytes == len(out.getvalue())
     assert pa.ipc.open_stream(out.getvalue()).read_all().equals(table("v533-broker"))
 
 
-def test_damage_is_stepped_over_and_told(golden, tmp_path):
+def test_damage_is_skipped_and_reported(golden, tmp_path):
     scan = rocketc.scan(golden("v533-bitrot").path, errors="report")
     with pytest.warns(rocketc.DamageWarning, match="bad_body_crc"):
         report = rocketc.export(scan, tmp_path / "x.parquet")
@@ -193,7 +193,7 @@ def test_damage_is_stepped_over_and_told(golden, tmp_path):
 
 
 # ---------------------------------------------------------------- Parquet and Arrow inside
-def test_row_groups_are_bounded(golden, table, tmp_path):
+def test_the_size_of_row_groups_is_limited(golden, table, tmp_path):
     scan = rocketc.scan(golden("flights-2013-01").path, batch_bytes=1 << 20)
     rocketc.export(scan, tmp_path / "x.parquet", row_group_size=2 << 20)
     about = pq.ParquetFile(tmp_path / "x.parquet").metadata
@@ -205,10 +205,10 @@ def test_row_groups_are_bounded(golden, table, tmp_path):
         assert max(file.get_batch(i).nbytes for i in range(file.num_record_batches)) < 1.2 * (1 << 19)
 
 
-def test_parquet_says_what_readers_skip_by(golden, tmp_path):
+def test_parquet_has_statistics_for_skipping(golden, tmp_path):
     rocketc.export(rocketc.scan(golden("v533-broker").path), tmp_path / "x.parquet")
     about = pq.ParquetFile(tmp_path / "x.parquet").metadata
-    assert set(about.metadata) == {b"ARROW:schema"}, "nothing of this machine"
+    assert set(about.metadata) == {b"ARROW:schema"}, "no data of this machine"
     group = about.row_group(0)
     columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
     times = [m.store_time for m in rocketc.scan(golden("v533-broker").path)]
@@ -221,12 +221,12 @@ def test_parquet_says_what_readers_skip_by(golden, tmp_path):
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_rows_are_ordered_as_parquet_says(table, name):
+def test_rows_are_ordered_as_declared_in_parquet(table, name):
     offsets = table(name).column("physicalOffset").to_pylist()
     assert offsets == sorted(offsets)
 
 
-def test_rows_of_several_logs_are_in_no_order(golden, tmp_path):
+def test_no_order_is_declared_for_several_logs(golden, tmp_path):
     scan = rocketc.scan([golden("v533-store").path, golden("v533-broker").path])
     rocketc.export(scan, tmp_path / "x.parquet")
     assert pq.ParquetFile(tmp_path / "x.parquet").metadata.row_group(0).sorting_columns in (None, ())
@@ -268,8 +268,8 @@ def test_a_folder_holds_the_table(golden, table, tmp_path, name, form):
 @pytest.mark.some(12)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("by", [["date"], ["topic"], ["queueId"], ["queueId", "date"], ["date", "topic", "queueId"]])
-def test_what_can_be_partitioned_by(many, tmp_path, monkeypatch, form, by):
-    """Few files may be open, and little may be kept back: partitions have several parts then."""
+def test_partition_columns(many, tmp_path, monkeypatch, form, by):
+    """Few files may be open and little data may be buffered: partitions then have several parts."""
     monkeypatch.setattr(folder, "OPEN_FILES", 20)
     monkeypatch.setattr(folder, "WAITING_BYTES", 100_000)
     scan = rocketc.decode(many, batch_bytes=20_000, columns=["queueId", "physicalOffset", "body"])
@@ -281,11 +281,11 @@ def test_what_can_be_partitioned_by(many, tmp_path, monkeypatch, form, by):
         values = {"topic": m.topic, "date": str(day), "queueId": str(m.queue_id)}
         meant.setdefault(tuple(values[name] for name in by), []).append(m.phy_offset)
     found = {key: part.column("physicalOffset").to_pylist() for key, part in parts.items()}
-    assert found == meant, "each in the order of the log"
+    assert found == meant, "each partition is in the order of the log"
     assert any((tmp_path / "lake").rglob("part-1.*")) == (len(found) > 20)
 
 
-def test_descriptors_stay_few(tmp_path):
+def test_few_descriptors_are_open(tmp_path):
     data = log_of((f"t{i}", b"body", {}) for i in range(300))
     most = [0]
 
@@ -307,7 +307,7 @@ HOSTILE = [
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A folder by topic; each body says its topic. No folder can say an empty one: it is read as null."""
+    """A folder partitioned by topic; each body is its topic. An empty topic has no folder name and is read as null."""
     messages = [(topic, topic.encode(), {}) for topic in [*HOSTILE, ""]]
     rocketc.export(rocketc.decode(log_of(messages)), tmp_path / "lake", partition_by="topic")
     return tmp_path / "lake"
@@ -339,7 +339,7 @@ def test_topics_are_the_same_in_polars(hostile):
     check_hostile(frame.select("topic", "body").collect().rows())
 
 
-def test_days_that_no_folder_can_say(tmp_path):
+def test_days_that_a_folder_name_cannot_represent(tmp_path):
     messages = [("t", b"", {"store_timestamp": ms}) for ms in (-1, 0, 86_399_999, 253402300800000, (1 << 63) - 1)]
     for form in ("parquet", "csv"):
         rocketc.export(rocketc.decode(log_of(messages)), tmp_path / form, form, partition_by="date")
@@ -348,14 +348,14 @@ def test_days_that_no_folder_can_say(tmp_path):
         ]  # fmt: skip
 
 
-def test_a_name_too_long_for_a_folder_is_told(tmp_path):
+def test_a_name_too_long_for_a_folder_is_reported(tmp_path):
     with pytest.raises(rocketc.StoreIOError, match="too long"):
         rocketc.export(rocketc.decode(rocketc.encode("t" * 255, b"")), tmp_path / "lake", partition_by="topic")
     assert names_in(tmp_path) == []
 
 
-# ---------------------------------------------------------------- a name appears when all is there
-def test_what_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path):
+# ---------------------------------------------------------------- a file appears only when it is complete
+def test_existing_files_are_kept_unless_force_is_given(tmp_path):
     scan, path = rocketc.decode(rocketc.encode("t", b"new")), tmp_path / "x.jsonl"
     path.write_text("old")
     path.chmod(0o600)
@@ -367,7 +367,7 @@ def test_what_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_appears_meanwhile_is_kept(tmp_path):
+def test_a_file_that_appears_during_the_export_is_kept(tmp_path):
     path = tmp_path / "x.jsonl"
     with pytest.raises(FileExistsError):
         rocketc.export(rocketc.decode(rocketc.encode("t", b"")), path, progress=lambda done: path.write_text("mine"))
@@ -385,7 +385,7 @@ def test_a_link_stays_a_link(tmp_path):
 def test_an_older_export_is_replaced_and_nothing_else(many, tmp_path):
     scan, lake = rocketc.decode(many), tmp_path / "lake"
     lake.mkdir()
-    rocketc.export(scan, lake, partition_by="topic")  # an empty folder is as good as none
+    rocketc.export(scan, lake, partition_by="topic")  # an empty folder may be replaced
     with pytest.raises(FileExistsError):
         rocketc.export(scan, lake, partition_by="queueId")
     rocketc.export(scan, lake, partition_by="queueId", overwrite=True)
@@ -398,7 +398,7 @@ def test_an_older_export_is_replaced_and_nothing_else(many, tmp_path):
     assert "thesis.tex" in names_in(lake)
 
 
-def test_all_is_durable_before_the_name_is_there(tmp_path, monkeypatch):
+def test_everything_is_durable_before_the_rename(tmp_path, monkeypatch):
     told = []
 
     def noted(name, act):
@@ -433,7 +433,7 @@ def run(scan, path, **options):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_disk_that_fails_is_told_and_nothing_is_left(many, tmp_path, monkeypatch, target, code, jobs):
+def test_a_failing_disk_is_reported_and_no_file_is_left(many, tmp_path, monkeypatch, target, code, jobs):
     written = []
 
     def write_all(fd, data):
@@ -447,13 +447,13 @@ def test_a_disk_that_fails_is_told_and_nothing_is_left(many, tmp_path, monkeypat
         run(rocketc.decode(many), tmp_path / target, jobs=jobs)
     assert (told.value.errno, type(told.value)) == (code, kind)
     assert str(tmp_path) in told.value.filename
-    assert ".tmp" not in told.value.filename, "nobody knows that name"
+    assert ".tmp" not in told.value.filename, "the caller does not know the temporary name"
     assert (len(written) == 1 or jobs == 2) and names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_a_stream_that_fails_is_left_alone(many, monkeypatch, form):
-    """pyarrow's writers end their files even when they are thrown away."""
+def test_a_failing_stream_is_not_written_again(many, monkeypatch, form):
+    """pyarrow's writers end their files even if the writers are discarded."""
     monkeypatch.setattr(sinks, "BLOCK_BYTES", 1)
     calls = []
 
@@ -472,7 +472,7 @@ def test_a_stream_that_fails_is_left_alone(many, monkeypatch, form):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("what", [KeyboardInterrupt, MemoryError])
-def test_whatever_ends_it_nothing_is_left(many, tmp_path, monkeypatch, target, what):
+def test_any_exception_leaves_no_file(many, tmp_path, monkeypatch, target, what):
     (tmp_path / target).mkdir() if "." not in target else (tmp_path / target).write_text("old")
 
     def fail(fd):
@@ -485,7 +485,7 @@ def test_whatever_ends_it_nothing_is_left(many, tmp_path, monkeypatch, target, w
     assert "." not in target or (tmp_path / target).read_text() == "old"
 
 
-def test_an_old_folder_comes_back_if_the_new_one_cannot_take_its_name(many, tmp_path, monkeypatch):
+def test_the_old_folder_is_restored_if_the_rename_of_the_new_one_fails(many, tmp_path, monkeypatch):
     rocketc.export(rocketc.decode(many), tmp_path / "lake", partition_by="queueId")
     rename, calls = os.rename, []
 
@@ -517,14 +517,14 @@ def test_devices_and_pipes_are_written_and_not_replaced(golden, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing/x.csv", "file/x.csv"])
-def test_a_folder_that_is_not_there(tmp_path, name):
+def test_a_missing_folder(tmp_path, name):
     (tmp_path / "file").touch()
     with pytest.raises(rocketc.StoreIOError) as told:
         rocketc.export(rocketc.decode(b""), tmp_path / name)
     assert told.value.filename == str(tmp_path / name)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refused calls
 @pytest.mark.parametrize(
     ("path", "options", "says"),
     [
@@ -545,7 +545,7 @@ def test_a_folder_that_is_not_there(tmp_path, name):
         ("x", {"partition_by": ["queueId", "topic"], "columns": ["topic", "queueId"]}, "all columns are in"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, path, options, says):
+def test_wrong_options_are_refused(tmp_path, path, options, says):
     scan = rocketc.decode(b"", columns=options.pop("columns", None))
     with pytest.raises(ValueError, match=says):
         rocketc.export(scan, tmp_path / path, **options)
@@ -557,7 +557,7 @@ def test_partitions_need_a_folder():
         rocketc.export(rocketc.decode(b""), io.BytesIO(), "csv", partition_by="topic")
 
 
-def test_nothing_is_written_into_what_is_read(tmp_path):
+def test_an_export_into_its_input_is_refused(tmp_path):
     store = stores.unpack("v533-bitrot", tmp_path).path
     before = sorted(store.rglob("*"))
     log = store / "commitlog"
@@ -587,9 +587,9 @@ def test_nothing_is_written_into_what_is_read(tmp_path):
     rocketc.export(rocketc.scan(copy, errors="skip"), copy.parent / "beside.csv")
 
 
-# ---------------------------------------------------------------- working ahead
+# ---------------------------------------------------------------- threads
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "arrow"])
-def test_threads_change_no_byte(many, tmp_path, target):
+def test_threads_do_not_change_the_bytes(many, tmp_path, target):
     for jobs in (1, 4):
         (tmp_path / str(jobs)).mkdir()
         run(rocketc.decode(many, batch_bytes=5000), tmp_path / str(jobs) / target, jobs=jobs)
@@ -601,7 +601,7 @@ def test_threads_change_no_byte(many, tmp_path, target):
 
 
 @pytest.mark.parametrize("processors", [1, 2])
-def test_there_are_threads_where_there_are_processors(many, tmp_path, monkeypatch, processors):
+def test_the_number_of_threads_depends_on_the_processors(many, tmp_path, monkeypatch, processors):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     started = []
@@ -610,7 +610,7 @@ def test_there_are_threads_where_there_are_processors(many, tmp_path, monkeypatc
     assert started == [2] * (processors == 2)
 
 
-def test_work_in_order_is_bounded_and_tells_its_error():
+def test_work_in_order_is_limited_and_raises_errors():
     made, done = [], []
 
     def make():
@@ -619,7 +619,7 @@ def test_work_in_order_is_bounded_and_tells_its_error():
             yield i
 
     def work(i):
-        assert len(made) - len(done) <= 5, "one is used, three wait, and one more is made"
+        assert len(made) - len(done) <= 5, "one in use, three waiting, one being created"
         time.sleep(0.001 * (i % 3))
         if i == 90:
             raise rocketc.ClosedError("enough")
@@ -632,7 +632,7 @@ def test_work_in_order_is_bounded_and_tells_its_error():
     assert list(in_order(str, range(3), None, 0)) == ["0", "1", "2"]
 
 
-def test_progress_tells_the_bytes_that_are_read(golden, tmp_path):
+def test_progress_reports_the_bytes_read(golden, tmp_path):
     scan = rocketc.scan(golden("flights-2013-01").path, batch_bytes=1 << 20)
     for target in ("x.parquet", "x.jsonl"):
         told = []

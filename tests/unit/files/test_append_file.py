@@ -36,8 +36,8 @@ def test_mapped_file(path):
     assert not path.exists()
 
 
-def test_full_length_and_room(path):
-    """The file has its length and its room on the disk before the first byte."""
+def test_full_length_and_disk_space(path):
+    """The file has its full length and disk space before the first byte is written."""
     AppendFile(path, SIZE)
     assert path.stat().st_size == SIZE
     assert path.stat().st_blocks * 512 >= SIZE
@@ -53,8 +53,8 @@ def test_appends_move_wrote(path):
     assert file.wrote == 4000
 
 
-def test_append_of_what_does_not_fit(path):
-    """A byte too many: False, and nothing is written; exactly full is full."""
+def test_append_beyond_the_end(path):
+    """One byte too many: False, and nothing is written. An append that fills the file exactly succeeds."""
     file = AppendFile(path, 100)
     file.append(b"a" * 60)
     assert not file.append(b"b" * 41)
@@ -78,7 +78,7 @@ def test_append_takes_bytes_like(path, data):
 
 
 def test_select(path):
-    """[pos, pos + size) iff that was written; to the readable end without a size."""
+    """[pos, pos + size) if it has been written; up to the end of the readable bytes without a size."""
     file = AppendFile(path, SIZE)
     assert file.select(0) is None
     file.append(b"0123456789")
@@ -117,7 +117,7 @@ def test_a_view_is_released_once(path):
 
 
 def test_views_outlive_their_file(path):
-    """The object is gone, the file deleted: the map stays until the last view."""
+    """The object is gone and the file is deleted: the map stays until the last view is released."""
     file = AppendFile(path, SIZE)
     file.append(b"abc")
     view = file.select(0)
@@ -136,7 +136,7 @@ def test_a_file_that_is_shut_down(path):
             call()
     assert file.select(0) is None
     assert file.destroy()
-    assert file.destroy()  # a file that is gone is deleted
+    assert file.destroy()  # a file that is shut down can be deleted
 
 
 @pytest.mark.parametrize(
@@ -147,16 +147,16 @@ def test_a_file_that_is_shut_down(path):
         (1, 0, 1, False),
         (PAGE_BYTES - 1, 0, 1, False),
         (PAGE_BYTES, 0, 1, True),
-        (2 * PAGE_BYTES - 1, PAGE_BYTES - 1, 1, True),  # pages are counted from the file's start
+        (2 * PAGE_BYTES - 1, PAGE_BYTES - 1, 1, True),  # pages are counted from the start of the file
         (2 * PAGE_BYTES - 1, PAGE_BYTES, 1, False),
         (4 * PAGE_BYTES - 1, 0, 4, False),
         (4 * PAGE_BYTES, 0, 4, True),
-        (SIZE, SIZE - 1, 4, True),  # a full file always
+        (SIZE, SIZE - 1, 4, True),  # a full file is always flushed
         (SIZE, SIZE, 0, False),
     ],
 )
 def test_least_pages(path, wrote, flushed, least_pages, moves):
-    """As RocketMQ's isAbleToFlush and isAbleToCommit."""
+    """The rule of RocketMQ's isAbleToFlush and isAbleToCommit."""
     for buffer in (False, True):
         file = AppendFile(path, SIZE, buffer=buffer)
         file.append(bytes(flushed))
@@ -169,7 +169,7 @@ def test_least_pages(path, wrote, flushed, least_pages, moves):
 
 
 def test_buffer(path):
-    """What is in the buffer is readable once it is committed."""
+    """Bytes in the buffer can be read after the commit."""
     file = AppendFile(path, SIZE, buffer=True)
     assert file.append(b"abc")
     assert (file.wrote, file.committed, file.flushed) == (3, 0, 0)
@@ -193,7 +193,7 @@ def test_without_a_buffer_commit_has_nothing_to_do(path):
     assert file.commit() == 3
 
 
-def test_a_file_that_is_there(path):
+def test_an_existing_file(path):
     path.write_bytes(b"mine")
     with pytest.raises(StoreIOError, match="exists") as caught:
         AppendFile(path, SIZE)
@@ -201,20 +201,20 @@ def test_a_file_that_is_there(path):
     assert path.read_bytes() == b"mine"
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_missing_folder(tmp_path):
     with pytest.raises(StoreIOError, match="No such file"):
         AppendFile(tmp_path / "no" / "0", SIZE)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 31])
-def test_sizes_that_no_file_has(path, size):
+def test_wrong_sizes(path, size):
     with pytest.raises(ValueError, match="1 to 2147483647"):
         AppendFile(path, size)
     assert not path.exists()
 
 
-def test_a_file_that_somebody_cuts_short(path):
-    """An append to pages that are gone is an error, and so is a flush: msync of them succeeds."""
+def test_a_file_that_another_process_cuts_short(path):
+    """An append to pages that have been cut off is an error, and so is a flush, although msync succeeds."""
     file = AppendFile(path, SIZE)
     file.append(b"abc")
     os.truncate(path, 0)

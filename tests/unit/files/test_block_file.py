@@ -1,4 +1,4 @@
-"""BlockFile: whole units, holes left out, and what can't be read said plainly."""
+"""BlockFile: whole units, skipped holes, and clear errors for unreadable files."""
 
 import os
 
@@ -10,7 +10,7 @@ from rocketc.errors import StoreIOError
 from rocketc.files import block_file
 from rocketc.files.block_file import BlockFile
 
-PAGE = 1 << 16  # more than the pages of any file system
+PAGE = 1 << 16  # more than the page size of any file system
 
 
 @given(
@@ -41,7 +41,7 @@ def sparse(path, size, *at):
     return path
 
 
-def test_holes_are_left_out(tmp_path):
+def test_holes_are_skipped(tmp_path):
     path = sparse(tmp_path / "file", 1 << 40, 30 * PAGE, (1 << 39) + 7)
     if os.stat(path).st_blocks * 512 > 1 << 30:
         pytest.skip("a file system without holes")
@@ -80,7 +80,7 @@ def test_a_file_cut_short_while_it_is_read(tmp_path):
         assert raised.value.filename == str(path)
 
 
-def test_a_file_that_grows_is_read_as_it_was(tmp_path):
+def test_a_file_that_grows_is_read_up_to_its_earlier_end(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     with BlockFile(path) as file, open(path, "ab") as more:
@@ -89,7 +89,7 @@ def test_a_file_that_grows_is_read_as_it_was(tmp_path):
         assert (file.size, file.read(90, 1000)) == (100, b"x" * 10)
 
 
-def test_what_is_no_file(tmp_path):
+def test_paths_that_are_not_files(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name, text in (("none", "No such file"), (".", "Is a directory"), ("pipe", "not a regular file")):
         with pytest.raises(StoreIOError, match=text):

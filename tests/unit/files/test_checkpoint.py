@@ -1,4 +1,4 @@
-"""_checkpoint against the oracle, and against what RocketMQ tells of its own files."""
+"""_checkpoint compared with the oracle, and with RocketMQ's own output for its files."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ def test_any_checkpoint(fields, rest):
     assert mine._fields == oracle.Checkpoint._fields
 
 
-def test_a_flush_is_noted_with_its_checkpoint(open_store, tmp_path):
+def test_a_flush_is_recorded_with_its_checkpoint(open_store, tmp_path):
     store = open_store()
     end = store.put("orders", b"hello").end
     store.flush()
@@ -49,7 +49,7 @@ def test_a_flush_is_noted_with_its_checkpoint(open_store, tmp_path):
     told = _checkpoint.read(path)
     assert _checkpoint.flushed_offset(path, told) == _checkpoint.queued_offset(path, told) == end
     other = told._replace(physic_msg_timestamp=told.physic_msg_timestamp + 1)
-    _checkpoint.write(path, other)  # as a broker that flushes later
+    _checkpoint.write(path, other)  # like a broker that flushes later
     assert _checkpoint.flushed_offset(path, other) == -1
     assert _checkpoint.queued_offset(path, other) == end
     _checkpoint.write(path, other, flushed=end - 1)
@@ -59,8 +59,8 @@ def test_a_flush_is_noted_with_its_checkpoint(open_store, tmp_path):
     assert _checkpoint.queued_offset(path, other) == -1
 
 
-def test_what_stands_behind_the_fields_stays(tmp_path):
-    """A later RocketMQ may have more of them."""
+def test_bytes_after_the_fields_are_kept(tmp_path):
+    """A later RocketMQ may add fields."""
     path = tmp_path / "checkpoint"
     path.write_bytes(bytes(40) + b"more" * 1014)
     _checkpoint.write(path, MEANT, flushed=7)
@@ -71,7 +71,7 @@ def test_what_stands_behind_the_fields_stays(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 40, 488, 511])
-def test_a_checkpoint_without_that_note(tmp_path, size):
+def test_a_checkpoint_without_a_recorded_flush(tmp_path, size):
     path = tmp_path / "checkpoint"
     assert _checkpoint.flushed_offset(path, _checkpoint.NOTHING) == -1
     path.write_bytes(bytes(size))
@@ -95,7 +95,7 @@ MEANT = _checkpoint.Checkpoint(1_763_740_000_123, 1_763_740_000_100, 1_763_739_0
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_golden_checkpoints_come_out_as_they_went_in(golden, tmp_path, name):
+def test_golden_checkpoints_are_written_unchanged(golden, tmp_path, name):
     data = (golden(name).path / "checkpoint").read_bytes()
     assert _checkpoint.encode(_checkpoint.decode(data)) == data
     path = tmp_path / "checkpoint"
@@ -120,7 +120,7 @@ def test_encode_a_number_that_is_too_large(tmp_path, fields):
 
 
 @pytest.mark.parametrize("fields", [[], [0] * 4, [0] * 6])
-def test_encode_other_than_five(fields):
+def test_encode_a_wrong_number_of_fields(fields):
     with pytest.raises(ValueError, match=f"a checkpoint has 5 fields, not {len(fields)}"):
         _checkpoint.encode(fields)
 
@@ -160,7 +160,7 @@ def test_write_in_the_current_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 39, 40, 41, 4095, 4096, 5000])
-def test_open_file_makes_it_whole(tmp_path, length):
+def test_open_file_extends_it_to_its_full_size(tmp_path, length):
     path = tmp_path / "checkpoint"
     path.write_bytes((_checkpoint.encode(MEANT) + bytes(904))[:length])
     fd = _checkpoint.open_file(path)
@@ -170,8 +170,8 @@ def test_open_file_makes_it_whole(tmp_path, length):
     assert _checkpoint.read(path) == (MEANT if length >= 40 else _checkpoint.NOTHING)
 
 
-def test_what_is_made_durable(tmp_path, monkeypatch):
-    """A new file: the file, then the folder; then, as each time, the fields."""
+def test_the_order_of_syncs(tmp_path, monkeypatch):
+    """For a new file: first the file, then the folder, then the fields as in each write."""
     done = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (done.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))[1])
@@ -182,7 +182,7 @@ def test_what_is_made_durable(tmp_path, monkeypatch):
 
 
 def test_one_write_and_one_sync(tmp_path):
-    """What the kernel sees of a checkpoint that is there already."""
+    """The system calls for an existing checkpoint."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("there is no strace")
@@ -198,7 +198,7 @@ def test_one_write_and_one_sync(tmp_path):
     assert ", 512, 0)" in lines[0]
 
 
-# Reading what may be anything
+# Reading arbitrary bytes
 
 
 @pytest.mark.parametrize("length", range(40))
@@ -210,7 +210,7 @@ def test_read_a_torn_checkpoint(tmp_path, length):
 
 @pytest.mark.parametrize("field", range(3))
 @pytest.mark.parametrize("value", [-1, -1 << 63, 253_402_300_800_000, (1 << 63) - 1, 0x6C6F636B << 32])
-def test_read_a_time_that_nobody_meant(tmp_path, field, value):
+def test_read_an_impossible_time(tmp_path, field, value):
     path = tmp_path / "checkpoint"
     fields = list(MEANT)
     fields[field] = value
@@ -219,7 +219,7 @@ def test_read_a_time_that_nobody_meant(tmp_path, field, value):
 
 
 @pytest.mark.parametrize("field", [3, 4])
-def test_read_an_offset_that_nobody_meant(tmp_path, field):
+def test_read_an_impossible_offset(tmp_path, field):
     path = tmp_path / "checkpoint"
     for value, meant in ((-1, True), (-2, False), (-1 << 63, False)):
         fields = list(MEANT)
@@ -228,7 +228,7 @@ def test_read_an_offset_that_nobody_meant(tmp_path, field):
         assert _checkpoint.read(path) == (tuple(fields) if meant else _checkpoint.NOTHING)
 
 
-def test_read_what_is_no_file(tmp_path):
+def test_read_a_path_that_is_not_a_file(tmp_path):
     assert _checkpoint.read(tmp_path / "none") == _checkpoint.NOTHING
     assert _checkpoint.read(tmp_path) == _checkpoint.NOTHING
     os.mkfifo(tmp_path / "pipe")
@@ -238,7 +238,7 @@ def test_read_what_is_no_file(tmp_path):
 # Errors
 
 
-def test_write_where_it_cannot_be(tmp_path):
+def test_write_to_an_impossible_path(tmp_path):
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(StoreIOError) as refused:
         _checkpoint.write(tmp_path / "checkpoint", MEANT)
@@ -250,7 +250,7 @@ def test_write_where_it_cannot_be(tmp_path):
 
 @pytest.fixture
 def limited(tmp_path):
-    """Runs while no file may grow: a write fails."""
+    """Run in a child process in which no file may grow: a write fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))

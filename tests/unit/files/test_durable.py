@@ -1,4 +1,4 @@
-"""Files and folders made durable: what is synced, and whose name an error has."""
+"""Durable files and folders: what is synced, and which path an error has."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def test_make_folder(tmp_path, monkeypatch):
     assert (tmp_path / "c").is_dir()
 
 
-def test_make_folder_where_a_file_is(tmp_path):
+def test_make_folder_at_the_path_of_a_file(tmp_path):
     (tmp_path / "a").touch()
     for path in (tmp_path / "a", tmp_path / "a" / "b"):
         with pytest.raises(StoreIOError) as refused:
@@ -54,7 +54,7 @@ def test_sync_tree(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("at", [None, 3])
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_what_is_written_a_byte_at_a_time_is_whole(tmp_path, monkeypatch, kind, at):
+def test_short_writes_are_continued(tmp_path, monkeypatch, kind, at):
     write, pwrite = os.write, os.pwrite
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:1]))
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:1], at))

@@ -1,4 +1,4 @@
-"""The lock file and the abort file: who may write, and what is known after a crash."""
+"""The lock file and the abort file: which process may write, and what is known after a crash."""
 
 import copy
 import errno
@@ -37,7 +37,7 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
-# Tries the lock as RocketMQ's DefaultMessageStore takes it; holds it until its input ends.
+# Tries the lock as RocketMQ's DefaultMessageStore does, and holds it until its input ends.
 JAVA = """
 import java.io.*; import java.nio.channels.*;
 public class Try {
@@ -53,7 +53,7 @@ public class Try {
 
 @pytest.fixture(params=["by file", "by process"])
 def either(request, monkeypatch):
-    """With locks of open files, as on Linux, and with those of processes."""
+    """With open file locks, as on Linux, and with process locks."""
     if request.param == "by file" and not lock_file._BY_FILE:
         pytest.skip("no locks of open files here")
     monkeypatch.setattr(lock_file, "_BY_FILE", request.param == "by file")
@@ -61,7 +61,7 @@ def either(request, monkeypatch):
 
 @contextmanager
 def process(*command: object) -> Iterator[subprocess.Popen]:
-    """Start it, and end it."""
+    """Start the process, and end it."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([str(word) for word in command], **pipes) as started:
         try:
@@ -79,7 +79,7 @@ def said(started: subprocess.Popen) -> str:
 
 
 def is_free(root: Path) -> bool:
-    """Whether another process gets the lock."""
+    """Whether another process could take the lock."""
     code = "import sys; from rocketc.files.lock_file import *; StoreLock(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True)
     assert ran.returncode == 0 or "StoreLockedError" in ran.stderr
@@ -88,7 +88,7 @@ def is_free(root: Path) -> bool:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Fork; run it in the child; return 0 if it returned something true."""
+    """Fork and run `work` in the child. Return 0 if it returned something true."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -101,7 +101,7 @@ def in_child(work: Callable[[], object]) -> int:
 # The lock
 
 
-def test_the_file(tmp_path, either):
+def test_the_lock_file(tmp_path, either):
     lock = StoreLock(tmp_path)
     assert (tmp_path / "lock").stat().st_size == 4
     assert os.fstat(lock.fd).st_ino == (tmp_path / "lock").stat().st_ino
@@ -112,9 +112,9 @@ def test_the_file(tmp_path, either):
 
 
 def test_a_longer_file_keeps_its_rest(tmp_path):
-    (tmp_path / "lock").write_bytes(b"LOCKED by hand")
+    (tmp_path / "lock").write_bytes(b"LOCKED manually")
     StoreLock(tmp_path).release()
-    assert (tmp_path / "lock").read_bytes() == b"lockED by hand"
+    assert (tmp_path / "lock").read_bytes() == b"lockED manually"
 
 
 def test_twice_in_this_process(tmp_path, either):
@@ -163,7 +163,7 @@ def test_another_process_is_named(tmp_path, either):
     StoreLock(tmp_path).release()
 
 
-def test_another_process_that_is_not_named(tmp_path, either):
+def test_another_process_without_a_process_id(tmp_path, either):
     (tmp_path / "abort").touch()  # as RocketMQ 4 leaves it
     with holder(tmp_path, "no abort") as other:
         assert said(other) == "held"
@@ -171,8 +171,8 @@ def test_another_process_that_is_not_named(tmp_path, either):
             StoreLock(tmp_path)
 
 
-@pytest.mark.skipif(not lock_file._BY_FILE, reason="nobody can tell without locks of open files")
-def test_who_holds_a_store(tmp_path):
+@pytest.mark.skipif(not lock_file._BY_FILE, reason="needs open file locks")
+def test_the_process_that_holds_a_store(tmp_path):
     assert holder_of(tmp_path) is None and not (tmp_path / "lock").exists()
     with holder(tmp_path) as other:
         assert said(other) == "held"
@@ -182,7 +182,7 @@ def test_who_holds_a_store(tmp_path):
     assert holder_of(tmp_path) is None
 
 
-def test_a_process_that_is_gone_is_not_named(tmp_path):
+def test_an_ended_process_is_not_named(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / "abort").write_text(str(ended.pid))
@@ -214,7 +214,7 @@ def test_a_dropped_lock_is_released(tmp_path, either):
     assert is_free(tmp_path)
 
 
-def test_held_when_python_ends(tmp_path):
+def test_held_when_python_exits(tmp_path):
     code = "import builtins, sys; from rocketc.files.lock_file import *; builtins.x = StoreLock(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -250,7 +250,7 @@ def test_no_file_is_left_open(tmp_path, either):
     assert psutil.Process().num_fds() == before
 
 
-def test_it_cannot_be_copied(tmp_path):
+def test_a_lock_cannot_be_copied(tmp_path):
     lock = StoreLock(tmp_path)
     for make in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="a StoreLock can't be pickled: it belongs to its process"):
@@ -261,7 +261,7 @@ def test_it_cannot_be_copied(tmp_path):
 # Forked children
 
 
-def test_the_end_of_a_child_releases_nothing(tmp_path, either):
+def test_the_exit_of_a_child_releases_nothing(tmp_path, either):
     lock = StoreLock(tmp_path)
     assert in_child(lambda: lock.fd == -1) == 0
     assert not is_free(tmp_path)
@@ -271,7 +271,7 @@ def test_the_end_of_a_child_releases_nothing(tmp_path, either):
     lock.release()
 
 
-def test_a_child_gets_no_lock_that_its_parent_holds(tmp_path, either):
+def test_a_child_cannot_take_a_lock_that_its_parent_holds(tmp_path, either):
     lock = StoreLock(tmp_path)
 
     def take() -> bool:
@@ -312,8 +312,8 @@ signal.pause()
         child.wait(20)
 
 
-def test_a_child_of_other_code_keeps_no_lock_that_was_released(tmp_path):
-    """What C code forks has the open file too; the release is of the open file, not of one descriptor."""
+def test_a_child_of_c_code_keeps_no_released_lock(tmp_path):
+    """A child forked by C code has the open file, too. The release applies to the open file, not to one descriptor."""
     if not lock_file._BY_FILE:
         pytest.skip("no locks of open files here")
     lock = StoreLock(tmp_path)
@@ -335,7 +335,7 @@ def test_a_spawned_process(tmp_path):
 
 
 def test_forks_while_others_open(tmp_path):
-    """No child keeps a lock file that was just being opened."""
+    """No child keeps a lock file that was being opened."""
     end = threading.Event()
 
     def open_and_release() -> None:
@@ -376,7 +376,7 @@ def test_java_is_refused(tmp_path, java, either):
 
 
 def test_java_refuses(tmp_path, java):
-    (tmp_path / "abort").touch()  # as RocketMQ 4 leaves it: the lock itself tells the process
+    (tmp_path / "abort").touch()  # as RocketMQ 4 leaves it: the lock itself has the process id
     with process(*java, tmp_path) as other:
         assert said(other) == "held"
         with pytest.raises(StoreLockedError, match=f"by process {other.pid}$" if lock_file._BY_FILE else "already$"):
@@ -386,17 +386,17 @@ def test_java_refuses(tmp_path, java):
     StoreLock(tmp_path).release()
 
 
-# Folders and files that do not go
+# Errors of folders and files
 
 
 @pytest.fixture
 def read_only(tmp_path):
-    """A folder that nothing can be made in."""
+    """A folder in which no file can be created."""
     folder = tmp_path / "store"
     folder.mkdir(mode=0o500)
     if os.geteuid() != 0:
         return folder
-    return Path("/proc/self")  # for root too
+    return Path("/proc/self")  # also for root
 
 
 def test_a_read_only_folder(read_only):
@@ -408,7 +408,7 @@ def test_a_read_only_folder(read_only):
         assert str(refused.value.filename) in str(refused.value)
 
 
-def test_no_folder(tmp_path):
+def test_a_missing_folder(tmp_path):
     with pytest.raises(StoreIOError) as refused:
         StoreLock(tmp_path / "none")
     assert (refused.value.errno, refused.value.filename) == (errno.ENOENT, str(tmp_path / "none" / "lock"))
@@ -430,7 +430,7 @@ def test_a_full_disk(tmp_path, monkeypatch, number):
         monkeypatch.setattr(os, name, full)
     with pytest.raises(StoreFullError, match="abort"):
         AbortFile(tmp_path).create()
-    assert not AbortFile(tmp_path).exists()  # nobody wrote: the store is closed as it was
+    assert not AbortFile(tmp_path).exists()  # there was no write: the store is still closed
     with pytest.raises(StoreFullError, match="lock"):
         StoreLock(tmp_path)
     monkeypatch.undo()
@@ -450,7 +450,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, either):
     assert psutil.Process().num_fds() == before
 
 
-def test_no_more_files(tmp_path):
+def test_too_many_open_files(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
@@ -485,7 +485,7 @@ def test_abort_of_another_process_is_taken_over(tmp_path):
 
 
 @pytest.mark.parametrize("text", [b"", b"0", b"-1", b"12x", b"2147483648", b"9" * 1000, b"\xb2", b" 12"])
-def test_abort_that_names_no_process(tmp_path, text):
+def test_abort_without_a_process_id(tmp_path, text):
     (tmp_path / "abort").write_bytes(text)
     assert AbortFile(tmp_path).exists()
     assert AbortFile(tmp_path).pid is None
@@ -495,7 +495,7 @@ def test_abort_that_names_no_process(tmp_path, text):
     lock.release()
 
 
-def test_abort_that_is_no_file(tmp_path):
+def test_abort_that_is_not_a_file(tmp_path):
     (tmp_path / "abort").symlink_to("nowhere")
     assert AbortFile(tmp_path).exists()
     (tmp_path / "abort").unlink()
@@ -508,7 +508,7 @@ def test_abort_that_is_no_file(tmp_path):
         assert refused.value.filename == str(tmp_path / "abort")
 
 
-def test_abort_is_durable_before_anything_else_happens(tmp_path, monkeypatch):
+def test_abort_is_durable_before_any_other_change(tmp_path, monkeypatch):
     done = []
     sync, write, unlink = os.fsync, os.write, os.unlink
     kind = lambda fd: "folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"  # noqa: E731
@@ -520,8 +520,8 @@ def test_abort_is_durable_before_anything_else_happens(tmp_path, monkeypatch):
     assert done == ["write", "fsync file", "fsync folder", "unlink", "fsync folder"]
 
 
-def test_signals_leave_the_lock_alone(tmp_path):
-    """A signal handler that forks, whatever was being done."""
+def test_signals_do_not_affect_the_lock(tmp_path):
+    """A signal handler forks while a lock file is being opened."""
     lock = StoreLock(tmp_path)
     seen = []
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(in_child(lambda: lock.fd == -1)))

@@ -19,7 +19,7 @@ def name(start):
 
 
 def fill(folder, *starts, size=SIZE):
-    """Files as a store leaves them: each filled with the number it has in the row."""
+    """Write files as a store leaves them, each filled with its number."""
     folder.mkdir(exist_ok=True)
     for start in starts:
         (folder / name(start)).write_bytes(bytes([start // SIZE % 256]) * size)
@@ -49,7 +49,7 @@ def test_an_empty_queue(tmp_path):
 
 
 def test_load(tmp_path):
-    """By offset, whatever order the folder tells them in; all counts as written and flushed."""
+    """Sorted by offset, in whatever order the folder lists them. All bytes count as written and flushed."""
     fill(tmp_path, 3 * SIZE, SIZE, 2 * SIZE)
     queue = loaded(tmp_path)
     assert starts(queue) == [SIZE, 2 * SIZE, 3 * SIZE]
@@ -84,8 +84,8 @@ def test_an_empty_last_file_is_deleted(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_an_unmade_file_that_is_the_only_one_says_where_the_log_goes_on(tmp_path, size):
-    """Those before it were deleted; from 0 on, new messages would get offsets that old ones had."""
+def test_a_single_empty_file_determines_the_start_of_the_log(tmp_path, size):
+    """The earlier files were deleted. From 0 on, new messages would reuse earlier offsets."""
     (tmp_path / name(3 * SIZE)).write_bytes(bytes(size))
     queue = loaded(tmp_path)
     assert (starts(queue), queue.max_offset) == ([3 * SIZE], 4 * SIZE)
@@ -103,13 +103,13 @@ def test_a_file_of_another_size(tmp_path, size):
 
 
 @pytest.mark.parametrize("start", [1, SIZE - 1, SIZE + 20])
-def test_a_name_that_no_file_begins_at(tmp_path, start):
+def test_a_name_that_is_not_the_start_of_a_file(tmp_path, start):
     fill(tmp_path, start)
     with pytest.raises(StoreIOError, match="name is no offset"):
         loaded(tmp_path)
 
 
-def test_missing_files_are_told(tmp_path):
+def test_missing_files_are_reported(tmp_path):
     fill(tmp_path, 0, SIZE, 4 * SIZE, 6 * SIZE)
     queue = loaded(tmp_path)
     assert queue.missing == [(2 * SIZE, 4 * SIZE), (5 * SIZE, 6 * SIZE)]
@@ -120,8 +120,8 @@ def test_missing_files_are_told(tmp_path):
         assert queue.select(offset, 1) is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read(tmp_path):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every folder")
+def test_a_folder_without_read_permission(tmp_path):
     (tmp_path / "log").mkdir(mode=0)
     with pytest.raises(StoreIOError, match="Permission"):
         loaded(tmp_path / "log")
@@ -141,7 +141,7 @@ def test_wrong_arguments(tmp_path):
 
 
 def test_find_by_offset(tmp_path):
-    """MappedFileQueueTest: offsets inside, at the edges, and behind the last file."""
+    """MappedFileQueueTest: offsets inside, at the edges, and after the last file."""
     fill(tmp_path, *range(0, 4 * SIZE, SIZE))
     queue = loaded(tmp_path)
     for offset in (0, 100, SIZE - 1, SIZE, SIZE + 100, 2 * SIZE, 3 * SIZE + 100, 4 * SIZE - 1):
@@ -165,12 +165,12 @@ def test_select_sizes(tmp_path):
     queue = loaded(tmp_path)
     assert len(queue.select(10, 0)) == 0
     assert len(queue.select(10, SIZE - 10)) == SIZE - 10
-    assert queue.select(10, SIZE - 9) is None  # never across files
+    assert queue.select(10, SIZE - 9) is None  # never across two files
     assert queue.select(10, -1) is None
 
 
 def test_find_by_time(tmp_path):
-    """getMappedFileByTime: the first file changed at or after a time, else the last."""
+    """getMappedFileByTime: the first file modified at or after a time, otherwise the last."""
     fill(tmp_path, 0, SIZE, 2 * SIZE)
     for n in range(3):
         os.utime(tmp_path / name(n * SIZE), ns=(0, (n + 1) * 1_000_000_000))
@@ -188,14 +188,14 @@ def test_create(tmp_path):
         queue.create(n * SIZE)
     assert starts(queue) == [0, SIZE]
     assert os.path.getsize(queue.files[1]) == SIZE
-    assert (queue.min_offset, queue.max_offset) == (0, SIZE)  # nothing is written in the second one
+    assert (queue.min_offset, queue.max_offset) == (0, SIZE)  # nothing is written in the second file
     with pytest.raises(StoreIOError, match="exists"):
         queue.create(SIZE)
     assert starts(queue) == [0, SIZE]
 
 
 def test_several_folders(tmp_path):
-    """File number n goes to folder n modulo their number, by their names; all are read."""
+    """File number n is created in folder n modulo the number of folders, sorted by name. All files are read."""
     folders = [tmp_path / c for c in "cab"]
     queue = MappedFileQueue(folders, SIZE)
     queue.make_folders()
@@ -209,7 +209,7 @@ def test_several_folders(tmp_path):
     assert fewer.missing == [(2 * SIZE, 3 * SIZE), (5 * SIZE, 6 * SIZE)]
 
 
-def test_another_set_of_folders_counts_for_new_files_only(tmp_path):
+def test_changed_folders_apply_to_new_files_only(tmp_path):
     a, b, c = (tmp_path / name for name in "abc")
     queue = loaded(a, b)
     queue.make_folders()
@@ -223,8 +223,8 @@ def test_another_set_of_folders_counts_for_new_files_only(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 70])
-def test_folders_that_are_avoided(tmp_path, count):
-    """RocketMQ's rule: file n goes to number n, modulo their count, of those that are left, or of all."""
+def test_full_folders_are_avoided(tmp_path, count):
+    """RocketMQ's rule: file n is in folder n modulo the number of usable folders, or of all if none is usable."""
     seen = random.Random(count)
     folders = [str(tmp_path / f"{i:02d}") for i in range(count)]
     queue = loaded(*folders)
@@ -239,7 +239,7 @@ def test_folders_that_are_avoided(tmp_path, count):
 
 
 def test_read_only_folders(tmp_path):
-    """Their files are read, and never written or deleted; new files go elsewhere."""
+    """Their files are read, but never written or deleted. New files are created in other folders."""
     old, new = tmp_path / "old", tmp_path / "new"
     fill(old, 0, 2 * SIZE)
     fill(new, SIZE, 3 * SIZE)
@@ -299,7 +299,7 @@ def test_make_folders(tmp_path):
     ],
 )
 def test_truncate(tmp_path, offset, left):
-    """Later files go; the one that ends there goes on; bytes behind the end stay as they are."""
+    """Later files are deleted, and the file with the end is continued. Its bytes after the end stay unchanged."""
     fill(tmp_path, *range(0, 4 * SIZE, SIZE))
     queue = loaded(tmp_path)
     queue.truncate(offset)
@@ -335,7 +335,7 @@ def test_truncate_of_a_file_in_use(tmp_path):
 
 
 def expired(tmp_path, ages, **arguments):
-    """How many of files so many hours old are deleted, one hour being the limit."""
+    """Return how many files with ages in hours are deleted; the limit is one hour."""
     now = 10_000_000_000
     tmp_path.mkdir(exist_ok=True)
     fill(tmp_path, *range(0, len(ages) * SIZE, SIZE))
@@ -349,7 +349,7 @@ def expired(tmp_path, ages, **arguments):
 
 
 def test_delete_expired(tmp_path):
-    """MappedFileQueueTest: 50 files, 0-4 and 21-49 are old: the first young one ends it."""
+    """MappedFileQueueTest: of 50 files, 0-4 and 21-49 are old: the first newer file ends the deletion."""
     assert expired(tmp_path, [2] * 5 + [0] * 16 + [2] * 29) == 5
 
 
@@ -364,7 +364,7 @@ def test_delete_expired_keeps_the_last_file(tmp_path):
 
 
 def test_delete_expired_at_its_limit(tmp_path):
-    assert expired(tmp_path, [1, 0]) == 1  # exactly so old
+    assert expired(tmp_path, [1, 0]) == 1  # exactly this old
 
 
 def test_delete_immediately(tmp_path):
@@ -372,7 +372,7 @@ def test_delete_immediately(tmp_path):
 
 
 def test_delete_expired_stops_at_a_file_in_use(tmp_path):
-    """It is shut down then: no new views; once the old one is gone, it goes."""
+    """The file is then shut down: it returns None to new readers, and is deleted after the release of the old one."""
     fill(tmp_path, 0, SIZE, 2 * SIZE)
     queue = loaded(tmp_path)
     view = queue.select(0)
@@ -400,11 +400,11 @@ def test_a_file_that_was_cut_short(tmp_path):
         queue.select(0)
 
 
-# ------------------------------------------------------------------------------------------------ what others write
+# --------------------------------------------------------------------------------------------- files of other processes
 
 
-def test_many_threads_look_what_was_deleted(tmp_path, monkeypatch):
-    """Each file that its owner deleted is taken out once; none that is there is deleted."""
+def test_many_threads_find_deleted_files(tmp_path, monkeypatch):
+    """A file that its owner has deleted is removed once, and no existing file is deleted."""
     fill(tmp_path, *range(0, 20 * SIZE, SIZE))
     queue = MappedFileQueue([tmp_path], SIZE, only_read=True)
     queue.load()
@@ -412,7 +412,7 @@ def test_many_threads_look_what_was_deleted(tmp_path, monkeypatch):
 
     def exists(path):
         found = really(path)
-        time.sleep(0.001)  # somebody else's turn
+        time.sleep(0.001)  # give the other threads time to run
         return found
 
     monkeypatch.setattr(os.path, "exists", exists)

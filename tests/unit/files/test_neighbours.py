@@ -1,4 +1,4 @@
-"""A commit log file that is named alone: its neighbours in the folder tell what its zero space and its end mean."""
+"""A commit log file given alone: adjacent files in the folder show what its unused space and its end mean."""
 
 import os
 from collections.abc import Callable
@@ -28,10 +28,10 @@ def full(base: int) -> bytes:
     return first + rocketc.encode_blank(SIZE - len(first))
 
 
-def test_zero_space_in_a_middle_file_is_damage_even_if_the_file_is_named_alone(tmp_path: Path) -> None:
+def test_unused_space_in_a_middle_file_is_damage_even_if_the_file_is_given_alone(tmp_path: Path) -> None:
     middle = write(tmp_path, 0, record(0, 0))
     end = len(record(0, 0))
-    assert rocketc.scan(middle).count() == 1  # alone in its folder it is the last one
+    assert rocketc.scan(middle).count() == 1  # alone in its folder it is the last file
     write(tmp_path, SIZE, record(SIZE, 0))
     with pytest.raises(rocketc.CorruptRecordError, match=f"offset {end}: zeroed"):
         rocketc.scan(middle).count()
@@ -40,7 +40,7 @@ def test_zero_space_in_a_middle_file_is_damage_even_if_the_file_is_named_alone(t
     assert [(d.start, d.stop, d.reason) for d in scan.report.damage] == [(end, SIZE, "zeroed")]
 
 
-def test_a_neighbour_without_data_does_not_follow(tmp_path: Path) -> None:
+def test_an_adjacent_file_without_data_does_not_count(tmp_path: Path) -> None:
     last = write(tmp_path, 0, record(0, 0))
     ahead = write(tmp_path, SIZE, b"")
     for path in (last, ahead, [last, ahead]):
@@ -50,23 +50,23 @@ def test_a_neighbour_without_data_does_not_follow(tmp_path: Path) -> None:
     assert rocketc.scan(ahead).count() == 0
 
 
-def test_a_file_whose_end_was_not_copied_has_its_full_length_by_right(tmp_path: Path) -> None:
+def test_the_full_length_of_a_file_whose_end_was_not_copied(tmp_path: Path) -> None:
     cut = tmp_path / f"{0:020d}"
-    cut.write_bytes(full(0)[: len(record(0, 0)) + 8])  # the blank record's head
+    cut.write_bytes(full(0)[: len(record(0, 0)) + 8])  # the start of the blank record
     write(tmp_path, SIZE, record(SIZE, 0))
     [log] = resolve(cut)
     assert (log.files[0].size, log.files[0].limit) == (len(record(0, 0)) + 8, SIZE)
     assert rocketc.scan(cut).count() == 1
 
 
-def test_only_named_files_are_read_and_gaps_are_those_between_them(tmp_path: Path) -> None:
+def test_only_given_files_are_read_and_gaps_are_between_them(tmp_path: Path) -> None:
     files = [write(tmp_path, base, full(base)) for base in range(0, 4 * SIZE, SIZE)]
     scan = rocketc.scan([files[3], files[1]])
     assert [m.phy_offset for m in scan] == [SIZE, 3 * SIZE]
     assert scan.report.missing == [(2 * SIZE, 3 * SIZE)]
 
 
-def test_what_is_no_log_file_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_files_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last = write(tmp_path, 0, record(0, 0))
     (tmp_path / f"{SIZE:020d}").mkdir()
     os.symlink(tmp_path / "nowhere", tmp_path / f"{2 * SIZE:020d}")
@@ -76,7 +76,7 @@ def test_what_is_no_log_file_does_not_count(tmp_path: Path, monkeypatch: pytest.
         assert rocketc.scan(path).count() == 1
 
 
-def test_two_logs_under_one_glob_are_both_read(tmp_path: Path) -> None:
+def test_two_logs_of_one_pattern_are_both_read(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         write(tmp_path / name, 0, full(0))
@@ -85,9 +85,7 @@ def test_two_logs_under_one_glob_are_both_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_files_named_one_by_one_give_what_the_store_gives(
-    golden: Callable[[str], stores.GoldenStore], name: str
-) -> None:
+def test_files_given_one_by_one_equal_the_store(golden: Callable[[str], stores.GoldenStore], name: str) -> None:
     store = golden(name)
     whole = rocketc.scan(store.path, errors="skip")
     messages = list(whole)
@@ -101,7 +99,7 @@ def test_files_named_one_by_one_give_what_the_store_gives(
     assert damage == whole.report.damage
 
 
-def test_a_buffer_has_the_name_it_is_given() -> None:
+def test_a_buffer_has_the_given_name() -> None:
     assert [m.file for m in rocketc.decode(record(0, 0), file="here")] == ["here"]
     with pytest.raises(rocketc.CorruptRecordError, match=r"^here: damage at physical offset 0: bad_magic"):
         rocketc.decode(b"\1" * 100, file="here").count()

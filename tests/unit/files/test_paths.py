@@ -1,4 +1,4 @@
-"""What a path may be, and what is said if it is none of that. Neighbours: test_neighbours.py."""
+"""Valid paths, and the errors for all others. Adjacent files: test_neighbours.py."""
 
 import bz2
 import gzip
@@ -14,7 +14,7 @@ from rocketc.files import paths
 from rocketc.files.paths import resolve
 
 RECORD = oracle.encode("t", b"body")
-# The first bytes are what counts; these two libraries may be missing.
+# Only the first bytes count; these two libraries may be missing.
 ZSTD, ZIP = b"\x28\xb5\x2f\xfd" + bytes(20), b"PK\3\4" + bytes(20)
 
 
@@ -27,9 +27,9 @@ ZSTD, ZIP = b"\x28\xb5\x2f\xfd" + bytes(20), b"PK\3\4" + bytes(20)
         ("zstd", ZSTD),
         ("zip", ZIP),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",  # gzip's bytes tell the time
+    ids=lambda value: value if isinstance(value, str) else "",  # gzip files contain the time
 )
-def test_a_compressed_file_is_told(tmp_path, name, data):
+def test_a_compressed_file_is_reported(tmp_path, name, data):
     path = tmp_path / "log"
     path.write_bytes(data)
     with pytest.raises(StoreIOError, match=f"compressed with {name}; unpack it first") as caught:
@@ -37,7 +37,7 @@ def test_a_compressed_file_is_told(tmp_path, name, data):
     assert caught.value.filename == str(path)
 
 
-def test_where_a_file_stands_in_the_log(tmp_path):
+def test_the_position_of_a_file_in_the_log(tmp_path):
     for base, size in ((100, 60), (200, 100), (300, 100)):
         (tmp_path / f"{base:020d}").write_bytes(b"x" * size)
     (tmp_path / "copy").write_bytes(RECORD)
@@ -47,10 +47,10 @@ def test_where_a_file_stands_in_the_log(tmp_path):
     assert [(file.base, file.origin, file.next_base) for file in log.files] == [(None, 0, len(RECORD))]
 
 
-def test_a_file_that_is_named_as_a_log_is_read_as_one(tmp_path):
-    """Whatever its first bytes say: damage is stepped over there."""
+def test_a_file_named_like_a_log_file_is_read_as_one(tmp_path):
+    """This holds whatever its first bytes are: damage is skipped there."""
     (tmp_path / f"{0:020d}").write_bytes(gzip.compress(b"")[:10].ljust(10, b"x") + RECORD)
-    assert rocketc.scan(tmp_path, errors="skip").count() == 0  # the record says that it belongs to offset 0
+    assert rocketc.scan(tmp_path, errors="skip").count() == 0  # the record belongs to offset 0
     (tmp_path / "short").write_bytes(b"\x1f")
     assert rocketc.scan(tmp_path / "short", errors="skip").count() == 0
 
@@ -64,7 +64,7 @@ def test_a_file_that_is_named_as_a_log_is_read_as_one(tmp_path):
         (".", "no commit log here"),
     ],
 )
-def test_what_is_no_log(tmp_path, monkeypatch, path, says):
+def test_paths_that_are_not_logs(tmp_path, monkeypatch, path, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreIOError, match=says) as caught:
         resolve(path)
@@ -76,8 +76,8 @@ def test_an_empty_list():
         resolve([])
 
 
-def test_a_file_that_goes_once_it_was_listed(tmp_path, monkeypatch):
-    """A running store deletes its oldest files while others look."""
+def test_a_file_that_is_deleted_after_it_was_listed(tmp_path, monkeypatch):
+    """A running store deletes its oldest files while a reader lists them."""
     log = tmp_path / "commitlog"
     log.mkdir()
     for start in (0, 4096, 8192):

@@ -1,4 +1,4 @@
-"""Message ids: what they say, against RocketMQ's own, the oracle and Python's ipaddress."""
+"""Message ids: their parts, compared with RocketMQ's own ids, the oracle and Python's ipaddress."""
 
 import datetime
 import ipaddress
@@ -18,7 +18,7 @@ addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6), st.just(ipaddr
 
 
 def unique_ids(store):
-    """The unique ids of a golden store's messages that are ids, with what RocketMQ says of the message."""
+    """Return the valid unique ids of a golden store's messages, with RocketMQ's data of each message."""
     for record in store.messages:
         text = record["properties"].get("UNIQ_KEY", "")
         if len(text) in (32, 56) and all(char in "0123456789ABCDEF" for char in text):
@@ -36,7 +36,7 @@ def test_offset_ids_of_golden_stores(golden, name):
 
 @pytest.mark.parametrize("name", ["v497-broker", "v533-broker", "flights-2013-01"])
 def test_unique_ids_of_golden_stores(golden, name):
-    """Their clients ran in UTC, and sent a message at most some seconds after they had given it its id."""
+    """The clients ran in UTC, and sent a message at most some seconds after they had created its id."""
     counters = {}
     ids = list(unique_ids(golden(name)))
     assert len(ids) > 1300
@@ -47,7 +47,7 @@ def test_unique_ids_of_golden_stores(golden, name):
         stored = datetime.datetime.fromtimestamp(record["storeTimestamp"] / 1000, UTC)
         born = found.born_near(stored)
         assert born == found.born(stored.year, stored.month)
-        if not record["topic"].startswith(("%", "SCHEDULE", "rmq_sys")):  # messages that wait are stored again later
+        if not record["topic"].startswith(("%", "SCHEDULE", "rmq_sys")):  # delayed messages are stored again later
             assert stored - born < datetime.timedelta(minutes=3)
         counters.setdefault((found.ip, found.pid, found.class_loader_hash), set()).add(found.counter)
     assert all(max(seen) - min(seen) < 40_000 for seen in counters.values())
@@ -65,7 +65,7 @@ def test_offset_ids_agree_with_the_oracle_and_with_messages(host, phy_offset):
 
 
 @given(addresses, strategies.INT32, strategies.INT64)
-def test_offset_ids_there_and_back(address, port, phy_offset):
+def test_offset_ids_are_decoded_as_they_were_encoded(address, port, phy_offset):
     text = OffsetId(str(address), port, phy_offset).encode()
     assert len(text) == (32 if address.version == 4 else 56)
     found = decode_offset_id(text)
@@ -74,7 +74,7 @@ def test_offset_ids_there_and_back(address, port, phy_offset):
 
 
 @given(addresses, st.integers(0, 0xFFFF), strategies.INT32, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFF))
-def test_unique_ids_there_and_back(address, pid, loader, month_ms, counter):
+def test_unique_ids_are_decoded_as_they_were_encoded(address, pid, loader, month_ms, counter):
     text = UniqueId(str(address), pid, loader, month_ms, counter).encode()
     raw = address.packed + struct.pack(">HiIH", pid, loader, month_ms, counter)
     assert text == raw.hex().upper()
@@ -86,7 +86,7 @@ def test_unique_ids_there_and_back(address, pid, loader, month_ms, counter):
 
 
 @given(st.ip_addresses(v=6))
-def test_ipv6_is_as_messages_say_it(address):
+def test_ipv6_is_printed_as_in_messages(address):
     assert decode_unique_id(address.packed.hex() + 24 * "0").ip == oracle.ipv6_text(address.packed)
 
 
@@ -105,7 +105,7 @@ def test_ipv6_is_as_messages_say_it(address):
         ("A" * 31 + "\n", r"character 32 is '\n'"),
     ],
 )
-def test_what_is_no_id_is_told_with_its_place(decode, text, says):
+def test_an_invalid_id_is_reported_with_the_position(decode, text, says):
     with pytest.raises(ValueError) as raised:
         decode(text)
     assert says in str(raised.value)
@@ -146,7 +146,7 @@ def test_the_time_of_an_id_in_a_month():
         id_of(31).born(9999, 12)
     shanghai = datetime.timezone(datetime.timedelta(hours=8))
     assert id_of(0).born(2026, 1, shanghai).isoformat() == "2026-01-01T00:00:00+08:00"
-    berlin = zoneinfo.ZoneInfo("Europe/Berlin")  # on 25 October 2026 its clocks are put back
+    berlin = zoneinfo.ZoneInfo("Europe/Berlin")  # on 25 October 2026 its clocks go back
     assert id_of(24, 2).born(2026, 10, berlin).isoformat() == "2026-10-25T02:00:00+02:00"
     assert id_of(24, 3).born(2026, 10, berlin).isoformat() == "2026-10-25T02:00:00+01:00"
     assert id_of(31).born(2026, 10, berlin).isoformat() == "2026-10-31T23:00:00+01:00"

@@ -1,4 +1,4 @@
-"""_record: what is encoded is, byte for byte, what the oracle encodes; batches; the rim's errors."""
+"""_record: records are encoded to the same bytes as by the oracle; batches; errors of the public functions."""
 
 import array
 import struct
@@ -57,7 +57,7 @@ def test_encodes_as_the_oracle(message, queue_offset, phy_offset):
 @pytest.mark.parametrize("store", ["10.1.2.3", "fe80::1"])
 @pytest.mark.parametrize("version", [1, 2, None])
 @pytest.mark.parametrize("sys_flag", [0, -1, 0x10, 0x20, 0x30, 0xC1])
-def test_hosts_decide_their_bits(born, store, version, sys_flag):
+def test_the_host_bits_depend_on_the_hosts(born, store, version, sys_flag):
     fields = {
         **PLAIN,
         "born_host": (born, -1),
@@ -102,7 +102,7 @@ def test_an_old_crc_among_the_properties_is_replaced():
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_longest_values_that_fit(count):
-    """Topic of 127 and 32767 bytes, properties of 32767 bytes, one byte more is refused."""
+    """Topics of 127 and 32767 bytes and properties of 32767 bytes fit; one byte more is refused."""
     for version, longest in ((1, 127), (2, 32767)):
         record = rocketc.encode("t" * longest, b"x" * count, version=version)
         assert record == oracle.encode("t" * longest, b"x" * count, version=version)
@@ -116,7 +116,7 @@ def test_longest_values_that_fit(count):
             rocketc.encode("t", b"", **fields)
 
 
-def test_the_version_follows_the_topic():
+def test_the_version_depends_on_the_topic():
     def version(topic):
         return struct.unpack_from(">i", rocketc.encode(topic), 4)[0]
 
@@ -124,7 +124,7 @@ def test_the_version_follows_the_topic():
     assert version("t" * 128) == oracle.MAGIC_V2
     assert version("𝄞" * 64) == oracle.MAGIC_V2, "two UTF-16 units each"
     with pytest.raises(rocketc.IllegalMessageError, match="topic"):
-        rocketc.encode("é" * 64)  # no more than 127 units, but 128 bytes
+        rocketc.encode("é" * 64)  # 64 characters, but 128 bytes
     assert version("é" * 63) == oracle.MAGIC_V1
 
 
@@ -158,7 +158,7 @@ def test_kinds_of_body(kind, body):
         ({"properties": 5}, (TypeError, AttributeError)),
     ],
 )
-def test_arguments_that_cannot_be(fields, error):
+def test_wrong_arguments(fields, error):
     with pytest.raises(error):
         rocketc.encode(**{"topic": "t", **fields})
 
@@ -175,7 +175,7 @@ def test_a_blank_too_small(size):
         rocketc.encode_blank(size)
 
 
-def test_blanks_that_cannot_be():
+def test_wrong_sizes_of_blanks():
     with pytest.raises((OverflowError, ValueError)):
         rocketc.encode_blank(-1)
     with pytest.raises(rocketc.IllegalMessageError):
@@ -203,7 +203,7 @@ def test_batches_as_the_oracle(entries):
 
 @given(strategies.batch_entries(), st.data())
 def test_damaged_batches_as_the_oracle(entries, data):
-    """The same entries, or an error where the oracle has one."""
+    """The result has the same entries as the oracle's, or is an error where the oracle has one."""
     wire, _, _ = data.draw(strategies.damaged_bytes(oracle.encode_batch(entries)))
     try:
         expected = oracle.decode_batch(wire)
@@ -230,7 +230,7 @@ NUMBERS = [-(1 << 31), -1, 0, 21, 22, 23, 0x7FFF, (1 << 31) - 1]
 
 @pytest.mark.parametrize(("at", "code"), [(0, ">i"), (16, ">i"), (24, ">h")])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_lengths_that_lie(at, code, number):
+def test_wrong_lengths(at, code, number):
     if code == ">h" and not -(1 << 15) <= number < 1 << 15:
         return
     wire = bytearray(oracle.encode_batch([(0, b"body", {"a": "b"})]) * 2)
@@ -244,7 +244,7 @@ def test_lengths_that_lie(at, code, number):
         assert rocketc.decode_batch(wire) == expected
 
 
-def test_entries_that_cannot_be():
+def test_wrong_entries():
     with pytest.raises(rocketc.IllegalMessageError, match="properties"):
         rocketc.encode_batch([(0, b"", b"p" * 32768)])
     with pytest.raises((OverflowError, ValueError)):

@@ -1,4 +1,4 @@
-"""GroupCounter and count(): sums by group, beside a plain count in Python."""
+"""GroupCounter and count(): sums by group, compared with a plain count in Python."""
 
 import math
 import threading
@@ -30,7 +30,7 @@ MIXES = [
 
 
 def told(found: Count | GroupCounter) -> expected_counts.Groups:
-    """Groups as expected_counts.count() has them, each once."""
+    """Return the groups in the form of expected_counts.count(), each once."""
     rows = [tuple(group) for group in found]
     out = {row[0]: list(row[1:]) for row in rows}
     assert len(out) == len(rows) == len(found)
@@ -38,7 +38,7 @@ def told(found: Count | GroupCounter) -> expected_counts.Groups:
 
 
 def fed(scan: Scan, by: Iterable[str], **options: Any) -> GroupCounter:
-    """A tally of all batches of a scan."""
+    """Return a GroupCounter of all batches of a scan."""
     tally = GroupCounter(by, **options)
     for batch in scan.run(tally.columns).batches():
         tally.add(batch)
@@ -46,7 +46,7 @@ def fed(scan: Scan, by: Iterable[str], **options: Any) -> GroupCounter:
 
 
 def records_of(store: stores.GoldenStore, crc: str = "body") -> list[oracle.Record]:
-    """Every message that can be read, by the oracle."""
+    """Return all readable messages, as read by the oracle."""
     walked = oracle.walk_log(oracle.read_log(store.path / "commitlog"), crc=crc)
     return oracle.records(compare.expected(walked, decompress=False))
 
@@ -66,8 +66,8 @@ def test_golden_stores_by_every_dimension(golden: Golden, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_golden_stores_as_rocketmq_read_them(golden: Golden, name: str) -> None:
-    """Without what holds inner batches: RocketMQ's own account has one line for such a record."""
+def test_golden_stores_as_read_by_rocketmq(golden: Golden, name: str) -> None:
+    """Without the wrapper records of inner batches: RocketMQ's output has one line for such a record."""
     store = golden(name)
     lines: dict[tuple[str, int], list[int]] = {}
     for record in store.messages:
@@ -80,7 +80,7 @@ def test_golden_stores_as_rocketmq_read_them(golden: Golden, name: str) -> None:
 
 
 def check_percentiles(found: Count | GroupCounter, records: Iterable[oracle.Record]) -> None:
-    """The promise: the part asked for is not larger, and the true value is less than 1/32 below."""
+    """The documented accuracy: a percentile is at least the true value and at most 1/32 larger."""
     sizes = expected_counts.sizes(records)
     for part in (0, 0.001, 0.5, 0.9, 0.99, 1):
         true = sizes[max(math.ceil(part * len(sizes)) - 1, 0)]
@@ -108,7 +108,7 @@ def test_any_log(log: strategies.Log, by: list[str], unwrap: bool) -> None:
         check_percentiles(tally, records)
 
 
-def test_an_inner_batch_takes_its_room_once() -> None:
+def test_the_size_of_an_inner_batch_counts_once() -> None:
     entries = [(0, b"a", {"TAGS": "A"}), (0, b"b", {"TAGS": "B"}), (0, b"c", {"TAGS": "A"})]
     data = oracle.encode_inner_batch("t", entries)
     first = len(data)
@@ -126,7 +126,7 @@ def test_the_record_at_the_same_offset_of_another_file_counts() -> None:
         tally.end_file()
 
 
-def test_copies_of_one_file_are_counted_each(tmp_path: Path) -> None:
+def test_each_copy_of_a_file_is_counted(tmp_path: Path) -> None:
     data = oracle.encode_inner_batch("t", [(0, b"a", {})])
     paths = [tmp_path / name for name in ("first", "second")]
     for path in paths:
@@ -134,7 +134,7 @@ def test_copies_of_one_file_are_counted_each(tmp_path: Path) -> None:
     assert count(rocketc.scan(paths), threads=1).total[1:3] == (2, 2 * len(data))
 
 
-def test_times_before_1970_and_beyond_all_bounds() -> None:
+def test_times_before_1970_and_out_of_range() -> None:
     times = [-1, 0, -(24 * 3_600_000), 59_999, (1 << 63) - 1, -(1 << 63)]
     data = b""
     for when in times:
@@ -147,7 +147,7 @@ def test_times_before_1970_and_beyond_all_bounds() -> None:
 
 
 def test_every_size_has_a_bucket() -> None:
-    """Sizes around each power of two, alone in a tally: the percentile is the size itself."""
+    """Sizes around each power of two, each counted alone: the percentile is the size itself."""
     for power in range(7, 20):
         for size in {(1 << power) - 1, 1 << power, (1 << power) + 1, (1 << power) * 3 // 2, 91, 92}:
             [group] = tally = fed(rocketc.decode(oracle.encode("", b"x" * (size - 91))), ["size"])
@@ -156,7 +156,7 @@ def test_every_size_has_a_bucket() -> None:
 
 
 def distinct(number: int) -> bytes:
-    """A log in which each message has a key of its own."""
+    """Return a log in which each message has its own key."""
     data = bytearray()
     for n in range(number):
         data += rocketc.encode("t", b"", properties={"KEYS": f"k{n}"}, phy_offset=len(data))
@@ -168,7 +168,7 @@ def test_many_groups() -> None:
     assert [group[:2] for group in tally] == [((f"k{n}",), 1) for n in range(20_000)]
 
 
-def test_groups_beyond_the_bound_are_counted_together() -> None:
+def test_groups_beyond_the_limit_are_counted_together() -> None:
     data = distinct(100)
     tally = fed(rocketc.decode(data + distinct_again(data)), ["key"], max_groups=60)
     assert [group[:2] for group in tally] == [((f"k{n}",), 2 if n < 50 else 1) for n in range(60)]
@@ -186,7 +186,7 @@ def distinct_again(behind: bytes) -> bytes:
 
 @pytest.mark.parametrize("by_messages", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 3, 16, 17, 1000])
-def test_the_largest(golden: Golden, number: int, by_messages: bool) -> None:
+def test_the_largest_groups(golden: Golden, number: int, by_messages: bool) -> None:
     found = count(rocketc.scan(golden("v533-broker").path), ["topic"])
     columns = ("messages", "bytes") if by_messages else ("bytes", "messages")
     ordered = sorted(found, key=lambda group: [-getattr(group, name) for name in columns])
@@ -198,7 +198,7 @@ def test_the_largest(golden: Golden, number: int, by_messages: bool) -> None:
     assert rest.largest == max((group.largest for group in ordered[number:] if group.largest), default=None)
 
 
-def test_the_largest_of_equals_are_always_the_same() -> None:
+def test_the_order_of_equal_groups_is_stable() -> None:
     data = distinct(500)
     tally = fed(rocketc.decode(data, start=20_000), ["key"])
     tally.merge(fed(rocketc.decode(data, stop=20_000), ["key"]))
@@ -210,7 +210,7 @@ def test_the_largest_of_equals_are_always_the_same() -> None:
     assert few.largest(4)[1][1] == 496
 
 
-def test_merging_is_as_counting_both() -> None:
+def test_merging_equals_counting_both() -> None:
     data = distinct(100)
     both = rocketc.decode(data)
     first, second = (fed(scan, ["key", "hour"]) for scan in (rocketc.decode(data, stop=5000), both))
@@ -224,7 +224,7 @@ def test_merging_is_as_counting_both() -> None:
     assert first.percentile(1) == second.percentile(1)
 
 
-def test_merging_keeps_to_the_bound() -> None:
+def test_merging_keeps_the_limit() -> None:
     data = distinct(100)
     half = fed(rocketc.decode(data, stop=5000), ["key"], max_groups=70)
     known = len(half)
@@ -235,7 +235,7 @@ def test_merging_keeps_to_the_bound() -> None:
         half.merge(GroupCounter(["topic"]))
 
 
-def test_nothing() -> None:
+def test_no_messages() -> None:
     tally = fed(rocketc.decode(b""), ["topic"])
     assert (list(tally), len(tally), tally.percentile(0.5)) == ([], 0, None)
     assert tally.total == ((), 0, 0, None, None, None, None)
@@ -243,14 +243,14 @@ def test_nothing() -> None:
     assert (list(found), found.report.records) == ([], 0)
 
 
-def test_absent_and_empty_texts_are_two() -> None:
+def test_missing_and_empty_texts_are_different_groups() -> None:
     data = oracle.encode("", b"", properties={"KEYS": "k"})
     data += oracle.encode("(none)", b"", properties={"TAGS": "(none)"}, phy_offset=len(data))
     groups = [group[0] for group in fed(rocketc.decode(data), ["topic", "tag", "key"])]
     assert groups == [("", None, "k"), ("(none)", "(none)", None)]
 
 
-def test_parts_of_a_key_do_not_run_together() -> None:
+def test_parts_of_a_group_key_are_separated() -> None:
     data = b""
     for topic, tag in (("a", "bc"), ("ab", "c"), ("abc", None)):
         data += oracle.encode(topic, b"", properties={"TAGS": tag}, phy_offset=len(data))
@@ -305,7 +305,7 @@ def test_an_error_ends_all_threads(golden: Golden, threads: int) -> None:
         assert not thread.is_alive()
 
 
-def test_filters_and_predicates_are_the_scans(golden: Golden) -> None:
+def test_filters_and_predicates_are_those_of_the_scan(golden: Golden) -> None:
     store = golden("v533-broker")
     records = [r for r in records_of(store) if r["tags"] is not None]
     [tag] = {r["tags"] for r in records[:1]}

@@ -1,4 +1,4 @@
-"""rebuild(): queues and index made anew are those that the log says, whatever was there, and whenever it is killed."""
+"""rebuild(): the rebuilt queues and index agree with the log, whatever files existed and whenever it is killed."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ QUEUES = FOLDERS[:2]
 
 @pytest.fixture
 def root(open_store, tmp_path):
-    """A store of 300 messages in 6 queues, closed."""
+    """A closed store of 300 messages in 6 queues."""
     fill(open_store(**SMALL))
     return tmp_path
 
@@ -32,7 +32,7 @@ def config():
 # ---------------------------------------------------------------- RocketMQ's own stores
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_a_brokers_files_byte_for_byte(tmp_path, name):
-    """First over those that are there, then with nothing but the log; both without the records of a torn tail."""
+    """First with the existing files, then with only the log; both without the records of a torn tail."""
     store = stores.unpack(name, tmp_path)
     rest = files_of(store.path, "commitlog", "config")
     records = oracle.records(oracle.walk_log(oracle.read_log(store.path / "commitlog"), crc="none"))
@@ -52,7 +52,7 @@ def test_a_brokers_files_byte_for_byte(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["v497-broker", "v533-broker", "v533-unclean"])
-def test_opening_finds_nothing_to_mend(tmp_path, name, caplog):
+def test_open_repairs_nothing(tmp_path, name, caplog):
     store = stores.unpack(name, tmp_path)
     rocketc.rebuild(store.path)
     before = files_of(store.path, *QUEUES)
@@ -61,8 +61,8 @@ def test_opening_finds_nothing_to_mend(tmp_path, name, caplog):
     assert [record for record in caplog.records if "different from the log" in record.getMessage()] == []
 
 
-# ---------------------------------------------------------------- what is mended
-def test_what_is_wrong_is_written_anew(root):
+# ---------------------------------------------------------------- repairs
+def test_wrong_units_are_written_again(root):
     before = derived(root)
     for folder in FOLDERS[::2]:
         for path in sorted(path for path in (root / folder).rglob("*") if path.is_file())[::2]:
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_written_anew(root):
 
 
 @pytest.mark.parametrize(("only", "made", "kept"), [("cq", QUEUES, ("index",)), ("index", ("index",), QUEUES)])
-def test_one_of_both(root, only, made, kept):
+def test_only_queues_or_only_index(root, only, made, kept):
     sound = derived(root)
     for path in [path for folder in made for path in (root / folder).rglob("*") if path.is_file()]:
         path.write_bytes(bytes(path.stat().st_size))
@@ -85,14 +85,14 @@ def test_one_of_both(root, only, made, kept):
     assert all(path.split("/")[0] in made for path in report.files)
 
 
-def test_sizes_are_those_of_the_files_there(root):
+def test_sizes_are_those_of_the_existing_files(root):
     before = derived(root)
     next((root / "consumequeue" / "T0" / "0").iterdir()).write_bytes(b"short")
     rocketc.rebuild(root)
     same_files(derived(root), before)
 
 
-def test_what_no_queue_can_take_is_counted(tmp_path):
+def test_records_that_fit_into_no_queue_are_counted(tmp_path):
     (tmp_path / "commitlog").mkdir()
     one = rocketc.encode("a/b", b"x")
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(one + rocketc.encode("a", b"x", phy_offset=len(one)))
@@ -100,7 +100,7 @@ def test_what_no_queue_can_take_is_counted(tmp_path):
     assert (report.unqueued, report.messages, report.is_whole) == (1, 1, False)
 
 
-def test_damage_of_the_log_costs_what_lies_there(root):
+def test_damage_in_the_log_loses_only_the_damaged_records(root):
     path = sorted((root / "commitlog").iterdir())[1]
     data = bytearray(path.read_bytes())
     data[0:4] = b"\xff\xff\xff\xff"
@@ -110,10 +110,10 @@ def test_damage_of_the_log_costs_what_lies_there(root):
     records = oracle.records(oracle.walk_log(oracle.read_log(root / "commitlog"), crc="none"))
     files = from_log(records, {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 40})
     same_files(derived(root), files)
-    assert report.messages == len(records) < 300  # a unit in place of a lost message is none
+    assert report.messages == len(records) < 300  # the blank unit of a lost message does not count
 
 
-def test_the_checkpoint_says_what_is_durable(root):
+def test_the_checkpoint_has_the_time_of_durable_messages(root):
     path = root / "checkpoint"
     before = _checkpoint.read(path)
     _checkpoint.write(path, before._replace(logics_msg_timestamp=0, index_msg_timestamp=0))
@@ -123,13 +123,13 @@ def test_the_checkpoint_says_what_is_durable(root):
     assert after.index_msg_timestamp == before.index_msg_timestamp > 0
 
 
-def test_progress_is_told(root):
+def test_progress_is_reported(root):
     told = []
     report = rocketc.rebuild(root, tell=told.append)
     assert told[-1] == report.bytes and told == sorted(told)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refused calls
 def test_an_open_store(open_store, tmp_path):
     store = open_store(**SMALL)
     store.put("a", b"x")
@@ -158,7 +158,7 @@ def test_an_error_changes_nothing(root, monkeypatch):
 
     def fails(fd):
         calls.append(fd)
-        if len(calls) > 3:  # those of the lock and of folders
+        if len(calls) > 3:  # the first calls are those of the lock and of folders
             raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -172,7 +172,7 @@ def test_an_error_changes_nothing(root, monkeypatch):
 
 # ---------------------------------------------------------------- killed
 def killed_at(root, number):
-    """Rebuild in a child that dies at the number-th step that changes files; False if there are not so many."""
+    """Rebuild in a child that dies at the number-th step that changes files. Return False if there are fewer steps."""
     pid = os.fork()
     if pid == 0:
         left = number
@@ -207,7 +207,7 @@ def killed_at(root, number):
     ],
 )
 def test_killed_anywhere(root, tmp_path_factory, monkeypatch, then, broken):
-    """The next rebuild, or only opening the store, comes to the same end; the log counts as a large one."""
+    """The next rebuild, or only open(), has the same result. The log is treated as a large one."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 0)
     sound = derived(root)
@@ -227,7 +227,7 @@ def test_killed_anywhere(root, tmp_path_factory, monkeypatch, then, broken):
         same_files(derived(copy), sound)
         assert {path: data for path, data in files_of(copy, "commitlog").items() if path in log} == log
         shutil.rmtree(copy)
-        number += 9 if number < 60 else 1  # the first ones are files that are made durable
+        number += 9 if number < 60 else 1  # the first steps only flush existing files
     assert number > 60
 
 

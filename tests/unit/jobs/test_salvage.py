@@ -1,4 +1,4 @@
-"""salvage(): all that can be read of a damaged store is in the new one, where it was, and the old one is untouched."""
+"""salvage(): the new store has all readable messages at their offsets; the damaged store is unchanged."""
 
 import json
 import os
@@ -26,12 +26,12 @@ BOTH = pytest.mark.parametrize("compact", [False, True], ids=["kept", "compact"]
 
 
 def is_ours(message):
-    """Whether it stands in place of what was lost."""
+    """Whether the message is a filler for lost records."""
     return message.sys_flag == ROLLBACK and TOPIC.startswith(message.topic)
 
 
 def told(path, *, places=True, **options):
-    """All that a scan finds, record by record, but what stands for lost ones; without what says where it is."""
+    """Return all messages of a scan except fillers; without their positions if `places` is false."""
     found = []
     for m in rocketc.scan(path, errors="skip", crc="full", unwrap=False, decompress=False, **options):
         if is_ours(m):
@@ -46,7 +46,7 @@ def told(path, *, places=True, **options):
 
 
 def state(root):
-    """What is in a folder, and when it was changed."""
+    """Return the files in a folder, with their contents and modification times."""
     out = {}
     for path in [root, *root.rglob("*")]:
         out[str(path.relative_to(root))] = path.read_bytes() if path.is_file() else None, path.lstat().st_mtime_ns
@@ -54,7 +54,7 @@ def state(root):
 
 
 def is_sound(root):
-    """The log is whole, and queues and index say what it says; queue offsets of lost messages are missing."""
+    """Check that log, queues and index are valid and agree. Queue offsets of lost messages may be missing."""
     report = rocketc.verify(root)
     assert (report.damage, report.missing, report.duplicate_offsets) == ([], [], [])
     assert report.derived is not None and report.derived.is_whole, report.derived
@@ -71,14 +71,14 @@ def hit(root, at, data, size=SIZE):
 
 @pytest.fixture
 def root(open_store, tmp_path):
-    """A store of 300 messages in 6 queues and 10 files, closed."""
+    """A closed store of 300 messages in 6 queues and 10 files."""
     root = tmp_path / "old"
     store = open_store(root, **SMALL)
     fill(store)
     return root
 
 
-# ---------------------------------------------------------------- what RocketMQ left
+# ---------------------------------------------------------------- stores of RocketMQ
 @pytest.mark.some(5)
 @BOTH
 @pytest.mark.parametrize("name", stores.NAMES)
@@ -112,7 +112,7 @@ def test_golden(golden, tmp_path, name, compact):
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_a_whole_log_is_the_same(golden, tmp_path, name):
+def test_an_undamaged_log_is_copied_unchanged(golden, tmp_path, name):
     store = golden(name)
     report = rocketc.salvage(store.path, tmp_path / "new")
     assert report.is_whole
@@ -153,7 +153,7 @@ def test_one_byte_costs_at_most_its_message(root, tmp_path, compact, seed):
 
 @BOTH
 def test_lost_ranges_of_all_kinds(root, tmp_path, compact):
-    """The head of a file, its end with the blank record, a whole file, several records, a file that is not there."""
+    """The start of a file, its end with the blank record, a whole file, several records, a missing file."""
     hit(root, SIZE, bytes(100))
     hit(root, 3 * SIZE - 50, b"\xff" * 50)
     hit(root, 3 * SIZE, b"\xff" * SIZE)
@@ -174,7 +174,7 @@ def test_lost_ranges_of_all_kinds(root, tmp_path, compact):
     assert found == {(m["topic"], m["queue_id"], m["queue_offset"]) for m in wanted}
 
 
-def test_what_stands_there_says_what_was_lost(root, tmp_path):
+def test_fillers_describe_the_lost_bytes(root, tmp_path):
     (_, first, second, *_) = rocketc.scan(root)
     hit(root, first.phy_offset + 4, b"lost")
     report = rocketc.salvage(root, tmp_path / "new")
@@ -186,7 +186,7 @@ def test_what_stands_there_says_what_was_lost(root, tmp_path):
 
 
 @pytest.mark.parametrize("room", [92, 93, 103, 111, 112, 122, 123, 124, 180, 200, 5000, (1 << 20) + 1, 3 << 20])
-def test_records_fill_any_room(room):
+def test_fillers_of_any_size(room):
     lost = rocketc.Damage("f", 4096, 4096 + room, "bad_magic")
     records = list(filler_records(4096, 4096 + room, lost, 77))
     data = b"".join(record for _, record in records)
@@ -197,7 +197,7 @@ def test_records_fill_any_room(room):
         assert json.loads(found[0].body) == {"lost": [4096, 4096 + room], "reason": "bad_magic"}
 
 
-def test_a_range_too_short_for_a_record(tmp_path):
+def test_a_lost_range_too_short_for_a_record(tmp_path):
     (tmp_path / "commitlog").mkdir()
     one = rocketc.encode("a", b"first")
     two = rocketc.encode("a", b"second", phy_offset=len(one) + 40, queue_offset=1)
@@ -215,8 +215,9 @@ def test_a_range_too_short_for_a_record(tmp_path):
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 200))])
 @BOTH
-def test_rubbish(root, tmp_path, compact, seed):
-    """Files cut, made longer, overwritten, exchanged: what a scan finds is there, or it is said why not."""
+def test_random_damage(root, tmp_path, compact, seed):
+    """Files are cut, extended, overwritten, exchanged: each readable message is salvaged, or the report says why
+    not."""
     chance = random.Random(seed)
     for path in sorted((root / "commitlog").iterdir()):
         data = bytearray(path.read_bytes())
@@ -243,13 +244,13 @@ def test_rubbish(root, tmp_path, compact, seed):
         assert report.records == len(wanted)
         if wanted:
             assert told(tmp_path / "new", places=not compact) == wanted
-            verified = rocketc.verify(tmp_path / "new")  # numbers that were overwritten may come twice
+            verified = rocketc.verify(tmp_path / "new")  # overwritten queue offsets may occur twice
             assert (verified.damage, verified.missing) == ([], [])
     assert state(root) == before
 
 
 # ---------------------------------------------------------------- compact
-def test_the_map_tells_where_each_record_went(root, tmp_path):
+def test_the_map_has_the_new_offset_of_each_record(root, tmp_path):
     hit(root, 3 * SIZE + 100, b"\xff" * 3000)
     report = rocketc.salvage(root, tmp_path / "new", compact=True)
     assert report.map == str(tmp_path / "new" / "salvage-map.jsonl")
@@ -263,8 +264,8 @@ def test_the_map_tells_where_each_record_went(root, tmp_path):
     assert [(m.phy_offset, m.body) for m in rocketc.scan(tmp_path / "new") if not is_ours(m)] == wanted
 
 
-def test_long_records(open_store, tmp_path, monkeypatch):
-    """Longer than what is copied at a time, with and without the system's help."""
+def test_records_longer_than_the_copy_buffer(open_store, tmp_path, monkeypatch):
+    """With and without the system call for copies."""
     store = open_store(tmp_path / "old", mapped_file_size_commit_log=8 << 20)
     for n in range(6):
         store.put("a", bytes([n]) * (3 << 20 if n % 2 else 100))
@@ -276,8 +277,8 @@ def test_long_records(open_store, tmp_path, monkeypatch):
         assert is_sound(tmp_path / f"{compact}")
 
 
-def test_a_topic_that_was_made_again(open_store, tmp_path):
-    """Its queues begin where they began, and what is deleted stays deleted."""
+def test_a_recreated_topic(open_store, tmp_path):
+    """Its queues have the same start, and deleted messages stay deleted."""
     for compact in (False, True):
         root, new = tmp_path / f"old{compact}", tmp_path / f"new{compact}"
         store = open_store(root, **SMALL)
@@ -296,8 +297,8 @@ def test_a_topic_that_was_made_again(open_store, tmp_path):
             assert ("c", 0) not in store.queues()
 
 
-# ---------------------------------------------------------------- what is read
-def test_a_store_that_is_written(open_store, tmp_path):
+# ---------------------------------------------------------------- sources
+def test_a_store_with_a_running_writer(open_store, tmp_path):
     store = open_store(tmp_path / "old", **SMALL)
     for n in range(100):
         store.put("a", bytes(n), keys="k")
@@ -314,7 +315,7 @@ def test_a_log_without_its_store(root, tmp_path):
     assert told(tmp_path / "one") == told(one) and is_sound(tmp_path / "one")
 
 
-def test_dry(root, tmp_path):
+def test_dry_run(root, tmp_path):
     hit(root, 3 * SIZE + 100, b"\xff" * 3000)
     for compact in (False, True):
         before = state(tmp_path)
@@ -336,14 +337,14 @@ def test_links_are_not_followed(root, tmp_path):
     assert not (tmp_path / "new" / "config" / "topics.json").exists()
 
 
-def test_progress_is_told(root, tmp_path):
+def test_progress_is_reported(root, tmp_path):
     shown = []
     rocketc.salvage(root, tmp_path / "new", tell=shown.append)
     assert shown == sorted(shown) and shown[-1] > SIZE * 10
 
 
-# ---------------------------------------------------------------- what is refused
-def test_places_that_are_no_place(root, tmp_path):
+# ---------------------------------------------------------------- refused calls
+def test_invalid_destinations(root, tmp_path):
     before = state(tmp_path)
     for place in (root, root / "new", root / "commitlog" / "new", tmp_path, tmp_path / "x" / ".." / "old" / "new"):
         with pytest.raises(ValueError, match="overlap: salvage into another folder"):
@@ -377,8 +378,8 @@ def test_nothing_to_salvage(tmp_path):
         rocketc.salvage("s3://bucket/store", tmp_path / "new")
 
 
-def test_a_pipe_is_no_file_of_a_log(root, tmp_path):
-    """Opening it would wait for somebody who writes."""
+def test_a_pipe_is_not_a_log_file(root, tmp_path):
+    """Opening a pipe would wait for a writer."""
     path = sorted((root / "commitlog").iterdir())[3]
     path.unlink()
     os.mkfifo(path)
@@ -388,7 +389,7 @@ def test_a_pipe_is_no_file_of_a_log(root, tmp_path):
         assert told.value.filename == str(path)
 
 
-def test_rubbish_in_the_queues_says_nothing_of_the_log(root, tmp_path):
+def test_invalid_units_do_not_affect_the_log(root, tmp_path):
     rng = random.Random(5)
     for path in (root / "consumequeue").rglob("0*"):
         if path.is_file():
@@ -416,7 +417,7 @@ def test_files_that_are_missing_at_the_end(root, tmp_path, gone):
         ({"notes": 4096}, "file name must be its physical offset"),
     ],
 )
-def test_positions_that_can_not_be_kept(tmp_path, files, why):
+def test_positions_that_cannot_be_kept(tmp_path, files, why):
     (tmp_path / "old").mkdir()
     for name, size in files.items():
         base = int(name) if name.isdigit() else 0
@@ -430,9 +431,9 @@ def test_positions_that_can_not_be_kept(tmp_path, files, why):
         assert report.records == len(told(tmp_path / "new")) == len(files)
 
 
-# ---------------------------------------------------------------- killed, out of room
+# ---------------------------------------------------------------- kills and full disks
 def steps(act):
-    """Patches that call act() before each step that changes files: (owner, name, replacement)."""
+    """Return patches that call act() before each step that changes files: (owner, name, replacement)."""
 
     def before(run):
         def step(*args, **named):
@@ -446,7 +447,7 @@ def steps(act):
 
 
 def killed_at(number, src, dst, compact):
-    """Salvage in a child that dies at the number-th step that changes files; False if there are not so many."""
+    """Salvage in a child that dies at the number-th step that changes files. Return False if there are fewer steps."""
     pid = os.fork()
     if pid == 0:
         left = number
@@ -492,7 +493,7 @@ def test_killed_at_any_step(root, tmp_path, compact, every):
         assert logs_of(new) == wanted and is_sound(new)
         if compact:
             assert (new / "salvage-map.jsonl").read_bytes() == (tmp_path / "whole" / "salvage-map.jsonl").read_bytes()
-        if (tmp_path / "new.unfinished").exists():  # killed in its very end
+        if (tmp_path / "new.unfinished").exists():  # killed at the very end
             report = None
             try:
                 report = rocketc.salvage(root, new, compact=compact)
@@ -509,8 +510,8 @@ def test_killed_at_any_step(root, tmp_path, compact, every):
 
 
 @BOTH
-def test_out_of_room(root, tmp_path, monkeypatch, compact):
-    """At some steps there is no room; the same call goes on."""
+def test_a_full_disk(root, tmp_path, monkeypatch, compact):
+    """At some steps the disk is full; the same call continues later."""
     rocketc.salvage(root, tmp_path / "whole", compact=compact)
     for number in (0, 9, 60):
         calls = []
@@ -534,8 +535,8 @@ def test_out_of_room(root, tmp_path, monkeypatch, compact):
         shutil.rmtree(tmp_path / "new")
 
 
-def test_what_an_unfinished_one_allows(root, tmp_path):
-    """Other arguments begin anew; another store is refused, and so is a second one at the same time."""
+def test_an_unfinished_salvage(root, tmp_path):
+    """With other arguments it starts again. Another store and a second salvage at the same time are refused."""
     other = tmp_path / "other"
     shutil.copytree(root, other)
     assert killed_at(60, root, tmp_path / "new", False)
@@ -555,15 +556,15 @@ def test_what_an_unfinished_one_allows(root, tmp_path):
 
 
 def noted(new):
-    """Physical offsets of the files that an unfinished salvage is done with."""
+    """Return the physical offsets of the files that an unfinished salvage has completed."""
     path = new.with_name(f"{new.name}.unfinished") / "notes.jsonl"
     return [json.loads(line)["base"] for line in path.read_bytes().splitlines()[1:]]
 
 
 @pytest.mark.parametrize("back", [0, 4], ids=["first", "middle"])
 @BOTH
-def test_a_file_that_comes_back_before_it_goes_on(root, tmp_path, compact, back):
-    """Out of a backup, say; what was salvaged without it is not gone on with."""
+def test_a_file_that_is_restored_before_the_salvage_continues(root, tmp_path, compact, back):
+    """The file comes from a backup, for example. The salvage without the file is not continued."""
     path, new = root / "commitlog" / f"{back * SIZE:020d}", tmp_path / "new"
     path.rename(tmp_path / "kept")
     number = 40
@@ -576,7 +577,7 @@ def test_a_file_that_comes_back_before_it_goes_on(root, tmp_path, compact, back)
     assert told(new, places=not compact) == told(root, places=not compact) and is_sound(new)
 
 
-def test_a_file_that_shrinks_meanwhile(root, tmp_path, monkeypatch):
+def test_a_file_that_shrinks_during_the_salvage(root, tmp_path, monkeypatch):
     find = salvage_files.find
 
     def shrink(file, tell):

@@ -1,4 +1,4 @@
-"""verify: every record, and what the records say together, against RocketMQ, the oracle and plain sets."""
+"""verify: each record, and the relations between records, compared with RocketMQ, the oracle and plain sets."""
 
 import itertools
 import os
@@ -27,10 +27,10 @@ T0 = 1_700_000_000_000
 
 
 def queue_offsets(records):
-    """(topic, queue id) -> how often each queue offset comes, by the specification, from records of the oracle."""
+    """(topic, queue id) -> how many times each queue offset occurs in records of the oracle, by the specification."""
     out = defaultdict(Counter)
     for r in records:
-        if r["sysFlag"] & 0xC in (0x4, 0xC):  # half messages and roll-backs have no place in a queue
+        if r["sysFlag"] & 0xC in (0x4, 0xC):  # half messages and roll-backs are not in a queue
             continue
         count = 1
         if r["sysFlag"] & oracle.INNER_BATCH:
@@ -41,7 +41,7 @@ def queue_offsets(records):
 
 
 def gaps(offsets):
-    """As ranges: a flipped bit can make them long."""
+    """Return the gaps as ranges: a flipped bit can make them long."""
     order = sorted(offsets)
     return [(a + 1, b) for a, b in itertools.pairwise(order) if a + 1 < b]
 
@@ -51,7 +51,7 @@ def of_queue(ranges, topic, queue_id):
 
 
 def spread(ranges, topic, queue_id):
-    """The queue offsets of the ranges of one queue."""
+    """Return the queue offsets in the ranges of one queue."""
     return [n for start, stop in of_queue(ranges, topic, queue_id) for n in range(start, stop)]
 
 
@@ -67,7 +67,7 @@ def check_queues(report, records):
 
 
 def check_files(report, items, written):
-    """The numbers of each file against the oracle's items of the whole log."""
+    """Compare the numbers of each file with the oracle's items of the whole log."""
     before = None
     for file, (base, data, path) in zip(report.files, written, strict=False):
         own = [r for r in oracle.records(items) if r["file"] == path]
@@ -104,7 +104,7 @@ def test_golden_stores_are_whole(golden, name):
     assert [file.file for file in report.files] == [str(path) for path in store.log_files]
     assert [file.end for file in report.files] == ["closed"] * (len(report.files) - 1) + ["open"]
     if name == "flights-2013-01":
-        return  # the oracle takes seconds for it
+        return  # the oracle would need seconds
     written = oracle.read_log(store.path / "commitlog")
     items = oracle.walk_log(written, crc="full")
     check_files(report, items, written)
@@ -112,7 +112,7 @@ def test_golden_stores_are_whole(golden, name):
 
 
 @pytest.mark.parametrize("name", ["v497-unclean", "v533-unclean"])
-def test_stores_that_were_killed_are_whole_as_far_as_they_go(golden, name):
+def test_killed_stores_are_valid_up_to_their_end(golden, name):
     store = golden(name)
     report = rocketc.verify(store.path)
     assert report.is_whole
@@ -131,10 +131,10 @@ def test_a_torn_tail_begins_where_rocketmq_cuts_it_off(golden, name):
     [damage] = report.damage
     assert damage.start == store.recovered["afterLoad"]["maxPhyOffset"]
     assert report.files[-2].damage == [damage]
-    assert report.missing_offsets == []  # nothing follows it that could miss it
+    assert report.missing_offsets == []  # no later record shows a gap
 
 
-def test_a_flipped_bit_is_found_with_the_queue_offset_that_it_cost(golden):
+def test_a_flipped_bit_is_found_with_the_missing_queue_offset(golden):
     store = golden("v533-bitrot")
     report = rocketc.verify(store.path)
     told = store.about["told"]["damage"]
@@ -167,7 +167,7 @@ def test_damaged_logs(tmp_path_factory, log, jobs):
     assert report.is_whole == (not lost)
 
 
-# A queue offset is small here, so that they meet; a kind is a sysFlag and the text of INNER_NUM.
+# Queue offsets are small here, so that they overlap. A kind is a sysFlag and the text of INNER_NUM.
 kinds = st.sampled_from([(0, None)] * 8 + [(4, None), (8, None), (12, None)])
 batches = st.sampled_from([(0xC0, "3"), (0xC0, "1"), (0xC0, "0"), (0xC0, "x"), (0xC0, ""), (0xC0, "32768"), (0, "3")])
 
@@ -216,7 +216,7 @@ def append_at(log, queue_offset, topic="t", **fields):
     return log.append(topic, b"x" * 100, **fields)
 
 
-def test_a_gap_names_the_record_behind_it(log):
+def test_a_gap_is_reported_with_the_next_record(log):
     append_at(log, 7)
     append_at(log, 8)
     at = append_at(log, 12)
@@ -235,8 +235,8 @@ def test_a_gap_between_files(log):
     assert missing.file == str(log.file_at(1024))
 
 
-def test_a_broker_that_counts_anew(log):
-    """As after a topic was deleted and made again."""
+def test_a_broker_that_starts_again_at_0(log):
+    """This is the case after a topic was deleted and created again."""
     for n in range(12):
         append_at(log, n)
     again = append_at(log, 0)
@@ -248,14 +248,14 @@ def test_a_broker_that_counts_anew(log):
     assert report.missing_offsets == [] and not report.is_whole
 
 
-def test_what_comes_late_is_not_missing(log):
+def test_records_out_of_order_are_not_missing(log):
     for n in (0, 1, 4, 2, 3, 5):
         append_at(log, n)
     report = verify(log.folder)
     assert report.is_whole and report.missing_offsets == report.duplicate_offsets == []
 
 
-def test_an_inner_batch_takes_as_many_queue_offsets_as_it_says(log):
+def test_an_inner_batch_uses_inner_num_queue_offsets(log):
     batch = {"sys_flag": 0xC0, "properties": {"INNER_NUM": "3"}}
     append_at(log, 0, **batch)
     append_at(log, 3, **batch)
@@ -264,7 +264,7 @@ def test_an_inner_batch_takes_as_many_queue_offsets_as_it_says(log):
     assert (report.records, report.messages, report.is_whole) == (3, 7, True)
 
 
-def test_queue_offsets_at_the_end_of_what_64_bits_hold(log):
+def test_queue_offsets_at_the_limit_of_64_bits(log):
     most = (1 << 63) - 1
     for n in (-(1 << 63), most - 1, most, most):
         append_at(log, n)
@@ -282,7 +282,7 @@ def test_two_stores_are_not_mixed(tmp_path):
     assert (report.is_whole, report.records, report.queues) == (True, 2, 2)
 
 
-def test_a_part_of_a_log_begins_anywhere(log):
+def test_a_part_of_a_log_may_begin_at_any_queue_offset(log):
     while log.end < 3 * 1024:
         log.append("t", b"x" * 100)
     assert verify(log.file_at(1024)).is_whole
@@ -291,8 +291,8 @@ def test_a_part_of_a_log_begins_anywhere(log):
     assert report.missing == [(1024, 2048)] and len(report.missing_offsets) == 1
 
 
-def test_so_many_runs_that_memory_needs_a_bound():
-    """Each record begins a run here: the rest is checked, but for its queue offset, and that is told."""
+def test_the_number_of_runs_is_limited():
+    """Each record starts a new run. All checks continue except that of queue offsets, and the report says so."""
     record = bytearray(rocketc.encode("t", b""))
     data = bytearray()
     for n in range((1 << 19) + 1):
@@ -304,7 +304,7 @@ def test_so_many_runs_that_memory_needs_a_bound():
     assert (audit.records, len(audit.runs()), audit.overflowed) == ((1 << 19) + 1, 1 << 19, True)
 
 
-def test_so_many_topics_that_memory_needs_a_bound(tmp_path):
+def test_the_number_of_topics_is_limited(tmp_path):
     record = bytearray(rocketc.encode("0123456", b""))
     data = bytearray()
     for n in range((1 << 17) + 1):
@@ -318,7 +318,7 @@ def test_so_many_topics_that_memory_needs_a_bound(tmp_path):
     assert report.incomplete and not report.is_whole
 
 
-def test_so_many_spans_that_memory_needs_a_bound(log, monkeypatch):
+def test_the_number_of_spans_is_limited(log, monkeypatch):
     monkeypatch.setitem(verify.__globals__, "_SPANS_MAX", 2)
     for n in (0, 2, 4, 6):
         append_at(log, n)
@@ -329,7 +329,7 @@ def test_so_many_spans_that_memory_needs_a_bound(log, monkeypatch):
 # ---------------------------------------------------------------- time
 
 
-def test_a_clock_that_was_set_back_is_told_and_is_no_damage(log):
+def test_a_clock_that_was_set_back_is_reported_and_is_not_damage(log):
     stamps = [5, 5, 4, 9, 1, 2]
     places = [log.append("t", b"x" * 10, store_timestamp=T0 + stamp) for stamp in stamps]
     report = verify(log.folder)
@@ -350,7 +350,7 @@ def test_a_clock_that_was_set_back_between_two_files(log):
     assert report.files[1].backwards_ms == 7 + 3
 
 
-def test_a_file_without_a_record_is_no_time(tmp_path):
+def test_a_file_without_a_record_has_neither_first_nor_last_time(tmp_path):
     records = [rocketc.encode("t", b"", phy_offset=at, store_timestamp=T0 - at) for at in (0, 2048)]
     first = records[0] + rocketc.encode_blank(1024 - len(records[0]))
     files = [(0, first), (1024, rocketc.encode_blank(1024)), (2048, records[1].ljust(1024, b"\0"))]
@@ -375,7 +375,7 @@ def test_a_missing_file(log):
     assert report.damage == report.missing_offsets == []
 
 
-def test_a_file_that_can_not_be_read(log, monkeypatch):
+def test_an_unreadable_file(log, monkeypatch):
     fill(log)
     opened = os.open
 
@@ -392,7 +392,7 @@ def test_a_file_that_can_not_be_read(log, monkeypatch):
     assert not report.is_whole and not report.is_empty and report.records == 7
 
 
-def test_a_file_that_is_no_file(tmp_path):
+def test_a_log_file_that_is_not_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / f"{0:020d}")
     [file] = verify(tmp_path / f"{0:020d}").files
     assert (file.end, file.error) == ("unreadable", "not a regular file")
@@ -407,7 +407,7 @@ def test_a_file_whose_end_was_not_copied(log):
     assert report.files[1].end == "closed"
 
 
-def test_files_made_ahead(log):
+def test_files_created_in_advance(log):
     fill(log)
     for base in (3072, 4096):
         (log.folder / f"{base:020d}").write_bytes(bytes(1024))
@@ -421,7 +421,7 @@ def test_files_made_ahead(log):
     assert [file.end for file in twice.files] == ["closed", "closed", "open", "ahead", "ahead", "open"]
 
 
-def test_nothing_at_all(tmp_path):
+def test_an_empty_folder(tmp_path):
     with pytest.raises(rocketc.StoreIOError):
         verify(tmp_path / "nope")
     (tmp_path / f"{0:020d}").write_bytes(bytes(4096))
@@ -432,7 +432,7 @@ def test_nothing_at_all(tmp_path):
     assert verify(tmp_path).files == []
 
 
-def test_a_file_with_a_name_of_its_own(log):
+def test_a_log_file_with_another_name(log):
     fill(log)
     path = log.file_at(1024).rename(log.folder / "copy.bin")
     [file] = verify(path).files
@@ -454,7 +454,7 @@ def test_holes(tmp_path):
     if done.returncode != 0:
         pytest.skip("no holes on this file system")
     report = verify(tmp_path)
-    assert report.is_whole  # the hole is a part of a body that is zero
+    assert report.is_whole  # the hole is a part of a body of zeros
     assert report.files[0].holes == [(32768, 49152)]
     assert report.files[0].to_dict()["holes"] == [{"start": 32768, "stop": 49152}]
 
@@ -468,7 +468,7 @@ def test_a_property_crc_is_checked(tmp_path):
 
 
 def test_a_file_that_is_cut_while_it_is_read(tmp_path):
-    """What was copied from a page that is gone does not count."""
+    """Bytes copied from a page that has been cut off do not count."""
     record = bytearray(rocketc.encode("t", b"x" * 400))
     data = bytearray()
     for n in range(40_000):
@@ -490,10 +490,10 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path):
     assert walker.damage[0][1:] == (len(data), "file_cut")
 
 
-# ---------------------------------------------------------------- the call
+# ---------------------------------------------------------------- arguments and progress
 
 
-def test_how_many_at_once_changes_nothing(golden):
+def test_the_number_of_jobs_does_not_change_the_report(golden):
     path = golden("v533-store").path
     reports = [verify(path, jobs=jobs) for jobs in (None, 1, 2, 50)]
     assert all(report == reports[0] for report in reports)
@@ -502,17 +502,17 @@ def test_how_many_at_once_changes_nothing(golden):
             verify(path, jobs=jobs)
 
 
-def test_progress_is_told(golden, monkeypatch):
+def test_progress_is_reported(golden, monkeypatch):
     monkeypatch.setitem(verify.__globals__, "_TELL_EVERY", 0)
     told = []
     report = verify(golden("flights-2013-01").path, tell=told.append)
-    assert told == sorted(told) and told[-1] == 2 * report.bytes  # once more for queues and index
+    assert told == sorted(told) and told[-1] == 2 * report.bytes  # a second time for queues and index
     told.clear()
     report = verify(golden("flights-2013-01").path / "commitlog", tell=told.append)
     assert told == sorted(told) and told[-1] == report.bytes
 
 
-def test_what_interrupts_it_stops_it(golden, monkeypatch):
+def test_an_exception_stops_verify(golden, monkeypatch):
     monkeypatch.setitem(verify.__globals__, "_TELL_EVERY", 0)
     told, checked = Event(), []
     take = verify.__globals__["_take"]
@@ -520,7 +520,7 @@ def test_what_interrupts_it_stops_it(golden, monkeypatch):
     def slowly(*found):
         checked.append(take(*found))
         assert told.wait(30)
-        time.sleep(0.1)  # so that it is stopped long before the last of the 16 files
+        time.sleep(0.1)  # slow enough to be stopped long before the last of the 16 files
 
     def interrupt(done):
         told.set()

@@ -1,4 +1,4 @@
-"""verify: units of queues and index that are not what the log says; and that a sound store has none."""
+"""verify: units of queues and index that differ from the log, and a valid store without such units."""
 
 import json
 import os
@@ -32,7 +32,7 @@ UNITS_AT = 40 + 4 * SMALL["max_hash_slot_num"]
 
 @pytest.fixture
 def root(open_store, tmp_path):
-    """A store of 300 messages in 6 queues with 600 keys, closed."""
+    """A closed store of 300 messages in 6 queues with 600 keys."""
     fill(open_store(**SMALL))
     return tmp_path
 
@@ -56,13 +56,13 @@ def change(path, at, data):
 
 
 def only(report):
-    """The one finding: its kind, first and last number."""
+    """Return the only finding: its kind, first and last number."""
     (found,) = report.findings
     assert report.counts == {found.what: found.count} and not report.is_whole
     return found.what, found.first, found.last
 
 
-# ---------------------------------------------------------------- sound
+# ---------------------------------------------------------------- valid stores
 @pytest.mark.parametrize("name", [name for name in stores.NAMES if "torn" not in name])
 def test_a_brokers_store_is_whole(golden, name):
     report = derived(golden(name).path)
@@ -70,7 +70,7 @@ def test_a_brokers_store_is_whole(golden, name):
     assert report.queues == sum(1 for _ in golden(name).path.glob("*consumequeue/*/*"))
 
 
-def test_a_store_of_ours(root):
+def test_a_store_of_rocketc(root):
     report = derived(root)
     assert report.is_whole and (report.queues, report.units, report.keys) == (6, 300, 600)
 
@@ -83,13 +83,13 @@ def test_without_derived_files(root):
     assert report.is_whole and (report.derived.queues, report.derived.keys) == (None, None)
 
 
-def test_only_a_stores_root_has_them(root):
+def test_only_the_root_of_a_store_has_derived_files(root):
     assert rocketc.verify(root / "commitlog").derived is None
     assert rocketc.verify([root, root]).derived is None
 
 
-def test_files_that_a_cleaned_store_has_left(root):
-    """Units before the first record that is there are of records that are gone."""
+def test_remaining_files_of_a_cleaned_store(root):
+    """Units before the first existing record refer to deleted records."""
     for path in sorted((root / "commitlog").iterdir())[:3]:
         path.unlink()
     report = derived(root)
@@ -97,7 +97,7 @@ def test_files_that_a_cleaned_store_has_left(root):
 
 
 # ---------------------------------------------------------------- queues
-def test_units_that_lead_elsewhere(root):
+def test_units_of_another_record(root):
     change(queue(root), 5 * 20, struct.pack(">q", 1234))
     assert only(derived(root)) == ("elsewhere", 5, 5)
 
@@ -118,17 +118,17 @@ def test_wrong_tags(root):
     assert only(derived(root)) == ("bad_tags_code", 3, 3)
 
 
-def test_units_that_stand_for_no_record(root):
+def test_blank_units(root):
     change(queue(root), 10 * 20, struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * 4)
     assert only(derived(root)) == ("lacks", 10, 13)
 
 
-def test_units_behind_the_last_record(root):
+def test_units_after_the_last_record(root):
     change(queue(root), 50 * 20, struct.pack(">qiq", 100, 200, 0) * 2)
     assert only(derived(root)) == ("no_record", 50, 51)
 
 
-def test_a_queue_that_is_gone(root):
+def test_a_missing_queue(root):
     shutil.rmtree(root / "consumequeue" / "T2" / "0")
     report = derived(root)
     assert only(report)[0] == "no_queue" and report.findings[0].count == 50
@@ -143,7 +143,7 @@ def test_queue_offsets_moved_by_one(root):
 
 @pytest.mark.parametrize(("field", "value"), [(">i", 8), (">q", 24), (">i", 32)])
 def test_batch_queues(tmp_path, field, value):
-    """Their units' size, base offset and place."""
+    """Size, base offset and physical offset of their units."""
     store = stores.unpack("v533-broker", tmp_path)
     path = next(
         path for path in sorted(store.path.glob("batchconsumequeue/*/*/*")) if path.read_bytes()[8:12] != bytes(4)
@@ -155,14 +155,14 @@ def test_batch_queues(tmp_path, field, value):
 
 
 # ---------------------------------------------------------------- index
-def test_a_key_of_no_record(root):
+def test_a_key_without_a_record(root):
     change(index(root), UNITS_AT + 10 * 20, struct.pack(">i", 99))
     report = derived(root)
     assert report.counts == {"key_no_record": 1, "key_lacks": 1}
     assert any("bad_chain" in text for text in report.problems)
 
 
-def test_units_that_lead_nowhere(root):
+def test_index_units_without_a_record(root):
     change(index(root), UNITS_AT + 10 * 20 + 4, struct.pack(">q", 1 << 40))
     report = derived(root)
     assert report.counts == {"key_no_record": 1, "key_lacks": 1}
@@ -176,7 +176,7 @@ def test_a_wrong_time(root):
 
 @pytest.fixture
 def some_index_files(open_store, tmp_path):
-    """Of a store whose records have a key twice now and then: five, the last one not full, and their bytes."""
+    """A dict of five index files, the last one not full, and their bytes. Some records have a key twice."""
     now = 1_700_000_000_000
     with open_store(**SMALL | {"max_hash_slot_num": 7, "max_index_num": 20}) as store:
         for n in range(30):
@@ -194,15 +194,15 @@ def test_every_byte_of_an_index(some_index_files, tmp_path, step):
         [count] = struct.unpack_from(">i", data, 36)
         for at in range(number % step, 40 + 7 * 4 + min(count, 20) * 20, step):
             if 68 <= at < 88 or (100 <= at < 104 and number == 0):
-                continue  # unit 0, which nobody reads, and a time that counts from the end of a file before the first
+                continue  # unit 0, which is never read, and a time relative to the end of a file before the first
             change(path, at, bytes([data[at] ^ 1 << at % 8]))
             assert not derived(tmp_path).is_whole, (path.name, at)
         path.write_bytes(data)
 
 
 @pytest.mark.parametrize(("at", "unit"), [(0, 1), (8, 19), (24, 19)])
-def test_a_header_that_tells_of_another_record(some_index_files, tmp_path, at, unit):
-    """Where it begins and ends; in the last file, which a writer has not filled, only once the store is closed."""
+def test_a_header_of_another_record(some_index_files, tmp_path, at, unit):
+    """Start and end in the header. In the last file, which is not full, they are checked only in a closed store."""
     _, second, *_, last = some_index_files
     change(second, at + 7, bytes([some_index_files[second][at + 7] ^ 1]))
     found = [(one.what, one.first) for one in derived(tmp_path).findings]
@@ -216,8 +216,8 @@ def test_a_header_that_tells_of_another_record(some_index_files, tmp_path, at, u
     assert derived(tmp_path).is_whole
 
 
-def test_the_first_units_time(some_index_files, tmp_path):
-    """It counts from the end of the file before, if that is there."""
+def test_the_time_of_the_first_unit(some_index_files, tmp_path):
+    """The time counts from the end of the previous file, if there is one."""
     first, second, *_ = some_index_files
     change(second, 68 + 20 + 15, b"\x07")
     assert only(derived(tmp_path)) == ("key_bad_time", 1, 1)
@@ -225,7 +225,7 @@ def test_the_first_units_time(some_index_files, tmp_path):
     assert "key_bad_time" not in derived(tmp_path).counts
 
 
-def test_keys_that_are_not_there(open_store, tmp_path):
+def test_missing_keys(open_store, tmp_path):
     store = open_store(**SMALL | {"max_index_num": 41})
     for n in range(100):
         store.put("T", b"x", keys=f"k{n}")
@@ -242,9 +242,9 @@ def test_an_index_file_that_is_cut(root):
     assert not derived(root).is_whole
 
 
-# ---------------------------------------------------------------- one walk over the log, or two
+# ---------------------------------------------------------------- one scan of the log, or two
 def damage(root, rng):
-    """Change, cut or delete a few of a store's files, and tell how."""
+    """Change, cut or delete a few files of a store, and describe the damage."""
     what = []
     for _ in range(rng.randrange(1, 4)):
         logs = rng.random() < 0.6
@@ -265,8 +265,8 @@ def damage(root, rng):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_thread_finds_what_two_find(root, seed):
-    """One thread compares the derived files while it checks the log, as far as that has no damage; two do it apart."""
+def test_one_thread_finds_the_same_as_two(root, seed):
+    """One thread compares queues and index while it checks the log up to the first damage; two do it separately."""
     for n in range(12):
         rng = random.Random(f"{seed} {n}")
         store = root / f"damaged-{n}"
@@ -277,8 +277,8 @@ def test_one_thread_finds_what_two_find(root, seed):
         count("damaged")
 
 
-def test_a_log_that_becomes_damaged_costs_no_unit(root):
-    """What is compared goes on behind the damage with records whose CRC is wrong: their units are as they were."""
+def test_units_of_damaged_records_are_valid(root):
+    """The comparison continues after the damage with records whose body CRC is wrong: their units are valid."""
     path = sorted((root / "commitlog").iterdir())[1]
     change(path, 300, b"?")
     report = rocketc.verify(root, jobs=1)
@@ -287,7 +287,7 @@ def test_a_log_that_becomes_damaged_costs_no_unit(root):
 
 
 def test_files_that_cannot_be_read_do_not_end_the_check_of_the_log(root):
-    """The queue's file is shorter than it was when the comparison began: that is told, and all records are checked."""
+    """The queue file became shorter during the comparison. This is reported, and all records are checked."""
     with open(queue(root), "r+b") as file:
         file.truncate(100)
     one, two = (rocketc.verify(root, jobs=jobs) for jobs in (1, 2))
@@ -295,7 +295,7 @@ def test_files_that_cannot_be_read_do_not_end_the_check_of_the_log(root):
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_who_stops_it_waits_for_no_file(root, beside):
+def test_a_stopped_comparison_reads_no_further_file(root, beside):
     (log,) = resolve(root)
     asked = []
 
@@ -310,8 +310,8 @@ def test_who_stops_it_waits_for_no_file(root, beside):
 
 
 # ---------------------------------------------------------------- a store that was not closed; the checkpoint
-def test_what_is_not_dispatched_yet_is_told_and_fine(root):
-    """With `abort` the end may be missing; without it, it must not."""
+def test_missing_units_at_the_end_are_reported_and_allowed_with_abort(root):
+    """With the file `abort` units may be missing at the end; without it they must not."""
     for topic in ("T0", "T1", "T2"):
         for n in (0, 1):
             change(queue(root, topic, n), 45 * 20, bytes(5 * 20))
@@ -322,7 +322,7 @@ def test_what_is_not_dispatched_yet_is_told_and_fine(root):
 
 
 @pytest.mark.parametrize("size", [8 << 10, 16 << 20])
-def test_a_store_that_is_written_meanwhile(open_store, tmp_path, size):
+def test_a_store_that_is_written_during_verify(open_store, tmp_path, size):
     store = open_store(**SMALL | {"mapped_file_size_commit_log": size})
     store.put("t", b"x", keys="k")
     assert store.wait_dispatched(10)
@@ -347,15 +347,15 @@ def test_a_store_that_is_written_meanwhile(open_store, tmp_path, size):
     assert len(reports) > 2 and reports[-1].derived.keys > reports[0].derived.keys
 
 
-def test_times_behind_the_log(root):
+def test_times_later_than_the_log(root):
     path = root / "checkpoint"
     _checkpoint.write(path, _checkpoint.read(path)._replace(logics_msg_timestamp=1 << 42))
     report = derived(root)
     assert not report.is_whole and "logics_msg_timestamp is 4398046511104" in report.problems[0]
 
 
-def test_files_of_the_log_that_come_meanwhile(root):
-    """Queues and index lead to their records, which nobody reads; but where there are none, that is told."""
+def test_log_files_created_during_verify(root):
+    """Units may refer to records of later files, which are not read. If there is no record, this is reported."""
     files = resolve(root)[0].files
     report = Comparison(str(root), files[:4])()
     assert report.is_whole and 50 < report.units < 250 and report.keys == 2 * report.units
@@ -367,7 +367,7 @@ def test_files_of_the_log_that_come_meanwhile(root):
     assert rocketc.verify(root).derived.counts == lost.counts
 
 
-def test_a_checkpoint_that_is_written_meanwhile(root):
+def test_a_checkpoint_written_during_verify(root):
     path = root / "checkpoint"
     later = _checkpoint.read(path)._replace(physic_msg_timestamp=1 << 42)
     assert rocketc.verify(root, tell=lambda _: _checkpoint.write(path, later)).is_whole

@@ -1,7 +1,7 @@
-"""When the log becomes durable, and who waits for it.
+"""When the log becomes durable, and which threads wait for it.
 
-Nothing here asks the machine to be fast: that something has not happened is looked at after a while, that it happens is
-waited for as long as it takes.
+No test depends on the speed of the machine. A test that something does not happen checks after a short time. A test
+that something happens waits as long as necessary.
 """
 
 import threading
@@ -22,15 +22,15 @@ T0 = 1_700_000_000_000
 
 
 def wait_for(condition):
-    """Until it is so; a minute is too long on any machine."""
+    """Wait until the condition is true; a minute is too long on any machine."""
     end = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "the condition never became true"
         time.sleep(0.002)
 
 
 def stays(condition, seconds=0.25):
-    """It is so now and for a while."""
+    """Whether the condition is true now and stays true for a while."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not condition():
@@ -45,7 +45,7 @@ def is_durable(store):
 
 @pytest.fixture
 def async_store(open_store):
-    """A store that flushes every 5 ms, and all never, unless told otherwise."""
+    """A store that flushes every 5 ms, and never flushes everything, unless a test changes the settings."""
 
     def make(**fields):
         settings = {
@@ -62,7 +62,7 @@ def async_store(open_store):
 
 
 def test_least_pages(async_store):
-    """Fewer pages than flushCommitLogLeastPages are left for later."""
+    """Fewer pages than flushCommitLogLeastPages are not flushed yet."""
     store = async_store()
     store.put("t", bytes(4 * PAGE - 100))
     assert stays(lambda: store.flushed_phy_offset == 0)
@@ -77,11 +77,11 @@ def test_least_pages_zero(async_store):
     store.put("t", b"")
     wait_for(lambda: is_durable(store))
     flushes = store.stats()["flushes"]
-    assert stays(lambda: store.stats()["flushes"] == flushes)  # nothing new, no flush
+    assert stays(lambda: store.stats()["flushes"] == flushes)  # no new messages, no flush
 
 
 def test_thorough_interval(async_store):
-    """Once in a while all is flushed, however little."""
+    """From time to time everything is flushed, even if it is little."""
     store = async_store(flush_commit_log_least_pages=1000, flush_commit_log_thorough_interval=20)
     for _ in range(3):
         store.put("t", b"")
@@ -99,7 +99,7 @@ def test_interval(async_store):
     [(True, True, False), (False, False, False), (True, False, False), (False, True, True)],
 )
 def test_wake_flush_when_put_message(async_store, timed, wake, flushes):
-    """A put wakes the flush if wakeFlushWhenPutMessage, unless flushCommitLogTimed lets it sleep on."""
+    """A put wakes the flush if wakeFlushWhenPutMessage is set, unless flushCommitLogTimed is set, too."""
     store = async_store(
         flush_interval_commit_log=NEVER,
         flush_commit_log_least_pages=0,
@@ -116,7 +116,7 @@ def test_wake_flush_when_put_message(async_store, timed, wake, flushes):
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_flush(open_store, flush):
-    """flush() makes durable what was put before, in all files, and tells up to where."""
+    """flush() makes everything put before durable, in all files, and returns the end of the durable part."""
     store = open_store(flush=flush, mapped_file_size_commit_log=PAGE, flush_interval_commit_log=NEVER)
     assert store.flush() == 0
     for _ in range(3):
@@ -149,7 +149,7 @@ def test_wait_flushed(open_store):
     store = open_store(flush_interval_commit_log=NEVER)
     assert store.wait_flushed(0)
     end = store.put("t", b"").end
-    assert store.wait_flushed(end)  # in async mode too: who waits flushes
+    assert store.wait_flushed(end)  # in async mode, too: the waiting thread flushes
     assert store.flushed_phy_offset == end
     assert store.wait_flushed(end, 0)
     store._hook("slow_ns", 300_000_000)
@@ -162,7 +162,7 @@ def test_wait_flushed(open_store):
 
 
 def test_a_put_returns_when_it_is_durable(open_store):
-    """A single caller flushes by itself, once for each call."""
+    """A single caller flushes on its own thread, once per call."""
     store = open_store(flush="sync")
     for _ in range(10):
         r = store.put("t", b"x")
@@ -178,7 +178,7 @@ def test_a_put_returns_when_it_is_durable(open_store):
 @pytest.mark.parametrize("lock", ["spin", "reentrant", "adaptive"])
 @pytest.mark.parametrize("pool", [False, True], ids=["", "pool"])
 def test_group_commit(open_store, lock, pool):
-    """Many wait, few flush: each flush covers all that was appended before it began."""
+    """Many threads wait and few flush: each flush covers everything that was appended before it began."""
     store = open_store(flush="sync", lock=lock, transient_store_pool_enable=pool, mapped_file_size_commit_log=1 << 18)
     store.put("t", b"first")
     before = store.stats()["flushes"]
@@ -213,7 +213,7 @@ def test_group_commit(open_store, lock, pool):
     ],
 )
 def test_a_put_that_does_not_wait(open_store, message):
-    """WAIT: anything but `true` returns at once, and is durable soon, though nobody waits."""
+    """WAIT: with any value except `true` the put returns at once. The message is durable soon without a waiter."""
     store = open_store(flush="sync")
     store.put("t", b"first")
     store._hook("slow_ns", 1_000_000_000)
@@ -234,7 +234,7 @@ def test_a_put_that_waits(open_store, message):
 
 
 def test_the_wait_property_is_stored(open_store):
-    """As RocketMQ 5 does."""
+    """RocketMQ 5 does the same."""
     store = open_store()
     store.put("t", b"", wait_store_ok=False)
     store.put("t", b"", properties={"WAIT": "true"}, wait_store_ok=False)
@@ -242,8 +242,8 @@ def test_the_wait_property_is_stored(open_store):
     assert [m.properties for m in rocketc.scan(store.path)] == [{"WAIT": "false"}, {"WAIT": "false"}, {"WAIT": "true"}]
 
 
-def test_timeout_of_who_flushes(open_store):
-    """FlushDiskWatcherTest: too late is FLUSH_DISK_TIMEOUT, even if it is durable by then; the message is stored."""
+def test_timeout_of_the_flushing_thread(open_store):
+    """FlushDiskWatcherTest: FLUSH_DISK_TIMEOUT after the timeout, although the message is stored and durable."""
     store = open_store(flush="sync", sync_flush_timeout=20)
     store._hook("slow_ns", 100_000_000)
     r = store.put("t", b"late")
@@ -257,8 +257,8 @@ def test_timeout_of_who_flushes(open_store):
     assert store.put("t", b"x").queue_offset == 5
 
 
-def test_timeout_of_who_waits(open_store):
-    """Somebody else's flush takes too long: the answer comes before its end."""
+def test_timeout_of_a_waiting_thread(open_store):
+    """The flush of another thread takes too long: the put returns before the end of the flush."""
     store = open_store(flush="sync", sync_flush_timeout=50)
     store.put("t", b"first")
     store._hook("slow_ns", 2_000_000_000)
@@ -288,7 +288,7 @@ def checkpoint(store):
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_the_checkpoint_moves(open_store, flush):
-    """After a flush it has the store timestamp of the last record that is durable; it never goes back."""
+    """After a flush it has the store timestamp of the last durable record. It never goes back."""
     store = open_store(flush=flush, flush_interval_commit_log=5, flush_commit_log_least_pages=0)
     assert checkpoint(store) == 0
     for step in (0, 1000, 5000):
@@ -297,15 +297,15 @@ def test_the_checkpoint_moves(open_store, flush):
         if flush == "async":
             wait_for(lambda step=step: checkpoint(store) == T0 + step)
     store.flush()
-    store._set_clock(T0)  # somebody set the clock back
+    store._set_clock(T0)  # the clock was set back
     store.put("t", b"x")
     store.close()
     said = checkpoint(store)
-    assert said == T0 + 5000 if flush == "async" else T0 <= said <= T0 + 5000  # nobody wrote it in between
+    assert said == T0 + 5000 if flush == "async" else T0 <= said <= T0 + 5000  # it was not written in between
 
 
 def test_the_checkpoint_is_not_ahead(open_store):
-    """What is not durable does not count."""
+    """Records that are not durable do not count."""
     store = open_store(flush_interval_commit_log=5, flush_commit_log_least_pages=0)
     store._set_clock(T0)
     store.put("t", b"x")
@@ -318,7 +318,7 @@ def test_the_checkpoint_is_not_ahead(open_store):
         time.sleep(0.005)
 
 
-def test_the_checkpoint_keeps_what_is_not_ours(open_store, tmp_path):
+def test_the_checkpoint_keeps_unknown_fields(open_store, tmp_path):
     _checkpoint.write(str(tmp_path / "checkpoint"), _checkpoint.Checkpoint(1, 2, 3, 4, 5))
     store = open_store()
     store._set_clock(T0)
@@ -331,14 +331,14 @@ def test_the_checkpoint_keeps_what_is_not_ours(open_store, tmp_path):
 
 
 def test_a_reader_sees_whole_records_only(open_store):
-    """While two threads put, another process' view of the files is a prefix of whole records."""
+    """While two threads put, another process sees a prefix of whole records."""
     store = open_store(mapped_file_size_commit_log=1 << 18)
     stop = threading.Event()
 
     def put():
         while not stop.is_set():
             store.put("t", bytes(range(256)) * 4)
-            time.sleep(0.0001)  # else a slow reader never sees the end
+            time.sleep(0.0001)  # otherwise a slow reader never sees the end
 
     threads = [threading.Thread(target=put) for _ in range(2)]
     for thread in threads:
@@ -356,8 +356,8 @@ def test_a_reader_sees_whole_records_only(open_store):
             thread.join()
 
 
-def test_a_file_that_is_to_be_deleted_need_not_be_durable(open_store):
-    """It was cleaned before it was flushed, and somebody views it still: it can't go yet, and takes no new readers."""
+def test_a_file_that_will_be_deleted_is_not_flushed(open_store):
+    """It is cleaned before its flush while a view holds it: it cannot be deleted yet, and no new reader can use it."""
     never = {"flush_interval_commit_log": 600_000, "flush_commit_log_thorough_interval": 600_000}
     store = open_store(mapped_file_size_commit_log=4096, **never)
     for n in range(50):

@@ -1,4 +1,4 @@
-"""Positions for callers in C (tests/native/positions.pyx): who is woken, when, and how it ends."""
+"""Positions for callers in C (tests/native/positions.pyx): which threads are woken, when, and how waiting ends."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def sync_store(open_store):
 
 
 def started(call, *args):
-    """(thread, list that gets what call returns)"""
+    """Return the thread and a list that gets the result of the call."""
     got = []
     thread = threading.Thread(target=lambda: got.append(call(*args)))
     thread.start()
@@ -43,7 +43,7 @@ def started(call, *args):
 # ---------------------------------------------------------------- subscribers
 
 
-def test_one_wake_up_when_it_is_reached(native, position):
+def test_one_wake_up_when_the_offset_is_reached(native, position):
     one = native.Waiter(position)
     assert native.advance(position, 10) == 10
     assert one.arm(10) == one.arm(3) == native.CODES["ok"]
@@ -52,7 +52,7 @@ def test_one_wake_up_when_it_is_reached(native, position):
     native.advance(position, 11)
     assert (one.calls, position.waiting) == (1, 0)
     native.advance(position, 20)
-    assert one.calls == 1, "it was not armed again"
+    assert one.calls == 1, "the subscriber was not armed again"
 
 
 def test_a_position_does_not_go_back(native, position):
@@ -62,7 +62,7 @@ def test_a_position_does_not_go_back(native, position):
     assert one.arm(10) == native.CODES["ok"]
 
 
-def test_arming_replaces_what_was_asked_for(native, position):
+def test_arming_again_replaces_the_offset(native, position):
     one = native.Waiter(position)
     for wanted in (50, 20, 30):
         assert one.arm(wanted) == native.CODES["more"]
@@ -84,8 +84,8 @@ def test_disarming(native, position):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_is_reached_is_woken_and_no_other(native, position, seed):
-    """Any order of asking, asking again, dropping and moving, against a dict."""
+def test_only_reached_subscribers_are_woken(native, position, seed):
+    """A random order of arming, arming again, disarming and moving, compared with a dict."""
     random_ = random.Random(seed)
     several = {n: native.Waiter(position) for n in range(12)}
     calls, wanted, at = dict.fromkeys(several, 0), {}, 0
@@ -166,7 +166,7 @@ def test_each_thread_is_woken_by_its_own_offset(native, position):
 
 
 def test_no_wake_up_is_lost(native, position):
-    """Two subscribers and a thread that follow a position closely while it moves."""
+    """Two subscribers and a thread follow a position closely while it moves."""
     several = [started(native.Waiter(position).chase, 1, 3000) for _ in range(2)]
     several.append(started(lambda: [native.wait(position, n, int(SOON * 1e9)) for n in range(1, 3001)][-1]))
     for n in range(1, 3001):
@@ -199,10 +199,10 @@ def test_the_end_wakes_all(native, position, how):
     assert thread[1] == [code]
     assert (one.calls, position.waiting) == (1, 0)
     assert one.arm(7) == native.wait(position, 7) == code
-    assert one.arm(3) == native.wait(position, 3) == native.CODES["ok"], "that is reached all the same"
+    assert one.arm(3) == native.wait(position, 3) == native.CODES["ok"], "a reached offset succeeds after the end, too"
 
 
-def test_no_subscriber_behind_the_end(native, position):
+def test_no_subscriber_after_the_end(native, position):
     native.end(position)
     with pytest.raises(ValueError, match=str(native.CODES["closed"])):
         native.Waiter(position)
@@ -210,7 +210,7 @@ def test_no_subscriber_behind_the_end(native, position):
         PositionDescriptor(position, 0)
 
 
-def test_a_forked_child_waits_for_nothing(native, position):
+def test_a_forked_child_does_not_wait(native, position):
     one = native.Waiter(position)
     one.arm(5)
     native.forget(position)
@@ -242,7 +242,7 @@ def test_the_flushed_position_of_a_store(native, sync_store):
     assert one.arm(93) == native.CODES["ok"]
 
 
-def test_the_last_flush_of_a_store_is_told(native, open_store):
+def test_the_last_flush_of_a_store_moves_the_position(native, open_store):
     store = open_store(mapped_file_size_commit_log=1 << 20, flush_interval_commit_log=60_000)
     end = store.put("t", b"x").end
     thread, got = started(native.wait, store.flushed_position, end)
@@ -294,7 +294,7 @@ def test_a_store_that_is_read_only(sync_store, tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_of_a_store(native, sync_store):
-    """It waits for nothing, whatever the mutex is like there, and gives its subscribers back."""
+    """In the child no call waits, whatever the state of the mutex, and its subscribers are released."""
     store = sync_store()
     one = native.Waiter(store.flushed_position)
     one.arm(1 << 40)

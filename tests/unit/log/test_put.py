@@ -1,4 +1,4 @@
-"""put, put_batch, put_many: the bytes they write, and every rule of RocketMQ's CommitLog."""
+"""put, put_batch, put_many: the bytes that they write, and each rule of RocketMQ's CommitLog."""
 
 import array
 import itertools
@@ -26,7 +26,7 @@ KIB, MIB = 1 << 10, 1 << 20
 @pytest.mark.parametrize("topic", ["TopicTest", "t" * 127, "t" * 128, "é" * 100, "é" * 64])
 @pytest.mark.parametrize(("born", "host"), [*itertools.product([V4, V6], repeat=2)])
 def test_bytes_are_the_oracles(open_store, topic, born, host, property_crc):
-    """V1 and V2, every mix of hosts, with and without the property CRC."""
+    """V1 and V2, all combinations of hosts, with and without the property CRC."""
     store = open_store(enabled_append_prop_crc=property_crc, check_before_put_message=False)
     store._set_clock(CLOCK)
     fields = {
@@ -51,14 +51,14 @@ def test_bytes_are_the_oracles(open_store, topic, born, host, property_crc):
             store_timestamp=CLOCK,
             version=1
             if len(topic.encode()) <= 127
-            else 2,  # Java counts chars, and writes a length that nobody can read
+            else 2,  # Java counts chars, and writes a length that no reader can use
             property_crc=property_crc,
         )
         assert r.msg_id == oracle.message_id(oracle.host_bytes(host), r.phy_offset)
 
 
-def test_others_get_on_beside_a_thread_that_puts(open_store):
-    """Its small records are laid down with the GIL, but one of sixteen gives it up, long before it has to."""
+def test_other_threads_run_during_puts(open_store):
+    """Small records are written with the GIL. Every 16th put releases it, long before the switch interval ends."""
     store = open_store(mapped_file_size_commit_log=1 << 26)
     done = threading.Event()
 
@@ -108,13 +108,13 @@ def test_tags_and_keys(open_store):
 @pytest.mark.parametrize(
     "properties", [b"", b"a\x01b", b"a\x01b\x02", b"\x02\x02", b"a\x01", b"no pair at all", b"a\x01b\x01c\x02"]
 )
-def test_stored_properties_stay_as_they_are(open_store, properties):
+def test_stored_properties_stay_unchanged(open_store, properties):
     store = open_store()
     store.put("t", b"", properties=properties)
     assert [m["storedProperties"] for m in records(store)] == [properties]
 
 
-def test_more_properties_than_go_without_a_copy(open_store):
+def test_more_properties_than_fit_without_a_copy(open_store):
     store = open_store()
     many = {f"name{n}": f"value{n}" for n in range(100)}
     store.put("t", b"", properties=many, tags="A")
@@ -133,7 +133,7 @@ def test_bodies_are_bytes_like(open_store, kind):
 
 
 def test_born_timestamp(open_store):
-    """None is the store timestamp; any other number is stored, negative ones too."""
+    """None means the store timestamp; any other number is stored, including negative ones."""
     store = open_store()
     store._set_clock(CLOCK)
     for born in (None, 0, -1, 5, -(1 << 60)):
@@ -141,7 +141,7 @@ def test_born_timestamp(open_store):
     assert [m["bornTimestamp"] for m in records(store)] == [CLOCK, 0, -1, 5, -(1 << 60)]
 
 
-def test_timestamps_do_not_go_back(open_store):
+def test_store_timestamps_do_not_go_back(open_store):
     store = open_store()
     stamps = [store.put("t", b"").store_timestamp for _ in range(50)]
     assert stamps == sorted(stamps)
@@ -149,7 +149,7 @@ def test_timestamps_do_not_go_back(open_store):
 
 
 def test_queue_ids(open_store):
-    """Any int32: it is the broker that replaces a negative one."""
+    """Any 32-bit integer: replacing negative queue ids is the task of the broker."""
     store = open_store()
     ids = [0, 65535, 2**31 - 1, -1]
     assert [store.put("t", b"", queue_id=n).queue_offset for n in ids] == [0] * 4
@@ -160,7 +160,7 @@ def test_queue_ids(open_store):
 
 
 def test_append_prop_crc(open_store):
-    """AppendPropCRCTest: singles and a batch of 10 verify; a byte changed in the properties is found."""
+    """AppendPropCRCTest: single messages and a batch of 10 are valid; a changed byte in the properties is found."""
     store = open_store(enabled_append_prop_crc=True)
     properties = {f"k{n}": f"v{n}" for n in range(6)}
     for _ in range(10):
@@ -196,7 +196,7 @@ STALE = b"__CRC32#\x010123456789\x02"
     ],
 )
 def test_a_stale_crc_is_dropped(open_store, given, kept):
-    """MessageExtBrokerInnerTest: every pair of that name goes, and nothing else."""
+    """MessageExtBrokerInnerTest: all properties of that name are removed, and no others."""
     store = open_store(enabled_append_prop_crc=True)
     store.put("t", b"body", properties=given)
     [m] = records(store)
@@ -223,7 +223,7 @@ def test_without_the_feature_the_crc_is_the_users(open_store):
 
 @pytest.mark.parametrize("left", [8, 9, 12, 99, 100])
 def test_a_file_ends_with_a_blank_record(open_store, left):
-    """A record fits if 8 bytes stay behind it; the blank record has the size of what is left."""
+    """A record fits if at least 8 bytes remain after it. The blank record has the size of the remaining bytes."""
     store = open_store(mapped_file_size_commit_log=4096)
     store.put("t", bytes(4096 - left - 92))
     r = store.put("t", bytes(9))  # 101 bytes
@@ -235,7 +235,7 @@ def test_a_file_ends_with_a_blank_record(open_store, left):
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_the_last_record_of_a_file(open_store, more):
-    """It fits if it is as long as what is left, less 8 bytes."""
+    """It fits if it is at least 8 bytes shorter than the remaining bytes."""
     store = open_store(mapped_file_size_commit_log=4096)
     end = store.put("t", bytes(1000)).end
     r = store.put("t", bytes(4096 - 8 - end - 92 + more))
@@ -246,7 +246,7 @@ def test_the_last_record_of_a_file(open_store, more):
 
 
 def test_a_record_as_long_as_a_file(open_store):
-    """One that leaves 8 bytes fits; a longer one is refused, where RocketMQ spends a whole file and stores nothing."""
+    """A record that leaves 8 bytes fits. A longer one is refused; RocketMQ uses up a whole file and stores nothing."""
     store = open_store(mapped_file_size_commit_log=4096)
     store.put("t", b"")
     r = store.put("t", bytes(4096 - 8 - 92))
@@ -258,7 +258,7 @@ def test_a_record_as_long_as_a_file(open_store):
 
 
 def test_a_batch_is_in_one_file(open_store):
-    """AppendCallbackTest, BatchPutMessageTest: all or none, one behind the other, in one file."""
+    """AppendCallbackTest, BatchPutMessageTest: all or none, consecutive, in one file."""
     store = open_store(mapped_file_size_commit_log=8 * KIB)
     store._set_clock(CLOCK)
     store.put("t", bytes(8 * KIB - 1000 - 92))
@@ -306,8 +306,8 @@ def test_a_batch_as_long_as_a_file(open_store):
     assert len(records(store)) == 8
 
 
-def test_what_a_batch_may_not_be(open_store):
-    """CommitLog.putMessages: no transaction, no delay, no retry topic, not longer on the wire than a message may be."""
+def test_messages_that_a_batch_must_not_contain(open_store):
+    """CommitLog.putMessages: no transaction, no delay, no retry topic; encoded not longer than a message may be."""
     store = open_store(max_message_size=1000)
     row = (0, b"", None)
     for kind in (0x4, 0x8, 0xC):
@@ -349,7 +349,7 @@ def test_put_many_arrow(open_store):
     ids=["not", "prepared", "commit", "rollback"],
 )
 def test_transaction_types(open_store, kind, counts):
-    """A PREPARED or ROLLBACK message has queue offset 0 and takes none. Source: RocketMQ CommitLog."""
+    """A PREPARED or ROLLBACK message has queue offset 0 and does not use one. Source: RocketMQ CommitLog."""
     store = open_store()
     store.put("t", b"")
     r = store.put("t", b"", sys_flag=kind, prepared_transaction_offset=92)
@@ -369,7 +369,7 @@ def test_each_queue_counts_by_itself(open_store):
 
 
 def test_inner_batch(open_store):
-    """An inner batch takes as many queue offsets as INNER_NUM says, at least one."""
+    """An inner batch uses INNER_NUM queue offsets, but at least one."""
     store = open_store()
     inner = oracle.INNER_BATCH | oracle.NEED_UNWRAP
     assert store.put("t", b"", sys_flag=inner, properties={"INNER_NUM": "5"}).queue_offset == 0
@@ -393,7 +393,7 @@ def test_v6_flags_follow_the_hosts(open_store):
 
 
 def test_message(open_store):
-    """Only a record's first byte is where a message is."""
+    """Only the first byte of a record is the offset of a message."""
     store = open_store(mapped_file_size_commit_log=4096)
     r = store.put("t", b"hello", tags="A")
     assert (store.message(0).body, store.message(0).tags, store.message(0).msg_id) == (b"hello", "A", r.msg_id)
@@ -403,7 +403,7 @@ def test_message(open_store):
     assert store.message(store.put("t", b"next").phy_offset).body == b"next"
 
 
-def test_a_put_does_not_open_more_files(open_store, tmp_path):
+def test_a_put_opens_no_further_files(open_store, tmp_path):
     def files():  # of the store
         return sum(file.path.startswith(str(tmp_path)) for file in psutil.Process().open_files())
 
@@ -417,7 +417,7 @@ def test_a_put_does_not_open_more_files(open_store, tmp_path):
     assert files() <= before + 2
 
 
-def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
+def test_a_store_whose_messages_have_preset_offsets_is_refused(tmp_path):
     with pytest.raises(ValueError, match="duplication_enable is True"):
         rocketc.open(tmp_path, duplication_enable=True)
 
@@ -426,7 +426,7 @@ def test_a_store_whose_messages_bring_their_offsets_is_refused(tmp_path):
 
 
 def test_light_queues_get_their_offsets(open_store):
-    """Each queue that a message names has its own count, and goes on where it was after an opening."""
+    """Each named queue has its own count, which continues after the store is reopened."""
     light = {"enable_lmq": True, "enable_multi_dispatch": True, "mapped_file_size_commit_log": 4096}
     store = open_store(**light)
     for n, names in enumerate(["%LMQ%a,%LMQ%b", "%LMQ%b", "%LMQ%b,other,%LMQ%a", "%LMQ%a,%LMQ%a"]):
@@ -436,14 +436,14 @@ def test_light_queues_get_their_offsets(open_store):
     store = open_store(**light)
     store.put("t", b"5", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}, keys="k")
     offsets = [m["properties"]["INNER_MULTI_QUEUE_OFFSET"] for m in records(store)]
-    assert offsets == ["0,0", "1", "2,,1", "2,3", "3", "4"], "a queue that is named twice gets it twice"
+    assert offsets == ["0,0", "1", "2,,1", "2,3", "3", "4"], "a queue that is named twice gets two offsets"
     assert store.wait_dispatched(5)
     assert [m.body for m in store.get("%LMQ%a")] == [b"0", b"2", b"3", b"3", b"5"]
     assert [m.body for m in store.get("%LMQ%b")] == [b"0", b"1", b"2", b"4"]
     assert [m.body for m in store.get("t", tags="A")] == [b"0", b"1", b"2", b"3"]
 
 
-def test_light_queues_take_no_offsets_for_what_is_refused(open_store):
+def test_refused_messages_use_no_offsets_of_light_queues(open_store):
     store = open_store(enable_lmq=True, enable_multi_dispatch=True, max_message_size=100)
     named = {"INNER_MULTI_DISPATCH": "%LMQ%a"}
     refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", bytes(101), properties=named)
@@ -453,15 +453,15 @@ def test_light_queues_take_no_offsets_for_what_is_refused(open_store):
     assert [m["properties"]["INNER_MULTI_QUEUE_OFFSET"] for m in records(store)] == ["0"]
 
 
-def test_light_queues_of_a_store_without_them(open_store):
+def test_light_queues_that_are_not_enabled(open_store):
     store = open_store()
     store.put("t", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
     assert records(store)[0]["properties"] == {"INNER_MULTI_DISPATCH": "%LMQ%a"}
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_offsets_in_properties_are_true_whoever_else_puts(open_store, flush):
-    """Inner batches and plain messages of one queue, and light queues, from several threads."""
+def test_offsets_in_properties_are_correct_with_several_threads(open_store, flush):
+    """Inner batches and plain messages of one queue, and light queues, put by several threads."""
     store = open_store(flush=flush, enable_lmq=True, enable_multi_dispatch=True)
     inner = oracle.INNER_BATCH | oracle.NEED_UNWRAP
 

@@ -1,4 +1,4 @@
-"""_put_locks: the three put locks, by the same rules where they share them."""
+"""_put_locks: the three put locks. Tests of common rules run on each of them."""
 
 import pickle
 import threading
@@ -19,7 +19,7 @@ def lock(request):
 
 
 def is_free(lock):
-    """In another thread, or a reentrant lock of our own would seem free."""
+    """Whether the lock is free, as seen from another thread: a thread can always take its own reentrant lock."""
 
     def probe():
         if taken := _put_locks.try_lock(lock):
@@ -37,7 +37,7 @@ def test_locks_by_name(name, kind):
     assert _put_locks.LOCKS[name] is kind
 
 
-def test_the_base_is_no_lock():
+def test_the_base_class_is_not_a_lock():
     with pytest.raises(TypeError, match="LOCKS"):
         PutMessageLock()
 
@@ -68,7 +68,7 @@ def test_a_waiter_gets_the_lock_when_it_is_released(lock):
     assert is_free(lock)
 
 
-def test_waiting_and_holding_leave_the_gil_to_others(lock):
+def test_waiting_and_holding_do_not_keep_the_gil(lock):
     holder = threading.Thread(target=_put_locks.hold, args=(lock, 50 * MS))
     holder.start()
     wait_until(lambda: not is_free(lock) or not holder.is_alive())
@@ -84,7 +84,7 @@ def test_waiting_and_holding_leave_the_gil_to_others(lock):
 
 
 @pytest.mark.parametrize("tries", [False, True])
-def test_a_contest_counts_right(lock, tries):
+def test_contending_threads_count_correctly(lock, tries):
     contest = Contest(lock, 2, 10000, watch=True, tries=tries)
     threads = [threading.Thread(target=contest.run, args=(i,)) for i in range(2)]
     for thread in threads:
@@ -124,7 +124,7 @@ def test_a_reentrant_lock_counts_how_deep_it_is_held():
     assert is_free(lock)
 
 
-def test_nobody_but_the_holder_releases_a_reentrant_lock():
+def test_only_the_holder_releases_a_reentrant_lock():
     lock = ReentrantLock()
     _put_locks.lock(lock)
     in_thread(_put_locks.unlock, lock)
@@ -135,9 +135,9 @@ def test_nobody_but_the_holder_releases_a_reentrant_lock():
     assert _put_locks.try_lock(lock)
 
 
-# ---------------------------------------------------------------- the adaptive lock: tests set its clock
+# ---------------------------------------------------------------- the adaptive lock: with a simulated clock
 class Clocked:
-    """An adaptive lock and its clock."""
+    """An adaptive lock and its simulated clock."""
 
     def __init__(self, degree=1000, second=1000):
         self.lock = AdaptiveLock(degree)
@@ -153,7 +153,7 @@ class Clocked:
         return _put_locks.adaptive_state(self.lock)
 
     def after(self, calls, threads, retreats):
-        """The state after a release that finds such a second behind it."""
+        """Return the state after a release that finds such a second before it."""
         _put_locks.set_slot(self.lock, self.second, calls=calls, threads=threads, retreats=retreats)
         self.wait(1)
         self.quiet()
@@ -165,7 +165,7 @@ class Clocked:
             _put_locks.unlock(self.lock)
 
     def crowded(self, waiters=1):
-        """Hold the lock for a second while others wait for it."""
+        """Hold the lock for a second while other threads wait for it."""
         before = sum(self.state.calls)
         _put_locks.lock(self.lock)
         threads = [threading.Thread(target=_put_locks.hold, args=(self.lock, 0)) for _ in range(waiters)]
@@ -181,7 +181,7 @@ class Clocked:
             thread.join()
 
 
-def test_the_adaptive_lock_as_rocketmq_tests_it():
+def test_the_adaptive_lock_as_in_rocketmqs_test():
     clocked = Clocked()
     assert clocked.state.kind == "spin"
     clocked.crowded()
@@ -202,24 +202,24 @@ def test_the_adaptive_lock_is_a_spin_lock_at_first():
 
 
 @pytest.mark.parametrize("degree", [0, -1, 2**31])
-def test_no_such_optimal_degree(degree):
+def test_wrong_optimal_degrees(degree):
     with pytest.raises(ValueError, match=f"1 to 2147483647, not {degree}"):
         AdaptiveLock(degree)
 
 
 def test_the_adaptive_lock_reads_the_clock():
     lock = AdaptiveLock()
-    before = int(time.time()) - 1  # the lock's clock may tick a little later
+    before = int(time.time()) - 1  # the clock of the lock may tick a little later
     _put_locks.lock(lock)
     assert sum(_put_locks.adaptive_state(lock).calls) == 1
     seconds = range(before, int(time.time()) + 1)
     assert _put_locks.adaptive_state(lock).calls.index(1) in {second % 2 for second in seconds}
 
 
-def test_calls_and_their_threads_are_counted_by_the_second():
+def test_calls_and_their_threads_are_counted_per_second():
     clocked = Clocked(second=1000)
     clocked.quiet(3)
-    barrier = threading.Barrier(3)  # all alive at once, or one may be the other anew
+    barrier = threading.Barrier(3)  # all alive at the same time: an ended thread's id may be used again
     in_two = [threading.Thread(target=lambda: (barrier.wait(), clocked.quiet(), barrier.wait())) for _ in range(2)]
     for thread in in_two:
         thread.start()
@@ -240,7 +240,7 @@ def test_a_release_empties_the_slot_of_the_other_second():
     clocked.wait(1)
     clocked.quiet()
     assert (clocked.state.calls, clocked.state.threads) == ((0, 1), (0, 1))
-    clocked.wait(2)  # the same slot once more: it goes on counting
+    clocked.wait(2)  # the same slot again: it continues to count
     clocked.quiet()
     assert clocked.state.calls == (0, 2)
 
@@ -252,7 +252,7 @@ def test_only_a_try_that_takes_the_lock_counts():
     assert (clocked.state.calls, clocked.state.threads) == ((1, 0), (1, 0))
 
 
-def test_more_threads_than_a_slot_tells_apart():
+def test_more_threads_than_a_slot_distinguishes():
     clocked = Clocked(second=1000)
     many, ready, done = 200, threading.Barrier(201), threading.Barrier(201)
     threads = [threading.Thread(target=lambda: (ready.wait(), clocked.quiet(), done.wait())) for _ in range(many)]
@@ -275,7 +275,7 @@ def test_a_waiter_that_yields_has_retreated():
     wait_until(lambda: clocked.state.retreats[1] > 10)
     _put_locks.unlock(clocked.lock)
     waiter.join()
-    assert clocked.state.retreats[0] == 0, "forgotten with its second"
+    assert clocked.state.retreats[0] == 0, "the counter is reset with its second"
 
 
 @pytest.mark.parametrize(
@@ -319,14 +319,14 @@ def test_the_mutex_takes_over_when_the_degree_cannot_be_raised(degree):
     ("calls", "threads", "kind", "degree"),
     [(100, 8, "spin", 9000), (80, 10, "spin", 9000), (801, 1, "reentrant", 10000), (1, 801, "reentrant", 10000)],
 )
-def test_the_spin_lock_is_back_when_the_load_is_8_tenths_of_the_critical(calls, threads, kind, degree):
+def test_the_spin_lock_returns_at_8_tenths_of_the_critical_load(calls, threads, kind, degree):
     clocked = Clocked(10000)
     assert clocked.after(calls=100, threads=10, retreats=1)[:3] == ("reentrant", 10000, 1000)
     assert clocked.after(calls=calls, threads=threads, retreats=0)[:2] == (kind, degree)
 
 
-def test_a_waiter_goes_on_to_the_lock_that_is_in_use():
-    """It waits for the spin lock, which is changed for the mutex and back meanwhile."""
+def test_a_waiter_continues_with_the_lock_that_is_in_use():
+    """It waits for the spin lock, which is replaced by the mutex and back in the meantime."""
     clocked = Clocked(10000)
     for kind, calls in (("reentrant", 10), ("spin", 1)):
         _put_locks.lock(clocked.lock)
@@ -349,7 +349,7 @@ def test_the_mutex_of_an_adaptive_lock_belongs_to_its_holder():
     _put_locks.lock(lock)
     in_thread(_put_locks.unlock, lock)
     assert not is_free(lock)
-    _put_locks.lock(lock)  # no promise of this class; yet nothing breaks
+    _put_locks.lock(lock)  # this class does not promise anything here, but nothing may break
     _put_locks.unlock(lock)
     assert not is_free(lock)
     _put_locks.unlock(lock)

@@ -1,4 +1,4 @@
-"""What put, put_batch and put_many refuse: limits, every status of a put, wrong arguments."""
+"""What put, put_batch and put_many refuse: limits, each status of a put, wrong arguments."""
 
 import pytest
 from support.put_checks import records, refused
@@ -14,7 +14,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @pytest.fixture
 def roomy(open_store):
-    """A store whose files take the longest records."""
+    """A store whose files have room for the longest records."""
     return lambda **fields: open_store(mapped_file_size_commit_log=8 * MIB, prepare="allocate", **fields)
 
 
@@ -54,7 +54,7 @@ def test_max_message_size(open_store):
 
 @pytest.mark.parametrize("property_crc", [False, True], ids=["", "crc"])
 def test_longest_properties(open_store, property_crc):
-    """The length as stored, the CRC included; what is refused takes no queue offset."""
+    """The limit is for the stored length, including the CRC. Refused messages do not use queue offsets."""
     store = open_store(enabled_append_prop_crc=property_crc)
     most = 32767 - (20 if property_crc else 0)
     longest = b"a\x01" + b"b" * (most - 3) + b"\x02"
@@ -86,8 +86,8 @@ def test_topics_a_broker_refuses(open_store, topic):
     assert store.max_phy_offset == 0
 
 
-def test_topics_by_turns(open_store):
-    """Whether a topic will do is not asked again for the same text, but for an equal one, and after another."""
+def test_alternating_topics(open_store):
+    """A topic name is not checked again for the same string object, but for an equal one or after another topic."""
     store = open_store(check_before_put_message=False)
     long, short, bad = "t" * 200, "s", "s/"
     for topic in (long, short, bad, short, bad, bad[:1], long, bad, short):
@@ -102,11 +102,11 @@ def test_topics_by_turns(open_store):
 
 
 def test_topics_without_the_broker(open_store):
-    """A bare store takes what a V2 record can hold; without V2 records, what V1 can."""
+    """A store without a broker accepts what a V2 record can hold, or V1 if V2 is off."""
     store = open_store(check_before_put_message=False)
     store.put("t" * 32767, b"")
     refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t" * 32768, b"")
-    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "a/b", b"")  # it is the name of a folder, whoever checks
+    refused(PutStatus.MESSAGE_ILLEGAL, store.put, "a/b", b"")  # a folder has this name: always checked
     store.close()
     store = open_store(check_before_put_message=False, auto_message_version_on_topic_len=False)
     store.put("t" * 127, b"")
@@ -118,7 +118,7 @@ def test_topics_without_the_broker(open_store):
 
 
 def test_page_cache_busy(open_store):
-    """Somebody has held the put lock for longer than the time-out; much longer is a clock that jumped."""
+    """Another thread has held the put lock longer than the timeout. A much longer time means that the clock jumped."""
     store = open_store(os_page_cache_busy_time_out_mills=60_000)
     store._hook("busy_ms", 61_000)
     refused(PutStatus.OS_PAGE_CACHE_BUSY, store.put, "t", b"")
@@ -146,20 +146,20 @@ def test_failed(open_store):
     assert isinstance(error, rocketc.StoreFailedError)
 
 
-def test_a_slave_takes_no_messages(open_store, tmp_path):
+def test_a_slave_refuses_messages(open_store, tmp_path):
     store = open_store(broker_role="SLAVE")
     refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put, "t", b"")
     refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put_batch, "t", [(0, b"", None)])
     assert store.max_phy_offset == 0
 
 
-def test_no_file_in_time(open_store):
-    """CREATE_MAPPED_FILE_FAILED: the file is waited for so long; the store goes on when it is there."""
+def test_a_file_that_is_not_created_in_time(open_store):
+    """CREATE_MAPPED_FILE_FAILED: the put waits this long for the file. Puts succeed again when the file exists."""
     store = open_store()
     store._hook("create_ns", 0)
 
     def fill():
-        for _ in range(1000):  # the allocator is ahead of a put, but not of these
+        for _ in range(1000):  # the allocator is faster than one put, but not faster than these
             store.put_many("t", [bytes(store.config.mapped_file_size_commit_log - 200)] * 10)
 
     refused(PutStatus.CREATE_MAPPED_FILE_FAILED, fill)
@@ -169,7 +169,7 @@ def test_no_file_in_time(open_store):
 
 
 def test_statuses():
-    """RocketMQ's names, in its order; which of them mean that the message is stored."""
+    """RocketMQ's names in RocketMQ's order, and which of them mean that the message is stored."""
     assert [status.name for status in PutStatus if status.is_stored] == [
         "PUT_OK",
         "FLUSH_DISK_TIMEOUT",
@@ -225,7 +225,7 @@ def test_statuses():
         (UnicodeEncodeError, lambda s: s.put("t", b"", tags="\ud800")),
         (UnicodeEncodeError, lambda s: s.put("t", b"", properties={"a": "\ud800"})),
         (BufferError, lambda s: s.put("t", memoryview(b"abcdef")[::2])),
-        (TypeError, lambda s: s.put_many("t", b"bytes are no list of bodies")),
+        (TypeError, lambda s: s.put_many("t", b"bytes instead of a list")),
         (TypeError, lambda s: s.put_many("t", 5)),
         (TypeError, lambda s: s.put_many("t", [b"x", "text"])),
         (rocketc.IllegalMessageError, lambda s: s.put_many("t", [])),
@@ -238,7 +238,7 @@ def test_statuses():
     ],
 )
 def test_wrong_arguments(open_store, error, call):
-    """What Python raises for them; nothing is stored, and the store goes on."""
+    """Python's own exceptions; nothing is stored, and the store stays usable."""
     store = open_store()
     with pytest.raises(error):
         call(store)

@@ -21,7 +21,7 @@ def test_set_at_least():
 
 @pytest.mark.parametrize("stripes", [1, 2, 32, 1000])
 def test_many_queues(stripes):
-    """Topics that share a beginning, lengths around a word, ids of every kind; each has an offset of its own."""
+    """Topics with a common prefix, lengths around a word, all kinds of ids: each queue has its own offset."""
     topics = [f"{'t' * n}{k}" for n in range(20) for k in range(10)] + ["é", "%RETRY%g", "a-1", "a"]
     ids = [0, 1, -1, 2**31 - 1, -(2**31)]
     expected = {(topic, queue_id): n for n, (topic, queue_id) in enumerate((t, i) for t in topics for i in ids)}
@@ -38,8 +38,8 @@ def test_stripes(stripes):
         QueueOffsets(stripes)
 
 
-def test_topic_and_queue_id_are_no_text():
-    """RocketMQ's key is `topic-queueId`; ours keeps them apart."""
+def test_topic_and_queue_id_are_not_joined():
+    """RocketMQ's key is the string `topic-queueId`; rocketc keeps the two values separate."""
     offsets = QueueOffsets()
     offsets.set_at_least("a-1", 2, 5)
     offsets.set_at_least("a", 1, 7)
@@ -49,7 +49,7 @@ def test_topic_and_queue_id_are_no_text():
 
 @pytest.mark.parametrize("stripes", [1, 32])
 def test_threads_take_each_offset_once(open_store, stripes):
-    """Four threads on three queues: the offsets of a queue grow with its physical offsets, none is there twice."""
+    """Four threads on three queues: the offsets of a queue grow with its physical offsets, and none is used twice."""
     store = open_store(mapped_file_size_commit_log=1 << 20, topic_queue_lock_num=stripes)
     found = [[] for _ in range(4)]
 

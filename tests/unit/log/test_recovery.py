@@ -1,4 +1,4 @@
-"""Recovery, and what promise 5 adds to RocketMQ's: what is cut is kept, damage in the middle is stepped over."""
+"""Recovery, and what promise 5 adds to RocketMQ's: bytes that are cut off are kept, damage in the middle is skipped."""
 
 import logging
 import os
@@ -40,8 +40,8 @@ def copy_of(golden, name, tmp_path):
 @pytest.mark.parametrize("name", stores.WHOLE)
 @pytest.mark.parametrize("queues", [True, False], ids=["queues", "log"])
 def test_golden_store(golden, tmp_path, name, queues):
-    """A store that RocketMQ closed: nothing is changed, and each queue goes on where RocketMQ says, whether the consume
-    queues tell it, or the log alone."""
+    """A store that RocketMQ closed: recovery changes nothing. Each queue continues at RocketMQ's offset, found in the
+    consume queues or in the log alone."""
     root = copy_of(golden, name, tmp_path)
     if not queues:
         shutil.rmtree(root / "consumequeue")
@@ -65,7 +65,7 @@ def test_golden_store(golden, tmp_path, name, queues):
 
 @pytest.mark.parametrize("name", stores.DAMAGED)
 def test_damaged_golden_store(golden, tmp_path, name):
-    """RocketMQ's end, or beyond: where it throws sound files away, we step over the damage."""
+    """The log ends where RocketMQ ends it, or later: RocketMQ deletes valid files where rocketc skips the damage."""
     root = copy_of(golden, name, tmp_path)
     items = oracle.walk_log(oracle.read_log(root / "commitlog"), crc="full")
     whole = oracle.records(items)
@@ -107,7 +107,7 @@ def test_whole_log(tmp_path, abort, base):
 
 
 def test_a_log_that_ends_with_a_blank_record(tmp_path):
-    """The last file is full: the log goes on behind it. RocketMQ goes on before the blank record."""
+    """The last file is full: the log continues after it. RocketMQ continues before the blank record."""
     items = write(tmp_path, messages(14), abort=True)
     first, last = tmp_path / "commitlog" / ("0" * 20), oracle.blanks(items)[0].stop
     for path in (tmp_path / "commitlog").iterdir():
@@ -121,8 +121,8 @@ def test_a_log_that_ends_with_a_blank_record(tmp_path):
 
 
 @pytest.mark.parametrize("abort", [False, True], ids=["clean", "unclean"])
-def test_files_that_were_only_prepared(tmp_path, abort):
-    """Zeros behind the log are no damage: the files go, or are taken."""
+def test_prepared_files_after_the_log(tmp_path, abort):
+    """Zeros after the end of the log are not damage: the files are deleted or used."""
     items = write(tmp_path, messages(20), abort=abort)
     last = oracle.log_end(items) // SIZE
     for n in (1, 2):
@@ -133,7 +133,7 @@ def test_files_that_were_only_prepared(tmp_path, abort):
     assert len(os.listdir(tmp_path / "commitlog")) == last + 1
 
 
-def test_only_prepared_files(tmp_path):
+def test_a_log_with_only_prepared_files(tmp_path):
     (tmp_path / "commitlog").mkdir()
     for base in (3, 4):
         (tmp_path / "commitlog" / f"{base * SIZE:020d}").write_bytes(bytes(SIZE))
@@ -142,7 +142,7 @@ def test_only_prepared_files(tmp_path):
     assert os.listdir(tmp_path / "commitlog") == [f"{3 * SIZE:020d}"]
 
 
-def test_a_file_that_is_missing_between_others(tmp_path, caplog):
+def test_a_missing_file_between_others(tmp_path, caplog):
     write(tmp_path, messages(100))
     (tmp_path / "commitlog" / f"{2 * SIZE:020d}").unlink()
     found, offsets = recover(tmp_path)
@@ -152,7 +152,7 @@ def test_a_file_that_is_missing_between_others(tmp_path, caplog):
 
 
 def test_transaction_types_and_inner_batches(tmp_path):
-    """PREPARED and ROLLBACK records have no queue offset; an inner batch has INNER_NUM of them."""
+    """PREPARED and ROLLBACK records do not use a queue offset; an inner batch uses INNER_NUM of them."""
     inner = {"sys_flag": oracle.INNER_BATCH, "topic": "inner", "queue_id": 0}
     write(
         tmp_path,
@@ -186,7 +186,7 @@ def test_a_clean_log_is_checked_from_the_third_last_file_on(tmp_path):
 @pytest.mark.parametrize("file", [0, 1, 3, 6])
 @pytest.mark.parametrize("more", [-1, 0])
 def test_an_unclean_log_is_checked_from_the_checkpoint_on(tmp_path, file, more):
-    """The newest file whose first record is at least 3 s older than the checkpoint; else the first."""
+    """The newest file whose first record is at least 3 s older than the checkpoint; otherwise the first file."""
     items = write(tmp_path, messages(100))
     first = next(m for m in oracle.records(items) if m["start"] >= file * SIZE)
     said = first["storeTimestamp"] + 3000 + more
@@ -196,14 +196,14 @@ def test_an_unclean_log_is_checked_from_the_checkpoint_on(tmp_path, file, more):
     assert offsets == {("t", 0): 50, ("t", 1): 50}
 
 
-def test_without_a_checkpoint_all_is_checked(tmp_path):
+def test_without_a_checkpoint_the_whole_log_is_checked(tmp_path):
     write(tmp_path, messages(100))
     assert recover(tmp_path)[0].start == 0
     (tmp_path / "checkpoint").write_bytes(b"odd")
     assert recover(tmp_path)[0].start == 0
 
 
-def test_a_file_that_begins_with_no_record_is_not_started_at(tmp_path):
+def test_recovery_does_not_start_at_a_file_without_a_first_record(tmp_path):
     items = write(tmp_path, messages(100))
     damage(tmp_path, 3 * SIZE, bytes(8))
     said = T0 + 1_000_000_000
@@ -217,7 +217,7 @@ def test_a_file_that_begins_with_no_record_is_not_started_at(tmp_path):
 
 
 def consume_queues(root, items, *, until):
-    """Consume queues that know all records before a physical offset."""
+    """Write consume queues with units of all records before a physical offset."""
     units = {}
     for m in oracle.records(items):
         if m["start"] < until:
@@ -232,7 +232,7 @@ def consume_queues(root, items, *, until):
 @pytest.mark.parametrize("lag", [*range(0, 4 * SIZE, 500), 30 * SIZE])
 @pytest.mark.parametrize("abort", [False, True], ids=["clean", "unclean"])
 def test_consume_queues_that_lag(tmp_path, abort, lag):
-    """Queue offsets of records that the consume queues do not know are not given again."""
+    """Queue offsets of records without a unit are not used again."""
     counts = {"only early": 0, "t": 1}
     items = write(
         tmp_path,
@@ -250,8 +250,8 @@ def test_consume_queues_that_lag(tmp_path, abort, lag):
     assert len(offsets) == len(counts)
 
 
-def test_queues_that_the_log_has_no_record_of_any_more(tmp_path):
-    """The files of a quiet queue have expired: only its consume queue knows where it goes on."""
+def test_queues_without_remaining_records(tmp_path):
+    """The log files of a queue without new messages have expired: only its consume queue has the next queue offset."""
     items = write(tmp_path, messages(100), base=5 * SIZE, abort=False)
     consume_queues(tmp_path, items, until=1 << 60)
     folder = tmp_path / "consumequeue" / "quiet" / "3"
@@ -265,8 +265,8 @@ def test_queues_that_the_log_has_no_record_of_any_more(tmp_path):
 
 
 @pytest.mark.parametrize("abort", [False, True], ids=["clean", "unclean"])
-def test_sixteen_bytes_of_the_last_record(tmp_path, abort):
-    """DefaultMessageStoreTest: zeros over the last record's topic drop exactly that record."""
+def test_zeros_in_the_topic_of_the_last_record(tmp_path, abort):
+    """DefaultMessageStoreTest: zeros over the topic of the last record drop exactly this record."""
     items = write(tmp_path, messages(20), abort=abort, checkpoint=T0 + 10_000)
     last = oracle.records(items)[-1]
     damage(tmp_path, last["stop"] - 5, bytes(16))
@@ -282,7 +282,7 @@ def test_sixteen_bytes_of_the_last_record(tmp_path, abort):
 @pytest.mark.parametrize("property_crc", [False, True], ids=["", "crc"])
 @pytest.mark.parametrize("abort", [False, True], ids=["clean", "unclean"])
 def test_a_last_record_torn_at_each_byte(tmp_path, abort, property_crc):
-    """Also where no CRC covers the bytes that are missing: zeros are no text."""
+    """This also works where no CRC covers the missing bytes: zeros are not valid text."""
     write(tmp_path / "whole", messages(20, property_crc=property_crc), abort=abort, checkpoint=T0 + 10_000)
     last = oracle.records(log(tmp_path / "whole"))[-1]
     for keep in range(0, last["storeSize"] - 1, 5):
@@ -292,15 +292,15 @@ def test_a_last_record_torn_at_each_byte(tmp_path, abort, property_crc):
         assert found.end == last["start"], keep
         assert offsets == {("t", 0): 10, ("t", 1): 9}
         path = root / "commitlog" / f"{last['start'] // SIZE * SIZE:020d}"
-        assert not any(path.read_bytes()[last["start"] % SIZE :]), "the torn bytes are still there"
+        assert not any(path.read_bytes()[last["start"] % SIZE :]), "the torn bytes were not cleared"
         saved = b"".join((root / "cut" / name).read_bytes() for name in os.listdir(root / "cut")) if keep else b""
         assert keep == 0 or saved[:keep] == log_bytes(tmp_path / "whole", last["start"], keep)
         assert not any(saved[keep:])
         shutil.rmtree(root)
 
 
-def test_what_is_cut_is_kept(tmp_path):
-    """Over files: the rest of the file it begins in, and each file behind it."""
+def test_bytes_that_are_cut_off_are_kept(tmp_path):
+    """Over several files: the rest of the file with the cut, and each file after it."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 1)
     victim = oracle.records(items)[20]
     before = {start: data for start, data, _ in oracle.read_log(tmp_path / "commitlog")}
@@ -335,14 +335,14 @@ def test_a_cut_does_not_overwrite_an_earlier_one(tmp_path):
 
 
 def test_records_that_were_cut_do_not_come_back(tmp_path):
-    """A shorter record is written over the first of them; a crash then must not find those behind it."""
+    """A shorter record overwrites the first of them. A crash then must not bring back the ones after it."""
     items = write(tmp_path, messages(20), checkpoint=T0 + 1)
     victim = oracle.records(items)[-4]
     damage(tmp_path, victim["start"] + 100)
     with rocketc.open(tmp_path) as store:
         store._set_clock(T0)
         assert store.max_phy_offset == victim["start"]
-        store.put("t", bytes(204), properties={"a": "b"})  # as long as the one that was there
+        store.put("t", bytes(204), properties={"a": "b"})  # as long as the record that was there
     (tmp_path / "abort").touch()
     found, _ = recover(tmp_path)
     assert found.end == victim["stop"]
@@ -356,8 +356,8 @@ def test_records_that_were_cut_do_not_come_back(tmp_path):
     ("at", "reason"),
     [(0, "bad_size"), (4, "bad_magic"), (28, "bad_physical_offset"), (84, "bad_body_length"), (100, "bad_body_crc")],
 )
-def test_damage_that_was_durable_is_stepped_over(tmp_path, caplog, at, reason):
-    """The checkpoint lies behind it, so what follows was durable: one record is lost and no more."""
+def test_damage_in_the_durable_part_is_skipped(tmp_path, caplog, at, reason):
+    """The checkpoint is later than the damage, so the following records were durable: only one record is lost."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 50_000)
     victim = oracle.records(items)[45]
     damage(tmp_path, victim["start"] + at)
@@ -373,7 +373,7 @@ def test_damage_that_was_durable_is_stepped_over(tmp_path, caplog, at, reason):
 
 
 def test_damage_that_may_not_have_been_durable_ends_the_log(tmp_path, caplog):
-    """Nobody knows whether what follows it was ever acknowledged in this order: it is cut off, and kept."""
+    """It is unknown whether the following records were acknowledged: they are cut off and kept."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 40_000)
     victim = oracle.records(items)[45]
     damage(tmp_path, victim["start"] + 100)
@@ -386,8 +386,8 @@ def test_damage_that_may_not_have_been_durable_ends_the_log(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(("flushed", "cut"), [(45, True), (46, False), (59, False)])
-def test_where_the_flush_ended_is_known_better_than_when(tmp_path, flushed, cut):
-    """Times went back behind record 40: by them all that came later would have been durable."""
+def test_the_flushed_offset_takes_precedence_over_timestamps(tmp_path, flushed, cut):
+    """The clock went back after record 40: by their times all later records would have been durable."""
     items = write(
         tmp_path,
         [*messages(40), *(message(n, store_timestamp=T0 + 500 * n) for n in range(40, 60))],
@@ -402,7 +402,7 @@ def test_where_the_flush_ended_is_known_better_than_when(tmp_path, flushed, cut)
 
 
 def test_a_clock_that_is_set_back_before_a_power_cut(tmp_path):
-    """What was put since the last flush is not durable, whatever its time."""
+    """Messages put since the last flush are not durable, whatever their time."""
     never = {"flush_interval_commit_log": 1 << 30, "mapped_file_size_commit_log": SIZE}
     store = rocketc.open(tmp_path / "store", **never)
     store._set_clock(T0)
@@ -435,7 +435,7 @@ def test_both_kinds_of_damage(tmp_path):
 
 
 def test_damage_in_a_log_that_was_closed(tmp_path):
-    """All of it was durable: nothing is cut."""
+    """The whole log was durable: nothing is cut off."""
     items = write(tmp_path, messages(60), abort=False)
     victim = oracle.records(items)[-5]
     damage(tmp_path, victim["start"] + 100)
@@ -445,8 +445,8 @@ def test_damage_in_a_log_that_was_closed(tmp_path):
     assert offsets == {("t", 0): 30, ("t", 1): 30}
 
 
-def test_checks_can_be_left_out(tmp_path):
-    """checkCRCOnRecover: without it a body is not looked at."""
+def test_checks_can_be_disabled(tmp_path):
+    """checkCRCOnRecover: without it bodies are not checked."""
     items = write(tmp_path, messages(20), checkpoint=T0 + 1)
     damage(tmp_path, oracle.records(items)[-1]["start"] + 100)
     assert recover(tmp_path, crc=False)[0].end == oracle.log_end(items)
@@ -458,7 +458,7 @@ def test_checks_can_be_left_out(tmp_path):
 
 
 def test_property_crc(tmp_path):
-    """forceVerifyPropCRC: damage outside the body is found too."""
+    """forceVerifyPropCRC: damage outside of the body is found, too."""
     items = write(tmp_path, messages(20, property_crc=True, properties={"a": "b"}), checkpoint=T0 + 1)
     last = oracle.records(items)[-1]
     damage(tmp_path, last["start"] + 40)  # born timestamp
@@ -473,8 +473,8 @@ def test_property_crc(tmp_path):
     "step", [(recovery, "sync_file"), (recovery, "truncate_and_backup"), (truncation, "_keep"), (truncation, "_clear")]
 )
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, calls):
-    """Stopped before each step that changes something; the next one comes to the same end, and what was cut is kept."""
+def test_an_interrupted_recovery_starts_again(tmp_path, monkeypatch, step, calls):
+    """It is stopped before each step that changes files. The next one has the same result, and cut bytes are kept."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 1)
     victim = oracle.records(items)[20]
     damage(tmp_path, victim["start"] + 100)
@@ -493,7 +493,7 @@ def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, ca
 
 
 def test_a_recovery_makes_progress(tmp_path):
-    """Each file that was checked moves the checkpoint, so that the next try need not check it again."""
+    """Each checked file moves the checkpoint, so that the next try does not check it again."""
     write(tmp_path, messages(100))
     seen = []
     recover(tmp_path, on_file=lambda path, timestamp: seen.append((int(os.path.basename(path)), timestamp)))
@@ -504,8 +504,8 @@ def test_a_recovery_makes_progress(tmp_path):
     assert _checkpoint.read(str(tmp_path / "checkpoint")).physic_msg_timestamp == T0 + 99_000
 
 
-def test_killed_while_it_recovers(tmp_path):
-    """A process killed at some point of open(), again and again; the messages are there in the end."""
+def test_kills_during_recovery(tmp_path):
+    """The process is killed repeatedly at random points of open(). At the end the messages are there."""
     items = write(tmp_path, messages(300))
     script = """
 import rocketc, sys
@@ -533,7 +533,7 @@ sys.stdin.read()
     assert not (tmp_path / "cut").exists()
 
 
-def test_progress_is_told(tmp_path, monkeypatch, caplog):
+def test_progress_is_logged(tmp_path, monkeypatch, caplog):
     write(tmp_path, messages(100))
     monkeypatch.setattr(recovery, "_told", -1e9)
     with caplog.at_level(logging.INFO, "rocketc.recovery"):
@@ -542,7 +542,7 @@ def test_progress_is_told(tmp_path, monkeypatch, caplog):
 
 
 def test_a_damaged_record_keeps_its_queue_offset(tmp_path):
-    """... also if it is the last one of its queue: a new message does not get its place."""
+    """This includes the last record of a queue: a new message does not get its queue offset."""
     sent = [message(n, queue_id=7, queue_offset=41) if n == 3 else message(n) for n in range(8)]
     items = write(tmp_path, sent, abort=False)
     damage(tmp_path, items[3]["start"] + 100)

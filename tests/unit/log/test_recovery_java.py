@@ -1,4 +1,4 @@
-"""recovery="java": the log ends where RocketMQ's own recovery ends it, and what is cut is kept."""
+"""recovery="java": the log ends where RocketMQ's own recovery ends it, and bytes that are cut off are kept."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from rocketc.log import recovery, truncation
 
 pytestmark = pytest.mark.promise(5)
 
-MARGIN = 3000  # ms that RocketMQ takes off a checkpoint's times
+MARGIN = 3000  # ms that RocketMQ subtracts from the times of a checkpoint
 
 
 def java(root, **options):
@@ -31,8 +31,8 @@ CASES = [(name, case) for name, told in TOLD.items() for case in ([None] if "loa
 
 
 @pytest.mark.parametrize(("name", "case"), CASES, ids=str)
-def test_what_rocketmq_made_of_a_golden_store(golden, tmp_path, name, case):
-    """Its bounds, its queues and its messages; what it deleted is in the folder `cut`."""
+def test_the_result_for_a_golden_store_is_that_of_rocketmq(golden, tmp_path, name, case):
+    """Its bounds, queues and messages are RocketMQ's. The data that RocketMQ deleted is in the folder `cut`."""
     root = shutil.copytree(golden(name).path, tmp_path / name)
     told = TOLD[name][case] if case else TOLD[name]
     if case and case.startswith("unclean"):
@@ -54,7 +54,7 @@ def test_what_rocketmq_made_of_a_golden_store(golden, tmp_path, name, case):
     assert (case == "unclean start, no checkpoint") == (len(behind) > 500)
 
 
-# ------------------------------------------------------------------------------------------------ where it begins
+# ------------------------------------------------------------------------------------------------ the start
 
 
 def spoil(root, items, *numbers):
@@ -67,8 +67,8 @@ def spoil(root, items, *numbers):
 
 @pytest.mark.parametrize("file", [1, 3, 6])
 @pytest.mark.parametrize("more", [-1, 0])
-def test_after_a_crash_it_begins_in_the_newest_file_that_is_older_than_the_checkpoint(tmp_path, file, more):
-    """... by both of its times, less 3 s. Damage before it goes unnoticed, damage in it ends the log."""
+def test_after_a_crash_it_starts_at_the_newest_file_older_than_the_checkpoint(tmp_path, file, more):
+    """It starts by both times of the checkpoint, less 3 s. Earlier damage is not found; later damage ends the log."""
     items = write(tmp_path / "store", messages(100))
     records = oracle.records(items)
     first = next(n for n, m in enumerate(records) if m["start"] >= file * SIZE)
@@ -87,7 +87,7 @@ def test_after_a_crash_it_begins_in_the_newest_file_that_is_older_than_the_check
         shutil.rmtree(root)
 
 
-def test_where_the_index_was_durable_counts_if_it_is_to_be_safe(tmp_path):
+def test_the_time_of_the_index_counts_with_message_index_safe(tmp_path):
     items = write(tmp_path, messages(100))
     late, early = T0 + 90_000, T0 + 30_000
     assert java(tmp_path, checkpoint=Checkpoint(late, late, early, 0, 0))[0].start > 5 * SIZE
@@ -104,12 +104,12 @@ def test_where_the_index_was_durable_counts_if_it_is_to_be_safe(tmp_path):
         assert store.max_phy_offset == victim["start"]
 
 
-def test_a_file_without_a_record_at_its_start_is_none_to_begin_in(tmp_path):
+def test_it_does_not_start_at_a_file_without_a_first_record(tmp_path):
     items = write(tmp_path, messages(100))
     always = Checkpoint(T0 + 10**9, T0 + 10**9, 0, 0, 0)
     last = oracle.log_end(items) // SIZE * SIZE
     assert java(tmp_path, checkpoint=always)[0].start == last
-    damage(tmp_path, last + 56, bytes(8))  # its store timestamp
+    damage(tmp_path, last + 56, bytes(8))  # the store timestamp of its first record
     assert java(tmp_path, checkpoint=always)[0].start == last - SIZE
     damage(tmp_path, last, bytes(8))
     found, _ = java(tmp_path, checkpoint=always)
@@ -118,8 +118,8 @@ def test_a_file_without_a_record_at_its_start_is_none_to_begin_in(tmp_path):
 
 
 @pytest.mark.parametrize("known", [0, 2, 5])
-def test_after_a_clean_end_it_begins_where_the_queues_end(tmp_path, known):
-    """As 5.3.3 does; 4.9.7 begins with the third last file."""
+def test_after_a_clean_shutdown_it_starts_at_the_end_of_the_queues(tmp_path, known):
+    """5.3.3 does this; 4.9.7 starts with the third last file."""
     items = write(tmp_path, messages(100), abort=False)
     if known:
         last = [m for m in oracle.records(items) if m["start"] < known * SIZE + SIZE][-1]
@@ -133,10 +133,10 @@ def test_after_a_clean_end_it_begins_where_the_queues_end(tmp_path, known):
     assert found.end == (behind if before["start"] < found.start else before)["start"]
 
 
-# ------------------------------------------------------------------------------------------------ where it ends
+# ------------------------------------------------------------------------------------------------ the end
 
 
-def test_sound_files_behind_the_damage_are_cut_too(tmp_path, caplog):
+def test_valid_files_after_the_damage_are_cut_off(tmp_path, caplog):
     items = write(tmp_path, messages(100))
     first, _ = spoil(tmp_path, items, 30, 60)
     with caplog.at_level(logging.WARNING, "rocketc.recovery"):
@@ -153,7 +153,7 @@ def test_sound_files_behind_the_damage_are_cut_too(tmp_path, caplog):
 
 
 def test_the_two_policies_on_the_same_store(tmp_path):
-    """Damage before what is known to be durable: the one loses a record, the other what follows."""
+    """Damage in the durable part: one policy loses a record, the other all later records."""
     items = write(tmp_path / "keep", messages(100), checkpoint=T0 + 90_000)
     first = next(n for n, m in enumerate(oracle.records(items)) if m["start"] >= 5 * SIZE)
     checkpoint = T0 + 1000 * first + MARGIN
@@ -169,8 +169,8 @@ def test_the_two_policies_on_the_same_store(tmp_path):
     assert kept == [m["storedBody"] for m in oracle.records(items)[first + 4 :]]
 
 
-def test_what_rocketmq_takes_and_we_do_not_is_stepped_over(tmp_path):
-    """It does not look at the stored physical offset."""
+def test_records_that_only_rocketmq_accepts_are_skipped(tmp_path):
+    """RocketMQ does not check the stored physical offset."""
     items = write(tmp_path, messages(100))
     wrong, bad = oracle.records(items)[20], oracle.records(items)[60]
     damage(tmp_path, wrong["start"] + 30)
@@ -184,7 +184,7 @@ def test_what_rocketmq_takes_and_we_do_not_is_stepped_over(tmp_path):
     assert offsets == {("t", 0): 30, ("t", 1): 30}
 
 
-def test_right_before_the_end_it_is_stepped_over_up_to_there(tmp_path):
+def test_such_a_record_before_the_end_is_skipped_up_to_the_end(tmp_path):
     items = write(tmp_path, messages(100))
     wrong, bad = oracle.records(items)[59], oracle.records(items)[60]
     damage(tmp_path, wrong["start"] + 30)
@@ -195,7 +195,7 @@ def test_right_before_the_end_it_is_stepped_over_up_to_there(tmp_path):
 
 
 def test_zeros_before_the_end_of_a_file(tmp_path):
-    """The log had gone on in the next file: all of that is cut."""
+    """The log continued in the next file: all of that file is cut off."""
     items = write(tmp_path, messages(100))
     blank = oracle.blanks(items)[2]
     damage(tmp_path, blank.start, bytes(8))
@@ -205,7 +205,7 @@ def test_zeros_before_the_end_of_a_file(tmp_path):
     assert found.cut == blank.start
 
 
-def test_a_log_that_ends_with_a_blank_record_goes_on_before_it(tmp_path):
+def test_a_log_that_ends_with_a_blank_record_continues_before_it(tmp_path):
     items = write(tmp_path, messages(14))
     first, blank = tmp_path / "commitlog" / ("0" * 20), oracle.blanks(items)[0]
     for path in (tmp_path / "commitlog").iterdir():
@@ -217,7 +217,7 @@ def test_a_log_that_ends_with_a_blank_record_goes_on_before_it(tmp_path):
     assert not oracle.damage(log(tmp_path))
 
 
-def test_a_log_that_goes_on_in_a_file_that_was_only_prepared(tmp_path):
+def test_a_log_that_continues_in_a_prepared_file(tmp_path):
     items = write(tmp_path, messages(14))
     for path in (tmp_path / "commitlog").iterdir():
         if path.name != "0" * 20:
@@ -236,7 +236,7 @@ def test_no_log_and_no_record(tmp_path, abort):
     assert (found.end, found.cut, offsets) == (3 * SIZE, None, {})
 
 
-def test_a_first_record_that_is_none_ends_it_all(tmp_path):
+def test_an_invalid_first_record_ends_the_log(tmp_path):
     items = write(tmp_path, messages(100), base=3 * SIZE)
     damage(tmp_path, 3 * SIZE + 5)
     with rocketc.open(tmp_path, recovery="java") as store:
@@ -246,17 +246,17 @@ def test_a_first_record_that_is_none_ends_it_all(tmp_path):
     assert kept == [m["storedBody"] for m in oracle.records(items)[1:]]
 
 
-def test_a_file_that_is_missing_between_others(tmp_path):
+def test_a_missing_file_between_others(tmp_path):
     items = write(tmp_path, messages(100))
     (tmp_path / "commitlog" / f"{2 * SIZE:020d}").unlink()
     found, _ = java(tmp_path)
     assert (found.end, found.cut) == (oracle.log_end(items), None)
 
 
-def test_checksums_as_the_settings_say(tmp_path):
+def test_checksums_are_configured(tmp_path):
     items = write(tmp_path / "a", messages(30, property_crc=True))
     record = oracle.records(items)[20]
-    damage(tmp_path / "a", record["start"] + 16)  # a field that the body's CRC does not cover
+    damage(tmp_path / "a", record["start"] + 16)  # a field that the body CRC does not cover
     for name in "bcd":
         shutil.copytree(tmp_path / "a", tmp_path / name)
     assert java(tmp_path / "a")[0].end == oracle.log_end(items)
@@ -267,8 +267,8 @@ def test_checksums_as_the_settings_say(tmp_path):
     assert java(tmp_path / "e", property_crc=True)[0].damage[0][2] == "missing_property_crc"
 
 
-def test_consume_queues_and_index_follow(tmp_path):
-    """They know nothing of what was cut, and the next messages take its numbers."""
+def test_consume_queues_and_index_are_cut_off_too(tmp_path):
+    """They do not have units of the cut records, and the next messages get their queue offsets."""
     fields = {"mapped_file_size_commit_log": SIZE, "max_hash_slot_num": 100, "max_index_num": 400}
     with rocketc.open(tmp_path / "store", **fields) as store:
         results = [store.put("t", b"%d" % n * 100, keys=f"k{n}") for n in range(60)]
@@ -286,8 +286,8 @@ def test_consume_queues_and_index_follow(tmp_path):
 
 
 @pytest.mark.parametrize("abort", [False, True], ids=["clean", "unclean"])
-def test_of_a_large_log_the_end_is_looked_at(tmp_path, monkeypatch, abort):
-    """What stands before the file where it begins is taken from the queues."""
+def test_of_a_large_log_only_the_end_is_read(tmp_path, monkeypatch, abort):
+    """Queues before the start of recovery are read from the consume queues."""
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 0)
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     fields = {"mapped_file_size_commit_log": SIZE, "max_hash_slot_num": 100, "max_index_num": 400}
@@ -312,8 +312,8 @@ def test_of_a_large_log_the_end_is_looked_at(tmp_path, monkeypatch, abort):
     assert rocketc.verify(root).is_whole
 
 
-def test_a_number_that_was_cut_is_given_again_after_a_clean_end_too(tmp_path):
-    """The queue's files still know the message."""
+def test_the_queue_offset_of_a_cut_record_is_used_again_after_a_clean_shutdown(tmp_path):
+    """The consume queue still has a unit of the message."""
     with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
         ends = [store.put(topic, b"x" * 100).phy_offset for topic in ("t", "rare", "rare", "t")]
     with open(tmp_path / "commitlog" / ("0" * 20), "r+b") as file:
@@ -339,8 +339,8 @@ def test_a_number_that_was_cut_is_given_again_after_a_clean_end_too(tmp_path):
     ],
 )
 @pytest.mark.parametrize("calls", [1, 2, 3])
-def test_a_recovery_that_is_stopped_starts_again(tmp_path, monkeypatch, step, calls):
-    """... in the same file, and comes to the same end, also where the clock was set back. All that was cut is kept."""
+def test_an_interrupted_recovery_starts_again(tmp_path, monkeypatch, step, calls):
+    """It starts in the same file and has the same result, also if the clock was set back. All cut bytes are kept."""
     sent = messages(60)
     for n in range(40, 60):
         sent[n]["store_timestamp"] = T0 + 5000 + n
@@ -368,7 +368,7 @@ NO_NUMBERS = ["2147483648", "-2147483649", "-", "+", "3 ", "0x3", "9" * 40, "1" 
 
 
 @pytest.mark.parametrize("text", [*NUMBERS, *NO_NUMBERS])
-def test_a_delay_level_is_a_number_as_java_reads_one(tmp_path, text):
+def test_a_delay_level_is_parsed_as_in_java(tmp_path, text):
     sent = messages(3)
     sent[1] |= {"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2, "queue_offset": 0, "properties": {"DELAY": text}}
     record = oracle.records(write(tmp_path, sent))[1]
@@ -378,8 +378,8 @@ def test_a_delay_level_is_a_number_as_java_reads_one(tmp_path, text):
 
 
 @pytest.mark.parametrize("sectors", range(5))
-def test_a_record_that_is_cleared_in_part_does_not_become_one(tmp_path, sectors):
-    """Its body is sound, and what RocketMQ could not read in it goes first: the head has gone before."""
+def test_a_partly_cleared_record_does_not_become_valid(tmp_path, sectors):
+    """The body is valid, and the unreadable property is cleared early: the head has to be cleared even before it."""
     delayed = {"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2, "queue_offset": 0}
     sent = messages(30)
     sent[20] |= {**delayed, "body": b"x" * 1500, "properties": {"a": "b" * 1000, "DELAY": "q"}}
@@ -391,7 +391,7 @@ def test_a_record_that_is_cleared_in_part_does_not_become_one(tmp_path, sectors)
     (root / "cut").mkdir()
     assert found.saved[0].endswith(f"{record['start']:020d}")
     shutil.copy(found.saved[0], root / "cut")
-    # a power cut while it was cleared: the head, durably, and some sectors
+    # a power cut while it was cleared: the head is cleared durably, and some sectors
     damage(root, record["start"], bytes(8))
     for n in range(sectors):
         mark = record["stop"] // 512 * 512 - 512 * n
@@ -403,7 +403,7 @@ def test_a_record_that_is_cleared_in_part_does_not_become_one(tmp_path, sectors)
 
 
 def test_the_checkpoint_stays_until_the_log_is_cut(tmp_path, monkeypatch):
-    """It says where the next try begins."""
+    """The checkpoint determines where the next try starts."""
     items = write(tmp_path, messages(100), checkpoint=T0 + 30_000)
     spoil(tmp_path, items, 80)
     before = (tmp_path / "checkpoint").read_bytes()

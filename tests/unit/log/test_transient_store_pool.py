@@ -20,13 +20,13 @@ PAGE = 4096
 def wait_for(condition):
     end = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "the condition never became true"
         time.sleep(0.002)
 
 
 @pytest.fixture
 def pooled(open_store):
-    """A store with a pool whose commits and flushes come when a test asks for them."""
+    """A store with a pool that commits and flushes only when a test calls for it."""
 
     def make(**fields):
         settings = {
@@ -47,8 +47,7 @@ def log(store):
 
 
 def test_messages_go_to_memory_first(pooled):
-    """The file gets them with a commit: only then are they there for others, and a flush or a read of this store is
-    one."""
+    """A commit writes them to the file, where other processes can read them. So do a flush and a read in this store."""
     for commit in (lambda store: store.flush(), lambda store: store.message(0)):
         store = pooled()
         r = store.put("t", b"hello")
@@ -64,7 +63,7 @@ def test_messages_go_to_memory_first(pooled):
 
 
 def test_bytes_are_those_without_a_pool(pooled, open_store, tmp_path):
-    """Also behind the blank records: a buffer is used again, its old bytes do not come to the disk."""
+    """Also after blank records: a buffer is used again, and its old bytes are not written to the disk."""
     for name, enabled in (("with", True), ("without", False)):
         store = pooled(path=tmp_path / name, transient_store_pool_enable=enabled, flush_interval_commit_log=5)
         store._set_clock(1_700_000_000_000)
@@ -77,7 +76,7 @@ def test_bytes_are_those_without_a_pool(pooled, open_store, tmp_path):
 
 
 def test_commit_least_pages(pooled):
-    """Fewer pages than commitCommitLogLeastPages stay in memory; a put wakes the commit once there are enough."""
+    """Fewer pages than commitCommitLogLeastPages stay in memory. A put wakes the commit when there are enough."""
     store = pooled(
         wake_commit_when_put_message=True, commit_commit_log_least_pages=2, commit_commit_log_thorough_interval=NEVER
     )
@@ -125,8 +124,8 @@ def test_sync_mode(pooled):
     assert [m["storedBody"][:3] for m in oracle.records(log(store))] == [b"%03d" % n for n in range(200)]
 
 
-def test_buffers_come_back(pooled):
-    """A file that is full and durable gives its buffer back: a small pool is enough for many files."""
+def test_buffers_are_returned(pooled):
+    """A full and durable file returns its buffer: a small pool is enough for many files."""
     store = pooled(transient_store_pool_size=2, fast_fail_if_no_buffer_in_store_pool=True)
     for n in range(40):
         store.put("t", b"%02d" % n + bytes(3000))
@@ -137,13 +136,13 @@ def test_buffers_come_back(pooled):
 
 
 def fill_file(store):
-    """One more record than fits."""
+    """Put one more record than fits."""
     for _ in range(6):
         store.put("t", bytes(3000))
 
 
-def test_no_buffer_left_is_a_failure_if_asked_for(pooled):
-    """fastFailIfNoBufferInStorePool: CREATE_MAPPED_FILE_FAILED, until a flush gives one back."""
+def test_a_put_without_a_free_buffer_fails_if_configured(pooled):
+    """fastFailIfNoBufferInStorePool: CREATE_MAPPED_FILE_FAILED, until a flush returns a buffer."""
     store = pooled(transient_store_pool_size=1, fast_fail_if_no_buffer_in_store_pool=True)
     with pytest.raises(rocketc.StoreIOError) as caught:
         fill_file(store)
@@ -154,8 +153,8 @@ def test_no_buffer_left_is_a_failure_if_asked_for(pooled):
     assert (r.queue_offset, r.phy_offset) == (5, SIZE)
 
 
-def test_no_buffer_left_is_no_failure_else(pooled):
-    """The file is written through its map then."""
+def test_a_put_without_a_free_buffer_succeeds_by_default(pooled):
+    """The file is written through its map instead."""
     store = pooled(transient_store_pool_size=1)
     fill_file(store)
     store.put("t", b"last")
@@ -165,7 +164,7 @@ def test_no_buffer_left_is_no_failure_else(pooled):
     assert len(oracle.records(log(store))) == 7
 
 
-def test_close_writes_what_is_left(pooled):
+def test_close_writes_the_remaining_messages(pooled):
     store = pooled()
     store.put_many("t", [b"x"] * 10)
     store.close()
@@ -173,7 +172,7 @@ def test_close_writes_what_is_left(pooled):
 
 
 def test_rounds(pooled):
-    """A file that was begun before goes on through its map: its buffer would not hold what it has."""
+    """A file started before the store was opened is written through its map: a buffer would lack its content."""
     for n in range(4):
         store = pooled()
         assert store.put("t", b"%d" % n).queue_offset == n
@@ -181,8 +180,8 @@ def test_rounds(pooled):
     assert [m["storedBody"] for m in oracle.records(log(store))] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_process_that_ends_at_once(tmp_path):
-    """What was not committed is lost; what is there is whole, and the queue goes on behind it."""
+def test_a_process_that_exits_at_once(tmp_path):
+    """Messages that were not committed are lost. The others are whole, and the queue continues after them."""
     script = """
 import os, rocketc, sys
 pool = dict(transient_store_pool_enable=True, transient_store_pool_size=2)

@@ -1,4 +1,4 @@
-"""What is cut off a log: kept as it stood, once, and readable; whatever is in the way, the log is as it was."""
+"""Bytes cut off a log are kept unchanged, once, and readable. If that is impossible, the log is unchanged."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ from rocketc.log import truncation
 
 pytestmark = pytest.mark.promise(5)
 
-BLOCK = 1 << 20  # cleared at once
+BLOCK = 1 << 20  # cleared by one write
 
 
 def bodies(items):
@@ -26,13 +26,13 @@ def bodies(items):
 
 
 def kept(root):
-    """Bodies of the records in the folder `cut`, in the order of the log."""
+    """Return the bodies of the records in the folder `cut`, in the order of the log."""
     return [m.stored_body for m in rocketc.scan(root / "cut", errors="skip")]
 
 
 @pytest.mark.parametrize("fields", [{}, {"properties": {}}, {"topic": "", "properties": {}}])
-def test_all_sound_records_behind_the_cut_can_be_read(tmp_path, fields):
-    """The last one's last bytes may be zeros."""
+def test_all_valid_records_after_the_cut_can_be_read(tmp_path, fields):
+    """The last bytes of the last record may be zeros."""
     items = write(tmp_path, messages(60, **fields), checkpoint=T0 + 1)
     victim = oracle.records(items)[20]
     damage(tmp_path, victim["start"] + 100)
@@ -47,7 +47,7 @@ def test_all_sound_records_behind_the_cut_can_be_read(tmp_path, fields):
     assert report.report.missing == []
 
 
-def test_files_that_go_as_a_whole_are_not_copied(tmp_path):
+def test_files_that_are_cut_off_whole_are_not_copied(tmp_path):
     items = write(tmp_path, messages(60), checkpoint=T0 + 1)
     before = {path.name: path.stat() for path in (tmp_path / "commitlog").iterdir()}
     damage(tmp_path, oracle.records(items)[20]["start"] + 100)
@@ -71,8 +71,8 @@ def test_a_log_on_another_disk_is_copied(tmp_path, memory_path):
     assert all(path.stat().st_dev == tmp_path.stat().st_dev for path in (tmp_path / "made" / "cut").iterdir())
 
 
-def test_what_can_not_be_kept_is_not_cut(tmp_path):
-    """A limit to the length of files stands for a disk that takes no more."""
+def test_bytes_that_cannot_be_kept_are_not_cut_off(tmp_path):
+    """A limit on the size of files simulates a full disk."""
     items = write(tmp_path, messages(60), checkpoint=T0 + 1)
     damage(tmp_path, oracle.records(items)[16]["start"] + 100)
     before = remains.take(tmp_path)
@@ -93,7 +93,7 @@ def test_what_can_not_be_kept_is_not_cut(tmp_path):
     assert kept(tmp_path) == bodies(items)[17:]
 
 
-def test_a_link_in_the_place_of_the_copy_is_not_followed(tmp_path):
+def test_a_link_at_the_path_of_the_copy_is_not_followed(tmp_path):
     items = write(tmp_path, messages(20), checkpoint=T0 + 1)
     last = oracle.records(items)[-1]
     damage(tmp_path, last["start"] + 100)
@@ -108,8 +108,8 @@ def test_a_link_in_the_place_of_the_copy_is_not_followed(tmp_path):
 @pytest.mark.some(3)
 @pytest.mark.parametrize("policy", ["keep", "java"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_long_cut_that_is_stopped_is_kept_once(memory_path, monkeypatch, policy, steps):
-    """More than is cleared at once: what is left when it is made again is not what was kept."""
+def test_a_long_cut_that_is_interrupted_is_kept_once(memory_path, monkeypatch, policy, steps):
+    """The cut is longer than one write clears: when it is repeated, the remaining bytes differ from the kept ones."""
     root = memory_path / "store"
     with rocketc.open(root, mapped_file_size_commit_log=8 * BLOCK) as store:
         starts = [store.put("t", bytes([n]) * 100_000).phy_offset for n in range(40)]
@@ -144,8 +144,8 @@ def test_a_long_cut_that_is_stopped_is_kept_once(memory_path, monkeypatch, polic
     assert (root / "cut" / f"{starts[3]:020d}").read_bytes() == whole
 
 
-def test_another_piece_from_the_same_place_is_kept_too(tmp_path):
-    """... if it is not the rest of what is kept."""
+def test_another_piece_from_the_same_offset_is_kept_too(tmp_path):
+    """... if the piece is not the rest of the kept one."""
     items = write(tmp_path, messages(20), checkpoint=T0 + 1)
     last = oracle.records(items)[-1]
     name = f"{last['start']:020d}"

@@ -1,4 +1,4 @@
-"""rocketc.metrics: what a store tells of itself is what was done; Prometheus and OpenTelemetry get just that."""
+"""rocketc.metrics: the numbers agree with the operations, and Prometheus and OpenTelemetry get the same numbers."""
 
 import gc
 import os
@@ -25,7 +25,7 @@ NODE = {"node_id": "n"}
 
 
 def values(store, name, *labels):
-    """{values of some labels: value} of a metric; () for none."""
+    """Return {values of some labels: value} of a metric; the key is () without labels."""
     [one] = [one for one in measures(store, NODE) if one.name == name]
     return {tuple(sample.labels[label] for label in labels): sample.value for sample in one.samples}
 
@@ -36,7 +36,7 @@ def value(store, name):
 
 
 def put_some(store):
-    """Messages of 10 and 5,000 bytes in two queues of `a`, and one of 2,000,000 bytes in `b`; their records' bytes."""
+    """Put messages of 10 and 5,000 bytes into two queues of `a`, one of 2 MB into `b`. Return the record bytes."""
     sizes = {"a": 0, "b": 0}
     for n in range(10):
         sizes["a"] += store.put("a", bytes(10), queue_id=n % 2).size
@@ -51,7 +51,7 @@ def store(open_store):
     return open_store(mapped_file_size_commit_log=4 << 20)
 
 
-def test_what_came(store):
+def test_incoming_messages(store):
     sizes = put_some(store)
     store.put_batch("a", [(0, b"one", None), (0, b"two", None)])
     assert store.wait_dispatched(10)
@@ -64,7 +64,7 @@ def test_what_came(store):
     assert value(store, "rocketc_queues") == 3
 
 
-def test_what_went_out(store):
+def test_outgoing_messages(store):
     sizes = put_some(store)
     assert len(store.get("a", 0, 0, 3).messages) == 3
     store.get("b")
@@ -102,7 +102,7 @@ def test_times(store):
         store.put("a", b"x")
     store.flush()
     puts, flushes = value(store, "rocketc_put_seconds"), value(store, "rocketc_flush_seconds")
-    assert puts.count == 4  # every 16th is timed
+    assert puts.count == 4  # every 16th put is timed
     assert flushes.count >= 1
     for one in (puts, flushes):
         bounds, counts = zip(*one.below, strict=True)
@@ -113,7 +113,7 @@ def test_times(store):
     assert stats["max"] <= stats["sum"] <= stats["count"] * stats["max"]
 
 
-def test_a_slow_flush_is_seen(store):
+def test_a_slow_flush_is_measured(store):
     store.flush()
     store._hook("slow_ns", 30_000_000)
     store.put("a", b"x")
@@ -137,7 +137,7 @@ def test_storage(store):
         for kind in ("commitlog", "consumequeue", "index")
         for folder, _, names in os.walk(os.path.join(store.path, kind))
         for name in names
-        if kind != "commitlog" or int(name) < store.max_phy_offset  # the next one may be ready
+        if kind != "commitlog" or int(name) < store.max_phy_offset  # the next file may exist already
     )
     assert value(store, "rocketmq_storage_dispatch_behind_bytes") == 0
     age = value(store, "rocketmq_storage_message_reserve_time")
@@ -162,13 +162,13 @@ def test_refused_and_failed(store):
     assert value(store, "rocketc_failed") == 1
 
 
-def test_who_waits_and_who_holds_the_lock(store):
+def test_waiting_calls_and_the_put_lock(store):
     assert value(store, "rocketc_waiting_readers") == value(store, "rocketc_append_seconds") == 0
     waiting = threading.Thread(target=lambda: store.get("a", wait=30))
     waiting.start()
     while value(store, "rocketc_waiting_readers") == 0:
         pass
-    assert value(store, "rocketc_calls") == 2  # this one, too
+    assert value(store, "rocketc_calls") == 2  # including this call
     store.put("a", b"x")
     waiting.join()
     assert value(store, "rocketc_waiting_readers") == 0
@@ -180,7 +180,7 @@ def test_groups(store):
     store._set_clock(1_000_000)
     put_some(store)
     offsets = ConsumerOffsets(store.path)
-    offsets.commit("a", "late", 0, 2)  # 6 are in queue 0, 5 in queue 1
+    offsets.commit("a", "late", 0, 2)  # queue 0 has 6 messages, queue 1 has 5
     offsets.commit("a", "late", 1, 5)
     offsets.commit("b", "done", 0, 1)
     offsets.commit("gone", "late", 0, 7)
@@ -195,7 +195,7 @@ def test_groups(store):
     watch.look()
     offsets.commit("a", "late", 0, 6)
     offsets.persist()
-    assert [lag.messages for lag in watch.look().lags] == [0, 0]  # the table is read again when it has changed
+    assert [lag.messages for lag in watch.look().lags] == [0, 0]  # a changed table is read again
 
 
 def test_a_queue_of_rocketc(open_queue):
@@ -225,8 +225,8 @@ for line in sys.stdin:
 """
 
 
-def test_beside_a_writer(tmp_path):
-    """What came is counted from one look to the next, over files of log and queues, and topics that are new."""
+def test_a_store_that_another_process_writes(tmp_path):
+    """Messages are counted between two reads, over new files of log and queues, and new topics."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as writer:
@@ -261,7 +261,7 @@ def test_beside_a_writer(tmp_path):
 
 @pytest.mark.parametrize("name", ["v533-store", "v497-broker", "v533-torn"])
 def test_stores_of_rocketmq(golden, name):
-    """The log's end is found without the queues' help, and with it; RocketMQ says of no offset that it is durable."""
+    """The end of the log is found with and without the queues. RocketMQ reports no durable offset."""
     path = golden(name).path
     scan = rocketc.scan(path, errors="skip", unwrap=False)
     ends = [message.phy_offset + message.store_size for message in scan]
@@ -272,8 +272,8 @@ def test_stores_of_rocketmq(golden, name):
     assert look.oldest == next(iter(rocketc.scan(path))).store_timestamp
 
 
-def test_queues_that_lead_behind_the_log(store):
-    """A log that has lost its end: it ends where its last record does, whatever the queues say."""
+def test_queues_that_are_ahead_of_the_log(store):
+    """A log that has lost its end ends at its last record, whatever the queues contain."""
     ends = [store.put("a", bytes(100)).end for _ in range(10)]
     store.close()
     with open(os.path.join(store.path, "commitlog", 20 * "0"), "r+b") as log:
@@ -286,7 +286,7 @@ def test_queues_that_lead_behind_the_log(store):
             assert (look.end, look.dispatched, look.dispatch_behind) == (ends[6], ends[9], 0)
 
 
-# ------------------------------------------------------------------------------------------------ safe at any time
+# ------------------------------------------------------------------------------------------------ threads and close
 
 
 def test_a_closed_store(store):
@@ -298,8 +298,8 @@ def test_a_closed_store(store):
         watch.look()
 
 
-def test_looks_beside_puts_and_the_end(open_store):
-    """Who looks all the time hinders nobody, and is told when the store is closed."""
+def test_reads_during_puts_and_close(open_store):
+    """A thread that reads all the time blocks no other, and gets an error when the store is closed."""
     store = open_store()
     seen = []
 
@@ -327,7 +327,7 @@ def test_looks_beside_puts_and_the_end(open_store):
 
 
 def read(text):
-    """({name: type}, {(name, *labels): value}) of what Prometheus gets."""
+    """({name: type}, {(name, *labels): value}) of the samples for Prometheus."""
     families = list(text_string_to_metric_families(text))
     kinds = {one.name: one.type for one in families}
     return kinds, {(s.name, *sorted(s.labels.items())): s.value for one in families for s in one.samples}
@@ -387,14 +387,14 @@ def test_prometheus_of_several_stores(open_store, tmp_path):
     assert came() == {}
 
 
-def test_labels_of_prometheus_fit(open_store, tmp_path):
+def test_labels_are_valid_for_prometheus(open_store, tmp_path):
     one, two = open_store(tmp_path / "1"), open_store(tmp_path / "2")
     for labels in ([NODE], [NODE, {"cluster": "c"}]):
         with pytest.raises(ValueError, match="for each of the 2 stores, all with the same names"):
             StoreCollector(one, two, labels=labels)
 
 
-def test_names_that_are_no_text(store):
+def test_names_that_are_not_text(store):
     store.put("abc", b"x")
     store.close()
     os.rename(os.fsencode(store.path) + b"/consumequeue/abc", os.fsencode(store.path) + b"/consumequeue/a\xff<c")
@@ -423,7 +423,7 @@ def meter(reader):
     yield provider.get_meter("test")
     provider.shutdown()
     del provider
-    gc.collect()  # while it is there it starts threads in every process that is forked
+    gc.collect()  # while the reader exists, it starts threads in every forked process
 
 
 def test_opentelemetry(store, reader, meter):
@@ -448,7 +448,7 @@ def test_opentelemetry(store, reader, meter):
     assert collected(reader) == {}
 
 
-def test_one_look_for_each_collection(store, reader, meter, monkeypatch):
+def test_one_read_for_each_collection(store, reader, meter, monkeypatch):
     looks = []
     real = Watch.read
     monkeypatch.setattr(Watch, "read", lambda self: looks.append(1) or real(self))
@@ -462,20 +462,20 @@ def test_one_look_for_each_collection(store, reader, meter, monkeypatch):
 # ----------------------------------------------------------------------------------------------------- packages
 
 
-def test_importing_rocketc_takes_none_of_these():
+def test_importing_rocketc_imports_no_metrics_package():
     code = "import sys, rocketc.metrics as m; print({'prometheus_client', 'opentelemetry', 'textual'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
 @pytest.mark.parametrize("extra", ["prometheus", "opentelemetry"])
-def test_a_package_that_is_missing_is_named(extra):
+def test_the_error_names_a_missing_package(extra):
     package = {"prometheus": "prometheus_client"}.get(extra, extra)
     code = f"import sys; sys.modules[{package!r}] = None; import rocketc.metrics.{extra}"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
     assert told.endswith(f"pip install 'rocketc[{extra}]'\n")
 
 
-def test_every_metric_is_what_it_says(store):
+def test_every_metric_agrees_with_its_description(store):
     put_some(store)
     found = measures(store)
     assert len({one.name for one in found}) == len(found)
@@ -489,7 +489,7 @@ def test_every_metric_is_what_it_says(store):
 
 
 def test_the_page_names_every_metric(store):
-    """docs/howto/observe.md: name, kind, unit and labels of each, and which only a store has that is written to."""
+    """docs/howto/observe.md: name, kind, unit and labels of each metric, and which ones only a writer has."""
     text = (Path(__file__).parents[3] / "docs/howto/observe.md").read_text(encoding="utf-8")
     table, above = {}, ""
     for name, kind, labels, told in re.findall(r"^\| `(roc\w+)` \| ([^|]+) \| ([^|]*)\| ([^|]+) \|$", text, re.M):

@@ -1,4 +1,4 @@
-"""Scan as an Arrow stream: what the C stream interface and the PyCapsule protocol promise, by hand and by each tool."""
+"""Scan as an Arrow stream: the rules of the C stream interface and of the PyCapsule protocol, in C and per tool."""
 
 import ctypes
 import errno
@@ -19,7 +19,7 @@ from support import oracle
 
 import rocketc
 
-BATCH = 256  # records, with batch_bytes=1: what the reader takes in one go
+BATCH = 256  # records with batch_bytes=1: the number that the reader reads at once
 COUNT = 4 * BATCH
 
 
@@ -35,7 +35,7 @@ SIZE = len(DATA) // COUNT  # of one record
 
 
 def a_store(folder: Path, files: int = 3, count: int = COUNT) -> list[Path]:
-    """A store of some files, each full of records to its last byte."""
+    """Write a store of some files, each filled with records to its last byte."""
     (folder / "commitlog").mkdir(parents=True)
     paths = []
     for base in range(0, files * count * SIZE, count * SIZE):
@@ -104,12 +104,12 @@ capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Raw:
-    """The stream in a capsule, used where it lies."""
+    """The stream of a capsule, used in place."""
 
     def __init__(self, scan: rocketc.Scan) -> None:
-        self._capsule = scan.__arrow_c_stream__()  # it owns the struct
+        self._capsule = scan.__arrow_c_stream__()  # the capsule owns the struct
         self._struct = ArrowArrayStream.from_address(capsule_pointer(self._capsule, b"arrow_array_stream"))
-        # kept, as a careless program would keep them: release() may forget them
+        # Kept, as a careless program would keep them: release() may invalidate them.
         self._get_schema, self._get_next = self._struct.get_schema, self._struct.get_next
         self._get_last_error = self._struct.get_last_error
 
@@ -123,9 +123,9 @@ class Raw:
         return code, names
 
     def next(self) -> tuple[int, int | None]:
-        """What get_next returns, and the rows of the array; None for none."""
+        """Return the result of get_next, and the number of rows of the array or None."""
         out = ArrowArray()
-        out.release = ArrowArray._fields_[8][1](lambda array: None)  # what was there before must not be left
+        out.release = ArrowArray._fields_[8][1](lambda array: None)  # the previous value must not be left
         code = self._get_next(self._struct, out)
         if not out.release:
             return code, None
@@ -142,7 +142,7 @@ class Raw:
         assert not self._struct.release
 
 
-def test_the_end_comes_again_and_again():
+def test_the_end_is_returned_repeatedly():
     raw = Raw(rocketc.decode(DATA, batch_bytes=1, columns=["body", "topic"]))
     assert raw.schema() == (0, ["body", "topic"])
     assert [raw.next() for _ in range(7)] == [(0, BATCH)] * 4 + [(0, None)] * 3
@@ -150,8 +150,8 @@ def test_the_end_comes_again_and_again():
     assert raw.error() is None
 
 
-def test_an_error_comes_again_and_again():
-    """Lest the end of what could be read be taken for the end of the log."""
+def test_an_error_is_returned_repeatedly():
+    """Otherwise a reader could mistake the end of the readable part for the end of the log."""
     raw = Raw(rocketc.decode(DATA[:-1], batch_bytes=1))
     assert [raw.next() for _ in range(4)] == [(0, BATCH)] * 3 + [(0, BATCH - 1)]
     for _ in range(3):
@@ -183,11 +183,11 @@ def test_a_capsule_is_consumed_once():
         pa.table(Once())
 
 
-def test_each_stream_is_a_pass_of_its_own():
+def test_each_stream_is_a_separate_pass():
     scan = rocketc.decode(DATA, batch_bytes=1)
     first, second = (pa.RecordBatchReader.from_stream(scan) for _ in range(2))
     head = first.read_next_batch()
-    pairs = list(zip(first, itertools.islice(second, 3), strict=True))  # one batch apart
+    pairs = list(zip(first, itertools.islice(second, 3), strict=True))  # they are one batch apart
     assert offsets([head, *(a for a, _ in pairs)]) == list(range(COUNT))
     assert offsets([*(b for _, b in pairs), *second]) == list(range(COUNT))
     assert scan.report.records == COUNT
@@ -214,7 +214,7 @@ def test_report_is_of_the_latest_stream():
     reader.read_next_batch()
     assert scan.report.records == BATCH
     pa.schema(scan)
-    assert scan.report.records == BATCH  # to ask for the schema begins no pass
+    assert scan.report.records == BATCH  # a request for the schema starts no pass
     reader.read_all()
     assert (scan.report.records, scan.report.end) == (COUNT, len(DATA))
 
@@ -229,7 +229,7 @@ def test_schema_without_a_pass():
     assert pa.schema(scan) == pa.schema(zip(columns, fields, strict=True)) == scan.to_arrow().schema
 
 
-def test_a_requested_schema_of_other_types_is_passed_over():
+def test_a_requested_schema_of_other_types_is_ignored():
     scan = rocketc.decode(DATA, columns=["topic", "queueId"])
     own = pa.schema(scan)
     for wish in (own, pa.schema({"topic": pa.large_string(), "queueId": pa.int64()})):
@@ -239,7 +239,7 @@ def test_a_requested_schema_of_other_types_is_passed_over():
     schema, _ = batch.__arrow_c_array__(wish)
     assert pa.Schema._import_from_c_capsule(schema) == own
     large = pa.schema({"topic": pa.large_string(), "queueId": pa.int64()})
-    assert pa.table(scan, schema=large).schema == large  # pyarrow itself does it
+    assert pa.table(scan, schema=large).schema == large  # pyarrow itself converts it
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_requested_schema_of_other_columns_is_refused(names):
         batch.__arrow_c_array__(wish.__arrow_c_schema__())
 
 
-def test_what_is_no_schema_is_refused():
+def test_an_invalid_schema_is_refused():
     scan = rocketc.decode(DATA)
     with pytest.raises(ValueError, match="PyCapsule"):
         scan.__arrow_c_stream__("topic")
@@ -302,7 +302,7 @@ every_tool = pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name
 
 @every_tool
 @pytest.mark.parametrize("what", ["no bytes", "zeros", "nothing fits", "an empty file"])
-def test_nothing_is_a_table_without_rows(tool, what, tmp_path):
+def test_an_empty_scan_is_a_table_without_rows(tool, what, tmp_path):
     if what == "an empty file":
         [path] = a_store(tmp_path, files=1)
         path.write_bytes(b"")
@@ -315,8 +315,8 @@ def test_nothing_is_a_table_without_rows(tool, what, tmp_path):
     assert len(table.schema) == 20
 
 
-def test_no_columns_at_all_still_have_rows():
-    """DuckDB, though, knows no table without columns: docs/howto/duckdb.md."""
+def test_a_table_without_columns_has_rows():
+    """DuckDB does not support tables without columns: docs/howto/duckdb.md."""
     scan = rocketc.decode(DATA, columns=[], batch_bytes=1)
     assert scan.to_arrow().num_rows == pa.table(scan).num_rows == COUNT
     assert [batch.num_rows for batch in scan.batches()] == [BATCH] * 4
@@ -357,7 +357,7 @@ def gone(folder: Path) -> tuple[rocketc.Scan, str]:
 
 
 def not_utf8(folder: Path) -> tuple[rocketc.Scan, str]:
-    """A path in another encoding, as an old system has them."""
+    """A path in another encoding, as on some old systems."""
     own = folder / os.fsdecode(b"caf\xe9")
     damaged(own)
     at = (COUNT + 7) * SIZE
@@ -394,11 +394,11 @@ def test_an_error_reaches_the_tool_with_its_text(tool, fault, tmp_path):
     scan, text = FAULTS[fault](tmp_path)
     with pytest.raises(Exception, match=re.escape(text)) as caught:
         tool(scan)
-    assert not isinstance(caught.value, rocketc.RocketcError)  # it is the tool's own
+    assert not isinstance(caught.value, rocketc.RocketcError)  # the tool has its own exception
 
 
 @every_fault
-def test_what_came_before_an_error_is_handed_out(fault, tmp_path):
+def test_batches_before_an_error_are_returned(fault, tmp_path):
     scan, text = FAULTS[fault](tmp_path)
     before = list(range(COUNT + 7 if fault in ("damaged", "cut", "no UTF-8", "predicate", "no text") else COUNT))
     taken: list[int] = []
@@ -425,14 +425,14 @@ def test_errno_is_that_of_the_error(tmp_path):
     assert codes == [(0, BATCH)] * 4 + [(errno.ENOENT, None)] * 2
 
 
-def test_no_memory_is_told_as_that():
+def test_a_memory_error_is_reported_as_such():
     def where(message: rocketc.Message) -> bool:
         raise MemoryError
 
     assert Raw(rocketc.decode(DATA, where=where)).next() == (errno.ENOMEM, None)
 
 
-def test_a_file_cut_while_it_streams(tmp_path):
+def test_a_file_cut_during_a_stream(tmp_path):
     path = a_store(tmp_path)[0]
     reader = pa.RecordBatchReader.from_stream(rocketc.scan(tmp_path, batch_bytes=1))
     assert reader.read_next_batch().num_rows == BATCH
@@ -442,10 +442,10 @@ def test_a_file_cut_while_it_streams(tmp_path):
 
 
 @pytest.mark.parametrize("tool", [by_pyarrow, by_record_batch_reader, by_polars, by_pandas, by_nanoarrow])
-def test_ctrl_c_is_not_eaten(tool):
-    """A tool makes it an error of its own, and `except Exception` must not be the end of Ctrl-C.
+def test_ctrl_c_is_not_swallowed(tool):
+    """A tool converts it into its own exception, and `except Exception` must not swallow Ctrl-C.
 
-    DuckDB and Polars' lazy frames read in threads of their own and look out for Ctrl-C themselves.
+    DuckDB and lazy frames of Polars read in their own threads and check for Ctrl-C themselves.
     """
 
     def where(message: rocketc.Message) -> bool:
@@ -470,13 +470,13 @@ def test_ctrl_c_is_not_eaten(tool):
 
 
 def alive(folder: Path) -> tuple[int, int, int]:
-    """Files of the folder that this process has open, those mapped, and objects of a pass."""
+    """Return the number of open files of the folder, of mapped ones, and of objects of a pass."""
     gc.collect()
     opened = 0
     for fd in os.listdir("/proc/self/fd"):
         try:
             opened += os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of the listing itself
             pass
     mapped = sum(str(folder) in line for line in Path("/proc/self/maps").read_text().splitlines())
     return opened, mapped, sum(type(thing).__name__ == "ScanRun" for thing in gc.get_objects())
@@ -527,17 +527,17 @@ USES = [never_taken, not_read, read_some, read_all, consumer_fails, duckdb_stops
 
 
 @pytest.mark.some(5)
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system has no /proc")
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
-def test_nothing_stays_behind(use, tmp_path):
-    """Files, maps and the pass itself are let go as soon as the stream is; its columns need none of them."""
+def test_a_stream_releases_everything(use, tmp_path):
+    """Files, maps and the pass itself are released with the stream; its columns do not need them."""
     a_store(tmp_path)
     scan = rocketc.scan(tmp_path, batch_bytes=1)
     scan.count()
     before = alive(tmp_path)
     kept = [use(scan) for _ in range(10)]
     if use in (read_some, consumer_fails, nanoarrow_stops):
-        assert alive(tmp_path)[:2] == (10, 10)  # the count does see what is there
+        assert alive(tmp_path)[:2] == (10, 10)  # the count finds existing ones
     kept.clear()
     scan.count()
     assert alive(tmp_path) == before
@@ -551,7 +551,7 @@ def test_columns_outlive_stream_and_scan():
     bodies, properties = batch.column("body"), batch.column("properties")
     del batch, reader, scan
     gc.collect()
-    for _ in range(20):  # what was let go too early would be written over
+    for _ in range(20):  # memory that was freed too early would be overwritten
         rocketc.decode(oracle.encode("other", b"x" * 5000) * 3, errors="skip").to_arrow()
     assert bodies.to_pylist() == [b"body" * 5] * BATCH
     assert properties.to_pylist() == [[("TAGS", "A")]] * BATCH
@@ -571,7 +571,7 @@ def test_a_stream_in_another_thread_than_its_maker():
     assert found == [list(range(BATCH, COUNT))] * 4
 
 
-def test_a_stream_let_go_in_another_thread(tmp_path):
+def test_a_stream_released_in_another_thread(tmp_path):
     a_store(tmp_path)
     readers = [pa.RecordBatchReader.from_stream(rocketc.scan(tmp_path, batch_bytes=1)) for _ in range(10)]
     for reader in readers:
@@ -609,7 +609,7 @@ libc.__cxa_atexit(ctypes.c_void_p(moved[3]), ctypes.byref(moved), None)  # a sta
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("how", ENDS)
-def test_python_ends_while_a_stream_lives(how, tmp_path):
+def test_python_exits_while_a_stream_exists(how, tmp_path):
     if how == "DuckDB":
         pytest.importorskip("duckdb")
     if how == "after Python" and not sys.platform.startswith("linux"):

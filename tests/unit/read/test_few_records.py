@@ -1,4 +1,4 @@
-"""_few_records: the short way of decode() says what the long one says, or leaves the buffer to it."""
+"""_few_records: the fast path of decode() has the same result as the general one, or leaves the buffer to it."""
 
 import array
 import mmap
@@ -13,7 +13,7 @@ from rocketc.read._few_records import few_messages
 
 
 def records(*bodies, base=0, **fields):
-    """Records back to back, as they lie in a log from physical offset `base` on."""
+    """Return consecutive records, as in a log from physical offset `base` on."""
     out = b""
     for n, body in enumerate(bodies):
         out += rocketc.encode("orders", body, queue_offset=n, phy_offset=base + len(out), **fields)
@@ -21,7 +21,7 @@ def records(*bodies, base=0, **fields):
 
 
 def outcome(scan):
-    """What a pass gives: messages or an error, and the report."""
+    """Return the result of a pass: messages or an error, and the report."""
     try:
         found = [(m, m.file, m.record, m.body) for m in scan]
     except (rocketc.CorruptRecordError, rocketc.MissingCodecError, ValueError, TypeError) as error:
@@ -30,7 +30,7 @@ def outcome(scan):
 
 
 def both(data, *base, **options):
-    """The same pass the short way, where it goes, and the long one: other options, which change nothing here."""
+    """Run the same pass on the fast path, if possible, and on the general one, by options without other effect."""
     return outcome(rocketc.decode(data, *base, **options)), outcome(
         rocketc.decode(data, *base, batch_bytes=1 << 30, **options)
     )
@@ -79,7 +79,7 @@ def test_one_record_of_bytes_is_not_copied():
     assert message.record is data
 
 
-def test_what_is_left_to_the_long_way():
+def test_buffers_for_the_general_path():
     one = records(b"one")
     packed = records(zlib.compress(b"plain"), sys_flag=0x301)
     body = oracle.encode_batch([(n, b"%d" % n, {}) for n in range(3)])

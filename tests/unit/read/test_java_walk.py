@@ -1,4 +1,4 @@
-"""RocketMQ's own walk over a file: it ends at the first record that RocketMQ takes for none, and says why."""
+"""The scan of a file by RocketMQ's rules: it ends at the first invalid record, and returns the reason."""
 
 import random
 import struct
@@ -21,7 +21,7 @@ BODY_AT = 88  # of a record with two IPv4 hosts
 
 
 def log_file(*changed, count=6, **fields):
-    """(bytes of a file with `count` records, its records); changed: fields of the third one."""
+    """Return the bytes of a file with `count` records, and the records. `changed`: fields of the third record."""
     sent = [
         {"topic": "t", "body": b"%d" % n * 100, "queue_offset": n, "properties": {"a": "b"}, **fields}
         for n in range(count)
@@ -38,7 +38,7 @@ def walk(data, crc=BODY):
 
 
 def spoilt(at, new, **fields):
-    """What the walk says of a file whose third record has other bytes at a position; its start and its end."""
+    """Scan a file whose third record has other bytes at a position. Return the result, its start and its end."""
     data, records = log_file(**fields)
     start = records[2]["start"] - BASE
     data[start + at : start + at + len(new)] = new
@@ -78,22 +78,22 @@ def test_a_blank_record_ends_the_file_whatever_its_size_is():
         (BODY_AT, b"lost", "bad_body_crc"),
     ],
 )
-def test_it_ends_at_a_record_that_is_none(at, new, reason):
-    """What follows for sure tells where the damage ends."""
+def test_it_ends_at_an_invalid_record(at, new, reason):
+    """The next valid record shows where the damage ends."""
     assert spoilt(at, new)[0] == (*spoilt(at, new)[1:], False, reason)
 
 
 @pytest.mark.parametrize(
     ("at", "new", "fields"),
     [
-        (12, b"queueId, flag, queueOffset, physic", {}),  # 24 bytes are numbers that nobody checks
+        (12, b"queueId, flag, queueOffset, physic", {}),  # 24 bytes of numbers that are not checked
         (40, b"born at!", {}),
         (BODY_AT - 4, b"\xff", {"body": b""}),
         (BODY_AT + 2, b"\xff", {"body": b"", "properties": {}}),
         (8, b"lost", {"body": b""}),
     ],
 )
-def test_it_goes_on_over_what_rocketmq_does_not_look_at(at, new, fields):
+def test_it_continues_if_only_unchecked_fields_are_damaged(at, new, fields):
     (end, _, _, reason), _, _ = spoilt(at, new[:24], **fields)
     assert reason is None
     assert end == log_file(**fields)[1][-1]["stop"] - BASE
@@ -134,7 +134,7 @@ def test_checksums():
 def test_the_body_is_not_checked_where_the_property_crc_is():
     data, records = log_file(property_crc=True)
     record = data[records[2]["start"] - BASE : records[2]["stop"] - BASE]
-    record[8] ^= 1  # the body's CRC
+    record[8] ^= 1  # the body CRC
     value = oracle.crc32(bytes(record[:-20]))
     record[-20:] = oracle.crc_property(value)
     data[records[2]["start"] - BASE : records[2]["stop"] - BASE] = record
@@ -179,21 +179,21 @@ def test_ipv6_hosts_and_long_topics():
     for fields in (hosts, {"topic": "t" * 200}, {"topic": "t" * 200, **hosts}):
         data, records = log_file(**fields)
         assert walk(data)[0] == records[-1]["stop"] - BASE
-        data[records[2]["start"] - BASE + 39] ^= 0x10  # another width of the born host
+        data[records[2]["start"] - BASE + 39] ^= 0x10  # another length of the born host
         assert walk(data)[0] == records[2]["start"] - BASE
 
 
 def test_each_torn_length_ends_the_log_at_the_record_or_before():
     data, records = log_file()
     start, stop = records[-1]["start"] - BASE, records[-1]["stop"] - BASE
-    for keep in range(start, stop - 4):  # the last bytes are text that nobody checks
+    for keep in range(start, stop - 4):  # the last bytes are text that is not checked
         torn = data[:keep] + bytes(SIZE - keep)
         assert walk(torn)[0] == start, keep
         assert walk(data[:keep])[0] == start, keep
 
 
 def test_a_file_that_is_cut_while_it_is_read(tmp_path):
-    """Zeros in the place of missing pages are no end of a log."""
+    """Zeros in place of missing pages are not the end of a log."""
     path = tmp_path / "00000000000000000000"
     record = oracle.encode("t", b"x" * 3000)
     path.write_bytes(record * 40)
@@ -203,12 +203,12 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path):
         JavaWalk(mapped, 0)
 
 
-# ------------------------------------------------------------------------------------------------ a second walk
+# --------------------------------------------------------------------------------------------- a second implementation
 
 
 def reference(data: bytes) -> tuple[int, bool]:
-    """(where the walk ends, at a blank record?) by RocketMQ's checks, in the order in which it reads the fields; what
-    raises in Java raises here, and is no record."""
+    """Return where the scan ends, and whether at a blank record, by RocketMQ's checks in the order in which it reads
+    the fields. What raises an exception in Java raises one here, and is not a record."""
     pos = 0
     while True:
         try:
@@ -221,7 +221,7 @@ def reference(data: bytes) -> tuple[int, bool]:
 
 
 def java_size(data: bytes) -> int:
-    """Of the record that data begins with; 0: a blank one."""
+    """Return the size of the record at the start of the data; 0 for a blank record."""
 
     def take(n: int) -> bytes:
         nonlocal pos
@@ -256,7 +256,7 @@ def java_size(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_of_damaged_bytes_it_says_what_the_order_of_the_fields_says(seed):
+def test_damaged_bytes_have_the_same_result_in_both(seed):
     chance = random.Random(seed)
     ends = set()
     for _ in range(500):
@@ -267,7 +267,7 @@ def test_of_damaged_bytes_it_says_what_the_order_of_the_fields_says(seed):
         end = records[-1]["stop"] - BASE
         for _ in range(chance.choice([1, 1, 2, 5])):
             at = chance.randrange(end)
-            if chance.random() < 0.5:  # where a field is
+            if chance.random() < 0.5:  # the position of a field
                 at = chance.choice(records)["start"] - BASE + chance.choice([*range(8), *range(36, 40), *range(84, 90)])
             data[at] = chance.choice([0, 0xFF, data[at] ^ 1 << chance.randrange(8), chance.randrange(256)])
         found = walk(data)

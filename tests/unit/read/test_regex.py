@@ -1,4 +1,4 @@
-"""Regular expressions of users over texts of strangers: a limit of time."""
+"""Regular expressions of users on texts of others: a time limit."""
 
 import re
 import threading
@@ -21,7 +21,7 @@ def short_patience(monkeypatch):
 
 
 def test_a_pattern_that_never_ends(short_patience):
-    """A topic from a file keeps nobody busy: the error names the pattern, and the next scan works as ever."""
+    """A hostile topic in a file does not block the scan: the error names the pattern, and the next scan works."""
     data = oracle.encode(VICTIM, b"body") + oracle.encode("orders", b"body", phy_offset=96 + 60)
     assert rocketc.decode(data, topics=re.compile("a+b")).count() == 1
     for take in (list, lambda scan: scan.count(), lambda scan: scan.to_arrow()):
@@ -59,8 +59,8 @@ main()
     assert "Traceback" not in str(failed.value)
 
 
-def test_the_limit_leaves_others_alone(short_patience):
-    """Other threads can't be interrupted: they just search; one limit does not end within another."""
+def test_the_limit_does_not_affect_other_threads(short_patience):
+    """Other threads cannot be interrupted: they search without a limit. A nested limit does not end the outer one."""
     found = []
     find = re.compile("b").search
     thread = threading.Thread(target=lambda: found.append(limited(find, "abc")))

@@ -1,4 +1,4 @@
-"""Scan: filters, ranges, consumers of Arrow, threads, lifetimes."""
+"""Scan: filters, ranges, Arrow consumers, threads, lifetimes."""
 
 import re
 import threading
@@ -21,7 +21,7 @@ TAGS = [None, "A", "B", "A||B"]
 
 
 def a_log() -> tuple[bytes, list[oracle.Record]]:
-    """200 records of every mix of topic, queue, tags, keys and time, and what they are."""
+    """Return a log of 200 records of all combinations of topic, queue, tags, keys and time, and these records."""
     data = b""
     for n in range(200):
         properties = {"TAGS": TAGS[n // 4 % 4], "UNIQ_KEY": f"U{n}", "KEYS": f"k{n % 7} k{n % 11}" if n % 3 else None}
@@ -49,7 +49,7 @@ def has_key(record: oracle.Record, keys: list[str]) -> bool:
     stop=st.none() | st.integers(0, len(DATA) + 10),
     odd=st.booleans(),
 )
-def test_filters_keep_what_a_plain_python_filter_keeps(topics, queues, tags, keys, begin, end, start, stop, odd):
+def test_filters_agree_with_a_python_filter(topics, queues, tags, keys, begin, end, start, stop, odd):
     def wanted(r):
         named = [t for t in topics or [] if isinstance(t, str)]
         patterns = [t for t in topics or [] if not isinstance(t, str)]
@@ -86,7 +86,7 @@ BOUND = st.none() | st.integers(-1, 201)
     ),
     topics=st.none() | st.just(TOPICS[:2]),
 )
-def test_queue_offsets_keep_what_a_plain_python_filter_keeps(offsets, topics):
+def test_queue_offset_filters_agree_with_a_python_filter(offsets, topics):
     def wanted(r):
         if topics is not None and r["topic"] not in topics:
             return False
@@ -102,8 +102,8 @@ def test_queue_offsets_keep_what_a_plain_python_filter_keeps(offsets, topics):
 
 @pytest.mark.parametrize("body", [b"", b"body", oracle.encode_batch([(0, b"a", None), (0, b"b", None)])])
 @pytest.mark.parametrize("flag", [oracle.INNER_BATCH, oracle.NEED_UNWRAP])
-def test_a_batch_that_nobody_is_to_unwrap(flag, body):
-    """RocketMQ's clients take a body apart where both bits of sysFlag say so."""
+def test_a_batch_with_only_one_bit_is_not_unwrapped(flag, body):
+    """RocketMQ's clients unwrap a body if both bits of sysFlag are set."""
     scan = rocketc.decode(oracle.encode("t", body, sys_flag=flag))
     assert [message.body for message in scan] == [body]
     assert scan.to_arrow().column("body").to_pylist() == [body] and scan.count() == 1
@@ -119,7 +119,7 @@ def test_queue_offsets_of_an_inner_batch_are_those_of_its_messages():
     assert [m.queue_offset for m in whole] == [10]
 
 
-def test_queue_offsets_that_make_no_sense():
+def test_wrong_queue_offsets():
     with pytest.raises(TypeError):
         rocketc.decode(DATA, offsets={"orders": 7})
     with pytest.raises(ValueError, match="unpack"):
@@ -136,7 +136,7 @@ def test_every_split_gives_each_record_once():
         assert [m.phy_offset for part in parts for m in part] == whole
 
 
-def test_columns_come_as_they_are_asked_for():
+def test_columns_are_in_the_requested_order():
     table = rocketc.decode(DATA, columns=["body", "topic", "properties"]).to_arrow()
     assert table.schema.names == ["body", "topic", "properties"]
     assert table.column("body").to_pylist() == [r["body"] for r in RECORDS]
@@ -147,13 +147,13 @@ def test_columns_come_as_they_are_asked_for():
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 300, 5000, 1 << 20])
-def test_batches_are_bounded_by_bytes_and_add_up(batch_bytes):
+def test_batches_are_limited_in_bytes_and_complete(batch_bytes):
     data = DATA[: RECORDS[100]["physicalOffset"]]
     batches = list(rocketc.decode(data, batch_bytes=batch_bytes).batches())
     assert pa.Table.from_batches(batches).column("queueOffset").to_pylist() == list(range(100))
 
 
-def test_threads_scan_side_by_side(golden: Golden):
+def test_threads_scan_at_the_same_time(golden: Golden):
     names = ["v497-broker", "v533-broker", "v533-store", "v533-store-crc"]
     alone = {name: rocketc.scan(golden(name).path).to_arrow() for name in names}
     with ThreadPoolExecutor(4) as pool:
@@ -177,7 +177,7 @@ def test_other_threads_run_while_a_batch_is_decoded():
         for _ in range(50):
             reader = pa.RecordBatchReader.from_stream(rocketc.decode(data, batch_bytes=1 << 30))
             start = time.perf_counter()
-            assert reader.read_next_batch().num_rows == 4000  # one call of ours
+            assert reader.read_next_batch().num_rows == 4000  # one call of rocketc
             quarter = (time.perf_counter() - start) / 4
             if any(start + quarter < at < start + 3 * quarter for at in seen[-100_000:]):
                 return
@@ -189,7 +189,7 @@ def test_other_threads_run_while_a_batch_is_decoded():
 
 
 @pytest.mark.parametrize("name", ["v533-broker", "v533-store", "v497-torn", "v533-bitrot"])
-def test_the_files_of_a_scan_are_that_scan(golden: Golden, name):
+def test_scans_of_the_files_equal_the_whole_scan(golden: Golden, name):
     scan = rocketc.scan(golden(name).path, errors="skip", topics=re.compile("[A-Z].*"))
     whole = [m.record for m in scan]
     parts = scan.by_file()
@@ -200,7 +200,7 @@ def test_the_files_of_a_scan_are_that_scan(golden: Golden, name):
 
 
 def test_the_files_of_a_part_of_a_log(tmp_path):
-    """Files that are not there, and files outside of the asked range."""
+    """Missing files, and files outside of the requested range."""
     record = oracle.encode("t", b"x" * 6)
     for base in (0, 100, 300, 400):
         (tmp_path / f"{base:020d}").write_bytes(oracle.encode("t", b"x" * 6, phy_offset=base) + bytes(2))
@@ -216,7 +216,7 @@ def test_the_files_of_a_part_of_a_log(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["a file is gone", "the predicate fails"])
-def test_what_came_before_an_error_is_handed_out(tmp_path, way):
+def test_messages_before_an_error_are_returned(tmp_path, way):
     for base in (0, 100):
         (tmp_path / f"{base:020d}").write_bytes(oracle.encode("t", b"x" * 7, phy_offset=base) + b"\0")
     options = {"where": lambda m: 1 / (100 - m.phy_offset) > 0} if way == "the predicate fails" else {}
@@ -232,8 +232,8 @@ def test_what_came_before_an_error_is_handed_out(tmp_path, way):
 
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("errors", ["raise", "skip"])
-def test_a_body_that_comes_behind_its_header(tmp_path, follow, errors):
-    """All of a record but its body is there for a moment; behind it is room, as in a broker's files."""
+def test_a_body_written_after_its_header(tmp_path, follow, errors):
+    """For a moment only the body of a record is missing; unused space follows, as in a broker's files."""
     first = oracle.encode("t", b"first")
     second = oracle.encode("t", b"x" * 3000, phy_offset=len(first))
     path = tmp_path / f"{0:020d}"

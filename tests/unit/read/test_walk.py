@@ -1,4 +1,4 @@
-"""_walk: the same records, the same ranges lost for the same reasons as the oracle, in buffers and in files."""
+"""_walk: the same records and the same damage as the oracle, in buffers and in files."""
 
 import dataclasses
 import itertools
@@ -21,13 +21,13 @@ reading = st.fixed_dictionaries({"crc": crcs, "decompress": st.booleans(), "unwr
 
 
 def as_java_marks_it(message):
-    """An inner batch has both bits, NEED_UNWRAP and INNER_BATCH. What one of them alone means is nowhere said."""
+    """An inner batch has both bits, NEED_UNWRAP and INNER_BATCH. The meaning of a single bit is not documented."""
     flags = message["sys_flag"]
     return {**message, "sys_flag": flags | oracle.NEED_UNWRAP if flags & oracle.INNER_BATCH else flags}
 
 
 class Expected:
-    """What a reader of these files, (base, bytes[, path]), should see."""
+    """The expected result for files given as (base, bytes[, path])."""
 
     def __init__(self, files, crc="body", decompress=True, unwrap=True):
         self.base = files[0][0]
@@ -36,10 +36,10 @@ class Expected:
         self.messages, self.damage = compare.outline(self.items)
 
     def check(self, scan, *, by_arrow=True):
-        """A scan with errors="skip": iterated, counted, as columns."""
+        """Check a scan with errors="skip": iterated, counted, as columns."""
         assert [compare.of_message(m) for m in scan] == self.messages
         self.check_report(scan)
-        # count() opens no compressed body, so it can only agree where all of them can be opened.
+        # count() decompresses no body, so the numbers agree only if all bodies can be decompressed.
         if not {reason for _, _, _, reason in self.damage} & {"bad_compression", "too_large"}:
             assert scan.count() == len(self.messages)
             self.check_report(scan)
@@ -52,7 +52,7 @@ class Expected:
         compare.check_report(scan.report, self.walked, self.items, self.base)
 
     def check_raise(self, scan):
-        """errors="raise": what came before the first damage is handed out, then the exception tells of it."""
+        """errors="raise": messages before the first damage are returned, then the exception has its details."""
         before, damage = compare.first_damage(self.items)
         for take in (by_iterating, by_batches):
             found = []
@@ -80,7 +80,7 @@ def by_batches(scan, found):
 
 @st.composite
 def some_logs(draw, damaged=True, in_place=False):
-    """Files of a log, as the oracle lays it out, perhaps damaged."""
+    """Files of a log as written by the oracle, possibly damaged."""
     log = draw(strategies.logs(compression=(0, 1, 2, 3)))
     stale = draw(st.sampled_from([b"\0", b"\xda\xa3\x20\xa7", b"stale"]))
     messages = [as_java_marks_it(m) for m in log.messages]
@@ -130,7 +130,7 @@ def test_whole_files(files, options):
 @pytest.mark.parametrize("gone", range(1, 5))
 @given(sizes=st.lists(st.integers(0, 400), min_size=30, max_size=30))
 @settings(max_examples=10)
-def test_a_missing_neighbour_is_told_and_no_error(gone, sizes):
+def test_a_missing_file_is_reported_and_not_an_error(gone, sizes):
     files = oracle.lay_out([{"topic": "t", "body": bytes(size)} for size in sizes], 512)
     rest = files[:gone] + files[gone + 1 :]
     with tempfile.TemporaryDirectory() as folder:
@@ -158,8 +158,8 @@ pieces = st.one_of(
 
 @given(st.lists(st.one_of(pieces, st.just(None)), max_size=12), crcs)
 @settings(max_examples=300)
-def test_crumbs_of_a_log(parts, crc):
-    """Records at their right place among magic numbers, zeros, blanks and junk."""
+def test_fragments_of_a_log(parts, crc):
+    """Records at their correct offset among magic numbers, zeros, blank records and random bytes."""
     data = b""
     for part in parts:
         data += oracle.encode("topic", b"body", phy_offset=len(data)) if part is None else part
@@ -167,7 +167,7 @@ def test_crumbs_of_a_log(parts, crc):
 
 
 @given(some_logs(damaged=False))
-def test_a_base_is_learnt(files):
+def test_the_base_is_detected(files):
     base, data = files[0]
     learnt, known = rocketc.decode(data, None, errors="skip"), rocketc.decode(data, base, errors="skip")
     assert [m.phy_offset for m in learnt] == [m.phy_offset for m in known]
@@ -190,7 +190,7 @@ def plain_log(count=9, base=0):
 
 @pytest.mark.parametrize("base", [0, 1000])
 def test_every_split_gives_each_record_once(base):
-    """[.., split) and [split, ..) for each byte of the log: together they are the log."""
+    """[.., split) and [split, ..) for each byte of the log: together they have all records."""
     data = plain_log(base=base) + oracle.encode_blank(40)
     whole = [m.phy_offset for m in rocketc.decode(data, base)]
     for split in range(base - 2, base + len(data) + 3):
@@ -218,7 +218,7 @@ def test_every_window_of_a_log(inner):
 @given(some_logs(in_place=True), st.data())
 @settings(max_examples=60)
 def test_splits_of_a_damaged_log(files, data):
-    """Cut into parts as Spark does: each record and each damage comes in exactly one part, with the part's start."""
+    """The log is split as by Spark: each record and each damage is in exactly one split, the one with its start."""
     base = files[0][0]
     end = files[-1][0] + len(files[-1][1])
     points = sorted(data.draw(st.sets(st.integers(base, end), max_size=4)))
@@ -277,7 +277,7 @@ REASONS = {
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_reason_by_name(reason):
-    """In the report, in the exception, in the warning."""
+    """In the report, in the exception and in the warning."""
     data = REASONS[reason]
     options = {"crc": "full", "max_decompressed": 100}
     scan = rocketc.decode(data, errors="skip", **options)
@@ -293,7 +293,7 @@ def test_each_reason_by_name(reason):
 
 
 def test_file_cut_by_name(tmp_path):
-    """The other reason of files: see stress/test_cut.py."""
+    """The other reason for files: see stress/test_cut.py."""
     path = tmp_path / "00000000000000000000"
     path.write_bytes(plain_log(1000).ljust(1 << 20, b"\0"))
     messages = iter(rocketc.scan(path))
@@ -304,8 +304,8 @@ def test_file_cut_by_name(tmp_path):
     assert caught.value.reason == "file_cut"
 
 
-def test_two_faults_the_first_check_wins():
-    """The order of the checks is part of the contract: of two faults the earlier one is told."""
+def test_of_two_errors_the_first_is_reported():
+    """The order of the checks is part of the contract: of two errors the first is reported."""
     order = ["bad_size", "bad_magic", "bad_body_length", "bad_topic_length", "bad_properties_length", "bad_body_crc"]
     patch = {
         "bad_size": (0, ">i", 90),
@@ -325,7 +325,7 @@ def test_two_faults_the_first_check_wins():
         assert [d.reason for d in scan.report.damage] == [expected.reason]
 
 
-def test_warnings_tell_each_damage_once():
+def test_each_damage_is_warned_about_once():
     data = bytearray(plain_log(600))
     starts = [m.phy_offset for m in rocketc.decode(bytes(data))]
     for n in (3, 300, 599):
@@ -339,8 +339,8 @@ def test_warnings_tell_each_damage_once():
         ] * 3
 
 
-def test_a_known_stop_is_not_looked_behind(tmp_path):
-    """A record that is torn, or damaged, right behind the end of a part is not the part's."""
+def test_bytes_after_the_stop_are_not_checked(tmp_path):
+    """A torn or damaged record directly after the end of a split does not belong to the split."""
     path = tmp_path / f"{0:020d}"
     first = rocketc.encode("t", b"first")
     torn = rocketc.encode("t", b"second", phy_offset=len(first))[:50]
@@ -351,7 +351,7 @@ def test_a_known_stop_is_not_looked_behind(tmp_path):
         list(rocketc.scan(part))
     known = dataclasses.replace(part, exact_stop=len(first))
     assert [m.body for m in rocketc.scan(known)] == [b"first"]
-    for cut in range(1, len(first)):  # the parts of a part know it, too
+    for cut in range(1, len(first)):  # splits of a split have the same property
         before, behind = dataclasses.replace(known, stop=cut), dataclasses.replace(known, start=cut)
         assert [m.body for m in rocketc.scan(before)] == [b"first"]
         assert list(rocketc.scan(behind)) == []

@@ -1,4 +1,4 @@
-"""What the library gives, in a notebook and at a prompt: HTML that is whole, small and safe; a repr for everything."""
+"""The library in a notebook and in an interactive session: complete, small and safe HTML; a repr of each class."""
 
 import os
 import re
@@ -17,7 +17,7 @@ SMALL = {"mapped_file_size_commit_log": 1 << 16}
 
 
 class Whole(HTMLParser):
-    """Reads HTML; every tag must be closed, be one of a few, and refer to nothing."""
+    """An HTML parser: every tag must be closed, be one of a few, and refer to no other resource."""
 
     def __init__(self, text):
         super().__init__()
@@ -45,14 +45,14 @@ class Whole(HTMLParser):
 
 
 def rows(thing):
-    """The tables' rows: lists of text."""
+    """Return the rows of the tables: lists of texts."""
     text = thing._repr_html_()
     assert text == html(thing)
     return Whole(text).rows
 
 
 def same_as(lines):
-    """What the command line prints of these lines, blanks aside."""
+    """Return the output of the command line for these lines, without spaces."""
     return re.sub(r"\s", "", render([facts(lines)], False))
 
 
@@ -60,7 +60,7 @@ def joined(found):
     return re.sub(r"\s", "", "".join(cell for row in found for cell in row))
 
 
-def test_reports_are_as_the_command_line_has_them(golden, tmp_path):
+def test_reports_are_as_on_the_command_line(golden, tmp_path):
     damaged = golden("v533-bitrot").path
     report = rocketc.verify(damaged)
     found = rows(report)
@@ -133,8 +133,8 @@ def test_messages(open_store):
     assert any("released" in row[-1] for row in rows(views))
 
 
-def test_names_from_a_disk_are_only_text(open_store):
-    """A folder of a queue may be called as it likes: it is no markup, and no bytes that no page can carry."""
+def test_names_from_a_disk_are_escaped(open_store):
+    """A queue folder may have any name: the name is shown as text, without bytes that a page cannot contain."""
     store = open_store()
     store.put("abc", b"x")
     store.close()
@@ -148,8 +148,8 @@ def test_names_from_a_disk_are_only_text(open_store):
     assert ["<script>a('&\\udcff\")", "1", "1"] in found
 
 
-def test_much_is_shown_in_part(open_store, tmp_path):
-    """Small, whatever there is: of many topics, files or damaged ranges the first and the last."""
+def test_long_lists_are_shortened(open_store, tmp_path):
+    """The HTML stays small: of many topics, files or damaged ranges only the first and the last are shown."""
     store = open_store()
     for n in range(1500):
         store.put(f"topic-{n % 60}", b"x")
@@ -171,7 +171,7 @@ def test_much_is_shown_in_part(open_store, tmp_path):
     assert len(report._repr_html_()) < 30_000
 
 
-def test_other_things_have_no_form():
+def test_other_objects_cannot_be_shown():
     with pytest.raises(TypeError, match="int: there is no HTML form of this type"):
         html(1)
 
@@ -181,7 +181,7 @@ def test_other_things_have_no_form():
 
 @pytest.fixture
 def things(open_store, open_queue, tmp_path, golden):
-    """One of each public class, and of what their methods give; the messages have bodies of 1 MB."""
+    """One object of each public class, and the results of their methods. The messages have bodies of 1 MB."""
     store = open_store(tmp_path / "store", mapped_file_size_commit_log=4 << 20)
     put = store.put("orders", b"\xff" * (1 << 20), keys="k", tags="a")
     future = store.put_async("orders", b"\xff" * (1 << 20))
@@ -206,21 +206,21 @@ def things(open_store, open_queue, tmp_path, golden):
     return found
 
 
-def test_each_public_class_has_a_repr_of_its_own(things):
+def test_each_public_class_has_its_own_repr(things):
     classes = {getattr(rocketc, name) for name in rocketc.__all__}
     kinds = {one for one in classes if isinstance(one, type) and not issubclass(one, (Exception, Warning, int))}
     assert kinds - {type(thing) for thing in things} == {
         rocketc.Consumer,
         rocketc.Cleaned,
         rocketc.OldestKept,
-    }  # Queue is one
+    }  # Queue is one of them
     for thing in things:
         assert " object at 0x" not in repr(thing), type(thing)
         assert len(repr(thing)) < 6000, type(thing)
         assert str(thing)
 
 
-def test_a_repr_holds_when_all_is_closed(things, open_store):
+def test_a_repr_works_after_close(things, open_store):
     for thing in things:
         for end in ("release", "close"):
             if hasattr(thing, end):
@@ -231,7 +231,7 @@ def test_a_repr_holds_when_all_is_closed(things, open_store):
     assert "done" in repr(things[20])
 
 
-def test_what_a_repr_tells(open_store, golden):
+def test_the_contents_of_a_repr(open_store, golden):
     path = golden("v533-bitrot").path
     assert repr(rocketc.scan(path, topics=["CrashA"], errors="skip")) == (
         f"<rocketc.Scan of {path}, {rocketc.scan(path).bytes} bytes in 10 files, topics=['CrashA'], errors='skip'>"
@@ -243,7 +243,7 @@ def test_what_a_repr_tells(open_store, golden):
     assert repr(store).endswith(", async, failed>")
 
 
-def test_the_repr_of_a_message_whose_view_was_let_go(open_store):
+def test_the_repr_of_a_message_whose_view_was_released(open_store):
     store = open_store()
     store.put("orders", b"\x00" * 100)
     store.wait_dispatched()

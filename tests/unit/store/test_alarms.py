@@ -1,4 +1,4 @@
-"""What happens in the background is told through logging; a program that sets none up prints nothing."""
+"""Background events are reported through logging; a program without logging prints nothing."""
 
 import logging
 import subprocess
@@ -13,7 +13,7 @@ import rocketc
 
 @pytest.fixture
 def told(caplog):
-    """told(name): what the logger has been told since, as (level, text without the store's path)."""
+    """Return a function that returns a logger's new messages, as (level, text without the path of the store)."""
     caplog.set_level(logging.INFO, "rocketc")
 
     def texts(name="rocketc.store"):
@@ -49,7 +49,7 @@ def test_slow_flushes(open_store, told):
 
 
 @pytest.mark.long
-def test_slow_flushes_are_told_once_a_minute(open_store, told, monkeypatch):
+def test_slow_flushes_are_logged_once_a_minute(open_store, told, monkeypatch):
     store = open_store()
     for _ in range(3):
         flush_slowly(store, 510_000_000)
@@ -61,7 +61,7 @@ def test_slow_flushes_are_told_once_a_minute(open_store, told, monkeypatch):
 
 
 def test_a_failure_in_the_background(open_store, told):
-    """Nobody waits for the flush: the next call of any kind tells."""
+    """No caller waits for the flush: the next call of any kind raises the error."""
     store = open_store()
     store.put("t", b"x")
     store._hook("fail", 5)
@@ -74,7 +74,7 @@ def test_a_failure_in_the_background(open_store, told):
     assert told() == []
 
 
-def test_a_failure_that_only_the_end_meets(open_store, told):
+def test_a_failure_in_close_is_logged(open_store, told):
     store = open_store()
     store.put("t", b"x")
     store._hook("fail", 5)
@@ -83,8 +83,8 @@ def test_a_failure_that_only_the_end_meets(open_store, told):
     assert any("the store has failed" in text for _, text in told())
 
 
-def test_dispatching_that_stands_still_and_falls_behind(open_store, told):
-    """A file where a topic's folder should be; when it is gone, dispatching goes on."""
+def test_dispatching_that_fails_and_lags_behind(open_store, told):
+    """A file has the name of a topic's folder; after its removal dispatching continues."""
     store = open_store()
     store._hook("most_behind", 5000)
     store.put("a", b"x")
@@ -107,7 +107,7 @@ def test_dispatching_that_stands_still_and_falls_behind(open_store, told):
 
 
 def test_a_program_without_logging_prints_nothing(tmp_path):
-    """... and one with logging hears of it on its own handlers."""
+    """... and a program with logging gets the messages in its own handlers."""
     code = """
 import sys, rocketc
 {}
@@ -126,8 +126,8 @@ except rocketc.StoreFailedError:
         assert heard or found.stderr == ""
 
 
-def test_news_cost_a_put_nothing(open_store, monkeypatch):
-    """A put calls what tells only when there is something to be told."""
+def test_reporting_costs_a_put_nothing(open_store, monkeypatch):
+    """A put calls the reporting function only when there is something to report."""
     calls = []
     monkeypatch.setattr("rocketc.store.alarms.Alarms.__call__", lambda self, failed: calls.append(failed))
     store = open_store()

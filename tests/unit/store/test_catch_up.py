@@ -1,4 +1,4 @@
-"""catch_up: whatever the files of the index say, they say what the log says once the store is open."""
+"""catch_up: after open() the index agrees with the log, whatever its files contained."""
 
 import contextlib
 import shutil
@@ -20,8 +20,8 @@ def same_as_from_log(root):
 @pytest.mark.parametrize("log", ["small", "large"])
 @pytest.mark.parametrize("number", [0, 7, -1])
 @pytest.mark.parametrize("at", [8, 36, 40, UNITS_AT + 20, UNITS_AT + 9 * 20 + 4, UNITS_AT + 9 * 20 + 16])
-def test_an_index_file_that_says_else_is_written_anew(open_store, tmp_path, monkeypatch, log, number, at):
-    """at: the end time, the count, a slot, the first unit, the offset of another, its chain."""
+def test_an_index_file_that_differs_from_the_log_is_rewritten(open_store, tmp_path, monkeypatch, log, number, at):
+    """at: the end time, the count, a slot, the first unit, the physical offset of another unit, its chain."""
     if log == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     fill(open_store(**SMALL))
@@ -29,7 +29,7 @@ def test_an_index_file_that_says_else_is_written_anew(open_store, tmp_path, monk
     data = bytearray(path.read_bytes())
     data[at : at + 4] = b"\x01\x02\x03\x04"
     path.write_bytes(data)
-    if log == "large":  # the end of a large log is compared, not all of it: only that nothing fails
+    if log == "large":  # of a large log only the end is compared: this only checks that nothing fails
         open_store(**SMALL).close()
         return
     open_store(**SMALL).close()
@@ -37,7 +37,7 @@ def test_an_index_file_that_says_else_is_written_anew(open_store, tmp_path, monk
 
 
 @pytest.mark.parametrize("folder", FOLDERS[::2])
-def test_files_that_are_gone_are_written_anew(open_store, tmp_path, folder):
+def test_missing_files_are_written_again(open_store, tmp_path, folder):
     fill(open_store(**SMALL))
     files = sorted(path for path in (tmp_path / folder).rglob("*") if path.is_file())
     for path in files[1::2]:
@@ -51,7 +51,7 @@ MANY = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 1000, "max_
 
 @pytest.fixture
 def many_keys(open_store, tmp_path):
-    """A store of 20,000 keys, so that a thread of their own puts them anew; and its files of the index."""
+    """A store of 20,000 keys, so many that a separate thread puts them again; and its index files."""
     store = open_store(**MANY)
     store.put_many("a", [b"x"] * 5000, keys="all of them")
     for n in range(5000):
@@ -60,7 +60,7 @@ def many_keys(open_store, tmp_path):
     return files_of(tmp_path, "index")
 
 
-def test_many_keys_are_put_anew(open_store, tmp_path, many_keys):
+def test_many_keys_are_put_again(open_store, tmp_path, many_keys):
     for path in (tmp_path / "index").iterdir():
         path.unlink()
     store = open_store(**MANY)
@@ -71,7 +71,7 @@ def test_many_keys_are_put_anew(open_store, tmp_path, many_keys):
 
 @pytest.mark.parametrize("unit", [1, 4095, 4096, 4097, 6999])
 @pytest.mark.parametrize("number", [0, 1])
-def test_damage_among_many_keys_is_mended(open_store, tmp_path, many_keys, number, unit):
+def test_damage_among_many_keys_is_repaired(open_store, tmp_path, many_keys, number, unit):
     path = sorted((tmp_path / "index").iterdir())[number]
     data = bytearray(path.read_bytes())
     data[40 + 4 * 1000 + 20 * unit + 4] ^= 1
@@ -85,8 +85,8 @@ def test_damage_among_many_keys_is_mended(open_store, tmp_path, many_keys, numbe
 @pytest.mark.parametrize("queues", ["kept", "gone"])
 @pytest.mark.parametrize("which", [1, 2, -1])
 @pytest.mark.parametrize("number", [1 << 53 | 1, 1 << 40, 1 << 62, -1, -(1 << 63)])
-def test_a_number_that_no_queue_takes_is_damage_of_one_record(open_store, tmp_path, ended, queues, which, number):
-    """No CRC covers a record's queue offset. Messages that came behind got numbers behind it, and were in no queue."""
+def test_an_impossible_queue_offset_is_damage_of_one_record(open_store, tmp_path, ended, queues, which, number):
+    """No CRC covers a record's queue offset. Later puts once continued from the wrong offset, and were in no queue."""
     with open_store(**SMALL) as store:
         put = [store.put("t", b"%d" % n, queue_id=1) for n in range(5)]
     if queues == "gone":
@@ -102,7 +102,7 @@ def test_a_number_that_no_queue_takes_is_damage_of_one_record(open_store, tmp_pa
     for turn in range(2):
         with open_store(**SMALL) as store:
             result = store.put("t", b"new", queue_id=1)
-            assert result.queue_offset == (5 if turn == 0 else 6), "no number is given twice"
+            assert result.queue_offset == (5 if turn == 0 else 6), "no queue offset is used twice"
             assert store.wait_dispatched(30)
             for n, one in enumerate(put):
                 with contextlib.suppress(*[rocketc.CorruptUnitError] if one is put[which] else []):
@@ -111,10 +111,10 @@ def test_a_number_that_no_queue_takes_is_damage_of_one_record(open_store, tmp_pa
             assert [message.body for message in store.get("t", 1, result.queue_offset, 1)] == [b"new"]
 
 
-# ---------------------------------------------------------------- how much of a log is looked at
+# ---------------------------------------------------------------- how much of a log is read
 @pytest.fixture
 def begins(monkeypatch):
-    """Physical offsets from which on the openings of large logs dispatch again."""
+    """Physical offsets from which open() dispatches large logs again."""
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 0)
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     found, really = [], rocketc.store.catch_up._take
@@ -123,7 +123,7 @@ def begins(monkeypatch):
 
 
 def test_the_end_of_one_large_file_is_dispatched_again(open_store, monkeypatch, begins):
-    """From a record on that recovery has come by."""
+    """Dispatching starts at a record that recovery has read."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 100_000)
     monkeypatch.setattr("rocketc.log.recovery.APART", 10_000)
     with open_store(**MANY) as store:
@@ -137,7 +137,7 @@ def test_the_end_of_one_large_file_is_dispatched_again(open_store, monkeypatch, 
 @pytest.mark.parametrize("what", ["size", "magic", "body"])
 @pytest.mark.parametrize("which", ["before", "behind"])
 def test_damage_where_dispatching_begins_again(open_store, tmp_path, monkeypatch, begins, which, what, ended):
-    """It costs the one record that it hits, whether that ends there or begins there."""
+    """Only the damaged record is missing, whether the record before or after the start is damaged."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 100_000)
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 100_000)
     monkeypatch.setattr("rocketc.log.recovery.APART", 10_000)
@@ -151,7 +151,7 @@ def test_damage_where_dispatching_begins_again(open_store, tmp_path, monkeypatch
     if ended == "killed":
         (tmp_path / "abort").touch()
     units = next((tmp_path / "consumequeue/t/0").iterdir())
-    with units.open("r+b") as file:  # what comes behind is to be put anew
+    with units.open("r+b") as file:  # the rest has to be put again
         file.seek(20 * (hit + 2))
         file.write(bytes(20 * (len(put) - hit - 2)))
     for _ in range(2):
@@ -164,8 +164,8 @@ def test_damage_where_dispatching_begins_again(open_store, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("keys", ["none", "of the first ones"])
-def test_messages_without_keys_are_not_looked_through_again(open_store, tmp_path, begins, keys):
-    """The index does not say how far it has come; the checkpoint of a closed store does."""
+def test_messages_without_keys_are_not_read_again(open_store, tmp_path, begins, keys):
+    """The index does not record how far it has come; the checkpoint of a closed store does."""
     with open_store(**SMALL) as store:
         for n in range(203):
             put = store.put("t", b"x" * 100, keys=f"k{n}" if keys != "none" and n < 3 else None)
@@ -175,15 +175,15 @@ def test_messages_without_keys_are_not_looked_through_again(open_store, tmp_path
         assert len(store.query("t", "k2").messages) == (keys != "none")
     (tmp_path / "checkpoint").unlink()
     open_store(**SMALL).close()
-    assert begins[-1] <= 1000, "without the note all are"
+    assert begins[-1] <= 1000, "without the checkpoint all messages are read"
 
 
 @pytest.mark.usefixtures("begins")
 @pytest.mark.parametrize("count", [3, 12])
 @pytest.mark.parametrize("ended", ["closed", "killed"])
-def test_a_note_of_another_log_is_not_believed(open_store, tmp_path, count, ended):
-    """Somebody has cut the log where messages had no keys, and has put others since: it ends before the noted end, or
-    behind it."""
+def test_a_checkpoint_of_another_log_is_ignored(open_store, tmp_path, count, ended):
+    """The log was cut where messages had no keys, and other messages were put since. It ends before or after the
+    offset in the checkpoint."""
     with open_store(**SMALL) as store:
         for _ in range(8):
             store.put("t", b"x" * 1000)
@@ -202,8 +202,8 @@ def test_a_note_of_another_log_is_not_believed(open_store, tmp_path, count, ende
 
 
 @pytest.mark.usefixtures("begins")
-def test_an_index_that_lost_its_files_is_made_again(open_store, tmp_path):
-    """Whatever the checkpoint says of how far it had come."""
+def test_an_index_without_files_is_rebuilt(open_store, tmp_path):
+    """This does not depend on the position in the checkpoint."""
     fill(open_store(**SMALL))
     before = files_of(tmp_path, "index")
     for path in (tmp_path / "index").iterdir():
@@ -215,7 +215,7 @@ def test_an_index_that_lost_its_files_is_made_again(open_store, tmp_path):
 @pytest.mark.usefixtures("begins")
 @pytest.mark.parametrize("ended", ["closed", "killed"])
 def test_the_last_file_of_an_index_begins_with_the_second_key_of_a_message(open_store, tmp_path, ended):
-    """The files before it end with the same message. Found by crash.power_cut: a crash had it dropped."""
+    """The file before it ends with a unit of the same message. Found by crash.power_cut: the file was dropped."""
     units = SMALL["max_index_num"] - 1
     with open_store(**SMALL) as store:
         for n in range(units - 1):
@@ -234,7 +234,7 @@ def test_the_last_file_of_an_index_begins_with_the_second_key_of_a_message(open_
 
 
 @pytest.mark.usefixtures("begins")
-def test_an_index_that_was_off_for_a_while_gets_what_came_meanwhile(open_store):
+def test_an_index_that_was_disabled_gets_the_messages_since(open_store):
     for n, on in enumerate((True, False, False, True)):
         with open_store(**SMALL, message_index_enable=on) as store:
             store.put("t", b"x" * 3000, keys=f"k{n}")

@@ -1,4 +1,4 @@
-"""Every rule of cleaning by its name: a log of real files, a clock and disks as the tests want them."""
+"""Every rule of cleaning by its name: real log files, with a simulated clock and simulated disk usage."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def at_hour(hour: int, minute: int = 0) -> int:
 
 
 class Setting:
-    """A store's files with a Cleaner of them. `use`: percent of the disks."""
+    """The files of a store and a Cleaner for them. `use`: usage of the disks in percent."""
 
     def __init__(self, root, ages, **fields):
         self.root, self.now = root, NOON
@@ -51,7 +51,7 @@ class Setting:
             os.utime(self.root / "commitlog" / f"{number * SIZE:020d}", ns=(changed, changed))
 
     def delete_expired(self, min_phy, pause):
-        """What ConsumeQueues does."""
+        """Delete as ConsumeQueues does."""
         found = {}
         for number, queue in enumerate(self.queues):
             if count := queue.delete_expired(min_phy):
@@ -67,7 +67,7 @@ class Setting:
         return SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=1000 - used * 10, f_bavail=1000 - used * 10)
 
     def run(self, **options):
-        """run(), after plan() has said the same and changed nothing."""
+        """Call run(), after a check that plan() reports the same and changes nothing."""
         before, state = sorted(self.root.rglob("*")), (self.cleaner.disk_full, self.cleaner._asked)
         plan = self.cleaner.plan(**{k: v for k, v in options.items() if k != "detailed"})
         assert sorted(self.root.rglob("*")) == before
@@ -91,9 +91,9 @@ def setting(tmp_path):
     return lambda ages, **fields: Setting(tmp_path, ages, **fields)
 
 
-# ---------------------------------------------------------------- why
+# ---------------------------------------------------------------- reasons to delete
 @pytest.mark.parametrize("when", ["04", "4", "16;4", "04;16", " 4 ; 5"])
-def test_at_the_hours_of_delete_when_expired_files_go(setting, when):
+def test_expired_files_are_deleted_at_the_hours_of_delete_when(setting, when):
     s = setting([2, 2, 0, 0], delete_when=when)
     s.now = at_hour(3, 59)
     assert s.deleted() == []
@@ -103,21 +103,21 @@ def test_at_the_hours_of_delete_when_expired_files_go(setting, when):
     s.now = at_hour(5) if "5" not in when else at_hour(6)
     assert s.deleted() == []
     s.now = at_hour(4)
-    assert s.deleted(expired_ms=-7 * HOUR) == [0, 1]  # changed at half past ten
+    assert s.deleted(expired_ms=-7 * HOUR) == [0, 1]  # modified at 10:30
 
 
-def test_even_when_the_time_is_up_only_expired_files_go(setting):
+def test_only_expired_files_are_deleted_at_those_hours(setting):
     s = setting([2, 2, 0, 2, 0], delete_when="12")
-    assert s.deleted() == [0, 1]  # the first one that is not ends it
+    assert s.deleted() == [0, 1]  # the run ends at the first file that has not expired
     assert s.run().kept.why == "it is younger than 1 h"
 
 
-def test_a_file_is_expired_when_its_hours_have_passed(setting):
+def test_a_file_is_expired_after_file_reserved_time(setting):
     s = setting([72, 71.99, 0], delete_when="12", file_reserved_time=72)
     assert s.deleted() == [0]
 
 
-def test_outside_those_hours_nothing_goes(setting):
+def test_outside_those_hours_no_file_is_deleted(setting):
     s = setting([100, 100, 100])
     report = s.run()
     assert (report.because, report.deleted, report.min_phy_offset) == ([], [], 0)
@@ -131,20 +131,20 @@ def test_a_request_lasts_for_twenty_runs(setting):
     assert [number for _ in range(30) for number in s.deleted()] == list(range(20))
 
 
-def test_a_run_can_be_asked_for_alone(setting):
+def test_a_single_run_can_be_requested(setting):
     s = setting([2, 2, 0])
     assert s.deleted(asked=True) == [0, 1]
     assert s.cleaner.run().because == []
 
 
-def test_a_run_can_be_told_what_is_expired(setting):
+def test_a_run_can_set_the_expiry_age(setting):
     s = setting([5, 4, 3, 2, 1])
     assert s.deleted(asked=True, expired_ms=3 * HOUR) == [0, 1, 2]
     assert s.deleted(asked=True, expired_ms=0) == [3]
 
 
-# ---------------------------------------------------------------- how many
-def test_what_nobody_wants_goes_whatever_its_age(setting):
+# ---------------------------------------------------------------- number of files
+def test_unneeded_files_are_deleted_whatever_their_age(setting):
     s = setting([0, 0, 0, 0], delete_when="4")
     s.use["log"] = 99
     told = []
@@ -157,7 +157,7 @@ def test_what_nobody_wants_goes_whatever_its_age(setting):
     assert not s.cleaner.disk_full and s.flags == []
 
 
-def test_what_nobody_wants_stays_while_it_is_in_use(setting):
+def test_an_unneeded_file_stays_while_it_is_in_use(setting):
     s = setting([0, 0, 0, 0])
     view = s.log.select(SIZE)
     assert s.cleaner.delete_before(3 * SIZE).min_phy_offset == SIZE
@@ -171,14 +171,14 @@ def test_a_run_deletes_ten_files(setting):
     assert s.deleted() == list(range(10, 15))
 
 
-def test_the_most_a_run_deletes_can_be_set(setting):
+def test_the_number_of_files_per_run_is_configured(setting):
     s = setting([2] * 15, delete_when="12", delete_file_batch_max=3)
     report = s.run()
     assert report.log_files == 3 and report.size == 3 * SIZE
     assert report.kept.why == "a run deletes at most 3 files"
 
 
-def test_the_last_file_never_goes(setting):
+def test_the_last_file_is_never_deleted(setting):
     s = setting([99, 99], delete_when="12")
     s.use["log"] = 99
     assert s.deleted() == [0]
@@ -198,7 +198,7 @@ def test_between_two_files_there_is_a_pause(setting):
     assert s.pauses == [0.25, 0.25]
 
 
-def test_a_store_that_is_closed_ends_the_run(setting):
+def test_closing_the_store_ends_the_run(setting):
     s = setting([2, 2, 2, 0], delete_when="12")
     s.cleaner._pause = lambda seconds: True
     report = s.cleaner.run()
@@ -207,7 +207,7 @@ def test_a_store_that_is_closed_ends_the_run(setting):
 
 # ---------------------------------------------------------------- disk use
 @pytest.mark.parametrize("disk", ["log", "queues"])
-def test_above_disk_max_used_space_ratio_expired_files_go_at_any_hour(setting, disk):
+def test_expired_files_are_deleted_at_any_hour_above_disk_max_used_space_ratio(setting, disk):
     s = setting([2, 2, 0, 0])
     s.use[disk] = 75
     assert s.deleted() == []
@@ -217,14 +217,14 @@ def test_above_disk_max_used_space_ratio_expired_files_go_at_any_hour(setting, d
 
 
 @pytest.mark.parametrize("disk", ["log", "queues"])
-def test_a_disk_that_cannot_be_told_counts_as_used(setting, disk):
+def test_a_disk_with_unknown_usage(setting, disk):
     s = setting([2, 0])
     s.use[disk] = None
     assert s.deleted() == [0]
 
 
 @pytest.mark.parametrize("disk", ["log", "queues"])
-def test_above_the_force_level_files_go_that_are_not_expired(setting, disk):
+def test_above_the_force_level_unexpired_files_are_deleted(setting, disk):
     s = setting([0] * 25)
     s.use[disk] = 86
     assert s.deleted() == list(range(10))
@@ -233,7 +233,7 @@ def test_above_the_force_level_files_go_that_are_not_expired(setting, disk):
     assert s.flags == []
 
 
-def test_clean_file_forcibly_enable_keeps_what_is_not_expired(setting):
+def test_without_clean_file_forcibly_enable_unexpired_files_stay(setting):
     s = setting([2, 0, 0], clean_file_forcibly_enable=False)
     s.use["log"] = 95
     assert s.deleted() == [0]
@@ -249,7 +249,7 @@ def test_above_the_warning_level_the_disk_is_full(setting):
     assert s.flags == [(True, False)]
 
 
-def test_the_queues_disk_has_a_flag_of_its_own(setting):
+def test_the_disk_of_the_queues_has_its_own_flag(setting):
     s = setting([0, 0, 0])
     s.use["queues"] = 91
     s.run()
@@ -278,8 +278,8 @@ def test_between_the_levels_the_flag_keeps_its_value(setting, caplog):
     assert "messages are refused until there is space" in caplog.text
 
 
-def test_new_files_go_to_folders_whose_disk_is_not_full(tmp_path):
-    """Full is what is above the level `force`; all folders take files again when there is room."""
+def test_new_files_are_created_in_folders_whose_disk_is_not_full(tmp_path):
+    """A disk above the level `force` is full. Its folder takes files again when the disk has room."""
     folders = [str(tmp_path / letter) for letter in "abc"]
     use = dict.fromkeys([*folders, str(tmp_path)], 10)
 
@@ -300,19 +300,19 @@ def test_new_files_go_to_folders_whose_disk_is_not_full(tmp_path):
     assert made == ["a", "b", "a", "c", "c", "c", "a", "b", "c", "a"]
 
 
-def test_the_levels_of_the_config_count(setting):
+def test_the_levels_are_configured(setting):
     s = setting([0, 0, 0], disk_space_clean_forcibly_ratio=40, disk_max_used_space_ratio=30)
     s.use["log"] = 41
     assert s.deleted() == [0, 1]
 
 
-def test_several_stores_on_a_disk(setting):
-    s = setting([0, 0, 0, 0], replicas_per_disk_partition=10_000)  # a part is 409 bytes, the log has 512
+def test_several_stores_share_a_disk(setting):
+    s = setting([0, 0, 0, 0], replicas_per_disk_partition=10_000)  # each store's share is 409 bytes, the log has 512
     s.use["log"] = 80
     assert s.deleted() == [0, 1, 2]
 
 
-def test_a_warning_tells_that_nothing_can_go(setting, caplog):
+def test_a_full_disk_without_deletable_files_is_logged(setting, caplog):
     s = setting([0])
     s.use["log"] = 86
     s.run()
@@ -320,7 +320,7 @@ def test_a_warning_tells_that_nothing_can_go(setting, caplog):
 
 
 # ---------------------------------------------------------------- files in use
-def test_a_file_that_a_view_holds_stays_and_so_do_those_behind_it(setting):
+def test_a_file_held_by_a_view_stays_and_so_do_later_files(setting):
     s = setting([2, 2, 2, 0], delete_when="12")
     view = s.log.select(SIZE)
     s.age([2, 2, 2, 0])
@@ -345,10 +345,10 @@ def test_a_file_that_was_in_use_is_tried_again_at_any_hour(setting, caplog):
     assert [(one.path[-3:], one.why) for one in report.deleted] == [("000", "no longer in use")]
     assert report.min_phy_offset == SIZE
     s.now += 10 * HOUR
-    assert s.run().deleted == []  # only that file
+    assert s.run().deleted == []  # only the file that was in use
 
 
-def test_a_file_that_is_held_for_long_is_told_and_never_taken_away(setting, caplog):
+def test_a_file_that_is_held_for_long_is_logged_and_never_deleted(setting, caplog):
     s = setting([2, 0], destroy_maped_file_interval_forcibly=200_000)
     view = s.log.select(0)
     s.age([2, 0])
@@ -371,7 +371,7 @@ def test_files_in_read_only_folders_stay(tmp_path):
 
 # ---------------------------------------------------------------- queues and index
 class Derived:
-    """Deletes by the first i64 of its files, as a consume queue does by their last units."""
+    """Deletes by the first 64-bit integer of its files, as a consume queue does by their last units."""
 
     def __init__(self, *lasts):
         self.lasts, self.asked = list(lasts), []
@@ -384,7 +384,7 @@ class Derived:
         return before - len(self.lasts)
 
 
-def test_queues_and_index_follow_when_the_log_lost_files(setting):
+def test_queues_and_index_are_cleaned_after_the_log(setting):
     s = setting([2, 2, 2, 0, 0], delete_when="12", delete_consume_queue_files_interval=70)
     many, none = Derived(100, 200, 380, 500), Derived(500)
     index = s.cleaner._index = Derived(300, 500)
@@ -394,12 +394,12 @@ def test_queues_and_index_follow_when_the_log_lost_files(setting):
     assert (many.lasts, none.lasts, index.lasts) == ([500], [500], [500])
     assert many.asked == none.asked == index.asked == [384]
     assert report.derived == 4
-    assert s.pauses == [0.1, 0.1, 0.07]  # behind a queue that lost files only
+    assert s.pauses == [0.1, 0.1, 0.07]  # only after a queue that has deleted files
     s.run()
-    assert many.asked == [384]  # not again until the log begins later
+    assert many.asked == [384]  # not again before the log begins at a later offset
 
 
-def test_a_store_that_is_closed_comes_back_to_the_queues(setting):
+def test_queues_are_cleaned_again_after_an_interrupted_run(setting):
     s = setting([2, 0], delete_when="12")
     first, second = Derived(1, 2, 999), Derived(1, 999)
     s.queues = [first, second]
@@ -416,7 +416,7 @@ def write(path, data):
 
 
 def lay_derived(root, messages, units=7, keys=7):
-    """Consume queue and index files of so many messages, a log file each."""
+    """Consume queue and index files of this many messages, each with a log file of its own."""
     for first in range(0, messages, units):
         here = [struct.pack(">qiq", n * SIZE, SIZE, 0) for n in range(first, min(first + units, messages))]
         write(root / "consumequeue/orders/0" / f"{first * 20:020d}", b"".join(here).ljust(20 * units, b"\0"))
@@ -427,7 +427,7 @@ def lay_derived(root, messages, units=7, keys=7):
 
 
 class OnDisk:
-    """What a consume queue or an index does, by the rule of RocketMQ, on the files."""
+    """Deletes files by RocketMQ's rule, as a consume queue or an index does."""
 
     def __init__(self, folder, at):
         self.folder, self.at = folder, at
@@ -449,7 +449,7 @@ def derived(s):
 
 @pytest.fixture
 def clean_files_test(setting):
-    """DefaultMessageStoreCleanFilesTest: 55 messages in a log file each, 7 in a queue file and in an index file."""
+    """DefaultMessageStoreCleanFilesTest: 55 log files of one message; queue and index files of 7 messages."""
 
     def make(old=15, **fields):
         s = setting([2] * old + [0] * (55 - old), **fields)
@@ -463,7 +463,7 @@ def clean_files_test(setting):
 
 
 @pytest.mark.parametrize("why", ["time is up", "disk above the ratio", "asked for"])
-def test_clean_files_ten_then_five_and_what_follows_them(clean_files_test, why):
+def test_clean_files_deletes_ten_then_five_and_their_queues_and_index(clean_files_test, why):
     s = clean_files_test(**{"delete_when": "12"} if why == "time is up" else {})
     if why == "disk above the ratio":
         s.use["log"] = 80
@@ -476,7 +476,7 @@ def test_clean_files_ten_then_five_and_what_follows_them(clean_files_test, why):
     assert s.deleted() == []
 
 
-def test_clean_files_above_the_force_level_ten_a_run_while_there_are_ten(clean_files_test):
+def test_clean_files_above_the_force_level_deletes_ten_a_run(clean_files_test):
     s = clean_files_test(old=0)
     s.use["log"] = 86
     for run in range(1, 6):
@@ -485,13 +485,13 @@ def test_clean_files_above_the_force_level_ten_a_run_while_there_are_ten(clean_f
 
 
 def test_clean_files_with_the_queues_and_the_index_of_a_store(tmp_path):
-    """The same by what a store has: its own log files, queues and index, all in one."""
-    size = 320  # a message in each
+    """The same with the log files, queues and index of a store."""
+    size = 320  # one message in each file
     fields = {"mapped_file_size_consume_queue": 140, "max_index_num": 8, "max_hash_slot_num": 10}
     with rocketc.open(tmp_path, mapped_file_size_commit_log=size, **fields) as store:
         for number in range(55):
             store.put("orders", bytes(100), keys=f"k{number}")
-    for path in sorted((tmp_path / "commitlog").iterdir())[55:]:  # made ahead
+    for path in sorted((tmp_path / "commitlog").iterdir())[55:]:  # files created in advance
         path.unlink()
     log = MappedFileQueue([tmp_path / "commitlog"], size)
     log.load()
@@ -519,7 +519,7 @@ def test_clean_files_with_the_queues_and_the_index_of_a_store(tmp_path):
         assert list(index.offsets("orders", "k54")) == [54 * size]
 
 
-def test_the_report_names_the_files_that_followed(clean_files_test):
+def test_the_report_names_deleted_queue_and_index_files(clean_files_test):
     s = clean_files_test(delete_when="12")
     report = s.run(detailed=True)
     assert [one.kind for one in report.deleted] == ["commitlog"] * 10 + ["consumequeue", "index"]
@@ -530,16 +530,16 @@ def test_the_report_names_the_files_that_followed(clean_files_test):
     assert found["minPhyOffset"] == 10 * SIZE and found["deleted"][-1]["kind"] == "index"
 
 
-def test_files_that_tell_of_what_is_gone(tmp_path):
+def test_files_before_a_physical_offset(tmp_path):
     lay_derived(tmp_path, 20)
     names = [(one.kind, one.size) for one in files_before(tmp_path, 14 * SIZE)]
     assert names == [("consumequeue", 140)] * 2 + [("index", 40)] * 2
     assert [one.kind for one in files_before(tmp_path, 14 * SIZE - SIZE)] == ["consumequeue", "index"]
-    assert len(list(files_before(tmp_path, 1 << 40))) == 4  # never the last ones
+    assert len(list(files_before(tmp_path, 1 << 40))) == 4  # never the last file
     assert derived_bytes(tmp_path) == 3 * 140 + 3 * 40
     for kind, number in (("consumequeue/orders/0", f"{0:020d}"), ("index", "20260101000000000")):
         (tmp_path / kind / number).write_bytes(b"short")
-    assert list(files_before(tmp_path, 1 << 40)) == []  # one that says nothing stays, with those behind it
+    assert list(files_before(tmp_path, 1 << 40)) == []  # an unreadable file stays, and so do the files after it
     unit = struct.pack(">qiqqqh8x", 5, 1, 0, 0, 0, 1)
     write(tmp_path / "batchconsumequeue/batch/3" / f"{0:020d}", unit)
     write(tmp_path / "batchconsumequeue/batch/3" / f"{46:020d}", unit)
@@ -547,9 +547,9 @@ def test_files_that_tell_of_what_is_gone(tmp_path):
     assert [one.path.split("/")[-4:-1] for one in files_before(tmp_path, 6)] == [["batchconsumequeue", "batch", "3"]]
 
 
-def test_a_log_that_nobody_has_open(tmp_path):
+def test_a_log_that_is_not_open(tmp_path):
     s = Setting(tmp_path, [2, 2, 2, 0, 0])
-    for start in (5 * SIZE, 6 * SIZE):  # made ahead
+    for start in (5 * SIZE, 6 * SIZE):  # files created in advance
         (tmp_path / "commitlog" / f"{start:020d}").write_bytes(bytes(SIZE))
     (tmp_path / "commitlog/notes.txt").write_text("x")
     log = LogOnDisk([str(tmp_path / "commitlog"), str(tmp_path / "none")])
@@ -557,12 +557,12 @@ def test_a_log_that_nobody_has_open(tmp_path):
     assert log.delete_expired(HOUR, s.now, batch=2) == 2
     assert log.delete_expired(HOUR, s.now) == 1
     assert log.delete_expired(HOUR, s.now, immediately=True) == 1
-    assert log.delete_expired(0, s.now, immediately=True) == 0  # the last one
+    assert log.delete_expired(0, s.now, immediately=True) == 0  # the last file
     assert log.files == LogOnDisk([str(tmp_path / "commitlog")]).files
     assert len(log.files) == 1 and os.path.exists(log.files[0])
 
 
-def test_queues_and_index_that_nobody_has_open(tmp_path):
+def test_queues_and_index_that_are_not_open(tmp_path):
     lay_derived(tmp_path, 30)
     shutil.copytree(tmp_path / "consumequeue/orders/0", tmp_path / "consumequeue/orders/1")
     queues, index = QueuesOnDisk(tmp_path), IndexOnDisk(tmp_path)
@@ -582,25 +582,25 @@ def test_a_queue_file_that_ends_with_lost_records(tmp_path):
     lost = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
     for count in range(1, 8):
         path.write_bytes(raw[: -20 * count] + lost * count)
-        last = (6 - count) * SIZE  # of the records that are left; less than 0: none are
+        last = (6 - count) * SIZE  # of the remaining records; negative: none remain
         assert len(list(files_before(tmp_path, last, ("consumequeue",)))) == 0
         assert len(list(files_before(tmp_path, last + 1, ("consumequeue",)))) == (last >= 0)
     assert len(list(files_before(tmp_path, 1, ("consumequeue",)))) == 1
 
 
-# ---------------------------------------------------------------- topics that are gone
-def test_queues_without_messages_left_are_expired():
+# ---------------------------------------------------------------- deleted topics
+def test_queues_without_remaining_messages_are_expired():
     ends = [("a", 0, 999), ("a", 1, 1000), ("b", 0, -1), ("SCHEDULE_TOPIC_XXXX", 2, 5), ("rmq_sys_x", 0, 5)]
     assert expired_queues(ends, 1000) == [("a", 0)]
 
 
-def test_unused_topics_are_neither_retained_nor_rocketmqs_own_nor_light():
+def test_unused_topics_exclude_retained_system_and_light_topics():
     topics = ["a", "b", "%LMQ%c", "rmq_sys_d", "TBW102", "%RETRY%e"]
     assert unused_topics(topics, {"a"}) == ["b", "%RETRY%e"]
     assert unused_topics(topics, topics) == []
 
 
-def test_how_long_limits_are_said(setting):
+def test_limits_are_printed_with_a_fitting_unit(setting):
     s = setting([0, 0])
     minutes, seconds = (90 * 60_000, "90 min"), [(1000, "1 s"), (5001, "5 s")]
     for ms, said in [(HOUR, "1 h"), (72 * HOUR, "72 h"), (168 * HOUR, "7 d"), minutes, *seconds]:

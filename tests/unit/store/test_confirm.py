@@ -1,4 +1,4 @@
-"""confirm(), wait_confirmed() and hold_readers: how far readers see."""
+"""confirm(), wait_confirmed() and hold_readers: the offset up to which readers can read."""
 
 import errno
 import threading
@@ -10,7 +10,7 @@ from support.threads import wait_until
 import rocketc
 
 SOON = 30.0
-SIZE = 93  # of a record
+SIZE = 93  # of one record
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def body_of(found):
 # ---------------------------------------------------------------- the offset
 
 
-def test_it_does_not_go_back(open_store):
+def test_the_confirmed_offset_does_not_go_back(open_store):
     store = open_store()
     ends = [store.put("t", b"x").end for _ in range(3)]
     assert store.confirmed_phy_offset == 0
@@ -34,7 +34,7 @@ def test_it_does_not_go_back(open_store):
         assert store.confirmed_phy_offset == then
 
 
-def test_it_does_not_go_beyond_the_log(open_store):
+def test_the_confirmed_offset_does_not_pass_the_end_of_the_log(open_store):
     store = open_store()
     end = store.put("t", b"x").end
     with pytest.raises(rocketc.PhyOffsetError, match=f"{end + 1} can't be confirmed: the log ends at {end}") as raised:
@@ -44,7 +44,7 @@ def test_it_does_not_go_beyond_the_log(open_store):
     store.confirm(end)
 
 
-def test_of_a_store_that_is_closed_or_not_written(open_store, tmp_path):
+def test_confirm_in_a_closed_or_read_only_store(open_store, tmp_path):
     store = open_store()
     store.put("t", b"x")
     with rocketc.open(tmp_path, read_only=True) as reader, pytest.raises(rocketc.ClosedError):
@@ -126,7 +126,7 @@ def test_readers_see_what_is_confirmed(held, flush):
     assert store.dispatch_behind_bytes == 0
 
 
-def test_a_position_in_the_midst_of_a_record(held):
+def test_a_confirmed_offset_inside_a_record(held):
     store = held()
     end = store.put("t", b"x").end
     store.confirm(end - 1)
@@ -135,7 +135,7 @@ def test_a_position_in_the_midst_of_a_record(held):
     assert len(store.get("t")) == 1
 
 
-def test_without_hold_readers_nobody_is_held(open_store):
+def test_without_hold_readers_readers_see_all_messages(open_store):
     store = open_store()
     store.put("t", b"x")
     assert (len(store.get("t")), store.confirmed_phy_offset) == (1, 0)
@@ -152,8 +152,8 @@ def test_in_sync_mode_readers_also_wait_for_the_flush(held):
     assert len(store.get("t")) == 1
 
 
-def test_confirming_wakes_who_waits_for_messages(held):
-    """At once: the dispatcher sleeps for a second when nothing can be dispatched."""
+def test_confirm_wakes_waiting_readers(held):
+    """It wakes them at once, although the dispatcher sleeps for a second when there is nothing to dispatch."""
     store = held()
     with store.subscribe() as subscription:
         end = store.put("t", b"x").end
@@ -171,7 +171,7 @@ def test_confirming_wakes_who_waits_for_messages(held):
         assert time.monotonic() - begun < 0.5
 
 
-def test_who_waits_for_all_of_the_log(held):
+def test_waiting_for_the_whole_log(held):
     store = held()
     end = store.put("t", b"x").end
     assert not store.wait_dispatched(0.05)
@@ -179,8 +179,8 @@ def test_who_waits_for_all_of_the_log(held):
     assert store.wait_dispatched(SOON)
 
 
-def test_what_is_there_at_an_opening_is_confirmed(held):
-    """Closed with messages that nobody has confirmed, it is whole: the next opening recovers nothing."""
+def test_open_confirms_existing_messages(held):
+    """A store that is closed with unconfirmed messages is intact: the next open() recovers nothing."""
     store = held()
     end = store.put("t", b"x").end
     store.close()
@@ -207,7 +207,7 @@ def test_rolling_over_files_while_held(held):
 
 
 def test_threads(held):
-    """Readers never see a message before it is confirmed, while it is put, confirmed and read."""
+    """While messages are put, confirmed and read, readers never see a message before it is confirmed."""
     store = held(mapped_file_size_commit_log=1 << 20)
     stop, wrong = threading.Event(), []
 

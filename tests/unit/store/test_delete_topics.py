@@ -1,4 +1,4 @@
-"""MessageStore.delete_topics: what goes, what stays, and that it does not come back."""
+"""MessageStore.delete_topics: what it deletes, what it keeps, and that deleted topics do not come back."""
 
 import shutil
 
@@ -22,7 +22,7 @@ def folders(root, kind="consumequeue"):
 
 
 def test_deleting_topics_leaves_the_others(open_store, tmp_path, log):
-    """8 of 10, as RocketMQ's own test has it."""
+    """Deletes 8 of 10 topics, as RocketMQ's own test does."""
     store = open_store(**SMALL)
     for n in range(200):
         store.put(f"T{n % 10}", b"%d" % n, queue_id=n // 10 % 2, keys=f"k{n}")
@@ -34,14 +34,14 @@ def test_deleting_topics_leaves_the_others(open_store, tmp_path, log):
         assert (got.status.name, got.next_offset, len(got)) == ("NO_MESSAGE_IN_QUEUE", 0, 0)
         assert store.max_offset("T0") == 0
         assert [m.body for m in store.get("T9")] == [b"%d" % n for n in range(9, 200, 20)]
-        assert [m.body for m in store.query("T0", "k10")] == [b"10"]  # the log has it still
+        assert [m.body for m in store.query("T0", "k10")] == [b"10"]  # it is still in the log
         before = files_of(tmp_path, "consumequeue")
         store.close()
-        store = open_store(**SMALL)  # what was deleted does not come back
+        store = open_store(**SMALL)  # deleted topics do not come back
         assert files_of(tmp_path, "consumequeue") == before
 
 
-def test_how_many_there_were(open_store, tmp_path):
+def test_delete_topics_returns_the_number_of_deleted_topics(open_store, tmp_path):
     store = open_store(**SMALL)
     store.put("orders", b"")
     store.create_topic("audit")
@@ -56,14 +56,14 @@ def test_how_many_there_were(open_store, tmp_path):
     assert [*open_store(**SMALL).topics()] == ["both"]
 
 
-def test_a_name_is_no_row_of_names(open_store):
+def test_a_topic_name_is_not_a_list_of_names(open_store):
     store = open_store(**SMALL)
     store.put("a", b"")
     assert store.delete_topics("abc") == 0
     assert store.queues() == [("a", 0)]
 
 
-def test_a_topic_that_comes_back_begins_at_0(open_store, tmp_path, log):
+def test_a_recreated_topic_begins_at_0(open_store, tmp_path, log):
     store = open_store(**SMALL)
     store.put_many("orders", [b"old"] * 30)
     store.put("orders", b"old", queue_id=1)
@@ -92,8 +92,8 @@ def copy(root, name, *, abort):
 )
 @pytest.mark.parametrize("abort", [False, True])
 @pytest.mark.parametrize("new", [0, 1, 30])
-def test_it_stays_deleted(open_store, tmp_path, caplog, log, lost, abort, new):
-    """After a kill, and after losing what is derived from the log; what was acknowledged since is there."""
+def test_a_deleted_topic_stays_deleted(open_store, tmp_path, caplog, log, lost, abort, new):
+    """After a kill, and after the loss of files derived from the log. Later acknowledged messages remain."""
     store = open_store(tmp_path / "store", **SMALL)
     store.put_many("orders", [b"old"] * 20)
     store.put("audit", b"1")
@@ -127,8 +127,8 @@ def test_it_stays_deleted(open_store, tmp_path, caplog, log, lost, abort, new):
         assert caplog.text == ""
 
 
-def test_nobody_misses_the_queues(open_store, tmp_path, caplog, log):
-    """The store was opened with them; it is killed after the deletion."""
+def test_deleted_queues_are_not_reported_as_missing(open_store, tmp_path, caplog, log):
+    """The process is killed after it has deleted a topic that existed when the store was opened."""
     store = open_store(tmp_path / "store", **SMALL)
     for topic in ("orders", "audit"):
         store.put_many(topic, [b"old"] * 25)
@@ -141,9 +141,9 @@ def test_nobody_misses_the_queues(open_store, tmp_path, caplog, log):
     assert caplog.text == ""
 
 
-def test_files_that_a_crash_has_left_are_deleted(open_store, tmp_path, caplog, log):
-    """The note is on the disk, and the old files are still there, or some of them, or one that lost its units to a
-    power cut; new messages are durable."""
+def test_files_left_by_a_crash_are_deleted(open_store, tmp_path, caplog, log):
+    """The deletion is recorded on disk. The old files exist completely, partly, or without units that a power cut
+    removed. New messages are durable."""
     store = open_store(tmp_path / "store", **SMALL)
     store.put_many("orders", [b"old"] * 25)
     store.put("orders", b"old", queue_id=1)
@@ -172,8 +172,8 @@ def test_files_that_a_crash_has_left_are_deleted(open_store, tmp_path, caplog, l
         assert caplog.text == ""
 
 
-def test_rocketmq_has_brought_it_back(open_store, tmp_path, log):
-    """Its files begin with the old messages, and go on with what came since: they are believed."""
+def test_rocketmq_has_rebuilt_the_topic(open_store, tmp_path, log):
+    """RocketMQ's queue files start with the old messages and continue with later ones: the files are used."""
     store = open_store(**SMALL)
     store.put_many("orders", [b"old"] * 25)
     store.close()
@@ -197,7 +197,7 @@ def test_rocketmq_has_brought_it_back(open_store, tmp_path, log):
 
 
 def test_the_log_ends_before_the_deletion(open_store, tmp_path, log):
-    """A power cut took the end of the log; what comes there is new."""
+    """A power cut removed the end of the log; messages put there afterwards are new."""
     store = open_store(**SMALL)
     store.put("orders", b"old")
     end = store.put("audit", b"gone").phy_offset
@@ -216,8 +216,8 @@ def test_the_log_ends_before_the_deletion(open_store, tmp_path, log):
         store = open_store(**SMALL)
 
 
-def test_a_note_that_is_damaged(open_store, tmp_path, caplog):
-    """The queues' files tell as much, as long as they are there."""
+def test_a_damaged_record_of_deleted_topics(open_store, tmp_path, caplog):
+    """The queue files show the same, as long as they exist."""
     store = open_store(**SMALL)
     store.put_many("orders", [b"old"] * 25)
     store.delete_topics("orders")
@@ -233,7 +233,7 @@ def test_a_note_that_is_damaged(open_store, tmp_path, caplog):
         store.close()
 
 
-def test_entries_of_what_is_gone_are_dropped(open_store, tmp_path):
+def test_entries_are_dropped_when_the_log_has_lost_the_messages(open_store, tmp_path):
     store = open_store(**SMALL)
     store.put("orders", b"old")
     store.delete_topics("orders")
@@ -245,7 +245,7 @@ def test_entries_of_what_is_gone_are_dropped(open_store, tmp_path):
     assert list(DeletedTopics(tmp_path).ends) == ["audit"]
 
 
-def test_a_note_that_can_not_be_written_changes_nothing(open_store, tmp_path):
+def test_a_deletion_that_cannot_be_recorded_changes_nothing(open_store, tmp_path):
     store = open_store(**SMALL)
     store.put_many("orders", [b"old"] * 25)
     (tmp_path / "config").mkdir(exist_ok=True)
@@ -260,7 +260,7 @@ def test_a_note_that_can_not_be_written_changes_nothing(open_store, tmp_path):
     assert store.put("orders", b"new").queue_offset == 0
 
 
-def test_lost_queues_are_not_taken_for_deleted_ones(open_store, tmp_path, log):
+def test_lost_queues_are_not_mistaken_for_deleted_ones(open_store, tmp_path, log):
     store = open_store(**SMALL)
     for n in range(200):
         store.put(f"T{n % 10}", b"%d" % n)
@@ -284,14 +284,14 @@ def test_batch_queues_and_extensions(open_store, tmp_path):
     assert store.delete_topics(["batches", "orders"]) == 2
     assert folders(tmp_path, "batchconsumequeue") == []
     assert folders(tmp_path, "consumequeue_ext") == folders(tmp_path) == ["audit"]
-    store.put("batches", b"")  # nothing says any more that its queues are of batches
+    store.put("batches", b"")  # nothing says any longer that its queues are batch queues
     assert store.wait_dispatched(10)
     assert folders(tmp_path) == ["audit", "batches"]
     assert [m.body for m in store.get("audit", tags="a", max_count=100)] == [b"%d" % n for n in range(100)]
 
 
 def test_unused_topics(open_store, tmp_path):
-    """All but 2 of 10 go, as in RocketMQ's own test; what is RocketMQ's own stays, and light queues."""
+    """All topics except 2 of 10 are deleted, as in RocketMQ's own test. System topics and light queues stay."""
     store = open_store(**SMALL)
     others = ["TBW102", "%LMQ%a", "rmq_sys_x"]
     for topic in [*(f"T{n}" for n in range(10)), *others]:
@@ -304,7 +304,7 @@ def test_unused_topics(open_store, tmp_path):
 
 
 def test_expired_queues(open_store, tmp_path):
-    """A queue goes that has had messages and has none any more; its topic stays if others of it do, and its entry."""
+    """A queue that had messages and is empty now is deleted. Its topic stays with other queues; its entry stays."""
     store = open_store(**SMALL)
     store.create_topic("old")
     for topic, queue_id in [("old", 0), ("old", 1), ("both", 0), ("TBW102", 0)]:
@@ -329,7 +329,7 @@ def test_expired_queues(open_store, tmp_path):
     assert [m.body for m in open_store(**SMALL).get("both", 0)] == [b"0", b"1"]
 
 
-def test_a_store_that_is_only_read(open_store, tmp_path):
+def test_a_read_only_store_deletes_no_topics(open_store, tmp_path):
     open_store(**SMALL).put("orders", b"")
     with pytest.raises(rocketc.RocketcError):
         open_store(read_only=True, **SMALL).delete_topics("orders")

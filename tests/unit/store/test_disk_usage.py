@@ -1,4 +1,4 @@
-"""How full disks are, as RocketMQ counts it, and what its levels ask for."""
+"""Disk usage as RocketMQ calculates it, and what happens above its levels."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ LEVELS = Levels(warning=0.90, force=0.85, most=0.75, logical=0.8)
 
 
 def disks(**percent):
-    """A statvfs: so many percent of each path's disk are in use; None: there is no such path."""
+    """Return a statvfs: usage in percent for each path; None: the path does not exist."""
 
     def statvfs(path):
         used = percent[path]
@@ -34,7 +34,7 @@ def seen(log, queues, levels=LEVELS, **options) -> DiskUse:
         (1000, 100, 0, 1.0), (0, 0, 0, -1.0), (1000, 250, 250, 0.75),
     ],
 )  # fmt: skip
-def test_the_share_is_rounded_up_and_leaves_out_what_is_reserved(blocks, free, available, share):
+def test_the_share_is_rounded_up_and_excludes_reserved_blocks(blocks, free, available, share):
     disk = SimpleNamespace(f_frsize=1, f_blocks=blocks, f_bfree=free, f_bavail=available)
     assert used_share("x", lambda path: disk) == share
 
@@ -73,12 +73,12 @@ def test_levels_have_bounds(fields, levels):
         (91, 10, "log is 91 % full, above 90 %", True, True, None),
         (10, 86, "queues is 86 % full, above 85 %", True, False, None),
         (10, 91, "queues is 91 % full, above 90 %", True, False, True),
-        (91, 91, "log is 91 % full, above 90 %", True, True, None),  # the queues' disk is not looked at then
+        (91, 91, "log is 91 % full, above 90 %", True, True, None),  # the disk of the queues is not checked then
         (None, 10, "the disk use of log is unknown", False, False, False),
         (10, None, "the disk use of queues is unknown", False, False, False),
     ],
 )
-def test_what_each_level_asks_for(log, queues, why, at_once, disk_full, queues_full):
+def test_what_happens_above_each_level(log, queues, why, at_once, disk_full, queues_full):
     found = seen(log, queues)
     assert (found.why, found.at_once) == (why, at_once)
     assert (found.disk_full, found.queues_full) == (disk_full, queues_full)
@@ -116,17 +116,17 @@ def test_log_paths_above_the_force_level_are_full():
         (1_700_000, "this store's part of log, one of 2, is 83 % full, above 80 %", True),
     ],
 )
-def test_several_replicas_on_a_disk_count_each_its_own_part(size, why, at_once):
-    found = seen(80, 80, replicas=2, size=lambda: size)  # 80 % would be reason enough for one alone
+def test_each_of_several_replicas_on_a_disk_counts_its_own_part(size, why, at_once):
+    found = seen(80, 80, replicas=2, size=lambda: size)  # 80 % would be reason enough for a single store
     assert (found.why, found.at_once, found.disk_full) == (why, at_once, False)
 
 
-def test_the_disk_itself_comes_before_the_part_of_it():
+def test_the_whole_disk_is_checked_before_the_part():
     assert seen(86, 10, replicas=2, size=lambda: 0).at_once
     assert seen(91, 10, replicas=2, size=lambda: 0).disk_full
 
 
-def test_one_store_alone_does_not_ask_for_its_size():
+def test_a_single_store_does_not_compute_its_size():
     def size():
         raise AssertionError
 

@@ -1,8 +1,8 @@
-"""Disks that fail: promise 2 of the design, and a full disk.
+"""Failing disks (promise 2 of the design), and full disks.
 
-The first msync, fdatasync or write that fails makes the store failed for good: all who wait are told, puts are refused,
-reads go on, the next open() recovers. Real calls fail, by a library that is loaded before libc:
-tests/support/failing.c.
+After the first msync, fdatasync or write that fails, the store has failed permanently. All waiting callers get the
+error, puts are refused, reads continue, and the next open() recovers. A library loaded before libc makes real calls
+fail: tests/support/failing.c.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ SHIM = Path(__file__).parents[2] / "support/failing.c"
 
 @pytest.fixture
 def child(tmp_path):
-    """child(script, call, at, **environment): run a script whose n-th call fails once it has made the file `armed`.
+    """child(script, call, at, **environment): run a script whose n-th call fails after it has created the file `armed`.
 
-    The script has `root` and `armed`, and leaves what it found in the dict `told`, which comes back.
+    The script has the variables `root` and `armed`. It writes its results into the dict `told`, which child() returns.
     """
 
     def run(script, call, at=1, **environment):
@@ -111,8 +111,8 @@ FAIL = """
 @pytest.mark.parametrize(
     ("call", "pool"), [("msync", False), ("fdatasync", True), ("pwrite", True)], ids=["msync", "fdatasync", "pwrite"]
 )
-def test_the_first_failure_is_for_good(child, tmp_path, call, pool):
-    """Only one call fails, the disk is fine again after it; the store is not."""
+def test_the_first_failure_is_permanent(child, tmp_path, call, pool):
+    """Only one call fails and the disk works again afterwards; the store does not."""
     told = child(
         f"fields = dict(transient_store_pool_enable={pool})" + textwrap.dedent(FAIL),
         call,
@@ -143,7 +143,7 @@ def test_the_first_failure_is_for_good(child, tmp_path, call, pool):
 
 @pytest.mark.parametrize("pool", [False, True], ids=["", "pool"])
 def test_a_failure_in_the_background(child, tmp_path, pool):
-    """Async mode: nobody waits for the flush that fails; the next put is refused, and close() tells."""
+    """In async mode no caller waits for the flush that fails. The next put is refused, and close() raises the error."""
     told = child(
         f"""
         store = rocketc.open(
@@ -166,9 +166,9 @@ def test_a_failure_in_the_background(child, tmp_path, pool):
         assert store.max_phy_offset in (0, 98)
 
 
-def test_the_sync_of_a_window_that_is_made_ready(child, tmp_path):
-    """The kernel tells of a failed page once, and it may tell who syncs the next window of the file: the flush after
-    that succeeds, and must not count."""
+def test_the_sync_of_a_prepared_window_fails(child, tmp_path):
+    """The kernel reports a failed page once, possibly to the thread that syncs the next window of the file. The flush
+    after that succeeds and must not count."""
     told = child(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=32 << 20)
@@ -189,8 +189,8 @@ def test_the_sync_of_a_window_that_is_made_ready(child, tmp_path):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_failure_at_the_end(child, tmp_path, at):
-    """close() flushes: if that fails it says so, and `abort` stays."""
+def test_a_failure_in_close(child, tmp_path, at):
+    """close() flushes. If the flush fails, close() raises an error, and `abort` stays."""
     told = child(
         """
         store = rocketc.open(root, mapped_file_size_commit_log=4096, flush_interval_commit_log=600_000)
@@ -214,7 +214,7 @@ def test_a_failure_at_the_end(child, tmp_path, at):
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 def test_a_checkpoint_that_cannot_be_written(child, tmp_path, call):
-    """It is a copy of what the log says: the messages are safe, and close() names the file that failed."""
+    """The checkpoint can be rebuilt from the log: the messages are safe, and close() names the file that failed."""
     told = child(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=1 << 16)
@@ -235,8 +235,8 @@ def test_a_checkpoint_that_cannot_be_written(child, tmp_path, call):
         assert store.put("t", b"").queue_offset == 2
 
 
-def test_futures_of_a_failed_store(child, tmp_path):
-    """put_async and aput: every one that waits gets the error, in each way to wait for it."""
+def test_futures_of_a_failed_store_have_the_error(child, tmp_path):
+    """put_async and aput: every waiting caller gets the error, in each way to wait."""
     told = child(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=1 << 16, prepare="allocate")
@@ -259,7 +259,7 @@ def test_futures_of_a_failed_store(child, tmp_path):
     assert told["called"] == ["StoreFailedError"]
 
 
-def test_aput_of_a_failed_store(child):
+def test_aput_of_a_failed_store_raises(child):
     told = child(
         """
         async def main():
@@ -282,7 +282,7 @@ def test_aput_of_a_failed_store(child):
 
 
 def test_no_room_for_the_first_file(child, tmp_path):
-    """StoreFullError, nothing left behind; the store goes on when there is room."""
+    """StoreFullError, and no file is left; puts succeed again when there is room."""
     told = child(
         """
         armed.touch()
@@ -346,7 +346,7 @@ def test_no_room_for_the_next_file(child, tmp_path):
 
 
 def test_a_small_disk(child, tmp_path):
-    """A file system with room for some files, and then for more."""
+    """A file system with room for some files, and later for more."""
     root = tmp_path / "store"
     root.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(root)], capture_output=True)
@@ -363,11 +363,11 @@ def test_a_small_disk(child, tmp_path):
         assert 0 < told["stored"] < 60
         check_full(told, root)
     finally:
-        subprocess.run(["umount", "--lazy", str(root)], check=True)  # a failed test still maps the file
+        subprocess.run(["umount", "--lazy", str(root)], check=True)  # after a failed test the file is still mapped
 
 
 def test_no_room_in_a_batch(child, tmp_path):
-    """put_many says how many it stored before the disk was full; the rest can be put again."""
+    """The error of put_many has the number of messages that were stored; the caller can put the rest again."""
     told = child(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=4096)
@@ -389,7 +389,7 @@ def test_no_room_in_a_batch(child, tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fallocate", "fsync"])
-def test_other_reasons_for_no_file(child, tmp_path, call):
+def test_other_errors_when_a_file_is_created(child, tmp_path, call):
     told = child(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=1 << 16)
@@ -414,7 +414,7 @@ def test_other_reasons_for_no_file(child, tmp_path, call):
 
 
 def test_a_store_that_cannot_be_opened(child, tmp_path):
-    """open() raises wherever it fails, and takes nothing with it: the next one works."""
+    """open() raises an error whichever call fails, and leaks no descriptor; the next open() works."""
     told = child(
         """
         told["errors"], told["fds"] = [], []
@@ -442,7 +442,7 @@ def test_the_hook(open_store, tmp_path):
     store.put("t", b"stored")
     assert store.failed is None
     store._hook("fail", errno.EIO)
-    store._hook("fail", errno.ENOSPC)  # the first one counts
+    store._hook("fail", errno.ENOSPC)  # the first error counts
     assert isinstance(store.failed, rocketc.StoreFailedError)
     assert isinstance(store.failed.__cause__, rocketc.StoreIOError)
     assert "Input/output error" in str(store.failed)
@@ -456,8 +456,8 @@ def test_the_hook(open_store, tmp_path):
     assert open_store().message(0).body == b"stored"
 
 
-def test_a_failed_store_dispatches_no_more(open_store):
-    """What is not durable is in no queue in sync mode: nobody waits for that, and no topic is deleted."""
+def test_a_failed_store_dispatches_nothing(open_store):
+    """In sync mode messages that are not durable are in no queue: no caller waits for them, and no topic is deleted."""
     store = open_store(flush="sync")
     store.put("t", b"stored")
     assert store.wait_dispatched(10)
@@ -474,8 +474,8 @@ def test_a_failed_store_dispatches_no_more(open_store):
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_a_log_file_that_somebody_cuts_short(open_store, tmp_path, flush):
-    """What was written there is lost: the store fails, and no signal ends the process."""
+def test_a_log_file_that_another_process_cuts_short(open_store, tmp_path, flush):
+    """The messages in the lost part are lost: the store fails, and no signal ends the process."""
     store = open_store(flush=flush, flush_interval_commit_log=600_000)
     store.put("t", b"stored")
     [file] = sorted((tmp_path / "commitlog").glob("0" * 20))
@@ -506,7 +506,7 @@ def test_a_failed_store_wakes_the_event_loop(open_store):
 
 @pytest.mark.parametrize(("call", "at"), [("fallocate", 1), ("fallocate", 2), ("pwrite", 1), ("pwrite", 2)])
 def test_no_room_for_the_index(child, tmp_path, call, at):
-    """A put that fails has changed nothing: it goes on when there is room, and the files are the same as ever."""
+    """A put that fails has changed nothing: it succeeds when there is room, and the files are as without errors."""
     script = """
         from rocketc.derived._key_index import KeyIndex
 
@@ -538,8 +538,8 @@ def test_no_room_for_the_index(child, tmp_path, call, at):
 
 
 @pytest.mark.parametrize("at", [1, 5])
-def test_no_room_for_an_index_that_is_made_anew(child, tmp_path, at):
-    """The thread that puts the keys meets it; open() tells, and the next one does what is left."""
+def test_no_room_for_an_index_that_is_rebuilt(child, tmp_path, at):
+    """The thread that puts the keys gets the error, and open() raises it; the next open() puts the remaining keys."""
     script = """
         fields = dict(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=1000, max_index_num=100_000)
         with rocketc.open(root, **fields) as store:
@@ -559,7 +559,7 @@ def test_no_room_for_an_index_that_is_made_anew(child, tmp_path, at):
 
 
 def test_an_index_on_a_small_disk(tmp_path):
-    """The units that the disk has no room for are an errno, never a signal."""
+    """Units without room on the disk cause an errno, never a signal."""
     root = tmp_path / "small"
     root.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(root)], capture_output=True)
@@ -582,7 +582,7 @@ def test_an_index_on_a_small_disk(tmp_path):
         assert index.check() == []
         index.close()
     finally:
-        subprocess.run(["umount", "--lazy", str(root)], check=True)  # a failed test still maps the file
+        subprocess.run(["umount", "--lazy", str(root)], check=True)  # after a failed test the file is still mapped
 
 
 def test_the_index_when_a_sync_fails(child, tmp_path):

@@ -1,4 +1,4 @@
-"""put_async and aput: who waits for a put without a thread of its own."""
+"""put_async and aput: waiting for a put without a thread for each wait."""
 
 import asyncio
 import concurrent.futures
@@ -18,7 +18,7 @@ SLOW = 200_000_000
 
 
 def run(main, runner=asyncio.run):
-    """Run a coroutine that takes too long on no machine."""
+    """Run a coroutine with a time limit that no machine should need."""
 
     async def within():
         return await asyncio.wait_for(main, 60)
@@ -34,7 +34,7 @@ def sync_store(open_store):
 # ------------------------------------------------------------------------------------------------ put_async
 
 
-def test_async_mode_is_done_at_once(open_store):
+def test_put_async_in_async_mode_is_done_at_once(open_store):
     store = open_store()
     future = store.put_async("t", b"hello", tags="A", queue_id=2)
     assert isinstance(future, PutFuture)
@@ -48,14 +48,14 @@ def test_async_mode_is_done_at_once(open_store):
     assert store.message(0).tags == "A"
 
 
-def test_sync_mode_is_done_when_durable(sync_store):
+def test_put_async_in_sync_mode_is_done_when_durable(sync_store):
     store = sync_store()
     store._hook("slow_ns", 2_000_000_000)
     future = store.put_async("t", b"x")
-    assert store.max_phy_offset > 0  # it is in the log already
+    assert store.max_phy_offset > 0  # the record is already in the log
     assert not future.done()
     assert future.running()
-    time.sleep(0.3)  # the store's thread flushes by now; who asks first would do it, however long that takes
+    time.sleep(0.3)  # the thread of the store flushes; an earlier result() would flush on the caller's thread
     for call in (future.result, future.exception):
         with pytest.raises(concurrent.futures.TimeoutError):
             call(0.01)
@@ -65,7 +65,7 @@ def test_sync_mode_is_done_when_durable(sync_store):
     assert store.flushed_phy_offset >= r.end
 
 
-def test_nobody_has_to_ask(sync_store):
+def test_put_async_is_done_without_a_call_of_result(sync_store):
     store = sync_store()
     future = store.put_async("t", b"x")
     while not future.done():
@@ -79,7 +79,7 @@ def test_a_put_that_does_not_wait(sync_store):
     assert store.put_async("t", b"x", wait_store_ok=False).done()
 
 
-def test_it_cannot_be_cancelled(sync_store):
+def test_a_future_cannot_be_canceled(sync_store):
     store = sync_store()
     future = store.put_async("t", b"x")
     assert not future.cancel()
@@ -87,7 +87,7 @@ def test_it_cannot_be_cancelled(sync_store):
     assert future.result(60).queue_offset == 0
 
 
-def test_wrong_arguments_are_told_at_once(sync_store):
+def test_wrong_arguments_are_refused_at_once(sync_store):
     store = sync_store()
     with pytest.raises(rocketc.IllegalMessageError):
         store.put_async("", b"x")
@@ -98,12 +98,12 @@ def test_wrong_arguments_are_told_at_once(sync_store):
         store.put_async("t", b"x")
 
 
-def test_too_late(sync_store):
-    """FLUSH_DISK_TIMEOUT, however it is asked for."""
+def test_put_async_after_the_timeout(sync_store):
+    """The result is FLUSH_DISK_TIMEOUT in each way to ask for it."""
     store = sync_store(sync_flush_timeout=30)
     store._hook("slow_ns", 1_000_000_000)
     futures = [store.put_async("t", b"x") for _ in range(3)]
-    time.sleep(0.01)  # the store's own thread has begun to flush: who waits does not do it himself
+    time.sleep(0.01)  # the thread of the store is flushing, so a waiting caller does not flush itself
     called = []
     futures[1].add_done_callback(lambda f: called.append(f.result().status))
     done, _ = concurrent.futures.wait(futures[1:2], timeout=60)
@@ -113,7 +113,7 @@ def test_too_late(sync_store):
 
 
 def test_callbacks(sync_store):
-    """Each once, in their order, with the future; one that is added late is called at once; a bad one harms nobody."""
+    """Each is called once, in order, with the future, or at once if it is done. One that fails does not stop others."""
     store = sync_store()
     store._hook("slow_ns", SLOW)
     future = store.put_async("t", b"x")
@@ -155,8 +155,8 @@ def test_wrap_future(sync_store):
     assert [r.queue_offset for r in run(main())] == list(range(20))
 
 
-def test_results_need_no_thread(sync_store):
-    """Who only asks for the result has nothing made for it."""
+def test_results_do_not_need_a_thread(sync_store):
+    """A caller that only asks for the result does not start a thread."""
     store = sync_store()
     before = set(threading.enumerate())
     futures = [store.put_async("t", b"x") for _ in range(1000)]
@@ -175,8 +175,8 @@ def test_the_thread_of_callbacks_ends(sync_store):
     assert not set(threading.enumerate()) - before
 
 
-def test_results_after_the_end(sync_store, tmp_path):
-    """close() flushes what is left; the futures know."""
+def test_results_after_close(sync_store, tmp_path):
+    """close() flushes the rest, and the futures have their results."""
     store = sync_store()
     futures = [store.put_async("t", b"%d" % n) for n in range(10)]
     store.close()
@@ -185,8 +185,8 @@ def test_results_after_the_end(sync_store, tmp_path):
     assert len(list(rocketc.scan(tmp_path))) == 10
 
 
-def test_a_future_does_not_keep_the_store(sync_store):
-    """... from being closed; and a store that is gone leaves its futures answers."""
+def test_a_future_does_not_keep_the_store_open(sync_store):
+    """A future does not prevent close(), and has its result after the store is gone."""
     store = sync_store()
     future = store.put_async("t", b"x")
     store.close()
@@ -231,8 +231,8 @@ def test_aput(open_store, flush, loop):
     assert store.stats()["flushes"] < 500
 
 
-def test_aput_does_not_hold_the_loop(sync_store):
-    """While a flush goes on, the loop does other things."""
+def test_aput_does_not_block_the_loop(sync_store):
+    """The event loop runs other tasks during a flush."""
     store = sync_store()
 
     async def main():
@@ -249,8 +249,8 @@ def test_aput_does_not_hold_the_loop(sync_store):
     assert ticks > 3
 
 
-def test_aput_stored_when_it_returns(sync_store):
-    """The message is in the log before anybody awaits."""
+def test_aput_has_stored_the_message_when_it_returns(sync_store):
+    """The message is in the log before the caller awaits."""
     store = sync_store()
 
     async def main():
@@ -264,8 +264,8 @@ def test_aput_stored_when_it_returns(sync_store):
     run(main())
 
 
-def test_aput_cancelled(sync_store):
-    """Its owner does not want the answer; the others get theirs."""
+def test_aput_canceled(sync_store):
+    """The canceled task does not get its result; the others do."""
     store = sync_store()
 
     async def main():
@@ -281,7 +281,7 @@ def test_aput_cancelled(sync_store):
     assert store.max_phy_offset == 5 * 93
 
 
-def test_aput_too_late(sync_store):
+def test_aput_after_the_timeout(sync_store):
     store = sync_store(sync_flush_timeout=30)
 
     async def main():
@@ -315,7 +315,7 @@ def test_aput_needs_a_loop(sync_store):
 
 
 def test_aput_of_a_store_that_is_not_open(open_store, tmp_path):
-    """ClosedError, whatever its descriptor is by now."""
+    """ClosedError, whatever its descriptor refers to by then."""
     store = open_store()
     store.put("t", b"x")
 
@@ -355,7 +355,7 @@ def test_a_loop_that_ended_while_it_waited(sync_store):
 
 
 def test_several_loops_at_a_time(sync_store):
-    """Each loop is woken for its own messages, while others wait."""
+    """Each event loop is woken for its own messages while others wait."""
     store = sync_store()
 
     async def main(n):
@@ -370,7 +370,7 @@ def test_several_loops_at_a_time(sync_store):
 
 
 def test_a_loop_waits_while_another_is_answered(sync_store):
-    """... and both are answered by one flush."""
+    """One flush answers both."""
     store = sync_store()
 
     async def main():
@@ -408,7 +408,7 @@ def test_close_while_several_loops_wait(sync_store):
 
 @pytest.mark.parametrize("slow", [0, SLOW])
 def test_close_while_aput_waits(sync_store, slow):
-    """close() flushes, and answers who still waits."""
+    """close() flushes, and waiting tasks get their results."""
     store = sync_store()
 
     async def main():
@@ -424,7 +424,7 @@ def test_close_while_aput_waits(sync_store, slow):
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_close_in_another_thread_while_aput_waits(sync_store, debug):
-    """It answers in the loop, which asyncio insists on in debug mode, and which is asleep if it is not woken."""
+    """The result is set in the event loop, as asyncio requires in debug mode, and a sleeping loop is woken for it."""
     store = sync_store()
     raised = []
 
@@ -440,7 +440,7 @@ def test_close_in_another_thread_while_aput_waits(sync_store, debug):
     async def main():
         store._hook("slow_ns", SLOW)
         waiting = [asyncio.create_task(put()) for _ in range(5)]
-        await asyncio.sleep(0)  # they wait now
+        await asyncio.sleep(0)  # now they wait
         thread = threading.Thread(target=close)
         thread.start()
         thread.join()
@@ -456,7 +456,7 @@ def test_close_in_another_thread_while_aput_waits(sync_store, debug):
 
 
 def test_close_between_a_put_and_its_answer(sync_store, monkeypatch):
-    """The message is stored, so aput() says so: the store is closed when the call has ended."""
+    """The message is stored, so aput() returns its result, although the store is closed when the call ends."""
     store = sync_store()
     wait = LoopWaiters.wait
     threads = []
@@ -477,12 +477,12 @@ def test_close_between_a_put_and_its_answer(sync_store, monkeypatch):
     assert store.closed
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc/self/fd to count descriptors")
 def test_aput_takes_one_descriptor(sync_store):
-    """... however many wait, and gives it back."""
+    """One descriptor for any number of waiting tasks, which is closed afterwards."""
 
     def fds():
-        """Those that can wake a loop; the store's threads open files meanwhile."""
+        """Descriptors that can wake an event loop; the threads of the store may open other files."""
         links = []
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
@@ -502,7 +502,7 @@ def test_aput_takes_one_descriptor(sync_store):
         return used
 
     used = run(main())
-    assert used <= 2  # a pipe where there is no eventfd
+    assert used <= 2  # a pipe has two, where eventfd is missing
     store.close()
     assert fds() == at_first
 

@@ -1,4 +1,4 @@
-"""Reading from an open store: waiting, following, topics, in this process and beside another."""
+"""Read from an open store: wait, follow, topics; in the same process and from another process."""
 
 import asyncio
 import os
@@ -50,8 +50,8 @@ def test_get_waits_at_the_end_of_a_queue(store):
     timer.join()
 
 
-def test_get_waits_for_a_message_that_passes(store):
-    """Those that the filter does not let pass do not end the wait, and next_offset is behind them."""
+def test_get_waits_for_a_matching_message(store):
+    """Messages that the filter rejects do not end the wait, and next_offset is after the rejected messages."""
     timer = later(0.05, lambda: store.put_many("t", [b"%d" % n for n in range(2000)], tags="A"))
     last = later(0.3, lambda: store.put("t", b"x", tags="B"))
     found = store.get("t", tags="B", wait=10)
@@ -73,7 +73,7 @@ def test_a_wait_ends(store):
 
 
 @pytest.mark.parametrize("offset", [-1, 7])
-def test_no_wait_for_an_offset_that_is_wrong(store, offset):
+def test_get_does_not_wait_at_a_wrong_offset(store, offset):
     store.put("t", b"x")
     store.wait_dispatched(10)
     begin = time.monotonic()
@@ -106,7 +106,7 @@ def test_close_ends_a_wait(tmp_path):
         store.get("t")
 
 
-def test_many_wait_for_many_queues(store):
+def test_many_threads_wait_for_many_queues(store):
     found = {}
 
     def wait(queue):
@@ -123,7 +123,7 @@ def test_many_wait_for_many_queues(store):
 
 
 @pytest.mark.measure
-def test_a_message_is_there_within_a_millisecond(tmp_path):
+def test_a_message_can_be_read_within_a_millisecond(tmp_path):
     took = []
     with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 24) as store:
         for n in range(200):
@@ -147,8 +147,8 @@ def test_wait_dispatched(store):
         store.wait_dispatched("soon")
 
 
-def test_messages_come_in_order_while_they_are_put(store):
-    """Rolls included; each reader sees every message once."""
+def test_messages_are_read_in_order_while_they_are_put(store):
+    """Also over rolls of the log. Each reader gets each message once."""
     count, readers = 3000, 3
     seen = [[] for _ in range(readers)]
 
@@ -169,7 +169,7 @@ def test_messages_come_in_order_while_they_are_put(store):
     assert seen == [list(range(count))] * readers
 
 
-def test_sync_mode_shows_what_is_durable_only(tmp_path):
+def test_sync_mode_shows_only_durable_messages(tmp_path):
     with rocketc.open(tmp_path, flush="sync", mapped_file_size_commit_log=FILE) as store:
         store._hook("slow_ns", 400_000_000)
         put = store.put_async("t", b"x")
@@ -205,7 +205,7 @@ def test_follow(store):
     timer.join()
 
 
-def test_many_follow_in_one_loop(store):
+def test_many_tasks_follow_in_one_loop(store):
     async def one(queue):
         async for message in store.follow("t", queue, tags="A"):
             return message.body
@@ -219,7 +219,7 @@ def test_many_follow_in_one_loop(store):
         return await asyncio.gather(*tasks)
 
     assert asyncio.run(asyncio.wait_for(main(), 30)) == [b"%d" % n for n in range(50)]
-    assert asyncio.run(asyncio.wait_for(main(), 30)), "another event loop, behind the first"
+    assert asyncio.run(asyncio.wait_for(main(), 30)), "another event loop, after the first"
 
 
 def test_follow_ends_with_the_store(tmp_path):
@@ -236,7 +236,7 @@ def test_follow_ends_with_the_store(tmp_path):
     assert len(os.listdir("/proc/self/fd")) <= fds
 
 
-def test_follow_refuses_an_offset_behind_the_end(store):
+def test_follow_refuses_an_offset_after_the_end(store):
     async def main():
         async for _ in store.follow("t", offset=5):
             pass
@@ -278,11 +278,11 @@ def writer(tmp_path):
     process.stdout.close()
 
 
-def test_reading_what_another_process_writes(tmp_path, writer):
+def test_reading_a_store_that_another_process_writes(tmp_path, writer):
     writer(0)
     with rocketc.open(tmp_path / "store", read_only=True) as reader:
         assert [m.body for m in reader.get("t", wait=10)] == [b"0"]
-        for n in range(1, 400):  # files of log and queue come
+        for n in range(1, 400):  # new files of log and queue are created
             writer(n)
             if n % 50 == 0:
                 assert [int(m.body) for m in reader.get("t", 0, n - 3, wait=10)] == [n - 3, n - 2, n - 1, n]
@@ -370,7 +370,7 @@ def test_clean(memory_path):
         assert store.min_offset("t") == 30
         assert store.get("t").status is GetStatus.OFFSET_TOO_SMALL
         assert store.get("t", 0, 30).messages[0].queue_offset == 30
-        assert store.clean().log_files == 0, "none is old"
+        assert store.clean().log_files == 0, "no file is old"
 
 
 def test_a_view_keeps_its_file(memory_path):
@@ -386,7 +386,7 @@ def test_a_view_keeps_its_file(memory_path):
         assert store.clean(expired_ms=-1).log_files > 0
 
 
-def test_a_disk_that_is_too_full(tmp_path):
+def test_puts_on_a_full_disk(tmp_path):
     with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
         store._set_full(True)
         with pytest.raises(rocketc.StoreFullError, match="nearly full"):

@@ -1,4 +1,4 @@
-"""_lookups and _times: by key, by id, by time, over logs, queues and indexes that the oracle laid out."""
+"""_lookups and _times: by key, by id and by time, from logs, queues and indexes that the oracle wrote."""
 
 import os
 import random
@@ -27,7 +27,7 @@ def lookups(root: Path) -> Lookups:
 
 @pytest.fixture
 def look(tmp_path: Path) -> Callable[..., Lookups]:
-    """look(messages): Lookups over a log of them, with an index of files of 39 keys."""
+    """look(messages): the Lookups of a log of the messages; an index file has 39 keys."""
 
     def make(messages: Any, **options: Any) -> Lookups:
         lay_down(tmp_path, messages, **options)
@@ -60,7 +60,7 @@ def test_a_query_finds_every_key_of_a_message(look):
     assert list(found.query("orders", "")) == list(found.query("orders", "a b")) == []
 
 
-def test_keys_of_the_same_hash_are_told_apart(look):
+def test_keys_with_the_same_hash_are_distinguished(look):
     found = look(keyed("Aa", "BB", "Aa BB", "AaAa BBBB AaBB BBAa"))
     assert [m.queue_offset for m in found.query("orders", "Aa")] == [0, 2]
     assert [m.queue_offset for m in found.query("orders", "BB")] == [1, 2]
@@ -69,13 +69,13 @@ def test_keys_of_the_same_hash_are_told_apart(look):
     assert [m.queue_offset for m in found.query("orders", "BBBB", exact_keys=False)] == [3] * 4
 
 
-def test_topics_whose_keys_have_the_same_hash_are_told_apart(look):
+def test_topics_whose_keys_have_the_same_hash_are_distinguished(look):
     found = look(keyed("k", topic="Aa") + keyed("k", topic="BB"))
     assert [m.topic for m in found.query("Aa", "k")] == ["Aa"]
     assert [m.topic for m in found.query("BB", "k", exact_keys=False)] == ["Aa", "BB"]
 
 
-def test_the_newest_come_oldest_first_and_without_a_bound(look):
+def test_the_newest_messages_are_returned_oldest_first(look):
     found = look(keyed(*["k"] * 200))
     assert len(os.listdir(found.index.folder)) > 5
     assert [m.queue_offset for m in found.query("orders", "k")] == list(range(136, 200))
@@ -89,10 +89,10 @@ def test_the_newest_come_oldest_first_and_without_a_bound(look):
 
 
 @pytest.mark.parametrize("size", [1, 500, 3000])
-def test_records_of_any_number_and_size_come_whole(look, size):
+def test_records_of_any_number_and_size_are_returned_whole(look, size):
     texts = [bytes([ord("a") + n]) * size for n in range(12)]
     found = look({**m, "body": text} for m, text in zip(keyed(*["a"] * 12), texts, strict=True))
-    for most in range(1, 13):  # 4 KiB are copied in another way than more of them
+    for most in range(1, 13):  # up to 4 KiB are copied in a different way
         answer = found.query("orders", "a", max_count=most)
         assert [m.body for m in answer] == texts[-most:]
         assert answer.buffer == b"".join(m.record for m in answer)
@@ -100,7 +100,7 @@ def test_records_of_any_number_and_size_come_whole(look, size):
 
 @pytest.mark.parametrize("size", [1, 5000])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_record_with_a_damaged_body_is_told(look, tmp_path, size, count):
+def test_a_record_with_a_damaged_body_is_reported(look, tmp_path, size, count):
     found = look({**m, "body": b"x" * size} for m in keyed(*["a"] * count))
     last = found.reader.get("orders", 1).phy_offsets[-1]
     with open(tmp_path / "commitlog" / f"{last // FILE * FILE:020}", "r+b") as file:
@@ -124,7 +124,7 @@ def test_times_of_a_query_are_exact_and_inclusive(look):
     assert [m.queue_offset for m in found.query("orders", "k", begin=when, end=when)] == [1]
 
 
-def test_a_clock_that_went_back_hides_nothing(look):
+def test_a_clock_that_went_back_hides_no_message(look):
     chance = random.Random(5)
     stamps = [T0 + chance.randrange(-100_000, 100_000) for _ in range(120)]
     messages = [m | {"store_timestamp": t} for m, t in zip(keyed(*["k"] * 120), stamps, strict=True)]
@@ -135,7 +135,7 @@ def test_a_clock_that_went_back_hides_nothing(look):
         assert [m.queue_offset for m in found.query("orders", "k", begin=begin, end=end, max_count=200)] == wanted
 
 
-def test_records_that_are_gone_are_not_found(look, tmp_path):
+def test_deleted_records_are_not_found(look, tmp_path):
     look(keyed(*["k"] * 30, properties={}) + [m | {"body": b"x" * 9000} for m in keyed(*["k"] * 30)][:30])
     gone = sorted((tmp_path / "commitlog").iterdir())[0]
     gone.unlink()
@@ -143,11 +143,11 @@ def test_records_that_are_gone_are_not_found(look, tmp_path):
     assert 0 < len(found) < 60 and min(found.phy_offsets) >= FILE
 
 
-def test_an_index_that_names_no_record_is_told(look, tmp_path):
+def test_an_index_unit_without_a_record_is_reported(look, tmp_path):
     look(keyed("k", "k"))
     path = next((tmp_path / "index").iterdir())
     data = bytearray(path.read_bytes())
-    at = data.index(b"\0" * 7 + bytes([oracle.key_hash("orders", "k") & 0]), 40)  # any place: the second unit is wanted
+    at = data.index(b"\0" * 7 + bytes([oracle.key_hash("orders", "k") & 0]), 40)  # only the second unit matters
     units = 40 + 4 * SLOTS
     at = units + 20 * 2
     assert int.from_bytes(data[at : at + 4], "big") == oracle.key_hash("orders", "k")
@@ -198,7 +198,7 @@ def test_a_message_by_its_ids(look):
     assert found.message_by_id(second.msg_id.lower()) == second
     assert found.message_by_id("ID0000", topic="orders") == first
     assert found.message_by_id("ID0000", topic="other") is None
-    assert found.message_by_id("a", topic="orders") is None  # a key, and no id
+    assert found.message_by_id("a", topic="orders") is None  # this is a key, not an id
     other = first.msg_id[:-16] + f"{first.phy_offset + 1:016X}"
     assert found.message_by_id(other) is None
     assert found.message_by_id("C0A8010A00002A9F" + first.msg_id[16:]) is None  # of another broker
@@ -228,7 +228,7 @@ def timed(stamps: list[int]) -> list[dict[str, Any]]:
     return [m | {"store_timestamp": t} for m, t in zip(bodies(len(stamps)), stamps, strict=True)]
 
 
-def test_equal_times_as_the_specification_has_them(look):
+def test_equal_times_as_in_the_specification(look):
     found = look(timed([1, 1, 1, 3, 3]))
     assert (found.offset_by_time("orders", 1, 2), found.offset_by_time("orders", 1, 2, "upper")) == (3, 2)
     assert (found.offset_by_time("orders", 1, 1), found.offset_by_time("orders", 1, 1, "upper")) == (0, 2)
@@ -238,8 +238,8 @@ def test_equal_times_as_the_specification_has_them(look):
     assert found.offset_by_time("none", 1, 3) == 0
 
 
-def test_each_message_by_its_own_time_and_by_one_before(look):
-    found = look(timed([T0 + 10 * n for n in range(250)]))  # three files of 100 units
+def test_each_message_by_its_own_time_and_by_an_earlier_one(look):
+    found = look(timed([T0 + 10 * n for n in range(250)]))  # three queue files of 100 units
     for n in range(250):
         assert found.offset_by_time("orders", 1, T0 + 10 * n) == n
         assert found.offset_by_time("orders", 1, T0 + 10 * n - 2) == n
@@ -254,16 +254,16 @@ def test_each_message_by_its_own_time_and_by_one_before(look):
     ("timestamp", "offset"),
     [(0, 0), (10, 0), (14, 0), (15, 0), (16, 1), (20, 1), (25, 1), (26, 2), (30, 2), (99, 2)],
 )
-def test_nearest_goes_to_the_closer_one_and_left_on_a_tie(look, timestamp, offset):
+def test_nearest_chooses_the_closer_message_and_the_earlier_on_a_tie(look, timestamp, offset):
     assert look(timed([10, 20, 30])).offset_by_time("orders", 1, timestamp, "nearest") == offset
 
 
-def test_nearest_chooses_the_file_by_when_it_was_changed(look, tmp_path):
+def test_nearest_chooses_the_file_by_its_modification_time(look, tmp_path):
     found = look(timed([10 * n for n in range(250)]))
     for n, path in enumerate(sorted((tmp_path / "consumequeue/orders/1").iterdir())):
         os.utime(path, ns=(0, (500 + 1000 * n) * 1_000_000))
     assert found.offset_by_time("orders", 1, 400, "nearest") == 40
-    assert found.offset_by_time("orders", 1, 501, "nearest") == 100  # of the second file all are later
+    assert found.offset_by_time("orders", 1, 501, "nearest") == 100  # all messages of the second file are later
     assert found.offset_by_time("orders", 1, 1600, "nearest") == 200
     assert found.offset_by_time("orders", 1, 9999, "nearest") == 249
     (tmp_path / "consumequeue/orders/1" / ("0" * 20)).unlink()
@@ -294,7 +294,7 @@ def test_by_time_in_a_batch_queue(look):
     assert (found.min_offset("b"), found.max_offset("b")) == (11, 1201)
 
 
-def test_wrong_arguments_are_told(look):
+def test_wrong_arguments_are_refused(look):
     found = look(bodies(1))
     for call, error, text in [
         (lambda: found.query("orders", 5), TypeError, "key"),

@@ -1,4 +1,4 @@
-"""Prepared records: what a caller in C puts by one call is what put() would have put one by one."""
+"""Prepared records: one call from C that puts several records has the same result as a put() for each record."""
 
 import itertools
 import shutil
@@ -33,7 +33,7 @@ def log_of(store):
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))[: store.max_phy_offset]
 
 
-def test_each_record_says_where_it_is(open_store, native):
+def test_each_record_has_its_position(open_store, native):
     store = open_store()
     topics = [b"orders", b"audit", b"orders", b"orders"]
     rows = [{"topic": t, "body": b"b" * n, "queue_id": n % 2} for n, t in enumerate(topics)]
@@ -60,7 +60,7 @@ def test_all_fields(open_store, native):
     assert third.born_timestamp == third.store_timestamp
 
 
-def test_one_refused_record_keeps_back_no_other(open_store, native):
+def test_a_refused_record_does_not_stop_the_others(open_store, native):
     store = open_store(max_message_size=100, auto_create_topic_enable=False)
     store.create_topic("t")
     rows = [
@@ -85,13 +85,13 @@ def test_one_refused_record_keeps_back_no_other(open_store, native):
     assert [m["queueOffset"] for m in records(store)] == [0, 1]
 
 
-def test_in_order_stops_at_the_first_that_is_refused(open_store, native):
+def test_in_order_stops_at_the_first_refused_record(open_store, native):
     store = open_store(max_message_size=100)
     native.put(store, [{"topic": b"t", "body": body} for body in (b"1", bytes(101), b"2")], in_order=True)
     assert bodies(store.path) == [b"1"]
 
 
-def test_a_batch_goes_in_whole_or_not(open_store, native):
+def test_a_batch_is_stored_whole_or_not_at_all(open_store, native):
     store = open_store(max_message_size=100)
     batch = [
         {"topic": b"t", "body": b"a", "batch": 3},
@@ -106,8 +106,8 @@ def test_a_batch_goes_in_whole_or_not(open_store, native):
     assert bodies(store.path) == [b"before", b"behind"]
 
 
-def test_a_batch_of_records_without_their_queue_offsets_is_refused_whole(open_store, native):
-    """Such a record is put alone, so the batch would be torn apart."""
+def test_a_batch_with_a_record_without_queue_offsets_is_refused_whole(open_store, native):
+    """Such a record is put alone, so the batch would be split."""
     store = open_store(enable_lmq=True, enable_multi_dispatch=True)
     inner = {"topic": b"t", "body": b"", "props": b"INNER_NUM\0012\2", "sys_flag": INNER_BATCH}
     light = {"topic": b"t", "body": b"", "props": b"INNER_MULTI_DISPATCH\1%LMQ%a\2"}
@@ -121,7 +121,7 @@ def test_a_batch_of_records_without_their_queue_offsets_is_refused_whole(open_st
     assert bodies(store.path) == [b"behind"] * 2
 
 
-def test_a_batch_lies_in_one_file(open_store, native):
+def test_a_batch_is_stored_in_one_file(open_store, native):
     store = open_store(mapped_file_size_commit_log=4 * KIB)
     for _ in range(5):
         found = native.put(
@@ -134,7 +134,7 @@ def test_a_batch_lies_in_one_file(open_store, native):
     assert [status for status, *_ in found] == [PutStatus.MESSAGE_ILLEGAL] * 2
 
 
-def test_more_records_than_one_hold_of_the_lock_takes(open_store, native):
+def test_more_records_than_are_put_under_one_lock(open_store, native):
     store = open_store(mapped_file_size_commit_log=64 * KIB)
     rows = [{"topic": b"t%d" % (n % 100), "body": b"%d" % n} for n in range(3000)]
     found = native.put(store, rows)
@@ -142,7 +142,7 @@ def test_more_records_than_one_hold_of_the_lock_takes(open_store, native):
     assert [queue_offset for *_, queue_offset, _ in found] == [n // 100 for n in range(3000)]
 
 
-def test_topics_are_made_as_by_put(open_store, native):
+def test_topics_are_created_as_by_put(open_store, native):
     store = open_store()
     store.create_topic("first")
     native.put(store, [{"topic": b"second", "body": b""}])
@@ -152,8 +152,8 @@ def test_topics_are_made_as_by_put(open_store, native):
     assert set(store.topics()) == {"first", "second"}
 
 
-def test_a_topic_that_is_deleted_while_a_put_waits_is_made_again(open_store):
-    """The put that waited was told that the topic is there; those behind it must look again."""
+def test_a_topic_that_is_deleted_while_a_put_waits_is_created_again(open_store):
+    """The waiting put has found that the topic exists; it and later puts must check again."""
     store = open_store()
     store.create_topic("t")
     ended = threading.Event()
@@ -173,7 +173,7 @@ def test_a_topic_that_is_deleted_while_a_put_waits_is_made_again(open_store):
 
 
 def test_queue_offsets_in_the_properties(open_store, native):
-    """INNER_BASE and the offsets of light queues are added, in between records that need none."""
+    """INNER_BASE and the offsets of light queues are added, also among records that do not need them."""
     store = open_store(enable_lmq=True, enable_multi_dispatch=True)
     light = {"topic": b"t", "body": b"", "props": b"INNER_MULTI_DISPATCH\1%LMQ%a,%LMQ%b\2"}
     batch = {"topic": b"b", "body": b"", "props": b"INNER_NUM\0013\2", "sys_flag": INNER_BATCH}
@@ -186,7 +186,7 @@ def test_queue_offsets_in_the_properties(open_store, native):
     assert [p.get("INNER_BASE") for p in (properties[3], properties[5])] == ["0", "3"]
 
 
-def test_a_store_that_takes_none(open_store, native, tmp_path):
+def test_a_store_that_refuses_puts(open_store, native, tmp_path):
     row = {"topic": b"t", "body": b""}
     slave = open_store(broker_role="SLAVE")
     with pytest.raises(rocketc.ClosedError, match="slave"):
@@ -198,7 +198,7 @@ def test_a_store_that_takes_none(open_store, native, tmp_path):
         native.put(reader, [row])
 
 
-def test_a_failed_store_says_so_of_each(open_store, native):
+def test_a_failed_store_reports_each_record(open_store, native):
     store = open_store()
     store._hook("fail", 5)
     assert [status for status, *_ in native.put(store, [{"topic": b"t", "body": b""}] * 2)] == [
@@ -208,8 +208,8 @@ def test_a_failed_store_says_so_of_each(open_store, native):
         store.close()
 
 
-def test_threads_that_name_queues_in_any_order(open_store, native):
-    """Each call locks several queues: no two wait for each other, and no offset is given twice."""
+def test_threads_that_put_into_queues_in_any_order(open_store, native):
+    """Each call locks several queues: there is no deadlock, and no offset is used twice."""
     store = open_store(mapped_file_size_commit_log=256 * KIB)
     names = [b"t%d" % n for n in range(40)]
 
@@ -234,7 +234,7 @@ def test_threads_that_name_queues_in_any_order(open_store, native):
 
 
 def test_a_call_waits_while_one_of_its_topics_is_deleted(open_store, native):
-    """And another topic's record that comes behind it stays behind it."""
+    """A later record of another topic stays after the record that waits."""
     store = open_store()
     native.put(store, [{"topic": b"gone", "body": b"old"}])
     offsets = native.offsets_of(store)
@@ -286,7 +286,7 @@ def one_by_one(store, row):
 
 @given(st.lists(st.lists(ROW, max_size=12), max_size=6), st.booleans())
 @settings(max_examples=40)
-def test_as_put_one_by_one(calls, property_crc):
+def test_one_call_equals_single_puts(calls, property_crc):
     native = extension.load("puts")
     config = {
         "mapped_file_size_commit_log": 4 * KIB,

@@ -1,4 +1,4 @@
-"""_queue_reader: get() over logs and queues that the oracle laid out."""
+"""_queue_reader: get() from logs and queues that the oracle wrote."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ from rocketc.store._queue_reader import QueueReader
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., QueueReader]:
-    """read(messages, **fields): a QueueReader over a log of them."""
+    """read(messages, **fields): a QueueReader of a log of the messages."""
 
     def make(messages: Iterable[Mapping[str, Any]], *, base: int = 0, batch: Iterable[str] = (), **fields: Any) -> Any:
         lay_down(tmp_path, messages, base=base, batch=batch)
@@ -51,7 +51,7 @@ def test_status_and_next_offset(read, offset, status, next_offset):
     assert bool(found) == (status == "FOUND")
 
 
-def test_an_unknown_queue_has_no_messages(read):
+def test_an_unknown_queue_is_empty(read):
     reader = read(bodies(1))
     for where in [("none", 1), ("orders", 0), ("orders", -1), ("\udcff", 1)]:
         found = reader.get(*where, 7)
@@ -60,14 +60,14 @@ def test_an_unknown_queue_has_no_messages(read):
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_a_slave_keeps_the_offset_unless_told(read, check):
+def test_a_slave_keeps_the_offset_unless_configured(read, check):
     reader = read(bodies(3), broker_role="SLAVE", offset_check_in_slave=check)
     assert reader.get("orders", 1, 9).next_offset == (3 if check else 9)
     assert reader.get("orders", 1, -5).next_offset == (0 if check else -5)
     assert reader.get("none", 1, 5).next_offset == (0 if check else 5)
 
 
-def test_a_message_is_what_was_stored(read):
+def test_a_message_has_the_stored_fields(read):
     reader = read(bodies(2, properties={"TAGS": "A", "KEYS": "k1 k2", "x": "y"}, born_host=("10.1.2.3", 5)))
     found = reader.get("orders", 1)
     [first, second] = found
@@ -80,7 +80,7 @@ def test_a_message_is_what_was_stored(read):
     assert found[1] == second and found[-2:] == [first, second] and len(found) == 2
 
 
-def test_messages_of_several_log_files_say_which(read, tmp_path):
+def test_messages_have_the_path_of_their_log_file(read, tmp_path):
     found = read(bodies(150, properties={"x": "y" * 1000})).get("orders", 1, 0, 1000)
     assert [m.queue_offset for m in found] == list(range(150))
     assert {m.file for m in found} == {str(path) for path in (tmp_path / "commitlog").iterdir()}
@@ -92,7 +92,7 @@ def test_messages_of_several_log_files_say_which(read, tmp_path):
 
 
 @pytest.mark.parametrize("to", [b"\0" * 8, b"\x7f" * 8, b"\0\0\0\0\0\0\0\x01"])
-def test_a_unit_that_names_no_record_is_damage(read, tmp_path, to):
+def test_a_unit_without_a_record_is_damage(read, tmp_path, to):
     read(bodies(3))
     path = tmp_path / "consumequeue/orders/1" / ("0" * 20)
     data = bytearray(path.read_bytes())
@@ -108,7 +108,7 @@ def test_a_unit_that_names_no_record_is_damage(read, tmp_path, to):
     assert [m.queue_offset for m in again.get("orders", 1, 2)] == [2]
 
 
-def test_a_damaged_body_is_told(read, tmp_path):
+def test_a_damaged_body_is_reported(read, tmp_path):
     read(bodies(2))
     log = tmp_path / "commitlog" / ("0" * 20)
     data = bytearray(log.read_bytes())
@@ -120,10 +120,10 @@ def test_a_damaged_body_is_told(read, tmp_path):
     assert [m.body for m in again.get("orders", 1, crc="none")] == [b"1", b"1"]
 
 
-# 8.1: what the loop walks over
+# 8.1: what the loop scans
 
 
-def test_a_filter_that_lets_none_pass_goes_on_behind_800_units(read):
+def test_a_filter_without_matches_stops_after_800_units(read):
     reader = read(bodies(1000, properties={"TAGS": "A"}))
     found = reader.get("orders", 1, 0, tags="B")
     assert (found.status.name, found.next_offset, found.filter_message_count) == ("NO_MATCHED_MESSAGE", 800, 800)
@@ -131,7 +131,7 @@ def test_a_filter_that_lets_none_pass_goes_on_behind_800_units(read):
     assert (found.status.name, found.next_offset, found.filter_message_count) == ("NO_MATCHED_MESSAGE", 1000, 200)
 
 
-def test_more_units_are_looked_at_for_a_larger_count(read):
+def test_a_larger_count_scans_more_units(read):
     assert read(bodies(1000)).get("orders", 1, 0, 900, tags="B").next_offset == 900
 
 
@@ -143,11 +143,11 @@ def test_filtered_units_advance_the_next_offset(read):
     messages = [m | {"properties": {"TAGS": "AB"[n % 2]}} for n, m in enumerate(bodies(10))]
     found = read(messages).get("orders", 1, 1, 3, tags="A")
     assert [m.queue_offset for m in found] == [2, 4, 6]
-    assert (found.next_offset, found.filter_message_count) == (7, 3)  # full is asked before the filter
+    assert (found.next_offset, found.filter_message_count) == (7, 3)  # the count is checked before the filter
 
 
 @pytest.mark.parametrize(("travel", "next_offset"), [(1, 100), (2, 200), (3, 250), (9, 250)])
-def test_a_broker_reads_so_many_queue_files_until_it_finds_something(read, travel, next_offset):
+def test_a_broker_scans_a_limited_number_of_queue_files(read, travel, next_offset):
     reader = read(bodies(250), travel_cq_file_num_when_get_message=travel)
     found = reader.get("orders", 1, 0, tags="B", broker_limits=True)
     assert (found.status.name, found.next_offset) == ("NO_MATCHED_MESSAGE", next_offset)
@@ -161,7 +161,7 @@ def test_a_broker_stops_at_the_end_of_a_queue_file(read):
     assert len(reader.get("orders", 1, 0, 1000)) == 250
 
 
-def test_messages_whose_log_file_is_gone_are_passed_over(read, tmp_path):
+def test_messages_of_deleted_log_files_are_skipped(read, tmp_path):
     read(bodies(200, properties={"x": "y" * 1000}))
     files = sorted((tmp_path / "commitlog").iterdir())
     assert len(files) > 3
@@ -188,7 +188,7 @@ def test_a_unit_of_a_lost_record_counts_as_removed(read, tmp_path):
     assert [m.queue_offset for m in found] == [2] and found.next_offset == 3
 
 
-def test_a_missing_queue_file_is_stepped_over(read, tmp_path):
+def test_a_missing_queue_file_is_skipped(read, tmp_path):
     reader = read(bodies(250))
     assert len(reader.get("orders", 1, 0, 250)) == 250
     found = read_without_second_file(tmp_path)
@@ -204,20 +204,20 @@ def read_without_second_file(root: Path) -> Any:
 # 8.2: limits
 
 
-def test_a_caller_gets_as_many_as_he_asks_for(read):
+def test_a_caller_gets_the_requested_number_of_messages(read):
     reader = read(bodies(100))
     assert [len(reader.get("orders", 1, 0, n)) for n in (1, 32, 33, 100, 1000)] == [1, 32, 33, 100, 100]
     assert [len(reader.get("orders", 1, 0, n, broker_limits=True)) for n in (0, 1, 32, 33, 1000)] == [1, 1, 32, 32, 32]
 
 
-def test_the_first_message_fits_whatever_its_size(read):
+def test_the_first_message_is_returned_whatever_its_size(read):
     reader = read(bodies(3, properties={"x": "y" * 5000}))
     assert len(reader.get("orders", 1, max_bytes=1)) == 1
     size = reader.get("orders", 1)[0].store_size
     assert [len(reader.get("orders", 1, max_bytes=n)) for n in (size, 2 * size - 1, 2 * size, 3 * size)] == [1, 1, 2, 3]
 
 
-def test_a_broker_takes_at_least_100_bytes_at_a_time(read):
+def test_the_smallest_byte_limit_of_a_broker_is_100(read):
     reader = read([m | {"topic": "t", "body": b""} for m in bodies(3)])
     [first, *_] = reader.get("t", 1)
     assert first.store_size < 100
@@ -287,7 +287,7 @@ def test_tags(read, tags, offsets):
     assert found.next_offset == 4
 
 
-def test_tags_of_the_same_hash_are_told_apart(read):
+def test_tags_with_the_same_hash_are_distinguished(read):
     reader = read(tagged("Aa", "BB", "Aa", "\N{CJK UNIFIED IDEOGRAPH-9375}", ""))
     assert [m.tags for m in reader.get("orders", 1, tags="Aa")] == ["Aa", "Aa"]
     assert [m.tags for m in reader.get("orders", 1, tags="BB")] == ["BB"]
@@ -296,7 +296,7 @@ def test_tags_of_the_same_hash_are_told_apart(read):
     assert len(reader.get("orders", 1, tags="\N{CJK UNIFIED IDEOGRAPH-9375}")) == 1
 
 
-def test_delayed_messages_are_chosen_by_their_tag_though_units_have_times(read):
+def test_delayed_messages_are_selected_by_tag_although_units_have_times(read):
     messages = [
         m | {"topic": "SCHEDULE_TOPIC_XXXX", "properties": {"TAGS": "AB"[n % 2], "DELAY": "3"}}
         for n, m in enumerate(bodies(4))
@@ -309,7 +309,7 @@ def test_delayed_messages_are_chosen_by_their_tag_though_units_have_times(read):
 # light queues and batch queues
 
 
-def test_a_light_queue_has_its_messages_by_offsets_of_its_own(read):
+def test_a_light_queue_has_its_own_offsets(read):
     messages = [
         m
         | {
@@ -329,7 +329,7 @@ def test_a_light_queue_has_its_messages_by_offsets_of_its_own(read):
 
 
 def batches(*sizes: int, **fields: Any) -> list[dict[str, Any]]:
-    """Inner batches of topic b; message n has body n and tag A or B in turn."""
+    """Inner batches of topic b; message n has body n and alternately tag A or B."""
     out: list[dict[str, Any]] = []
     at = 0
     for size in sizes:
@@ -341,18 +341,18 @@ def batches(*sizes: int, **fields: Any) -> list[dict[str, Any]]:
     return out
 
 
-def test_inner_batches_are_opened(read):
+def test_inner_batches_are_decoded(read):
     reader = read(batches(3, 1, 4), batch=["b"])
     found = reader.get("b")
     assert [(m.queue_offset, m.body, m.flag) for m in found] == [(n, b"%d" % n, n) for n in range(8)]
     assert (len(found), found.next_offset, found.max_offset, found.queue_offsets) == (8, 8, 8, [0, 3, 4])
     assert found[0].record == found[2].record == found.buffer[: found[0].store_size]
-    assert [m.queue_offset for m in reader.get("b", 0, 5)] == [5, 6, 7]  # from within a batch
+    assert [m.queue_offset for m in reader.get("b", 0, 5)] == [5, 6, 7]  # from inside a batch
     whole = reader.get("b", 0, 1, unwrap=False)
     assert [m.queue_offset for m in whole] == [0, 3, 4] and whole[0].body == whole[0].stored_body
 
 
-def test_a_batch_counts_as_its_messages(read):
+def test_a_batch_counts_as_the_number_of_its_messages(read):
     reader = read(batches(3, 1, 4), batch=["b"])
     assert [len(reader.get("b", 0, 0, n)) for n in (1, 3, 4, 7, 8)] == [3, 3, 4, 4, 8]
     assert [reader.get("b", 0, 0, n).next_offset for n in (1, 4, 8)] == [3, 4, 8]
@@ -363,10 +363,10 @@ def test_tags_of_a_batch_are_those_of_its_messages(read):
     found = reader.get("b", tags="B")
     assert [m.queue_offset for m in found] == [1, 3, 5, 7]
     assert reader.get("b", tags="C").filter_message_count == 8
-    assert reader.get("b", tags="B", exact_tags=False).status is GetStatus.NO_MATCHED_MESSAGE  # the units have none
+    assert reader.get("b", tags="B", exact_tags=False).status is GetStatus.NO_MATCHED_MESSAGE  # no tags codes in units
 
 
-def test_a_batch_that_can_not_be_opened(read):
+def test_a_batch_that_cannot_be_decoded(read):
     [broken] = batches(2)
     reader = read([broken | {"body": broken["body"][:-1]}], batch=["b"])
     with pytest.raises(CorruptRecordError, match="bad_inner_batch; unwrap=False"):
@@ -382,7 +382,7 @@ def test_compressed_bodies(read):
     assert reader.get("orders", 1)[0].stored_body == packed
 
 
-def test_a_body_that_can_not_be_decompressed(read):
+def test_a_body_that_cannot_be_decompressed(read):
     reader = read([m | {"body": b"no zlib", "sys_flag": 0x301} for m in bodies(1)])
     with pytest.raises(CorruptRecordError, match="bad_compression; decompress=False"):
         reader.get("orders", 1).messages  # noqa: B018
@@ -392,7 +392,7 @@ def test_a_body_that_can_not_be_decompressed(read):
 # views
 
 
-def test_views_are_bodies_in_the_map(read):
+def test_views_point_into_the_mapped_file(read):
     reader = read(bodies(3, properties={"TAGS": "A", "x": "y"}, topic="t"))
     with reader.get("t", 1, views=True) as found:
         copies = list(reader.get("t", 1))
@@ -421,7 +421,7 @@ def test_views_outlive_the_result_and_the_reader(read):
     assert bytes(body) == b"2"
 
 
-def test_views_of_what_has_to_be_opened_are_copies(read):
+def test_views_of_batched_and_compressed_bodies_are_copies(read):
     packed = zlib.compress(b"plain")
     messages = [m | ({"body": packed, "sys_flag": 0x301} if n == 1 else {}) for n, m in enumerate(bodies(3))]
     found = read(messages).get("orders", 1, views=True)
@@ -435,7 +435,7 @@ def read_again(found: Any) -> QueueReader:
     return reader(Path(found[0].file).parents[1])
 
 
-def test_damage_behind_the_first_is_left_for_the_next_call(read, tmp_path):
+def test_a_read_can_continue_after_a_damaged_unit(read, tmp_path):
     read(bodies(3))
     path = tmp_path / "consumequeue/orders/1" / ("0" * 20)
     data = bytearray(path.read_bytes())
@@ -448,10 +448,10 @@ def test_damage_behind_the_first_is_left_for_the_next_call(read, tmp_path):
         assert len(again.get("orders", 1, 1, views=views)) == 2
 
 
-# a file that somebody cuts
+# a log file that another process cuts
 
 
-def test_a_log_that_is_cut_is_an_error_and_no_crash(read, tmp_path):
+def test_a_log_file_that_becomes_shorter_is_an_error_not_a_crash(read, tmp_path):
     reader = read(bodies(100, properties={"x": "y" * 500}))
     assert len(reader.get("orders", 1, 0, 100)) == 100
     os.truncate(tmp_path / "commitlog" / ("0" * 20), 8192)
@@ -478,7 +478,7 @@ def test_a_log_that_is_cut_is_an_error_and_no_crash(read, tmp_path):
         ({"crc": "yes"}, ValueError, "crc is 'yes'; allowed are 'none', 'body', 'full'"),
     ],
 )
-def test_wrong_arguments_are_told(read, given, error, text):
+def test_wrong_arguments_are_refused(read, given, error, text):
     with pytest.raises(error, match=text):
         read(bodies(1)).get(**{"topic": "orders", "queue_id": 1, **given})
 
@@ -488,7 +488,7 @@ def test_wrong_arguments_are_told(read, given, error, text):
 
 @given(data=st.data())
 @settings(max_examples=60)
-def test_random_puts_against_the_specification_in_plain_python(tmp_path_factory, data):
+def test_random_puts_agree_with_a_model_in_python(tmp_path_factory, data):
     root = tmp_path_factory.mktemp("model")
     messages, next_offset = [], {}
     for n in range(data.draw(st.integers(1, 60), label="messages")):
@@ -533,7 +533,7 @@ def test_random_puts_against_the_specification_in_plain_python(tmp_path_factory,
 def specified(
     queue: list[Any], offset: int, count: int, tags: set[str] | None, most: int | None, limits: bool, exact: bool
 ) -> tuple[str, int, list[int]]:
-    """Status, next offset and physical offsets, as getMessage has them."""
+    """Return status, next offset and physical offsets as getMessage does."""
     if not queue:
         return "NO_MESSAGE_IN_QUEUE", 0, []
     if offset < 0:

@@ -1,4 +1,4 @@
-"""read_raw and append_raw: whole records by physical offset, out of one store and into another, which becomes equal."""
+"""read_raw and append_raw: copy whole records by physical offset from one store to another; both become equal."""
 
 import concurrent.futures
 import errno
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.promise(9)
 
 FILE_SIZE = 8 << 10
 NEVER = 600_000  # ms
-FIRST = 2 * FILE_SIZE  # where a master's log begins, once two files are cleaned away
+FIRST = 2 * FILE_SIZE  # start of a master's log after its first two files have been deleted
 
 
 @pytest.fixture
 def pair(open_store, tmp_path):
-    """pair(**fields): a master and a replica, both empty; the fields are those of both, or of the replica alone."""
+    """pair(**fields): an empty master and an empty replica. `replica` are fields of the replica alone."""
 
     def make(replica=None, **fields):
         fields = {**derived.SMALL, **fields}
@@ -33,13 +33,13 @@ def pair(open_store, tmp_path):
 
 
 def fill(store, count=300, first=0):
-    """Messages of 6 queues, with tags and keys: several files of all kinds."""
+    """Put messages into 6 queues, with tags and keys: several files of each kind."""
     for n in range(first, first + count):
         store.put(f"T{n % 3}", bytes([n % 256]) * (n % 300), queue_id=n % 2, tags=f"t{n % 7}", keys=f"k{n % 50} l{n}")
 
 
 def of_all_kinds(store):
-    """Records that queues treat in ways of their own: transactions, delays, inner batches, light queues, IPv6 hosts."""
+    """Put records with special queue handling: transactions, delays, inner batches, light queues, IPv6 hosts."""
     for n in range(8):
         half = store.put("t", b"half", sys_flag=0x4, keys=f"h{n}")
         store.put("t", b"commit", sys_flag=0x8, prepared_transaction_offset=half.phy_offset, keys=f"h{n}")
@@ -84,8 +84,8 @@ def test_a_replica_is_equal(pair, tmp_path, mix, max_bytes):
     assert len(replicas.log_of(tmp_path / "replica")) > 3
 
 
-def test_put_in_master_and_replica_go_on_with_the_same_offsets(pair, tmp_path):
-    """Also those of inner batches and light queues, and of queues that only transactions were in."""
+def test_puts_in_master_and_replica_get_the_same_offsets(pair, tmp_path):
+    """This includes the offsets of inner batches and light queues, and of queues that only had transactions."""
     master, replica = pair(**LIGHT)
     master._set_clock(1_700_000_000_000)
     replica._set_clock(1_700_000_000_000)
@@ -101,7 +101,7 @@ def test_put_in_master_and_replica_go_on_with_the_same_offsets(pair, tmp_path):
     assert [text for text in offsets if text][-1] == "15,7"
 
 
-def test_what_a_replica_has_is_found(pair, tmp_path):
+def test_messages_of_a_replica_are_found(pair, tmp_path):
     master, replica = pair(**LIGHT)
     fill(master)
     replicas.copy(master, replica)
@@ -112,8 +112,8 @@ def test_what_a_replica_has_is_found(pair, tmp_path):
     assert replica.stats()["rolls"] == master.stats()["rolls"]
 
 
-def test_the_next_block_may_come_after_a_reopening(pair, open_store, tmp_path):
-    """At each file's end, at each record: the log goes on where it ended."""
+def test_the_log_continues_after_the_store_is_reopened(pair, open_store, tmp_path):
+    """The store is reopened after each block: at the end of each file and after records in between."""
     master, replica = pair()
     fill(master, 60)
     while block := master.read_raw(replica.max_phy_offset, 900):
@@ -127,12 +127,12 @@ def test_the_next_block_may_come_after_a_reopening(pair, open_store, tmp_path):
 
 @pytest.mark.parametrize("mix", ["async", "sync", "pool"])
 @pytest.mark.parametrize("killed_empty", [False, True])
-def test_an_empty_log_begins_at_any_file(pair, open_store, tmp_path, mix, killed_empty):
-    """Queues begin at the offsets of the first messages there; nothing of other files is made, or left."""
+def test_an_empty_log_may_begin_at_any_file(pair, open_store, tmp_path, mix, killed_empty):
+    """Queues start at the offsets of the first messages there. No files before the start are created or left."""
     master, replica = pair(**MIXES[mix])
     fill(master)
     master.flush()
-    if killed_empty:  # its first file stays, with nothing in it
+    if killed_empty:  # the crash left an empty first file
         replica.close()
         (tmp_path / "replica" / "abort").touch()
         (tmp_path / "replica" / "commitlog" / ("0" * 20)).write_bytes(bytes(FILE_SIZE))
@@ -157,7 +157,7 @@ def test_an_empty_log_begins_at_any_file(pair, open_store, tmp_path, mix, killed
     assert (store.min_phy_offset, store.failed) == (start, None)
 
 
-def test_a_log_may_begin_where_others_were_cleaned(pair, tmp_path):
+def test_an_empty_log_may_begin_where_the_masters_was_cleaned(pair, tmp_path):
     master, replica = pair()
     fill(master)
     assert master.wait_dispatched(timeout=10)
@@ -170,7 +170,7 @@ def test_a_log_may_begin_where_others_were_cleaned(pair, tmp_path):
     assert replicas.log_of(tmp_path / "replica") == replicas.log_of(tmp_path / "master")
 
 
-def test_what_stands_behind_a_blank_is_copied(open_store, tmp_path):
+def test_bytes_after_a_blank_record_are_copied(open_store, tmp_path):
     """RocketMQ leaves old bytes there."""
     messages = [{"topic": "t", "body": bytes(1500), "queue_offset": n} for n in range(20)]
     folder = tmp_path / "master" / "commitlog"
@@ -186,8 +186,8 @@ def test_what_stands_behind_a_blank_is_copied(open_store, tmp_path):
     assert any(b"stale stale" in data for data in replicas.log_of(tmp_path / "replica").values())
 
 
-def test_store_timestamps_are_the_masters(pair):
-    """The checkpoint, and whoever asks by time, go by those of the records."""
+def test_store_timestamps_are_those_of_the_master(pair):
+    """The checkpoint and lookups by time use the timestamps of the records."""
     master, replica = pair()
     for n in range(50):
         master._set_clock(1_600_000_000_000 + 1000 * n)
@@ -205,7 +205,7 @@ def test_store_timestamps_are_the_masters(pair):
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def test_read_raw_hands_out_whole_records_only(pair):
+def test_read_raw_returns_whole_records_only(pair):
     master, _ = pair()
     fill(master, 100)
     items = oracle.walk_log(oracle.read_log(f"{master.path}/commitlog"))
@@ -221,7 +221,7 @@ def test_read_raw_hands_out_whole_records_only(pair):
             following = min(end for end in ends if end > start)
             assert len(block) <= max_bytes or start + len(block) == following
             more = min((end for end in ends if end > start + len(block)), default=0)
-            assert more - start > max_bytes or (start + len(block)) % FILE_SIZE == 0 or not more, "it could be more"
+            assert more - start > max_bytes or (start + len(block)) % FILE_SIZE == 0 or not more, "one more would fit"
 
 
 def test_read_raw_stops_at_a_limit(pair):
@@ -245,8 +245,8 @@ def test_read_raw_at_the_end_is_empty(pair):
     assert master.read_raw(FILE_SIZE) == b""
 
 
-def test_read_raw_of_a_pool_is_what_the_file_has(pair):
-    """As in RocketMQ, bytes that are still in a buffer are sent once they are committed."""
+def test_read_raw_with_a_pool_returns_committed_bytes(pair):
+    """Bytes that are still in a buffer of the pool are sent after they are committed, as in RocketMQ."""
     never = {"flush_interval_commit_log": NEVER, "commit_interval_commit_log": NEVER}
     master, _ = pair(**MIXES["pool"], **never, wake_commit_when_put_message=False)
     end = master.put("t", b"hello").end
@@ -256,7 +256,7 @@ def test_read_raw_of_a_pool_is_what_the_file_has(pair):
 
 
 def test_views(pair, tmp_path):
-    """They keep the file, also when the store is closed; cleaning waits for them."""
+    """Views keep their file, also after the store is closed. Cleaning does not delete the file until their release."""
     master, _ = pair()
     fill(master)
     block = master.read_raw(0, 5000)
@@ -272,7 +272,7 @@ def test_views(pair, tmp_path):
     view.release()
 
 
-def test_offsets_that_a_log_does_not_have(pair):
+def test_offsets_outside_the_log_are_refused(pair):
     master, _ = pair()
     fill(master)
     end = master.max_phy_offset
@@ -286,7 +286,7 @@ def test_offsets_that_a_log_does_not_have(pair):
         master.read_raw(FIRST, 0)
 
 
-def test_only_beginnings_of_records(pair):
+def test_read_raw_starts_at_records_only(pair):
     master, _ = pair()
     ends = [master.put("t", bytes(50)).end for _ in range(3)]
     master._roll()
@@ -294,7 +294,7 @@ def test_only_beginnings_of_records(pair):
     for offset in [*range(ends[2] + 20), FILE_SIZE - 1, FILE_SIZE - 7, FILE_SIZE - 8]:
         if offset in good:
             assert master.read_raw(offset) != b""
-        elif offset <= ends[1] or offset > ends[2]:  # zeros of a body may be anything's
+        elif offset <= ends[1] or offset > ends[2]:  # a body of zeros may pass as the start of a record
             with pytest.raises(PhyOffsetError, match=f"offset {offset}: no record begins there"):
                 assert master.read_raw(offset) != b""
 
@@ -324,8 +324,8 @@ def test_read_raw_stops_before_damage(pair, open_store, tmp_path):
         master.read_raw(ends[1])
 
 
-def test_a_reader_beside_the_writer(pair, open_store, tmp_path):
-    """A store that is open for reading only: zero space is nothing yet; files that come are found."""
+def test_a_reader_while_the_writer_is_open(pair, open_store, tmp_path):
+    """In a store that is open for reading only, zero bytes are the end of the log; new files are found."""
     master, replica = pair()
     fill(master, 50)
     reader = open_store(tmp_path / "master", read_only=True, **derived.SMALL)
@@ -343,7 +343,7 @@ def test_a_reader_beside_the_writer(pair, open_store, tmp_path):
 
 
 def test_blocks_cut_at_every_byte(pair, tmp_path):
-    """What is cut off is left, and nothing is said of it; the caller brings it once more, with the rest."""
+    """The incomplete record at the end is neither stored nor an error. The caller passes it again with the rest."""
     master, replica = pair()
     sizes = [master.put("t", bytes(size), keys="k").size for size in (0, 30, 90)]
     for _ in range(sum(sizes) + 40):
@@ -355,7 +355,7 @@ def test_blocks_cut_at_every_byte(pair, tmp_path):
         end = replica.append_raw(at, block[:cut])
         assert end == replica.max_phy_offset == at + max(e for e in [0, *boundaries(block)] if e <= cut)
         at = replica.append_raw(end, block[end - at :])
-        cut += len(block) == sum(sizes)  # at a file's end it is shorter
+        cut += len(block) == sum(sizes)  # a block is shorter at the end of a file
     replicas.copy(master, replica)
     for store in (master, replica):
         store.close()
@@ -372,7 +372,7 @@ def boundaries(block):
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
 def test_blocks_over_a_roll_cut_at_every_byte(open_store, memory_path, first):
-    """The end of one file with its blank record, and the beginning of the next."""
+    """The blocks contain the end of one file with its blank record, and the start of the next file."""
     size = 300
     fields = {**derived.SMALL, "mapped_file_size_commit_log": size}
     master, replica = (open_store(memory_path / name, **fields) for name in ("master", "replica"))
@@ -382,7 +382,9 @@ def test_blocks_over_a_roll_cut_at_every_byte(open_store, memory_path, first):
         at = replica.max_phy_offset
         file = master.read_raw(at, 1 << 20)
         assert (at + len(file)) % size == 0
-        last = [0, *boundaries(file)][-3]  # its last record and its blank one, and the first of the next file
+        last = [0, *boundaries(file)][
+            -3
+        ]  # the last record and the blank record of the file, and the first record of the next file
         replica.append_raw(at, file[:last])
         block = file[last:] + master.read_raw(at + len(file), 1)
         end = replica.append_raw(at + last, block[:cut])
@@ -394,7 +396,7 @@ def test_blocks_over_a_roll_cut_at_every_byte(open_store, memory_path, first):
     replicas.assert_equal(memory_path / "master", memory_path / "replica")
 
 
-def test_a_block_of_several_files_goes_in_at_once(pair, tmp_path):
+def test_one_call_appends_a_block_of_several_files(pair, tmp_path):
     master, replica = pair()
     fill(master)
     block, at = b"", 0
@@ -412,7 +414,7 @@ def test_a_block_of_several_files_goes_in_at_once(pair, tmp_path):
 
 
 def test_every_damaged_byte_is_refused(pair, open_store, tmp_path):
-    """With the property CRC, which covers all of a record but its own name: without that it is no CRC."""
+    """The records have the property CRC. It covers the whole record except the property itself."""
     master, replica = pair(enabled_append_prop_crc=True)
     ends = [master.put("t", b"hello", tags="A", keys="k").end for _ in range(3)]
     replica.append_raw(0, master.read_raw(0, ends[0]))
@@ -420,16 +422,16 @@ def test_every_damaged_byte_is_refused(pair, open_store, tmp_path):
     before = (replica.max_phy_offset, replicas.log_of(tmp_path / "replica"))
     for at in range(ends[0]):
         if ends[0] - 21 <= at < ends[0] - 11:
-            continue  # its name, and what separates it from the property before
+            continue  # the name of the CRC property and the separator before it
         for bit in (0x01, 0x80):
             damaged = bytearray(block)
             damaged[at] ^= bit
             try:
-                assert replica.append_raw(ends[0], damaged) == ends[0], f"byte {at} goes in"
+                assert replica.append_raw(ends[0], damaged) == ends[0], f"byte {at} is stored"
             except CorruptRecordError as error:
                 assert error.offset == ends[0], at
             else:
-                assert at < 4, "only a record that is longer can be one that is cut off"
+                assert at < 4, "only a larger size can look like an incomplete record"
     assert (replica.max_phy_offset, replicas.log_of(tmp_path / "replica")) == before
     assert replica.append_raw(ends[0], block) == ends[2]
     assert replica.put("t", b"").queue_offset == 3
@@ -458,8 +460,8 @@ def changed(block, at, new):
     ],
 )
 @pytest.mark.parametrize("which", [0, 2])
-def test_damage_is_named(pair, at, new, reason, which):
-    """The first damage, whatever follows; nothing of the block goes in, not even what is whole before it."""
+def test_damage_is_reported_with_offset_and_reason(pair, at, new, reason, which):
+    """The error names the first damage. Nothing of the block is stored, not even valid records before the damage."""
     master, replica = pair()
     size = master.put("t", b"hello", tags="A").end
     for _ in range(3):
@@ -485,8 +487,8 @@ def test_damage_is_named(pair, at, new, reason, which):
         (0, oracle.encode_blank(FILE_SIZE), FILE_SIZE - 1, None),
     ],
 )
-def test_what_is_cut_off_may_be_damaged(pair, at, new, cut, reason):
-    """It is refused as soon as it can be told: nobody waits for a rest that would be of no use."""
+def test_an_incomplete_record_may_be_damaged(pair, at, new, cut, reason):
+    """Damage is refused as soon as the bytes show it: more bytes of the record cannot repair it."""
     _, replica = pair()
     block = changed(oracle.encode("t", bytes(FILE_SIZE - 200)).ljust(FILE_SIZE, b"."), at, new)[:cut]
     if reason is None:
@@ -497,8 +499,8 @@ def test_what_is_cut_off_may_be_damaged(pair, at, new, cut, reason):
     assert replica.max_phy_offset == 0
 
 
-def test_a_record_that_leaves_no_room_for_a_blank_is_refused(pair):
-    """No store writes one: there are 8 bytes at least behind the last record of a file."""
+def test_a_record_without_room_for_a_blank_record_is_refused(pair):
+    """No store writes such a record: at least 8 bytes follow the last record of a file."""
     _, replica = pair()
     for spare, reason in [(7, "bad_size"), (1, "bad_size"), (0, "bad_size"), (8, None)]:
         record = oracle.encode("t", bytes(FILE_SIZE - spare - 92))
@@ -538,7 +540,7 @@ def test_a_block_that_does_not_follow_is_refused(pair, tmp_path):
     assert replica.append_raw(ends[1], master.read_raw(ends[1])) == ends[3]
 
 
-def test_an_empty_log_begins_at_a_file_only(pair):
+def test_an_empty_log_must_begin_at_a_file(pair):
     _, replica = pair()
     for at in (1, FILE_SIZE - 1, FILE_SIZE + 1, -FILE_SIZE):
         with pytest.raises(PhyOffsetError, match=f"offset {at}: the log is empty; .* multiple of {FILE_SIZE}"):
@@ -547,8 +549,8 @@ def test_an_empty_log_begins_at_a_file_only(pair):
     assert replica.max_phy_offset == 0, "nothing came"
 
 
-def test_offsets_beyond_all_are_refused(pair):
-    """The greatest file that there is: the log could not go on behind it."""
+def test_offsets_beyond_the_last_possible_file_are_refused(pair):
+    """After the last possible file the log could not continue."""
     _, replica = pair()
     last = (1 << 63) // FILE_SIZE * FILE_SIZE - FILE_SIZE
     with pytest.raises(CorruptRecordError):
@@ -557,15 +559,15 @@ def test_offsets_beyond_all_are_refused(pair):
 
 
 @pytest.mark.parametrize("number", [-1, -(1 << 63), (1 << 63) - 1, 1 << 60])
-def test_queue_offsets_that_can_not_be_true_are_not_believed(pair, number):
-    """No CRC covers them. The record is in the log, and in no queue; a put goes on as if it were not there."""
+def test_impossible_queue_offsets_are_ignored(pair, number):
+    """No CRC covers queue offsets. The record is stored, but not in a queue; the next put ignores its offset."""
     _, replica = pair()
     record = oracle.encode("t", b"hello", queue_offset=number)
     assert replica.append_raw(0, record) == len(record)
     assert replica.put("t", b"").queue_offset == 0
 
 
-def test_the_caller_is_told_what_goes_no_more(pair):
+def test_append_raw_reports_why_a_store_takes_nothing(pair):
     master, replica = pair()
     end = master.put("t", b"hello").end
     block = master.read_raw(0)
@@ -593,8 +595,8 @@ def test_the_caller_is_told_what_goes_no_more(pair):
         replica.read_raw(0)
 
 
-def test_a_file_that_can_not_be_made(pair, tmp_path):
-    """What belongs into the files before it is appended, and no more; later the same call goes on."""
+def test_a_log_file_that_cannot_be_created(pair, tmp_path):
+    """The records that fit into the existing files are appended. The same call succeeds later."""
     master, replica = pair()
     fill(master)
     blocks, at = b"", 0
@@ -634,7 +636,7 @@ def test_a_caller_of_the_c_interface_copies_a_log(pair, tmp_path, max_bytes):
 
 
 def test_raw_read_of_any_bytes(pair):
-    """For a master of Java's slaves, which cuts its blocks anywhere: up to the limit, the file's end, max_bytes."""
+    """A master of RocketMQ slaves may cut blocks anywhere: at the limit, at the end of the file, at max_bytes."""
     master, _ = pair()
     fill(master, 100)
     read = extension.load("raw").read
@@ -651,11 +653,11 @@ def test_raw_read_of_any_bytes(pair):
     assert read(master, 1, 1 << 62, 100, True)[0] < 0
 
 
-# ------------------------------------------------------------------------------------------------ beside others
+# ------------------------------------------------------------------------------------------------ with other calls
 
 
-def test_a_slave_takes_them(pair):
-    """And nothing else, and keeps no table of topics by them."""
+def test_a_slave_accepts_append_raw(pair):
+    """A slave accepts only records of its master, and adds no topics to its table for them."""
     master, replica = pair(replica={"broker_role": "SLAVE"})
     fill(master, 30)
     replicas.copy(master, replica)
@@ -664,7 +666,7 @@ def test_a_slave_takes_them(pair):
     assert len(list(rocketc.scan(replica.path))) == 30
 
 
-def test_topics_are_not_made(pair, tmp_path):
+def test_append_raw_creates_no_topics(pair, tmp_path):
     master, replica = pair()
     replica.create_topic("own")
     fill(master, 10)
@@ -673,8 +675,8 @@ def test_topics_are_not_made(pair, tmp_path):
     assert set(replica.topics()) == {"own"}
 
 
-def test_puts_come_in_between(pair):
-    """The log is then no longer the master's, and says so at once."""
+def test_a_put_between_two_blocks(pair):
+    """After a put the replica's log differs from the master's, and append_raw reports that."""
     master, replica = pair()
     end = master.put("t", b"hello").end
     block = master.read_raw(0)
@@ -687,9 +689,9 @@ def test_puts_come_in_between(pair):
 
 
 @pytest.mark.parametrize("lock", ["spin", "reentrant", "adaptive"])
-def test_puts_of_other_threads_to_the_same_queue(open_store, tmp_path, lock):
-    """A put has its queue offsets before it gets the put lock, put_many() for several holds of it: no block may come in
-    between, with the same offsets."""
+def test_puts_of_other_threads_into_the_same_queue(open_store, tmp_path, lock):
+    """A put reserves its queue offsets before it takes the put lock, and put_many() takes the lock several times. No
+    block with the same queue offsets may be appended in between."""
     native = extension.load("raw")
     file_size = 1 << 20
     store = open_store(lock=lock, mapped_file_size_commit_log=file_size)
@@ -705,8 +707,8 @@ def test_puts_of_other_threads_to_the_same_queue(open_store, tmp_path, lock):
     assert numbers == list(range(20_000 + went_in))
 
 
-def test_a_topic_that_is_being_deleted_is_waited_for(pair):
-    """Also one that is new meanwhile. A caller of the C interface waits in it."""
+def test_append_raw_waits_for_the_deletion_of_a_topic(pair):
+    """This includes a topic that is created in the meantime. A caller of the C interface waits inside the call."""
     master, replica = pair()
     fill(master, 100)
     native = extension.load("raw")
@@ -727,8 +729,8 @@ def test_a_topic_that_is_being_deleted_is_waited_for(pair):
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_flushed_later(pair, flush):
-    """Nothing is waited for; in sync mode the flush is begun, and readers see what is durable."""
+def test_appended_blocks_are_flushed_later(pair, flush):
+    """append_raw does not wait. In sync mode it starts the flush, and readers see the durable bytes."""
     master, replica = pair(flush=flush, flush_interval_commit_log=NEVER if flush == "async" else 500)
     fill(master, 100)
     master.flush()
@@ -742,7 +744,7 @@ def test_flushed_later(pair, flush):
     assert sum(replica.max_offset(*queue) for queue in replica.queues()) == 100
 
 
-def test_readers_are_woken(pair):
+def test_append_raw_wakes_readers(pair):
     master, replica = pair()
     master.put("t", b"hello")
     found = []

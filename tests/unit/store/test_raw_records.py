@@ -1,4 +1,4 @@
-"""_raw_records: get_raw(), and the same from C, over logs and queues that the oracle laid out."""
+"""_raw_records: get_raw() from Python and from C, over logs and queues that the oracle wrote."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ from rocketc.store._results import TagFilter
 
 @pytest.fixture
 def read(tmp_path):
-    """read(messages, **fields): a QueueReader over a log of them."""
+    """read(messages, **fields): a QueueReader of a log of the messages."""
 
     def make(messages, *, batch=(), **fields):
         lay_down(tmp_path, messages, batch=batch)
@@ -32,7 +32,7 @@ def change(path: Path, pos: int, data: bytes) -> None:
 
 
 def lay_out_two_topics(count):
-    """Messages of topic orders and of another one in turn: no two of a queue lie back to back."""
+    """Alternate messages of topic orders and of another topic: no two records of a queue are adjacent."""
     out = []
     for n in range(count):
         out.append({**bodies(1)[0], "body": b"%d" % n, "queue_offset": n})
@@ -43,7 +43,7 @@ def lay_out_two_topics(count):
 # what it says
 
 
-def test_records_are_what_get_copies(read):
+def test_records_equal_those_that_get_copies(read):
     reader = read(bodies(40, properties={"TAGS": "A", "x": "y" * 9}))
     found, copied = reader.get_raw("orders", 1), reader.get("orders", 1)
     assert (found.status, found.next_offset, found.min_offset, found.max_offset) == (GetStatus.FOUND, 32, 0, 40)
@@ -55,7 +55,7 @@ def test_records_are_what_get_copies(read):
     assert all(view.readonly and view.format == "B" for view in [*found, *found.views])
 
 
-def test_views_end_where_other_records_lie_between_and_where_a_file_ends(read):
+def test_views_end_at_records_of_other_queues_and_at_the_end_of_a_file(read):
     apart = read(lay_out_two_topics(3)).get_raw("orders", 1)
     assert [bytes(view) for view in apart.views] == [bytes(record) for record in apart]
     assert len(apart.views) == 3
@@ -86,7 +86,7 @@ def records_of(data):
 
 @pytest.mark.parametrize("offset", [-1, 0, 2, 3, 4, 1 << 62])
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE"])
-def test_status_and_offsets_as_of_get(read, offset, role):
+def test_status_and_offsets_are_those_of_get(read, offset, role):
     reader = read(bodies(3), broker_role=role)
     for where in (("orders", 1), ("none", 1), ("orders", 0), ("\udcff", 1)):
         found, copied = reader.get_raw(*where, offset), reader.get(*where, offset)
@@ -108,7 +108,7 @@ def test_limits_are_those_of_get(read):
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 500])
-def test_so_many_records(read, count):
+def test_the_number_of_records(read, count):
     found = read(bodies(500)).get_raw("orders", 1, 0, count)
     assert [rocketc.Message.of(bytes(record)).body for record in found] == [b"%d" % n for n in range(count)]
 
@@ -215,7 +215,7 @@ HEADS = {"size": (0, 4), "magic": (4, 4), "queue id": (12, 4), "queue offset": (
 
 @pytest.mark.parametrize("field", HEADS)
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_record_that_is_another_than_its_unit_says_is_damage(read, tmp_path, field, which):
+def test_a_record_that_differs_from_its_unit_is_damage(read, tmp_path, field, which):
     reader_ = read(bodies(3))
     pos, width = HEADS[field]
     at = reader_.get_raw("orders", 1).phy_offsets[which]
@@ -230,7 +230,7 @@ def test_a_record_that_is_another_than_its_unit_says_is_damage(read, tmp_path, f
 
 
 @pytest.mark.parametrize("to", [b"\0" * 8, b"\x7f" * 8, b"\xff" * 8, (FILE - 50).to_bytes(8, "big")])
-def test_a_unit_that_names_no_record_is_damage(read, tmp_path, to):
+def test_a_unit_without_a_record_is_damage(read, tmp_path, to):
     read(bodies(3))
     path = tmp_path / "consumequeue/orders/1" / ("0" * 20)
     change(path, 20, to)
@@ -241,7 +241,7 @@ def test_a_unit_that_names_no_record_is_damage(read, tmp_path, to):
     assert again.get_raw("orders", 1, 2).queue_offsets == [2]
 
 
-def test_random_bytes_in_queue_and_log_are_damage_and_no_crash(read, tmp_path):
+def test_random_bytes_in_queue_and_log_are_damage_not_a_crash(read, tmp_path):
     read(bodies(90, properties={"x": "y" * 500}))
     files = [tmp_path / "consumequeue/orders/1" / ("0" * 20), *sorted((tmp_path / "commitlog").iterdir())]
     kept = [path.read_bytes() for path in files]
@@ -265,7 +265,7 @@ def test_random_bytes_in_queue_and_log_are_damage_and_no_crash(read, tmp_path):
             offset = max(found.next_offset, offset + 1)
 
 
-def test_a_log_that_is_cut_is_an_error_and_no_crash(read, tmp_path):
+def test_a_log_file_that_becomes_shorter_is_an_error_not_a_crash(read, tmp_path):
     reader = read(bodies(100, properties={"x": "y" * 500}))
     assert len(reader.get_raw("orders", 1, 0, 100)) == 100
     os.truncate(tmp_path / "commitlog" / ("0" * 20), 8192)
@@ -273,7 +273,7 @@ def test_a_log_that_is_cut_is_an_error_and_no_crash(read, tmp_path):
         reader.get_raw("orders", 1, 50, 50)
 
 
-def test_wrong_arguments_are_told(read):
+def test_wrong_arguments_are_refused(read):
     reader = read(bodies(1))
     for given, error in (
         ({"topic": b"orders"}, TypeError),
@@ -320,7 +320,7 @@ def test_from_c(native, tmp_path):
         puller.pull(b"orders")
 
 
-def test_from_c_each_file_is_held_once_and_let_go_at_once(native, tmp_path):
+def test_from_c_each_file_is_held_once_and_released_at_once(native, tmp_path):
     with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 16) as store:
         store.put_many("orders", [bytes(1000)] * 200)
         store.wait_dispatched()
@@ -335,7 +335,7 @@ def test_from_c_each_file_is_held_once_and_let_go_at_once(native, tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 32, 33, 1000])
-def test_rows_move_to_memory_of_their_own(native, count):
+def test_rows_move_to_allocated_memory(native, count):
     assert native.grown(count) == list(range(count))
 
 

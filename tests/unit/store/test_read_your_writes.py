@@ -1,4 +1,4 @@
-"""A message whose put has returned is found, by any thread and every way of reading."""
+"""A message whose put has returned is found by any thread and in every way of reading."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ import pytest
 import rocketc
 
 KIB, MIB = 1 << 10, 1 << 20
-PUTS = 300  # the thread that dispatches sleeps for 0.5 ms: were it alone, most of them would not be found
+PUTS = 300  # the dispatcher sleeps for 0.5 ms: with the dispatcher alone, most messages would not be found
 
 READS = {
     "get": lambda store, n: [m.body for m in store.get("t", n % 3, n // 3)] == [b"%d" % n],
@@ -53,7 +53,7 @@ def test_found_by_another_thread(open_store):
 
 
 def test_found_while_others_put_and_read(open_store):
-    """Readers dispatch for each other; each finds its own, and queues and index are right in the end."""
+    """Readers dispatch for each other. Each finds its own messages, and queues and index are correct at the end."""
     store = open_store(mapped_file_size_commit_log=64 * KIB)
     wrong = []
 
@@ -77,14 +77,14 @@ def test_found_while_others_put_and_read(open_store):
     assert rocketc.verify(store.path).is_whole
 
 
-def test_a_far_reader_has_its_messages_too(open_store):
-    """All that is behind is dispatched first, files that are full included."""
+def test_a_reader_far_behind_finds_its_messages(open_store):
+    """Everything before the message is dispatched first, including full files."""
     store = open_store(mapped_file_size_commit_log=16 * KIB)
     store.put_many("t", [bytes(1000)] * 500)
     assert store.max_offset("t") == 500
 
 
-def test_sync_mode_shows_what_is_durable(open_store):
+def test_sync_mode_shows_durable_messages(open_store):
     store = open_store(flush="sync")
     store._hook("slow_ns", 300_000_000)
     future = store.put_async("t", b"later")
@@ -104,7 +104,7 @@ def test_read_un_committed_shows_it_at_once(open_store):
     assert store.max_offset("t") == 2
 
 
-def test_queues_that_can_not_be_written_are_read_as_they_are(open_store, tmp_path):
+def test_queues_that_cannot_be_written_are_read_unchanged(open_store, tmp_path):
     store = open_store()
     store.put("t", b"one")
     assert store.max_offset("t") == 1
@@ -114,7 +114,7 @@ def test_queues_that_can_not_be_written_are_read_as_they_are(open_store, tmp_pat
         store.wait_dispatched(30)
     assert store.max_offset("t") == 1
     (tmp_path / "consumequeue" / "u").unlink()
-    until = time.monotonic() + 30  # the thread that dispatches tries it again now and then
+    until = time.monotonic() + 30  # the dispatcher retries from time to time
     while store.max_offset("u") == 0 and time.monotonic() < until:
         time.sleep(0.05)
     assert store.max_offset("u") == 1

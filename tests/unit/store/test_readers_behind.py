@@ -1,4 +1,4 @@
-"""A reader beside a writer that is far ahead."""
+"""A reader that is far behind while another process writes."""
 
 import struct
 
@@ -20,8 +20,8 @@ SMALL = {
 }
 
 
-def test_a_reader_whose_files_were_all_deleted_goes_on_with_those_that_are_left(tmp_path):
-    """Those behind the last one that it knows are gone, too, before it looks again."""
+def test_a_reader_whose_files_were_all_deleted_continues_with_the_others(tmp_path):
+    """When the reader checks again, the files after the last one that it knows have been deleted, too."""
     with rocketc.open(tmp_path, **SMALL) as store:
         store.put_many("t", [b"old"] * 3, keys="k")
         assert store.wait_dispatched(10)
@@ -41,8 +41,8 @@ def test_a_reader_whose_files_were_all_deleted_goes_on_with_those_that_are_left(
             assert reader.message(store.min_phy_offset).queue_offset == low
 
 
-def test_a_queue_file_that_goes_while_its_reader_looks_costs_no_later_message(tmp_path):
-    """The reader knows less of the log's beginning than the cleaner did: its first unit lies in a file that is gone."""
+def test_a_queue_file_deleted_during_a_read_hides_no_later_message(tmp_path):
+    """The reader still has an old start of the log, so the first unit of its queue is in a deleted log file."""
     with rocketc.open(tmp_path, **SMALL) as store:
         for n in range(200):
             store.put("t", b"%03d" % n + bytes(1000))
@@ -50,16 +50,16 @@ def test_a_queue_file_that_goes_while_its_reader_looks_costs_no_later_message(tm
     (folder,) = (tmp_path / "consumequeue/t").iterdir()
     with rocketc.open(tmp_path, read_only=True, **SMALL) as reader:
         assert (reader.min_offset("t"), reader.max_offset("t")) == (0, 200)
-        for number in range(11):  # of the log: three messages each
+        for number in range(11):  # log files of three messages each
             (tmp_path / f"commitlog/{number * 4096:020}").unlink()
-        for number in range(4):  # of the queue: ten; it has looked at the first three, and maps them
+        for number in range(4):  # queue files of ten units; the reader has read and mapped the first three
             (folder / f"{number * 200:020}").unlink()
         assert reader.min_offset("t") == 40
         assert [int(m.body[:3]) for m in reader.get("t", 0, 40, 200)] == list(range(40, 200))
 
 
-def test_an_index_file_that_goes_while_a_reader_opens(tmp_path):
-    """It is listed, and not there when it is to be opened: a link to nowhere is such a file for good."""
+def test_an_index_file_deleted_while_a_reader_opens(tmp_path):
+    """The file is listed but cannot be opened. A dangling link is permanently such a file."""
     with rocketc.open(tmp_path, **SMALL) as store:
         store.put("t", b"x", keys="k")
     (tmp_path / "index/20200101000000000").symlink_to(tmp_path / "nowhere")
@@ -68,7 +68,7 @@ def test_an_index_file_that_goes_while_a_reader_opens(tmp_path):
 
 
 class Log(MappedFileQueue):
-    """Of a reader: after each of its first looks at what is new, something happens."""
+    """A log of a reader that calls a function after each of its first refreshes."""
 
     then = ()
 
@@ -81,8 +81,8 @@ class Log(MappedFileQueue):
 
 
 @pytest.mark.parametrize("rolls", [0, 1, 3])
-def test_a_log_that_grows_files_while_a_key_is_looked_up(tmp_path, rolls):
-    """The index is shared, so it names records at once whose file the reader does not have yet."""
+def test_a_log_that_rolls_during_a_query(tmp_path, rolls):
+    """The index file is shared, so its new units refer to records in log files that the reader does not have yet."""
     with rocketc.open(tmp_path, **SMALL | {"max_index_num": 1000}) as store:
 
         def roll():
@@ -107,8 +107,8 @@ def test_a_log_that_grows_files_while_a_key_is_looked_up(tmp_path, rolls):
         index.close()
 
 
-def test_the_time_of_a_message_in_a_file_that_was_made_since_the_look_at_the_log(tmp_path):
-    """A queue tells of its messages at once, so a record may lie in a file of the log that the reader does not have."""
+def test_the_time_of_a_message_in_a_file_newer_than_the_readers_log(tmp_path):
+    """A queue shows its new messages at once, so a record may be in a log file that the reader does not have yet."""
     with rocketc.open(tmp_path, **SMALL) as store:
         store.put("t", b"first")
         assert store.wait_dispatched(10)
@@ -127,7 +127,7 @@ def test_the_time_of_a_message_in_a_file_that_was_made_since_the_look_at_the_log
                 assert lookups.offset_by_time("t", 0, last.store_timestamp, "upper") == last.queue_offset
 
 
-def test_a_record_that_the_log_never_had_is_told_to_a_reader(tmp_path):
+def test_a_unit_without_a_record_is_reported_to_a_reader(tmp_path):
     with rocketc.open(tmp_path, **SMALL) as store:
         for n in range(10):
             store.put("t", bytes(1000), keys=f"k{n}")

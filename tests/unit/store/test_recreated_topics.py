@@ -1,4 +1,4 @@
-"""catch_up: a topic that was deleted and made again has each number twice in the log; its queue says which is meant."""
+"""catch_up: a recreated topic has each queue offset twice in the log; its queue shows the valid record."""
 
 import shutil
 
@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 def messages(*runs):
-    """Runs (topic, first queue offset, count) of messages, one behind the other."""
+    """Return messages of consecutive runs (topic, first queue offset, count)."""
     return [
         {"topic": topic, "queue_id": 0, "body": b"%d" % at, "queue_offset": n, "store_timestamp": 1_700_000_000_000}
         for at, (topic, n) in enumerate((topic, n) for topic, first, count in runs for n in range(first, first + count))
@@ -24,7 +24,7 @@ def messages(*runs):
 
 
 def lay_down(root, old, new):
-    """A log of the old messages and the new ones, and the queues of the new ones alone; records by topic."""
+    """Write a log of the old and the new messages, and queues of only the new ones. Return the records by topic."""
     (root / "commitlog").mkdir(parents=True)
     for start, data in oracle.lay_out([*old, *new], SETTINGS["mapped_file_size_commit_log"]):
         (root / "commitlog" / f"{start:020}").write_bytes(data)
@@ -54,7 +54,7 @@ def log(request, monkeypatch):
         ([("a", 900, 3)], [("a", 0, 40)]),
     ],
 )
-def test_its_queue_stays_as_it_is(open_store, tmp_path, caplog, log, old, new, abort):
+def test_the_queue_of_a_recreated_topic_stays_unchanged(open_store, tmp_path, caplog, log, old, new, abort):
     new = [("c", 0, 2), *new, ("c", 2, 2)]
     records = lay_down(tmp_path, messages(*old), messages(*new))
     if abort:
@@ -72,8 +72,8 @@ def test_its_queue_stays_as_it_is(open_store, tmp_path, caplog, log, old, new, a
 
 
 @pytest.mark.parametrize("claim", [(1 << 40, 100), (400, 100), (-1, None)])
-def test_a_first_unit_that_claims_another_record_is_not_believed(open_store, tmp_path, log, claim):
-    """Behind the log, amid it, or the last record of the queue."""
+def test_a_first_unit_of_another_record_is_ignored(open_store, tmp_path, log, claim):
+    """The unit points after the end of the log, into the middle, or to the last record of the queue."""
     records = lay_down(tmp_path, [], messages(("a", 0, 25), ("b", 0, 3)))
     before = derived.files_of(tmp_path, "consumequeue")
     first = tmp_path / "consumequeue/a/0" / f"{0:020d}"
@@ -91,8 +91,8 @@ def test_a_first_unit_that_claims_another_record_is_not_believed(open_store, tmp
             assert after[name] == data
 
 
-def test_without_its_files_the_first_messages_come_back(open_store, tmp_path):
-    """Nothing tells any more that they were deleted: RocketMQ does the same."""
+def test_without_queue_files_the_old_messages_come_back(open_store, tmp_path):
+    """Without the queue files nothing shows that the messages were deleted: RocketMQ does the same."""
     lay_down(tmp_path, messages(("a", 0, 3)), [])
     assert open_store(**SETTINGS).max_offset("a") == 3
 
@@ -107,7 +107,9 @@ def test_without_its_files_the_first_messages_come_back(open_store, tmp_path):
         ([("a", 0, 9), ("a", 0, 4)], [("a", 0, 2)]),
     ],
 )
-def test_it_is_sound_and_a_rebuild_comes_to_the_same(open_store, tmp_path, caplog, monkeypatch, old, new, small):
+def test_a_recreated_topic_is_valid_and_a_rebuild_changes_nothing(
+    open_store, tmp_path, caplog, monkeypatch, old, new, small
+):
     if not small:
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     lay_down(tmp_path, messages(*old), messages(("c", 0, 2), *new, ("c", 2, 2)))
@@ -123,15 +125,15 @@ def test_it_is_sound_and_a_rebuild_comes_to_the_same(open_store, tmp_path, caplo
     open_store(**SETTINGS).close()
     assert caplog.text == ""
     assert derived.files_of(tmp_path, "consumequeue") == before
-    shutil.rmtree(tmp_path / "consumequeue")  # now nothing tells
+    shutil.rmtree(tmp_path / "consumequeue")  # now nothing shows which messages were deleted
     rocketc.rebuild(tmp_path)
     assert derived.files_of(tmp_path, "consumequeue") != before
     open_store(**SETTINGS).close()
-    assert caplog.text == ""  # nobody misses the queues that there were
+    assert caplog.text == ""  # the earlier queues are not reported as missing
 
 
 @pytest.mark.parametrize("claim", [(1 << 40, 100), (400, 100)])
-def test_verify_and_rebuild_do_not_believe_a_first_unit_that_lies(open_store, tmp_path, claim):
+def test_verify_and_rebuild_ignore_a_wrong_first_unit(open_store, tmp_path, claim):
     lay_down(tmp_path, [], messages(("a", 0, 25), ("b", 0, 3)))
     open_store(**SETTINGS).close()
     before = derived.files_of(tmp_path, "consumequeue")
@@ -144,7 +146,7 @@ def test_verify_and_rebuild_do_not_believe_a_first_unit_that_lies(open_store, tm
     assert derived.files_of(tmp_path, "consumequeue") == before
 
 
-def test_verify_still_finds_numbers_that_come_twice(tmp_path):
+def test_verify_still_finds_duplicate_queue_offsets(tmp_path):
     lay_down(tmp_path, [], messages(("a", 0, 25), ("a", 20, 3)))
     report = rocketc.verify(tmp_path)
     assert [(each.start, each.stop) for each in report.duplicate_offsets] == [(20, 23)]
@@ -152,7 +154,7 @@ def test_verify_still_finds_numbers_that_come_twice(tmp_path):
 
 
 def test_batch_queues(open_store, tmp_path):
-    """A queue of batches numbers its units itself; its first one tells as well."""
+    """A batch queue counts its units itself; its first unit shows the valid record, too."""
     records = lay_down(tmp_path, messages(("a", 0, 30)), messages(("a", 0, 7)))
     shutil.rmtree(tmp_path / "consumequeue")
     for name, data in derived.queue_files(records[30:], 200, batch=["a"], batch_size=230).items():

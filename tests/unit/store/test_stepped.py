@@ -1,4 +1,4 @@
-"""A store without threads: step() does their work by the clock, and the same calls make the same bytes."""
+"""A store without threads: step() does their work by the clock, and the same calls write the same bytes."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ HOUR = 3_600_000
 
 
 class Times:
-    """A clock that stands still until it is told to go on."""
+    """A clock that only changes when a test sets it."""
 
     def __init__(self, now=T0):
         self.now = now
@@ -45,7 +45,7 @@ def open_stepped(path, times, **fields):
 
 
 def files_of(root):
-    """{path below root: bytes} of all files of a store."""
+    """{path relative to root: bytes} of all files of a store."""
     found = {}
     for folder, _, names in os.walk(root):
         for name in names:
@@ -61,7 +61,7 @@ def threads():
 
 
 def put_some(store, times, steps=True):
-    """Puts of several kinds, over rolls of log and index; the clock goes on, and back once."""
+    """Put messages of several kinds, with rolls of log and index; the clock advances, and goes back once."""
     futures = []
     store.create_topic("orders", queues=2)
     for n in range(60):
@@ -106,7 +106,7 @@ def test_no_thread_is_started_while_it_is_open(tmp_path, times, mode):
     assert threads() == before
 
 
-def test_the_opening_after_a_crash_starts_no_thread(tmp_path, times):
+def test_open_after_a_crash_starts_no_thread(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         store.put_many("orders", [b"hello"] * 5000, keys="k")
     for folder in ("consumequeue", "index"):
@@ -133,7 +133,7 @@ def test_the_opening_after_a_crash_starts_no_thread(tmp_path, times):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_same_calls_make_the_same_bytes(tmp_path, mode):
+def test_the_same_calls_write_the_same_bytes(tmp_path, mode):
     found = []
     for name in ("one", "two"):
         times = Times()
@@ -141,7 +141,7 @@ def test_the_same_calls_make_the_same_bytes(tmp_path, mode):
             put_some(store, times)
             store.delete_topics("audit")
             found.append(files_of(tmp_path / name))
-            found[-1].pop("abort")  # it has the process's id
+            found[-1].pop("abort")  # it has the process id
         found[-1] |= {f"closed/{path}": data for path, data in files_of(tmp_path / name).items()}
         with open_stepped(tmp_path / name, times, **MODES[mode]) as store:
             put_some(store, times)
@@ -153,7 +153,7 @@ def test_the_same_calls_make_the_same_bytes(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_its_files_are_those_of_a_store_with_threads(tmp_path, mode):
+def test_files_are_those_of_a_store_with_threads(tmp_path, mode):
     fields = {**SMALL, **MODES[mode], "commit_interval_commit_log": 1, "commit_commit_log_thorough_interval": 1}
     times = Times()
     with open_stepped(tmp_path / "stepped", times, **fields) as store:
@@ -162,15 +162,15 @@ def test_its_files_are_those_of_a_store_with_threads(tmp_path, mode):
     with rocketc.open(tmp_path / "threads", **fields) as store:
         put_some(DispatchedStore(store, times), times, steps=False)
     one, other = files_of(tmp_path / "stepped"), files_of(tmp_path / "threads")
-    for name in ("config/topics.json", "config/topics.json.bak"):  # dataVersion is the time of day there
+    for name in ("config/topics.json", "config/topics.json.bak"):  # dataVersion has the time of day there
         one.pop(name, None), other.pop(name, None)
     assert one.keys() == other.keys()
     assert one == other
 
 
 class DispatchedStore:
-    """A store that dispatches each put at once, so that index files have the time of the put; of the clock of a stepped
-    store, or if it has threads of the one given."""
+    """A store that dispatches each put at once, so that index files have the time of the put. The time is that of the
+    clock of a stepped store, or of `times` for a store with threads."""
 
     def __init__(self, store, times=None):
         self._store = store
@@ -191,7 +191,7 @@ class DispatchedStore:
         return put
 
 
-def test_the_clock_is_read_once_a_put_and_once_a_step(tmp_path, times):
+def test_a_put_and_a_step_read_the_clock_once(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         assert times.readings == 1
         store.put("orders", b"hello")
@@ -200,14 +200,14 @@ def test_the_clock_is_read_once_a_put_and_once_a_step(tmp_path, times):
         store.step()
         assert times.readings == 4
         store.put_many("orders", [b"x"] * 1025)
-        assert times.readings == 6  # each 1,024 messages
+        assert times.readings == 6  # once per 1,024 messages
         times.readings = 4
         store.get("orders"), store.query("orders", "k"), store.max_offset("orders")
         assert times.readings == 4
     assert times.readings == 4
 
 
-def test_store_timestamps_come_from_the_clock_also_when_it_goes_back(tmp_path, times):
+def test_store_timestamps_are_those_of_the_clock_even_when_it_goes_back(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         seen = []
         for times.now in (5, T0, T0 - 10_000, 0):
@@ -217,14 +217,14 @@ def test_store_timestamps_come_from_the_clock_also_when_it_goes_back(tmp_path, t
         assert [message.store_timestamp for message in store.get("orders")] == seen
 
 
-def test_the_log_is_flushed_when_the_clock_says_so(tmp_path, times):
+def test_the_log_is_flushed_by_the_clock(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         end = store.put_many("orders", [b"x" * 50] * 40).end  # less than four pages
         times.now += 499
         store.step()
         times.now += 1
         store.step()
-        assert store.flushed_phy_offset == 0  # four pages are the least
+        assert store.flushed_phy_offset == 0  # four pages are the minimum
         times.now += 9_499
         store.step()
         assert store.flushed_phy_offset == 0
@@ -241,7 +241,7 @@ def test_the_log_is_flushed_when_the_clock_says_so(tmp_path, times):
         assert store.step() is False
 
 
-def test_a_clock_that_goes_back_begins_the_intervals_anew(tmp_path, times):
+def test_a_clock_that_goes_back_restarts_the_intervals(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         end = store.put_many("orders", [b"x" * 5000] * 4).end
         times.now -= 10 * HOUR
@@ -263,7 +263,7 @@ def test_a_put_that_wakes_the_flush_is_flushed_by_the_next_step(tmp_path, times)
         assert store.flushed_phy_offset == end
 
 
-def test_the_pool_is_committed_when_the_clock_says_so(tmp_path, times):
+def test_the_pool_is_committed_by_the_clock(tmp_path, times):
     with open_stepped(
         tmp_path, times, wake_commit_when_put_message=False, **MODES["pool"], flush_interval_commit_log=300
     ) as store:
@@ -277,7 +277,7 @@ def test_the_pool_is_committed_when_the_clock_says_so(tmp_path, times):
         assert store.dispatched_phy_offset > 0
 
 
-def test_queues_are_made_durable_and_the_checkpoint_written_when_the_clock_says_so(tmp_path, times):
+def test_queues_and_checkpoint_are_flushed_by_the_clock(tmp_path, times):
     def queued():
         data = (tmp_path / "checkpoint").read_bytes()
         return int.from_bytes(data[8:16], "big")
@@ -293,7 +293,7 @@ def test_queues_are_made_durable_and_the_checkpoint_written_when_the_clock_says_
         assert queued() == T0
 
 
-def test_the_file_ahead_is_made_by_the_step_and_else_by_the_put(tmp_path, times):
+def test_the_next_file_is_created_by_a_step_or_by_the_put(tmp_path, times):
     def names():
         return sorted(os.listdir(tmp_path / "commitlog"))
 
@@ -310,7 +310,7 @@ def test_the_file_ahead_is_made_by_the_step_and_else_by_the_put(tmp_path, times)
     assert names() == [f"{0:020}", f"{FILE:020}"]
 
 
-def test_a_file_that_cannot_be_made_is_told_by_the_put_and_tried_again(tmp_path, times):
+def test_a_file_that_cannot_be_created_fails_the_put_and_is_tried_again(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         store.put("orders", bytes(10_000))
         (tmp_path / "commitlog" / f"{FILE:020}").mkdir()
@@ -321,7 +321,7 @@ def test_a_file_that_cannot_be_made_is_told_by_the_put_and_tried_again(tmp_path,
         assert store.put("orders", bytes(10_000)).phy_offset == FILE
 
 
-def test_old_files_go_by_the_clock(tmp_path, times):
+def test_old_files_are_deleted_by_the_clock(tmp_path, times):
     with open_stepped(
         tmp_path, times, clean_resource_interval=10_000, delete_when=";".join(map(str, range(24))), file_reserved_time=2
     ) as store:
@@ -329,14 +329,14 @@ def test_old_files_go_by_the_clock(tmp_path, times):
             store.put("orders", bytes(10_000))
             times.now += HOUR // 2
             store.step()
-        # A message each half an hour, each in its own file: of these there are those of less than two hours.
+        # One message every 30 minutes, each in its own file: the files younger than two hours stay.
         assert store.min_offset("orders") == 7
         times.now += 2 * HOUR
         store.step()
-        assert store.min_offset("orders") == 9  # never the last one
+        assert store.min_offset("orders") == 9  # never the last file
 
 
-def test_it_is_cleaned_by_the_interval_and_the_first_time_after_a_minute(tmp_path, times):
+def test_cleaning_runs_after_a_minute_and_then_by_the_interval(tmp_path, times):
     with open_stepped(
         tmp_path, times, clean_resource_interval=10_000, delete_when=";".join(map(str, range(24))), file_reserved_time=0
     ) as store:
@@ -356,7 +356,7 @@ def test_it_is_cleaned_by_the_interval_and_the_first_time_after_a_minute(tmp_pat
         assert store.min_phy_offset == 5 * FILE
 
 
-def test_clean_goes_by_the_clock(tmp_path, times):
+def test_clean_uses_the_clock(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         store.put_many("orders", [bytes(10_000)] * 3)
         times.now += 71 * HOUR
@@ -366,7 +366,7 @@ def test_clean_goes_by_the_clock(tmp_path, times):
         assert report.now == times.now and report.log_files == 2
 
 
-def test_files_have_the_time_of_their_last_record_also_after_another_opening(tmp_path, times):
+def test_files_have_the_time_of_their_last_record_also_after_a_reopening(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         for _ in range(3):
             times.now += 1000
@@ -378,7 +378,7 @@ def test_files_have_the_time_of_their_last_record_also_after_another_opening(tmp
         assert store.clean().log_files == 2
 
 
-def test_topics_are_written_each_second_of_the_clock(tmp_path, times):
+def test_topics_are_written_every_second_of_the_clock(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         store.create_topic("orders")
         store.put("audit", b"hello")
@@ -391,7 +391,7 @@ def test_topics_are_written_each_second_of_the_clock(tmp_path, times):
         assert str(T0) in path.read_text()
 
 
-def test_maintenance_goes_on_after_a_clock_that_goes_back(tmp_path, times):
+def test_maintenance_continues_after_the_clock_goes_back(tmp_path, times):
     with open_stepped(
         tmp_path, times, clean_resource_interval=10_000, delete_when=";".join(map(str, range(24))), file_reserved_time=0
     ) as store:
@@ -411,7 +411,7 @@ def test_a_queue_needs_threads(tmp_path):
         rocketc.Queue(tmp_path / "queue", background=False)
 
 
-def test_a_sync_put_flushes_by_itself_and_the_others_are_done_at_the_next_step(tmp_path, times):
+def test_a_sync_put_flushes_itself_and_the_others_complete_at_the_next_step(tmp_path, times):
     with open_stepped(tmp_path, times, flush="sync") as store:
         first = store.put("orders", b"one")
         assert store.flushed_phy_offset == first.end
@@ -423,7 +423,7 @@ def test_a_sync_put_flushes_by_itself_and_the_others_are_done_at_the_next_step(t
         assert [message.body for message in store.get("orders")] == [b"one", b"two"]
 
 
-def test_who_asks_a_future_for_its_result_flushes(tmp_path, times):
+def test_the_result_of_a_future_flushes(tmp_path, times):
     with open_stepped(tmp_path, times, flush="sync") as store:
         future = store.put_async("orders", b"one")
         assert future.result().status.name == "PUT_OK"
@@ -431,7 +431,7 @@ def test_who_asks_a_future_for_its_result_flushes(tmp_path, times):
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_futures_call_back_in_the_step_in_their_order(tmp_path, times, flush):
+def test_callbacks_of_futures_run_in_the_step_in_order(tmp_path, times, flush):
     called = []
     with open_stepped(tmp_path, times, flush=flush) as store:
         for n in range(3):
@@ -443,7 +443,7 @@ def test_futures_call_back_in_the_step_in_their_order(tmp_path, times, flush):
     assert called == [0, 1, 2, "closed"]
 
 
-def test_aput_is_done_after_the_next_step(tmp_path, times):
+def test_aput_completes_after_the_next_step(tmp_path, times):
     async def main():
         with open_stepped(tmp_path, times, flush="sync") as store:
             waiting = [asyncio.ensure_future(store.aput("orders", b"hello")) for _ in range(3)]
@@ -456,14 +456,14 @@ def test_aput_is_done_after_the_next_step(tmp_path, times):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_wait_dispatched_does_it(tmp_path, times, mode):
+def test_wait_dispatched_dispatches(tmp_path, times, mode):
     with open_stepped(tmp_path, times, **MODES[mode]) as store:
         store.put_async("orders", b"hello")
         assert store.wait_dispatched() is True
         assert store.dispatched_phy_offset == store.max_phy_offset
 
 
-def test_subscribers_are_told_in_the_step(tmp_path, times):
+def test_subscribers_are_notified_in_the_step(tmp_path, times):
     with open_stepped(tmp_path, times) as store, store.subscribe() as subscription:
         assert subscription.wait(0) is False
         store.put("orders", b"hello")
@@ -489,7 +489,7 @@ def test_a_clock_needs_a_store_without_threads(tmp_path, times):
 
 
 @pytest.mark.parametrize("said", [-1, 1.5, None, True, "now", 1 << 43])
-def test_a_clock_that_says_what_is_no_time_is_refused(tmp_path, times, said):
+def test_a_clock_that_returns_an_invalid_time_is_refused(tmp_path, times, said):
     with open_stepped(tmp_path / "store", times) as store:
         times.now = said
         for call in (lambda: store.put("orders", b"hello"), store.step, lambda: store.create_topic("t"), store.clean):
@@ -502,7 +502,7 @@ def test_a_clock_that_says_what_is_no_time_is_refused(tmp_path, times, said):
         open_stepped(tmp_path / "other", times)
 
 
-def test_what_the_clock_raises_comes_out_and_nothing_is_done(tmp_path, times):
+def test_an_exception_of_the_clock_is_raised_and_nothing_is_done(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
 
         def fail():
@@ -535,7 +535,7 @@ def test_a_step_inside_a_step_does_nothing(tmp_path):
     assert inner[0] is False
 
 
-def test_without_a_clock_it_is_the_time_of_day(tmp_path):
+def test_without_a_clock_the_time_of_day_is_used(tmp_path):
     with rocketc.open(tmp_path, background=False, **SMALL) as store:
         assert not store.background
         assert abs(store.put("orders", b"hello").store_timestamp - rocketc.tables.config_manager.now_ms()) < 60_000
@@ -555,7 +555,7 @@ def test_a_step_of_a_closed_store_is_refused(tmp_path, times):
         store.step()
 
 
-def test_a_step_of_a_store_that_is_only_read_is_refused(tmp_path, times):
+def test_a_step_of_a_read_only_store_is_refused(tmp_path, times):
     with open_stepped(tmp_path, times) as store:
         store.put("orders", b"hello")
     with open_stepped(tmp_path, times, read_only=True) as store:
@@ -582,7 +582,7 @@ def test_a_step_in_a_forked_child_is_refused(tmp_path, times):
         assert store.flushed_phy_offset == store.max_phy_offset
 
 
-def test_a_step_of_a_store_that_has_failed_says_so(tmp_path, times):
+def test_a_step_of_a_failed_store_is_refused(tmp_path, times):
     store = open_stepped(tmp_path, times)
     store.put("orders", b"hello")
     store._hook("fail", 5)
@@ -592,14 +592,14 @@ def test_a_step_of_a_store_that_has_failed_says_so(tmp_path, times):
         store.close()
 
 
-def test_a_store_that_was_not_closed_is_recovered_the_same_way(tmp_path):
+def test_recovery_of_an_unclosed_store_is_repeatable(tmp_path):
     found = []
     for name in ("one", "two"):
         times = Times()
         store = open_stepped(tmp_path / name, times)
         put_some(store, times)
         pid = os.fork()
-        if pid == 0:  # the parent's lock is on the file; another path has the same bytes
+        if pid == 0:  # the parent holds the lock on the file; a copy at another path has the same bytes
             os._exit(0)
         os.waitpid(pid, 0)
         files = files_of(tmp_path / name)
@@ -634,7 +634,7 @@ CALLS = st.lists(
 
 
 def play(root, calls, mode):
-    """What a store says to calls, and the bytes of its files before and after it is closed."""
+    """Return the results of the calls, and the bytes of the files before and after the store is closed."""
     times = Times()
     said = []
 
@@ -690,5 +690,5 @@ def test_any_calls_do_the_same_twice(mode, calls):
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=1000, deadline=None)
 @given(calls=CALLS)
-def test_any_calls_do_the_same_twice_for_long(mode, calls):
+def test_many_calls_do_the_same_twice(mode, calls):
     same_twice(calls, mode)

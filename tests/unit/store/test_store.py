@@ -1,4 +1,4 @@
-"""A store's life: open, close, locks, forks, what it tells. Its end with the process: test_store_end.py."""
+"""The life of a store: open, close, locks, forks, statistics. Its end with the process: test_store_end.py."""
 
 import gc
 import logging
@@ -24,7 +24,7 @@ FILE = 1 << 16
 # ------------------------------------------------------------------------------------------------ open and close
 
 
-def test_open_makes_the_store(tmp_path):
+def test_open_creates_the_store(tmp_path):
     root = tmp_path / "a" / "b"
     with rocketc.open(root, mapped_file_size_commit_log=FILE) as store:
         assert sorted(os.listdir(root)) == ["abort", "checkpoint", "commitlog", "index", "lock"]
@@ -38,11 +38,11 @@ def test_open_makes_the_store(tmp_path):
         assert store.path == str(root)
     assert store.closed
     assert sorted(os.listdir(root)) == ["checkpoint", "commitlog", "index", "lock"]
-    assert os.listdir(root / "commitlog") == []  # a file that was made ahead is deleted
+    assert os.listdir(root / "commitlog") == []  # a file created in advance is deleted
 
 
 def test_paths(tmp_path, monkeypatch):
-    """A path is text or a PathLike; a relative one stays where it was when the store was opened."""
+    """A path is a string or a PathLike. A relative path is resolved when the store is opened."""
     monkeypatch.chdir(tmp_path)
     with rocketc.open("store", mapped_file_size_commit_log=FILE) as store:
         os.mkdir("other")
@@ -71,7 +71,7 @@ def test_wrong_settings(tmp_path):
 @pytest.mark.parametrize("lock", ["spin", "reentrant", "adaptive"])
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_rounds(tmp_path, lock, flush):
-    """Each opening goes on where the last one ended: positions, queue offsets, the abort file."""
+    """Each open() continues where the last one ended: positions, queue offsets, the abort file."""
     for n in range(5):
         with rocketc.open(tmp_path, flush=flush, lock=lock, mapped_file_size_commit_log=FILE) as store:
             assert store.max_phy_offset == store.flushed_phy_offset
@@ -100,7 +100,7 @@ def test_close_is_safe_twice(open_store):
 
 
 def test_close_from_several_threads(tmp_path):
-    """Each returns once the store is closed."""
+    """Each call returns when the store is closed."""
     for _ in range(5):
         store = rocketc.open(tmp_path, mapped_file_size_commit_log=FILE)
         store.put("t", b"x")
@@ -121,7 +121,7 @@ def test_close_from_several_threads(tmp_path):
 @pytest.mark.parametrize("lock", ["spin", "reentrant", "adaptive"])
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_close_while_others_put(tmp_path, flush, lock):
-    """What a put returned for is in the log; the others got ClosedError, and are not."""
+    """Messages whose put has returned are in the log. The other puts raised ClosedError, and their messages are not."""
     store = rocketc.open(tmp_path, flush=flush, lock=lock, mapped_file_size_commit_log=FILE)
     stored, refused = [], []
     started = threading.Barrier(5)
@@ -153,8 +153,8 @@ def test_close_while_others_put(tmp_path, flush, lock):
     assert not (tmp_path / "abort").exists()
 
 
-def test_close_lets_a_put_under_way_end(open_store, tmp_path):
-    """close() waits for calls that have begun; a put in sync mode gets its answer."""
+def test_close_waits_for_a_running_put(open_store, tmp_path):
+    """close() waits for calls that have started; a put in sync mode gets its result."""
     store = open_store(flush="sync")
     store.put("t", b"first")
     store._hook("slow_ns", 300_000_000)
@@ -169,8 +169,8 @@ def test_close_lets_a_put_under_way_end(open_store, tmp_path):
     assert bodies(tmp_path) == [b"first", b"under way"]
 
 
-def test_a_store_that_nobody_closed(tmp_path):
-    """ResourceWarning, and it is closed all the same."""
+def test_a_store_that_was_not_closed(tmp_path):
+    """A ResourceWarning is shown, and the store is closed."""
     store = rocketc.open(tmp_path, mapped_file_size_commit_log=FILE)
     store.put("t", b"x")
     with pytest.warns(ResourceWarning, match="never closed"):
@@ -182,7 +182,7 @@ def test_a_store_that_nobody_closed(tmp_path):
         rocketc.open(tmp_path).close()
 
 
-def test_a_store_is_made_by_open(open_store):
+def test_a_store_is_created_by_open_only(open_store):
     store = open_store()
     with pytest.raises(TypeError, match="can't be created directly"):
         type(store)()
@@ -191,11 +191,11 @@ def test_a_store_is_made_by_open(open_store):
     assert repr(store) == f"<rocketc.MessageStore {store.path!r}, async>"
 
 
-# ------------------------------------------------------------------------------------------------ who may write
+# ------------------------------------------------------------------------------------------------ writer locks
 
 
 def test_locked_twice(open_store, tmp_path):
-    """DefaultMessageStoreTest: started twice in one process fails, and leaves the first one alone."""
+    """DefaultMessageStoreTest: a second start in one process fails and does not affect the first store."""
     store = open_store()
     with pytest.raises(rocketc.StoreLockedError, match="in this process"):
         open_store()
@@ -219,7 +219,7 @@ def test_locked_by_another_process(open_store, tmp_path):
 @pytest.mark.some(1)
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_forked_child_cannot_write(open_store, tmp_path, flush):
-    """Every call is a ClosedError there; its end, and the end of its objects, leave the parent's store alone."""
+    """Each call raises ClosedError in the child. Neither its exit nor its destructors affect the parent's store."""
     store = open_store(flush=flush)
     store.put("t", b"parent 1")
     read, write = os.pipe()
@@ -261,7 +261,7 @@ def test_a_forked_child_cannot_write(open_store, tmp_path, flush):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_child_may_open_its_own(open_store, tmp_path):
+def test_a_child_may_open_its_own_store(open_store, tmp_path):
     store = open_store(tmp_path / "parents")
     store.put("t", b"parent")
     with warnings.catch_warnings():
@@ -281,7 +281,7 @@ def test_a_child_may_open_its_own(open_store, tmp_path):
 
 
 def test_read_only(open_store, tmp_path):
-    """No lock, no abort file, nothing written; puts are refused; it reads what the writer has put."""
+    """No lock, no abort file and no writes. Puts are refused; messages of the writer are read."""
     with pytest.raises(OSError):
         rocketc.open(tmp_path / "no", read_only=True)
     assert not (tmp_path / "no").exists()
@@ -310,8 +310,8 @@ def test_read_only(open_store, tmp_path):
 # ------------------------------------------------------------------------------------------------ sizes of files
 
 
-def test_the_size_of_files_is_kept(tmp_path):
-    """An existing log keeps the size of its files, unless the settings name one; a wrong one is told."""
+def test_the_file_size_is_kept(tmp_path):
+    """An existing log keeps its file size, unless the settings have another one; a wrong size is refused."""
     rocketc.open(tmp_path, mapped_file_size_commit_log=FILE).close()
     with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
         store.put("t", b"x")
@@ -326,7 +326,7 @@ def test_the_size_of_files_is_kept(tmp_path):
     assert not (tmp_path / "abort").exists()
 
 
-def test_the_file_that_is_of_another_size_is_named(tmp_path):
+def test_the_error_names_the_file_of_another_size(tmp_path):
     with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
         store.put_many("t", [bytes(5000)] * 60)
     path = sorted((tmp_path / "commitlog").iterdir())[1]
@@ -338,12 +338,12 @@ def test_the_file_that_is_of_another_size_is_named(tmp_path):
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_log_that_is_not_mounted(tmp_path, killed):
-    """A new log would wipe the queues, and give away the numbers of messages that are on the disk that is missing."""
+    """A new log would delete the queues, and reuse the queue offsets of messages on the missing disk."""
     with rocketc.open(tmp_path / "store", store_path_commit_log=str(tmp_path / "disk")) as store:
         store.put_many("t", [b"one", b"two"])
     if killed:
         (tmp_path / "store" / "abort").touch()
-    for paths in (tmp_path / "other", None):  # wrong, and forgotten
+    for paths in (tmp_path / "other", None):  # a wrong path, and no path
         with pytest.raises(rocketc.StoreIOError, match="refer to 2 messages: is a disk missing"):
             rocketc.open(tmp_path / "store", store_path_commit_log=None if paths is None else str(paths))
         assert not (tmp_path / "other").exists() and (tmp_path / "store" / "abort").exists() == killed
@@ -381,7 +381,7 @@ def test_several_commit_log_folders(tmp_path):
             assert (look.end, look.topics["t"].messages) == (end, 31)
 
 
-# ------------------------------------------------------------------------------------------------ what it tells
+# ---------------------------------------------------------------------------------------------- statistics and logging
 
 
 def test_stats(open_store):
@@ -400,7 +400,7 @@ def test_stats(open_store):
     assert 0 < time_of["p50"] <= time_of["p99"] <= time_of["p999"] <= 1.125 * time_of["max"]
 
 
-def test_a_recovery_is_told(tmp_path, caplog):
+def test_a_recovery_is_logged(tmp_path, caplog):
     with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
         store.put("t", b"x")
     (tmp_path / "abort").touch()
@@ -410,9 +410,9 @@ def test_a_recovery_is_told(tmp_path, caplog):
 
 
 def test_abort_stays_while_consume_queues_lag(tmp_path, caplog):
-    """dispatchBehindBytes: RocketMQ goes through the log at its next start. Source: RocketMQ DefaultMessageStore."""
+    """dispatchBehindBytes: RocketMQ reads the log at its next start. Source: RocketMQ DefaultMessageStore."""
     with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE) as store:
-        (tmp_path / "consumequeue").touch()  # no folder can be made there
+        (tmp_path / "consumequeue").touch()  # no folder can be created here
         store.put("t", b"x")
     assert (tmp_path / "abort").exists()
     assert "abort" in caplog.text
@@ -426,8 +426,8 @@ def test_abort_stays_while_consume_queues_lag(tmp_path, caplog):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts maps")
 @pytest.mark.parametrize("pool", [False, True], ids=["", "pool"])
-def test_close_gives_up_files_and_maps(tmp_path, pool):
-    """... though the store object lives on; what was read stays."""
+def test_close_closes_files_and_maps(tmp_path, pool):
+    """This is the case even while the store object lives; messages that were read stay valid."""
     me = psutil.Process()
     before = me.num_fds()
     store = rocketc.open(tmp_path, mapped_file_size_commit_log=4096, transient_store_pool_enable=pool)
@@ -444,7 +444,7 @@ def test_close_gives_up_files_and_maps(tmp_path, pool):
 
 
 def cycles(tmp_path, count, **fields):
-    """Open, put, close, again and again; what of it is left in the process."""
+    """Open, put and close repeatedly. Return what is left in the process."""
     me = psutil.Process()
 
     def held():

@@ -1,4 +1,4 @@
-"""A store's end: with the interpreter, at once, while it waits, by signals."""
+"""The end of a store: exit of the interpreter, immediate exit, exit during a wait, signals."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ for n in range(100):
     "end", ["", "raise SystemExit(0)", "threading.Thread(target=time.sleep, args=(0.1,)).start()", "del store"]
 )
 def test_the_interpreter_ends_with_an_open_store(tmp_path, flush, end):
-    """Nothing acknowledged is lost, and the store is closed."""
+    """No acknowledged message is lost, and the store is closed."""
     run_script(PUTS + end, tmp_path, flush)
     assert bodies(tmp_path) == [b"%d" % n for n in range(100)]
     assert not (tmp_path / "abort").exists()
@@ -36,7 +36,7 @@ def test_the_interpreter_ends_with_an_open_store(tmp_path, flush, end):
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.abort()"])
 def test_the_process_ends_at_once(tmp_path, flush, end):
-    """It survives in the page cache; `abort` tells the next start."""
+    """The messages survive in the page cache. The next start finds the file `abort`."""
     done = subprocess.run(
         [sys.executable, "-c", PUTS + f"import os; {end}", tmp_path, flush], stderr=subprocess.DEVNULL, check=False
     )
@@ -48,7 +48,7 @@ def test_the_process_ends_at_once(tmp_path, flush, end):
 
 
 def test_the_interpreter_ends_while_threads_put(tmp_path):
-    """Daemon threads in the middle of a put: no crash, no torn record."""
+    """Daemon threads are in the middle of a put: no crash, no torn record."""
     run_script(
         PUTS
         + """
@@ -77,7 +77,7 @@ time.sleep(0.2)
     ],
 )
 def test_ctrl_c_ends_a_wait(tmp_path, wait):
-    """Waiting for a flush gives the GIL up, and looks after signals."""
+    """A wait for a flush releases the GIL and handles signals."""
     script = f"""
 import _thread, rocketc, signal, sys, threading, time, os
 store = rocketc.open(sys.argv[1], flush="sync", mapped_file_size_commit_log=1 << 16, sync_flush_timeout=100_000)
@@ -105,8 +105,8 @@ store.close()
 @pytest.mark.parametrize(
     "handler", ["signal.default_int_handler", "lambda *_: store.close()", "lambda *_: sys.exit(0)"]
 )
-def test_a_signal_while_it_is_being_closed(tmp_path, handler):
-    """It comes to nothing, or is raised once the store is closed; the process ends."""
+def test_a_signal_during_close(tmp_path, handler):
+    """The signal is ignored, or its exception is raised after the store is closed. The process ends."""
     script = """
 import rocketc, sys
 store = rocketc.open(sys.argv[1], mapped_file_size_commit_log=1 << 16, flush_interval_commit_log=600_000)
@@ -128,8 +128,8 @@ store._hook("slow_ns", 1_000_000_000)
         pytest.param("store.wait_flushed(store.max_phy_offset)", marks=pytest.mark.long),
     ],
 )
-def test_a_signal_that_closes_it_in_the_midst_of_a_call(tmp_path, call):
-    """close() would wait for the call's end, which waits for the handler's: it ends the call instead."""
+def test_a_signal_that_closes_the_store_during_a_call(tmp_path, call):
+    """close() would wait for the call, which waits for the handler: close() ends the call instead."""
     script = f"""
 import os, rocketc, signal, sys, threading, time
 store = rocketc.open(sys.argv[1], flush="sync", mapped_file_size_commit_log=1 << 16, sync_flush_timeout=100_000)
@@ -161,7 +161,7 @@ print(store.closed)
 
 
 def test_a_failed_store_does_not_keep_others_open(tmp_path):
-    """... at the interpreter's end, which closes them in no order."""
+    """At its exit the interpreter closes stores in no particular order."""
     script = """
 import atexit, os
 atexit.register(os._exit, 0)  # last of all: __del__ would close them too
@@ -178,7 +178,7 @@ for n, store in enumerate(stores):
 
 
 def interrupt_at(n):
-    """Raise a KeyboardInterrupt in this thread where the n-th function of ours begins, from here on."""
+    """Raise a KeyboardInterrupt in this thread at the start of the n-th call of a function of rocketc."""
 
     def trace(frame, event, argument):
         nonlocal n
@@ -191,7 +191,7 @@ def interrupt_at(n):
 
 @pytest.mark.parametrize("fields", [{}, {"read_only": True}], ids=["writing", "reading"])
 def test_an_interrupt_anywhere_in_close(tmp_path, fields):
-    """close() goes on to its end, and raises it then."""
+    """close() completes, and then raises the exception."""
     rocketc.open(tmp_path, mapped_file_size_commit_log=FILE).close()
     former = sys.gettrace()
     for n in range(1, 100):

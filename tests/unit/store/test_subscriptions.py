@@ -1,5 +1,5 @@
-"""MessageStore.subscribe(): threads, descriptors and event loops that are told of new messages; a store of another
-process; forks; the end. What is told, and when: tests/unit/derived/test_change_feed.py."""
+"""MessageStore.subscribe(): threads, descriptors and event loops that are notified of new messages; a store that
+another process writes; forks; close. What is reported, and when: tests/unit/derived/test_change_feed.py."""
 
 import asyncio
 import gc
@@ -40,7 +40,7 @@ def is_readable(subscription, timeout=0.0):
 
 
 def descriptors():
-    """How many eventfds and pipes are open."""
+    """Return the number of open eventfds and pipes."""
     found = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
     return sum("eventfd" in os.readlink(path) or "pipe:" in os.readlink(path) for path in found if os.path.islink(path))
 
@@ -66,7 +66,7 @@ def test_changes(open_store, flush):
         assert not subscription.wait(-1)
 
 
-def test_all_messages_before_a_return_of_wait_dispatched_are_told(store):
+def test_all_messages_before_wait_dispatched_returns_are_reported(store):
     with store.subscribe() as subscription:
         for n in range(1, 300):
             store.put("t", b"x")
@@ -75,7 +75,7 @@ def test_all_messages_before_a_return_of_wait_dispatched_are_told(store):
 
 
 def test_some_queues(store):
-    """Exactly these: also of those whose hashes are alike."""
+    """Only the given queues are reported, even if another queue has the same hash."""
     with store.subscribe(("t", n) for n in (3, 70)) as subscription:
         for n in range(200):
             store.put("t", b"x", queue_id=n)
@@ -94,7 +94,7 @@ def test_many_tags(store):
         assert subscription.changes() == [QueueChange("t", 0, 17, None)]
 
 
-def test_many_queues_come_in_portions(store):
+def test_many_queues_are_returned_in_portions(store):
     with store.subscribe() as subscription:
         for n in range(300):
             store.put("t", b"x", queue_id=n)
@@ -105,7 +105,7 @@ def test_many_queues_come_in_portions(store):
         assert subscription.changes() == []
 
 
-def test_a_slow_one_is_told_of_all_queues(open_store):
+def test_a_slow_subscriber_gets_all_queues(open_store):
     store = open_store(mapped_file_size_commit_log=1 << 23)
     with store.subscribe() as slow, store.subscribe([("t", 1)]) as other:
         store.put("t", b"x", queue_id=1)
@@ -177,7 +177,7 @@ def test_cleaning_and_deletion(open_store):
         assert subscription.changes() == [QueueChange("old", 0, 1, (0,))]
 
 
-def test_what_catching_up_finds_is_not_told(open_store, tmp_path):
+def test_messages_dispatched_by_open_are_not_reported(open_store, tmp_path):
     with open_store() as store:
         store.put_many("t", [b"x"] * 10)
     (tmp_path / "consumequeue/t/0/00000000000000000000").unlink()
@@ -205,7 +205,7 @@ def test_a_descriptor(store):
             assert store.wait_dispatched(SOON)
 
 
-def test_a_descriptor_that_is_asked_for_late(store):
+def test_a_descriptor_that_is_requested_late(store):
     with store.subscribe() as subscription:
         store.put("t", b"x")
         assert store.wait_dispatched(SOON)
@@ -244,7 +244,7 @@ def test_the_descriptor_of_a_store_that_is_closed(open_store):
     assert is_readable(subscription, SOON)
     with pytest.raises(rocketc.ClosedError, match="the store is closed"):
         subscription.changes()
-    assert is_readable(subscription), "it says so until it is closed itself"
+    assert is_readable(subscription), "it stays readable until the subscription is closed"
     subscription.close()
 
 
@@ -282,7 +282,7 @@ def test_async_iteration(store):
 
 
 def test_several_event_loops(store):
-    """At once, each with a subscription of its own and with two who follow a queue."""
+    """At the same time; each loop has its own subscription and two tasks that follow a queue."""
 
     async def iterate():
         async for changes in store.subscribe():
@@ -312,7 +312,7 @@ def test_several_event_loops(store):
     assert results == [["all", list(range(40)), list(range(40))]] * 4
 
 
-def test_those_who_follow_other_queues_are_not_woken(store):
+def test_followers_of_other_queues_are_not_woken(store):
     looks = []
 
     async def follow(queue_id):
@@ -338,7 +338,7 @@ def test_those_who_follow_other_queues_are_not_woken(store):
 
 
 def store_followers(store):
-    """What serves the running loop."""
+    """Return the object that wakes the followers in the running loop."""
     found = [each for each in gc.get_objects() if type(each).__name__ == "_LoopFollowers"]
     (followers,) = [each for each in found if each._loop is asyncio.get_running_loop()]
     return followers
@@ -397,7 +397,7 @@ def test_the_store_is_closed_while_a_task_waits(open_store):
     asyncio.run(asyncio.wait_for(main(), SOON))
 
 
-def test_loops_that_are_closed_are_given_up(store):
+def test_closed_loops_are_released(store):
     async def one():
         async for message in store.follow("t"):
             return message.body
@@ -431,7 +431,7 @@ def test_close_while_threads_wait(open_store, who):
     for thread in threads:
         thread.join(SOON)
     assert texts == [f"{store.path}: the {who} is closed"] * 3
-    for call in (subscription.changes, subscription.wait, subscription.fileno):  # of none that is there yet
+    for call in (subscription.changes, subscription.wait, subscription.fileno):  # no descriptor was created before
         with pytest.raises(rocketc.ClosedError, match=f"the {who} is closed"):
             call()
     subscription.close()
@@ -457,8 +457,8 @@ def test_a_signal_ends_a_wait(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_has_no_feed(open_store):
-    """Every call is a ClosedError there, whatever locks were held; its end leaves the parent's subscriptions alone."""
+def test_a_forked_child_cannot_use_a_subscription(open_store):
+    """Each call in the child raises ClosedError, whatever locks were held. Its exit does not affect the parent."""
     store = open_store()
     armed, waiting = store.subscribe(), store.subscribe()
     armed.fileno()
@@ -532,7 +532,7 @@ def writer(tmp_path):
     process.stdout.close()
 
 
-def test_what_another_process_writes(tmp_path, writer):
+def test_messages_of_another_process(tmp_path, writer):
     writer("t")
     with rocketc.open(tmp_path / "store", read_only=True) as reader:
         every, some = reader.subscribe(), reader.subscribe([("u", 1)])

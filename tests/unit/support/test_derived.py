@@ -1,11 +1,11 @@
-"""Derived files by the specification are RocketMQ's own, in every golden store. Nothing of rocketc is needed here:
-other tests compare with `derived`, so it has to be right by itself."""
+"""Derived files written by the specification equal RocketMQ's own, in every golden store. No code of rocketc is used
+here: other tests compare with `derived`, so `derived` needs its own proof."""
 
 import pytest
 from support import oracle, stores
 from support.derived import FOLDERS, files_of, from_log, same_files, without_names
 
-CUT = ("v497-torn", "v533-torn")  # their last record went after it was dispatched
+CUT = ("v497-torn", "v533-torn")  # the last record was cut off after it had been dispatched
 
 
 @pytest.mark.parametrize("name", stores.NAMES)

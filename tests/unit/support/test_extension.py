@@ -1,4 +1,4 @@
-"""Modules of tests/native are compiled as another project would compile them."""
+"""Modules of tests/native are compiled in the same way as in another project."""
 
 from support import extension
 

@@ -1,4 +1,4 @@
-"""The oracle against the specification: its vectors, every reason of damage, the rules of the walk."""
+"""The oracle compared with the specification: vectors, each reason of damage, the rules of the scan."""
 
 import ipaddress
 import struct
@@ -124,7 +124,7 @@ def test_queue_unit_vector():
     assert unit == (0, len(bytes.fromhex(VECTOR_A)), oracle.tags_code("TagA"))
 
 
-def test_units_are_signed_and_an_unfinished_one_is_left_out():
+def test_units_are_signed_and_an_incomplete_one_is_skipped():
     minus = b"\xff" * 100
     assert oracle.queue_units(minus[:59]) == [(-1, -1, -1)] * 2
     assert oracle.batch_queue_units(minus[:93]) == [(-1,) * 8] * 2
@@ -152,7 +152,7 @@ def test_index_file_vector():
     assert (k1 % 10, k2 % 10) == (4, 5)
 
 
-def test_numbers_the_spec_names():
+def test_constants_of_the_specification():
     assert oracle.java_hash("TagA") == 2598919
     assert oracle.java_hash("TopicTest#k1") == 2746024
     assert oracle.java_hash("Aa") == oracle.java_hash("BB")
@@ -217,7 +217,7 @@ def test_property_crc_replaces_an_old_one():
     assert only_record(oracle.encode("t", b"b", property_crc=True), crc="full")["propertiesLen"] == 20
 
 
-def test_a_user_property_that_only_ends_like_the_crc_is_none():
+def test_a_user_property_that_only_ends_like_the_crc_is_kept():
     raw = b"x" + oracle.crc_property(1)
     assert only_record(oracle.encode("t", b"b", properties=raw), crc="full")["properties"] == {
         "x__CRC32#": "1000000000"
@@ -237,25 +237,25 @@ def test_ipv6_text(text):
 @given(st.binary(min_size=16, max_size=16) | strategies.ipv6.map(oracle.ipv6_bytes))
 def test_ipv6_text_is_that_of_ipaddress(raw):
     address = ipaddress.IPv6Address(raw)
-    if address.ipv4_mapped is None:  # from Python 3.13 on those have a dotted part
+    if address.ipv4_mapped is None:  # since Python 3.13 these have a dotted part
         assert oracle.ipv6_text(raw) == str(address)
     assert oracle.ipv6_bytes(oracle.ipv6_text(raw)) == raw
 
 
-def test_hosts_as_java_prints_them():
+def test_hosts_are_printed_as_in_java():
     assert oracle.java_host("[1050::5:600:300c:326b]:123") == "[1050:0:0:0:5:600:300c:326b]:123"
     assert oracle.java_host("10.1.2.3:4") == "10.1.2.3:4"
 
 
-def test_version_follows_the_topic():
+def test_the_version_depends_on_the_topic():
     assert only_record(oracle.encode("t" * 127, b""))["magic"] == "V1"
     assert only_record(oracle.encode("t" * 128, b""))["magic"] == "V2"
     assert only_record(oracle.encode("𝄞" * 64, b""))["magic"] == "V2", "two UTF-16 units each"
     with pytest.raises(struct.error):
-        oracle.encode("é" * 64, b"")  # no more than 127 units, but 128 bytes
+        oracle.encode("é" * 64, b"")  # 64 characters, but 128 bytes
 
 
-def test_what_is_not_said_is_zero():
+def test_missing_fields_are_zero():
     r = only_record(oracle.encode("t", b""))
     zeros = "queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC"
     assert {r[key] for key in [*zeros.split(), "preparedTransactionOffset", "propertiesLen"]} == {0}
@@ -276,7 +276,7 @@ def test_every_number_is_signed():
     assert r["msgId"] == "0" * 31 + "1" + "FFFFFFF4" + "FFFFFFFFFFFFFFFB"
 
 
-def test_hosts_decide_the_v6_bits():
+def test_the_v6_bits_depend_on_the_hosts():
     assert only_record(oracle.encode("t", b"", sys_flag=0x3F))["sysFlag"] == 0xF
     assert only_record(oracle.encode("t", b"", **V6))["sysFlag"] == 0x30
     assert only_record(oracle.encode("t", b"", store_host=("::1", 1)))["sysFlag"] == 0x20
@@ -315,7 +315,7 @@ LONGEST = oracle.encode("\u3042" * 10922, b"", properties=b"p" * 32767)  # V2; t
 BODY_LENGTH, BODY, TOPIC_LENGTH, PROPERTIES_LENGTH = 84, 88, 92, 98
 SMALLEST = oracle.encode("", b"")
 
-# (bytes, options of the walk, reason); the bytes hold one record and nothing else.
+# (bytes, options of walk(), reason). The bytes hold one record and nothing more.
 REASONS = {
     "seven bytes": (PLAIN[:7], {}, "truncated"),
     "size 7": (patched(PLAIN, 0, ">i", 7), {}, "bad_size"),
@@ -364,7 +364,7 @@ def test_reason(case):
     assert oracle.records(oracle.walk(data, **options)) == []
 
 
-def test_every_reason_is_reached():
+def test_every_reason_is_tested():
     assert {reason for _, _, reason in REASONS.values()} == {
         "bad_size",
         "truncated",
@@ -382,7 +382,7 @@ def test_every_reason_is_reached():
 
 
 @pytest.mark.parametrize("crc", ["none", "body", "full"])
-def test_checks_not_asked_for_are_not_made(crc):
+def test_only_requested_checks_are_made(crc):
     body, flag = patched(PLAIN, BODY, ">b", 0), patched(WITH_CRC, 16, ">i", 1)
     assert len(oracle.records(oracle.walk(body, crc=crc))) == (crc == "none")
     assert len(oracle.records(oracle.walk(flag, crc=crc))) == (crc != "full")
@@ -390,15 +390,15 @@ def test_checks_not_asked_for_are_not_made(crc):
 
 @pytest.mark.parametrize("cut", range(1, len(PLAIN)))
 def test_every_torn_length_is_truncated(cut):
-    all_zero = cut < 4  # the first bytes of TOTALSIZE: nobody can tell them from room never written
+    all_zero = cut < 4  # the first bytes of TOTALSIZE: like unused space
     assert [d.reason for d in oracle.damage(oracle.walk(PLAIN[:cut]))] == ["truncated"] * (not all_zero)
 
 
-# ---------------------------------------------------------------------------------------------- walking
+# ---------------------------------------------------------------------------------------------- scan
 
 
 def log_of(count, *, base=0):
-    """`count` records back to back, and where each starts."""
+    """Return `count` consecutive records and the start of each."""
     data, starts = b"", []
     for n in range(count):
         starts.append(base + len(data))
@@ -407,14 +407,14 @@ def log_of(count, *, base=0):
 
 
 def outline(items):
-    """The walk in short: the start of each record and blank, (start, stop, reason) of each damage."""
+    """Return the items in short form: the start of each record and blank, (start, stop, reason) of each damage."""
     return [i["start"] if isinstance(i, dict) else i.start if isinstance(i, oracle.Blank) else i[:3] for i in items]
 
 
 SIZE = len(log_of(1)[0])
 
 
-def test_damage_within_agreeing_lengths_costs_one_record():
+def test_damage_with_valid_lengths_loses_one_record():
     data, starts = log_of(3)
     bad = patched(data, starts[1] + BODY, ">b", 0)
     lost = (SIZE, 2 * SIZE, "bad_body_crc")
@@ -425,7 +425,7 @@ def test_damage_within_agreeing_lengths_costs_one_record():
     assert outline(oracle.walk(bad[: 2 * SIZE] + oracle.encode_blank(30))) == [0, lost, 2 * SIZE], "a blank follows"
 
 
-def test_two_bad_neighbours_are_one_damage():
+def test_two_adjacent_bad_records_are_one_damage():
     data, starts = log_of(4)
     bad = patched(patched(data, starts[1] + BODY, ">b", 0), starts[2] + BODY, ">b", 0)
     assert outline(oracle.walk(bad)) == [0, (starts[1], starts[3], "bad_body_crc"), starts[3]]
@@ -446,26 +446,26 @@ def test_the_search_finds_a_blank_that_fills_the_file():
     assert outline(oracle.walk(bad + b"x", last=False)) == [0, (starts[1], len(bad) + 1, "bad_magic")]
 
 
-def test_what_follows_a_damage_is_checked_as_told():
+def test_records_after_damage_get_the_requested_checks():
     data, starts = log_of(3)
     bad = patched(patched(data, starts[1] + 28, ">q", 1), starts[2] + BODY, ">b", 0)
     assert outline(oracle.walk(bad, crc="none")) == [0, (starts[1], starts[2], "bad_physical_offset"), starts[2]]
     assert outline(oracle.walk(bad, crc="body")) == [0, (starts[1], len(bad) - 2, "bad_physical_offset")]
-    bad = patched(data, starts[1] + 28, ">q", 1)[:-1] + b"x"  # a third record with a length that is wrong
+    bad = patched(data, starts[1] + 28, ">q", 1)[:-1] + b"x"  # the third record has a wrong length
     assert outline(oracle.walk(bad, crc="none")) == [0, (starts[1], len(bad), "bad_physical_offset")]
 
 
-def test_a_body_of_no_bytes_has_no_crc():
+def test_the_crc_of_an_empty_body_is_not_checked():
     assert only_record(patched(SMALLEST, 8, ">i", 1))["bodyCRC"] == 1
 
 
-def test_the_search_checks_bodies_even_when_told_not_to():
+def test_the_search_always_checks_bodies():
     data, starts = log_of(4)
     bad = patched(patched(data, starts[1] + 4, ">i", 1), starts[2] + BODY, ">b", 0)
     assert outline(oracle.walk(bad, crc="none")) == [0, (starts[1], starts[3], "bad_magic"), starts[3]]
 
 
-def test_the_search_checks_property_crcs_if_all_is_checked():
+def test_the_search_checks_property_crcs_with_full_checks():
     data, _ = log_of(1)
     record = oracle.encode("t", b"", flag=1, phy_offset=SIZE, property_crc=True)
     bad = patched(data, 4, ">i", 1) + patched(record, 16, ">i", 2)
@@ -474,7 +474,7 @@ def test_the_search_checks_property_crcs_if_all_is_checked():
     assert outline(oracle.walk(bad, crc="full")) == [(0, len(bad), "bad_magic")]
 
 
-def test_the_search_begins_one_byte_behind():
+def test_the_search_begins_one_byte_later():
     data, starts = log_of(2, base=1)
     assert outline(oracle.walk(b"x" + data)) == [(0, 1, "bad_magic"), *starts]
 
@@ -493,13 +493,13 @@ def test_damage_at_the_end_of_the_log_ends_with_the_last_byte():
     data, starts = log_of(2)
     bad = patched(data, starts[1] + 4, ">i", 1)
     stop = len(bad.rstrip(b"\0"))
-    assert stop < len(bad), "the record ends in zeros: no properties"
+    assert stop < len(bad), "the record ends in zeros: it has an empty property string"
     assert outline(oracle.walk(bad + bytes(100))) == [0, (starts[1], stop, "bad_magic")]
     assert outline(oracle.walk(bad + bytes(100), last=False)) == [0, (starts[1], len(bad) + 100, "bad_magic")]
     assert outline(oracle.walk(b"x" + bytes(50), last=False)) == [(0, 51, "bad_magic")]
 
 
-def test_zero_space():
+def test_unused_space():
     data, starts = log_of(3)
     hole = bytes(SIZE)
     holed = data[:SIZE] + hole + data[2 * SIZE :]
@@ -515,7 +515,7 @@ def test_zero_space():
     assert outline(oracle.walk(data[:SIZE], last=False)) == [0]
 
 
-def test_an_unused_file_behind_the_log_is_no_damage():
+def test_an_unused_file_after_the_log_is_not_damage():
     data, _ = log_of(1)
     first = (0, data.ljust(500, b"\0"))
     unused = [(500, bytes(500)), (1000, b"")]
@@ -530,7 +530,7 @@ def test_an_unused_file_behind_the_log_is_no_damage():
     ]
 
 
-def test_base_can_be_learnt():
+def test_base_can_be_detected():
     data, starts = log_of(2, base=12345)
     assert outline(oracle.walk(data, None)) == starts
     assert outline(oracle.walk(b"xx" + data, None)) == [(12343, 12345, "bad_magic"), *starts]
@@ -543,7 +543,7 @@ def test_base_can_be_learnt():
 
 
 @pytest.mark.parametrize("left", range(7, 10))
-def test_a_file_keeps_eight_bytes_for_its_blank(left):
+def test_a_file_keeps_eight_bytes_for_its_blank_record(left):
     record = oracle.encode("t", b"")
     first, second = oracle.lay_out([{"topic": "t", "body": b""}] * 2, len(record) + 8)
     assert first == (0, record + oracle.encode_blank(8))
@@ -631,7 +631,7 @@ def test_compressed_inner_batch():
 
 
 @pytest.mark.parametrize("flag", [oracle.INNER_BATCH, oracle.NEED_UNWRAP])
-def test_one_bit_alone_is_no_inner_batch(flag):
+def test_a_single_bit_is_not_an_inner_batch(flag):
     assert [m["body"] for m in content(b"not a batch", flag)] == [b"not a batch"]
 
 
@@ -673,7 +673,7 @@ def test_json_form():
 
 
 @given(strategies.messages())
-def test_what_is_encoded_is_decoded(message):
+def test_a_record_is_decoded_as_it_was_encoded(message):
     r = only_record(oracle.encode(**message, queue_offset=3, phy_offset=77), base=77)
     fields = {
         "topic": "topic",
@@ -697,14 +697,14 @@ def test_what_is_encoded_is_decoded(message):
 
 
 @given(strategies.logs(odd=False))
-def test_a_whole_log_comes_back(log):
+def test_a_whole_log_is_read_back(log):
     items = oracle.walk_log(log.files, crc="full")
     assert oracle.damage(items) == []
     assert oracle.damage(oracle.read(items)) == []
     records = oracle.records(items)
     assert [r["queueOffset"] for r in records] == list(range(len(log.messages)))
     assert [r["storedBody"] for r in records] == [m["body"] for m in log.messages]
-    # The items lie side by side, and only a blank ends a file.
+    # The items are adjacent, and only a blank record ends a file.
     at = log.files[0][0]
     for item in items:
         start, stop = (item["start"], item["stop"]) if isinstance(item, dict) else item[:2]
@@ -714,9 +714,8 @@ def test_a_whole_log_comes_back(log):
 
 
 @given(strategies.damaged_logs(), st.sampled_from(["none", "body", "full"]))
-def test_a_walk_over_damage_leaves_nothing_out(log, crc):
-    """Whatever the damage, the items of a file lie side by side from its first byte on, and behind the last one there
-    is nothing but zeros."""
+def test_a_scan_of_a_damaged_log_covers_all_bytes(log, crc):
+    """Whatever the damage, the items of a file are adjacent from its first byte on, and only zeros follow."""
     files = dict(log.files)
     items = oracle.walk_log(log.files, crc=crc)
     at = None
@@ -735,7 +734,7 @@ def test_a_walk_over_damage_leaves_nothing_out(log, crc):
 
 @given(strategies.damaged_logs(in_place=True, odd=False))
 def test_untouched_records_survive(log):
-    """A record whose bytes were left alone is read, whatever happened around it."""
+    """An unchanged record is read, whatever happened around it."""
     clean = oracle.walk_log(oracle.lay_out(log.messages, log.file_size, base=log.files[0][0]))
     untouched = [
         r["start"]

@@ -1,4 +1,4 @@
-"""The oracle against stores that RocketMQ wrote: every record of them, nothing more and nothing less."""
+"""The oracle compared with stores of RocketMQ: exactly the records of RocketMQ are read."""
 
 import hashlib
 from pathlib import Path
@@ -9,7 +9,7 @@ from support import oracle, stores
 
 @pytest.fixture(scope="module")
 def log_items(golden):
-    """log_items(name): the walk over a golden store, all checks on, done once."""
+    """log_items(name): the items of a golden store, read once with all checks on."""
     done = {}
 
     def get(name):
@@ -25,7 +25,7 @@ def sha256(data):
 
 
 def as_rocketmq_tells_it(item, keys):
-    """An item in the shape of a line of expected.jsonl."""
+    """Return an item in the form of a line of expected.jsonl."""
     if isinstance(item, oracle.Blank):
         return {"phyOffset": item.start, "size": item.stop - item.start, "magic": "blank"}
     plain = oracle.plain_body(item)
@@ -45,7 +45,7 @@ def as_rocketmq_tells_it(item, keys):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_every_record_is_read_as_rocketmq_reads_it(golden, log_items, name):
+def test_every_record_is_read_as_by_rocketmq(golden, log_items, name):
     expected = golden(name).expected
     items = log_items(name)
     assert oracle.damage(items) == []
@@ -55,8 +55,8 @@ def test_every_record_is_read_as_rocketmq_reads_it(golden, log_items, name):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_records_encode_to_their_own_bytes(golden, log_items, name):
-    """Every record again from its decoded fields; the properties from the map where the map can tell them."""
+def test_decoded_records_encode_to_the_same_bytes(golden, log_items, name):
+    """Each record is encoded again from its decoded fields, and from the property map where this is possible."""
     contents = {str(path): path.read_bytes() for path in golden(name).log_files}
     from_map = 0
     for r in oracle.records(log_items(name)):
@@ -66,7 +66,7 @@ def test_records_encode_to_their_own_bytes(golden, log_items, name):
         if oracle.encode_properties(pairs, trailing_separator=ends) == stored:
             from_map += 1
         else:
-            pairs = stored  # a name stood twice
+            pairs = stored  # a property name occurred twice
         again = oracle.encode(
             r["topic"],
             r["storedBody"],
@@ -113,7 +113,7 @@ def test_inner_batches(log_items):
 def test_a_killed_store_is_read_to_its_end(golden, log_items, name):
     recovered = golden(name).recovered
     items = log_items(name)
-    assert not any(golden(name).log_files[-1].read_bytes()), "the last file was only prepared"
+    assert not any(golden(name).log_files[-1].read_bytes()), "the last file is only prepared"
     assert oracle.damage(items) == []
     assert len(items) == recovered["decodableRecordsBefore"]
     assert oracle.log_end(items) == recovered["decodableEndBefore"] == recovered["afterLoad"]["maxPhyOffset"]
@@ -127,7 +127,7 @@ def test_a_torn_store_loses_its_last_record(golden, log_items, name):
     assert items[-1] == lost
     assert lost.reason == "bad_length"
     assert lost.start == torn["record"] == golden(name).recovered["afterLoad"]["maxPhyOffset"]
-    # The damage ends with the last byte that is not zero: the half that was kept need not end in such a byte.
+    # The damage ends with the last byte that is not zero. The kept half may end with zeros.
     assert torn["size"] // 4 < lost.stop - lost.start <= torn["size"] // 2
     whole = log_items(name.replace("torn", "unclean"))
     assert [r["start"] for r in oracle.records(items)] == [r["start"] for r in oracle.records(whole)][:-1]
@@ -154,7 +154,7 @@ def test_a_flipped_bit_costs_one_record(golden, log_items):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_consume_queues_point_at_the_records(golden, log_items, name):
+def test_consume_queues_refer_to_the_records(golden, log_items, name):
     units, batch_units = {}, {}
     for path in golden(name).path.glob("consumequeue/*/*/*"):
         for n, unit in enumerate(oracle.queue_units(path.read_bytes()), int(path.name) // 20):
@@ -165,7 +165,7 @@ def test_consume_queues_point_at_the_records(golden, log_items, name):
     checked = 0
     for r in oracle.records(log_items(name)):
         if r["sysFlag"] & 0xC in (0x4, 0xC):
-            continue  # prepared and rolled back: in no queue
+            continue  # prepared or rolled back: in no queue
         tags = oracle.tags_code(r["tags"])
         if r["sysFlag"] & oracle.INNER_BATCH:
             count = int(r["properties"]["INNER_NUM"])
@@ -174,7 +174,7 @@ def test_consume_queues_point_at_the_records(golden, log_items, name):
         else:
             unit = units[r["topic"], r["queueId"], r["queueOffset"]]
             assert unit[:2] == (r["start"], r["storeSize"])
-            if r["topic"] != "SCHEDULE_TOPIC_XXXX":  # there it is the time of delivery
+            if r["topic"] != "SCHEDULE_TOPIC_XXXX":  # its tags code is the delivery time
                 assert unit.tags_code == tags
         checked += 1
     assert checked > 400
@@ -182,7 +182,7 @@ def test_consume_queues_point_at_the_records(golden, log_items, name):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_index_files_point_at_the_records(golden, log_items, name):
+def test_index_files_refer_to_the_records(golden, log_items, name):
     slots = int(golden(name).about["config"].get("maxHashSlotNum", 5_000_000))
     by_offset = {r["start"]: r for r in oracle.records(log_items(name))}
     checked = 0
@@ -198,7 +198,7 @@ def test_index_files_point_at_the_records(golden, log_items, name):
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
-def test_checkpoint_names_times_of_records(golden, log_items, name):
+def test_the_checkpoint_has_times_of_records(golden, log_items, name):
     point = oracle.checkpoint((golden(name).path / "checkpoint").read_bytes())
     times = {r["storeTimestamp"] for r in oracle.records(log_items(name))}
     assert {point.physic_msg_timestamp, point.logics_msg_timestamp} <= times

@@ -1,4 +1,4 @@
-"""config/*.json: what brokers wrote, JSON at large, and what is none."""
+"""config/*.json: tables of brokers, JSON in general, and invalid files."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ WITH_INT_NAMES = st.dictionaries(
 
 
 def independent(text):
-    """JSON with quotes around integer names that have none; true for files without such things in their strings."""
+    """Read JSON after quoting unquoted integer names. Only for files without similar text in their strings."""
     return json.loads(re.sub(r"([{,]\s*)(-?\d+)(\s*:)", r'\1"\2"\3', text))
 
 
@@ -43,7 +43,7 @@ def with_text_names(value):
 
 
 def as_fastjson(value):
-    """Compact JSON, integer names without quotes."""
+    """Return compact JSON with unquoted integer names."""
     if isinstance(value, dict):
         names = ((str(name) if isinstance(name, int) else json.dumps(name)) for name in value)
         return "{" + ",".join(f"{n}:{as_fastjson(v)}" for n, v in zip(names, value.values(), strict=True)) + "}"
@@ -54,7 +54,7 @@ def as_fastjson(value):
 
 @pytest.fixture
 def table(tmp_path):
-    """table(main, bak): the path of a table; None: no such file."""
+    """table(main, bak): the path of a table; None: the file does not exist."""
 
     def make(main, bak=None):
         path = tmp_path / "topics.json"
@@ -81,7 +81,7 @@ def test_golden_tables(golden, name):
         assert with_text_names(found.data) == independent(path.read_text(encoding="utf-8"))
 
 
-def test_what_is_in_them(golden):
+def test_contents_of_golden_tables(golden):
     folder = golden("v533-broker").path / "config"
     assert read_table(folder / "delayOffset.json").data["offsetTable"] == {1: 51, 2: 25, 3: 16, 17: 0, 18: 0}
     offsets = read_table(folder / "consumerOffset.json").data["offsetTable"]
@@ -131,7 +131,7 @@ def test_golden_tables_have_the_order_of_a_java_map(golden, name):
         (b'{"a":\n"\xff"}', "line 2, column 2: not UTF-8"),
     ],
 )
-def test_a_main_file_that_is_no_table(table, main, why):
+def test_an_invalid_main_file(table, main, why):
     path = table(main, '{"of":"bak"}')
     found = read_table(path)
     assert found == ConfigTable(f"{path}.bak", {"of": "bak"}, f"{path}: {why}")
@@ -142,7 +142,7 @@ def test_a_main_file_that_is_no_table(table, main, why):
         read_table(table('{"of":"main"}', main).with_suffix(".json.bak"))
 
 
-def test_both_bad(table):
+def test_both_files_are_invalid(table):
     path = table('{"a":\n\t}', '{"b"}')
     with pytest.raises(ConfigTableError) as raised:
         read_table(path)
@@ -153,18 +153,18 @@ def test_both_bad(table):
     assert str(raised.value) == f"{path}.bak: line 1, column 2: expected a name in quotes, or a whole number"
 
 
-def test_neither_is_there(table):
+def test_both_files_are_missing(table):
     with pytest.raises(StoreIOError) as raised:
         read_table(table(None))
     assert raised.value.filename.endswith("topics.json")
 
 
-def test_a_sound_main_file_is_all_that_is_read(table):
+def test_with_a_valid_main_file_the_bak_file_is_not_read(table):
     path = table('{"of":"main"}', "garbage")
     assert read_table(path) == ConfigTable(str(path), {"of": "main"})
 
 
-def test_a_pipe_and_a_folder_are_no_tables(tmp_path):
+def test_a_pipe_and_a_folder_are_not_tables(tmp_path):
     os.mkfifo(tmp_path / "topics.json")
     (tmp_path / "topics.json.bak").mkdir()
     with pytest.raises(ConfigTableError, match=r"not a regular file; .*Is a directory"):
@@ -175,7 +175,7 @@ def test_a_pipe_and_a_folder_are_no_tables(tmp_path):
 
 
 @given(JSON, st.sampled_from([None, 1, "\t"]))
-def test_json_is_read_as_python_reads_it(value, indent):
+def test_json_is_read_as_in_python(value, indent):
     for ascii_only in (True, False):
         text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
         assert parse(text) == json.loads(text) == value
@@ -234,7 +234,7 @@ def test_both_parsers_refuse_the_same(text):
 
 
 def finite(number):
-    """Return a float; raise ValueError for one that Python reads as infinity, which JSON cannot say."""
+    """Return a float. Raise ValueError for one that Python reads as infinity, which JSON cannot represent."""
     if math.isinf(float(number)):
         raise ValueError(number)
     return float(number)
@@ -251,7 +251,7 @@ def test_what_python_refuses_is_refused(text):
         except ValueError as error:
             assert re.match(r"line \d+, column \d+: ", str(error))
         else:
-            independent(text)  # only names without quotes may make the difference
+            independent(text)  # only unquoted names may make the difference
     else:
         assert parse(text) == expected
 
@@ -311,15 +311,15 @@ def test_a_huge_file_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['"' + '\\"' * 500_000, '"' * 500_001, "{" + "1" * 1_000_000, "[" + "0," * 100_000])
-def test_long_texts_take_time_in_proportion(text):
-    """With a quadratic step these would take hours, and the test would run out of time."""
+def test_long_texts_take_linear_time(text):
+    """With a quadratic algorithm these texts would take hours, and the test would time out."""
     with pytest.raises(ValueError, match="line 1"):
         parse(text)
 
 
-# ---------------------------------------------------------------- written
+# ---------------------------------------------------------------- writing
 @given(st.dictionaries(st.text(), JSON, max_size=5) | WITH_INT_NAMES)
-def test_what_is_written_is_read(value):
+def test_a_written_table_is_read_back(value):
     for compact in (True, False):
         assert parse(to_bytes(value, compact=compact)) == value
 
@@ -333,7 +333,7 @@ def test_the_style():
     assert to_bytes({"ä\t\ud800": "\U0001f600"}, compact=True) == '{"ä\\t\\ud800":"\U0001f600"}'.encode()
 
 
-def test_what_is_no_table_is_not_written(tmp_path):
+def test_invalid_tables_are_not_written(tmp_path):
     path = tmp_path / "topics.json"
     write_table(path, {"a": 1})
     deep = {}
@@ -352,7 +352,7 @@ def test_what_is_no_table_is_not_written(tmp_path):
     assert os.listdir(tmp_path) == ["topics.json"]
 
 
-def test_a_table_that_was_written_keeps_the_one_before(table):
+def test_a_write_keeps_the_previous_table(table):
     path = table(None)
     for number in range(3):
         write_table(path, {"number": number})
@@ -396,7 +396,7 @@ def test_a_call_that_fails_while_a_table_is_written(table, monkeypatch, call, nu
     assert (read_table(path).data, read_table(f"{path}.bak").data) == ({"of": "new"}, {"of": "main"})
 
 
-def test_without_hard_links_the_table_before_is_copied(table, monkeypatch):
+def test_without_hard_links_the_previous_table_is_copied(table, monkeypatch):
     def refused(*_):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
@@ -406,7 +406,7 @@ def test_without_hard_links_the_table_before_is_copied(table, monkeypatch):
     assert (read_table(path).data, read_table(f"{path}.bak").data) == ({"of": "new"}, {"of": "main"})
 
 
-def test_a_table_in_a_folder_that_is_not_there(tmp_path):
+def test_a_table_in_a_missing_folder(tmp_path):
     with pytest.raises(StoreIOError) as raised:
         write_table(tmp_path / "config/topics.json", {})
     assert raised.value.errno == errno.ENOENT and "config/topics.json" in raised.value.filename
@@ -414,7 +414,7 @@ def test_a_table_in_a_folder_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("count", [1535, 1536, 4000])
 def test_a_java_map_grows(count):
-    """A map of 2048 buckets doubles when three quarters of that are in it; the order stays one of buckets."""
+    """A map of 2048 buckets doubles when it is three quarters full. The order remains that of the buckets."""
     names = [f"topic-{number}" for number in range(count)]
     ordered = list(in_java_order(dict.fromkeys(names), 2048))
     assert sorted(ordered) == sorted(names)

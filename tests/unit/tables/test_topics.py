@@ -1,4 +1,4 @@
-"""The tables of topics, groups, consumer offsets and delay offsets: looked at, changed, written, damaged."""
+"""The tables of topics, groups, consumer offsets and delay offsets: read, change, write, damage."""
 
 import os
 import threading
@@ -33,7 +33,7 @@ def broker(tmp_path):
 
 
 def of_version(raw: bytes, counter: int) -> bytes:
-    """The file with another dataVersion."""
+    """Return the file with another dataVersion."""
     data = parse(raw)
     old = data["dataVersion"]
     text = raw.decode()
@@ -65,7 +65,7 @@ def test_topics_of_a_broker(broker, name):
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_change_and_back_is_the_brokers_file_in_another_version(broker, name):
+def test_a_reverted_change_restores_the_brokers_file_except_its_version(broker, name):
     path = broker(name) / "config/topics.json"
     raw = path.read_bytes()
     topics = Topics(path.parents[1], clock=clock)
@@ -80,7 +80,7 @@ def test_a_change_and_back_is_the_brokers_file_in_another_version(broker, name):
     assert path.read_bytes() == of_version(raw, counter + 2)
 
 
-def test_a_topic_that_is_made_anew_stands_where_a_broker_has_it(broker):
+def test_a_recreated_topic_has_the_position_of_a_brokers(broker):
     path = broker("v533-broker") / "config/topics.json"
     raw = path.read_bytes()
     topics = Topics(path.parents[1], clock=clock)
@@ -130,7 +130,7 @@ def test_a_store_without_topics(tmp_path):
 
 
 def test_names_of_both_kinds(tmp_path):
-    """A damaged file mixes whole numbers with names: it is written all the same, in the order of their texts."""
+    """A damaged file mixes whole numbers with names: it is written in the order of the texts of both."""
     path = tmp_path / "config/topics.json"
     path.parent.mkdir()
     path.write_text('{0:1,"topicConfigTable":{"orders":{"topicName":"orders",7:8}}}')
@@ -140,7 +140,7 @@ def test_names_of_both_kinds(tmp_path):
     assert Topics(tmp_path)["orders"].read_queue_nums == 2
 
 
-def test_what_newer_releases_have_added_stays(tmp_path):
+def test_unknown_fields_of_newer_releases_are_kept(tmp_path):
     path = tmp_path / "config/topics.json"
     path.parent.mkdir()
     path.write_text(
@@ -149,7 +149,7 @@ def test_what_newer_releases_have_added_stays(tmp_path):
     topics = Topics(tmp_path, clock=clock)
     topics.create("a", queues=2)
     data = read_table(path).data
-    assert data["dataVersion"] == {"counter": 8, "timestatmp": NOW}  # RocketMQ 4.0 spells it so
+    assert data["dataVersion"] == {"counter": 8, "timestatmp": NOW}  # RocketMQ 4.0 has this spelling
     assert data["more"] == {"a": 1}
     assert data["topicConfigTable"]["a"] == {
         "new": [1], "order": False, "perm": 6, "readQueueNums": 2, "topicFilterType": "SINGLE_TAG", "topicName": "a",
@@ -188,14 +188,14 @@ def test_names(tmp_path, name, wrong):
         {"attributes": {"a": 1}}, {"order": 1},
     ],
 )  # fmt: skip
-def test_values_that_rocketmq_has_not(tmp_path, values):
+def test_values_that_rocketmq_does_not_have(tmp_path, values):
     topics = Topics(tmp_path)
     with pytest.raises(ValueError, match="orders: "):
         topics.create("orders", **values)
     assert not topics
 
 
-def test_attributes_change_as_rocketmqs_tools_say(tmp_path):
+def test_attributes_change_as_with_rocketmqs_tools(tmp_path):
     topics = Topics(tmp_path)
     topics.create("a", queue_type="BatchCQ", attributes={"reserve.time": "1000", "+message.type": "FIFO"})
     assert topics["a"].attributes == {"queue.type": "BatchCQ", "reserve.time": "1000", "message.type": "FIFO"}
@@ -215,7 +215,7 @@ def test_many_topics_are_written_at_once(tmp_path):
 
 
 # ---------------------------------------------------------------- created by a put
-def test_a_put_to_an_unknown_topic_makes_four_queues(tmp_path):
+def test_a_put_to_an_unknown_topic_creates_four_queues(tmp_path):
     topics = Topics(tmp_path)
     made = topics.auto_create("orders")
     assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (4, 4, 6)
@@ -233,24 +233,24 @@ def test_no_more_queues_than_the_default_topic_has(tmp_path):
     assert topics.auto_create("c", queues=16).write_queue_nums == 3
 
 
-def test_permissions_are_passed_on_and_inherit_is_not(tmp_path):
+def test_permissions_are_inherited_without_the_inherit_bit(tmp_path):
     topics = Topics(tmp_path)
     topics.create("TBW102", queues=8, perm=5)
     assert topics.auto_create("a").perm == 4
-    topics.create("TBW102", queues=8, perm=6)  # nothing takes after it
+    topics.create("TBW102", queues=8, perm=6)  # without the inherit bit no topic is created
     assert topics.auto_create("b") is None
 
 
-def test_the_switch(tmp_path):
+def test_auto_creation_can_be_disabled(tmp_path):
     topics = Topics(tmp_path, auto_create_topic_enable=False)
     assert topics.auto_create("orders") is None
-    retry = topics.auto_create("%RETRY%audit")  # comes into being all the same, as in a broker
+    retry = topics.auto_create("%RETRY%audit")  # it is created nevertheless, as in a broker
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
     topics.create("orders")
     assert topics.auto_create("orders") is topics["orders"]
 
 
-def test_threads_make_a_topic_once(tmp_path):
+def test_threads_create_a_topic_once(tmp_path):
     topics = Topics(tmp_path)
     made = []
 
@@ -274,7 +274,7 @@ def test_threads_make_a_topic_once(tmp_path):
 @pytest.mark.parametrize("kind", [Topics, SubscriptionGroups, ConsumerOffsets, DelayOffsets])
 @pytest.mark.parametrize("main", [b"", b"{", b"\0" * 50, b'{"a":'])
 @pytest.mark.parametrize("bak", [None, b"noise"])
-def test_a_table_damaged_beyond_its_bak_is_told_and_empty(tmp_path, caplog, kind, main, bak):
+def test_a_table_with_a_damaged_bak_is_reported_and_empty(tmp_path, caplog, kind, main, bak):
     path = tmp_path / "config" / kind.NAME
     path.parent.mkdir()
     path.write_bytes(main)
@@ -286,7 +286,7 @@ def test_a_table_damaged_beyond_its_bak_is_told_and_empty(tmp_path, caplog, kind
     assert [(record.name, record.message) for record in caplog.records] == [("rocketc.tables", table.load_error)]
 
 
-def test_a_damaged_table_comes_from_its_bak(tmp_path, caplog):
+def test_a_damaged_table_is_read_from_its_bak(tmp_path, caplog):
     Topics(tmp_path).create("a")
     Topics(tmp_path).create("b")
     path = tmp_path / "config/topics.json"
@@ -295,13 +295,13 @@ def test_a_damaged_table_comes_from_its_bak(tmp_path, caplog):
         path.unlink() if damage is None else path.write_bytes(damage)
         topics = Topics(tmp_path)
         assert list(topics) == ["a"]
-        if damage is not None:  # a broker that died while it replaced the file leaves none: nothing is wrong
+        if damage is not None:  # a broker that died while it replaced the file leaves no main file, which is fine
             assert topics.load_error.endswith("topics.json.bak was read instead") and topics.load_error in caplog.text
         else:
             assert topics.load_error is None and not caplog.records
 
 
-def test_a_table_that_is_there_but_cannot_be_read_is_an_error(tmp_path):
+def test_an_unreadable_table_is_an_error(tmp_path):
     path = tmp_path / "config/topics.json"
     path.mkdir(parents=True)
     with pytest.raises(StoreIOError):
@@ -309,7 +309,7 @@ def test_a_table_that_is_there_but_cannot_be_read_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("entry", ["1", "[]", '{"perm":"rw"}', '{"readQueueNums":-1}', '{"attributes":{"a":1}}', "{}"])
-def test_an_entry_that_is_none_costs_itself_alone(tmp_path, entry):
+def test_an_invalid_entry_is_skipped_alone(tmp_path, entry):
     path = tmp_path / "config/topics.json"
     path.parent.mkdir()
     path.write_text('{"topicConfigTable":{"a":{"topicName":"a"},"b":%s}}' % entry)
@@ -317,7 +317,7 @@ def test_an_entry_that_is_none_costs_itself_alone(tmp_path, entry):
     assert list(topics) == ["a"] and f"{path}: b: " in topics.load_error
 
 
-def test_parts_that_are_something_else(tmp_path):
+def test_parts_of_other_types(tmp_path):
     (tmp_path / "config").mkdir()
     for kind, text in (
         (Topics, '{"topicConfigTable":[1]}'),
@@ -334,7 +334,7 @@ def test_parts_that_are_something_else(tmp_path):
     assert list(table.items()) == [("a", "b", 0, 1), ("j", "k", 3, 4)] and table.load_error.count("skipped") == 3
 
 
-def test_a_write_that_fails_is_still_to_be_done(tmp_path, monkeypatch):
+def test_a_write_that_fails_can_be_repeated(tmp_path, monkeypatch):
     topics = Topics(tmp_path)
     real = os.fsync
 
@@ -395,7 +395,7 @@ def test_offsets_of_a_broker(broker, name):
     assert path.read_bytes() == (raw if name == "v497-broker" else of_version(raw, data["dataVersion"]["counter"] + 1))
 
 
-def test_an_offset_is_what_was_committed_last(tmp_path):
+def test_an_offset_is_the_last_committed_one(tmp_path):
     offsets = ConsumerOffsets(tmp_path)
     assert offsets.get("a", "g", 0) == -1 and offsets.queues("a", "g") == {}
     offsets.commit("a", "g", 0, 100)
@@ -409,7 +409,7 @@ def test_an_offset_is_what_was_committed_last(tmp_path):
         DelayOffsets(tmp_path).commit(0, 1)
 
 
-def test_the_version_of_offsets_rises_with_the_first_and_every_500th_commit(tmp_path):
+def test_the_version_of_offsets_grows_with_the_first_and_every_500th_commit(tmp_path):
     offsets = ConsumerOffsets(tmp_path, clock=clock)
     counters = []
     for number in range(1002):
@@ -422,7 +422,7 @@ def test_the_version_of_offsets_rises_with_the_first_and_every_500th_commit(tmp_
     ]
 
 
-def test_what_is_forgotten(tmp_path):
+def test_offsets_can_be_removed(tmp_path):
     offsets = ConsumerOffsets(tmp_path)
     for topic in "ab":
         for group in "gh":

@@ -1,4 +1,4 @@
-"""consumer: what rocketc.Queue hands out, takes back, and gives up."""
+"""consumer: which messages rocketc.Queue returns, takes back, and removes as dead letters."""
 
 import errno
 import gc
@@ -14,7 +14,7 @@ from rocketc import Queue
 
 
 # ---------------------------------------------------------------- acks
-def test_what_is_not_acked_comes_again_after_a_restart(open_queue, tmp_path):
+def test_unacked_messages_are_returned_again_after_a_restart(open_queue, tmp_path):
     queue = open_queue()
     queue.put_many([b"%d" % n for n in range(5)])
     items = queue.get_many(4)
@@ -24,7 +24,7 @@ def test_what_is_not_acked_comes_again_after_a_restart(open_queue, tmp_path):
     queue.close()
     assert positions(tmp_path / "jobs") == {"queue@default": {0: 2}}
     queue = open_queue()
-    assert take_all(queue) == [2, 3, 4], "3 comes twice: the position is the first that is not acked"
+    assert take_all(queue) == [2, 3, 4], "3 is returned twice: the position is that of the first unacked message"
 
 
 def test_acks_out_of_order(open_queue):
@@ -50,7 +50,7 @@ def test_acks_are_counted_once(open_queue):
     assert (queue.position, queue.qsize()) == (1, 1)
 
 
-def test_only_ones_own_is_acked(open_queue):
+def test_a_consumer_acks_only_its_own_items(open_queue):
     queue = open_queue()
     queue.put(b"0")
     item = queue.get()
@@ -61,7 +61,7 @@ def test_only_ones_own_is_acked(open_queue):
         queue.consumer("audit").ack(item)
 
 
-def test_nacked_comes_again_first(open_queue):
+def test_a_nacked_message_is_returned_again_first(open_queue):
     queue = open_queue()
     queue.put_many([b"0", b"1", b"2"])
     queue.get()
@@ -73,7 +73,7 @@ def test_nacked_comes_again_first(open_queue):
     assert queue.get() == b"2"
 
 
-def test_nacked_comes_again_after_a_delay(open_queue):
+def test_a_nacked_message_is_returned_again_after_a_delay(open_queue):
     queue = open_queue()
     queue.put_many([b"0", b"1"])
     before = time.monotonic()
@@ -86,7 +86,7 @@ def test_nacked_comes_again_after_a_delay(open_queue):
     assert time.monotonic() - before >= 0.2
 
 
-def test_a_waiting_thread_gets_what_another_nacks(open_queue):
+def test_a_waiting_thread_gets_a_message_that_another_nacks(open_queue):
     queue = open_queue()
     queue.put(b"0")
     item = queue.get()
@@ -102,7 +102,7 @@ def test_a_waiting_thread_gets_what_another_nacks(open_queue):
     assert sorted(got) == [b"0", b"1"]
 
 
-def test_what_nobody_acks_comes_again_in_time(open_queue):
+def test_an_unacked_message_is_returned_again_after_the_timeout(open_queue):
     queue = open_queue(visibility_timeout=0.2)
     queue.put_many([b"0", b"1"])
     first, second = queue.get(), queue.get()
@@ -113,12 +113,12 @@ def test_what_nobody_acks_comes_again_in_time(open_queue):
     with pytest.raises(python_queue.Empty):
         queue.get_nowait()
     queue.ack(first)
-    assert queue.position == 2, "late is better than never"
+    assert queue.position == 2, "an ack after the timeout counts"
     with pytest.raises(python_queue.Empty):
         queue.get(timeout=0.3)
 
 
-def test_what_cannot_be_read_for_now_comes_again(open_queue, monkeypatch):
+def test_a_message_is_returned_again_after_a_temporary_read_error(open_queue, monkeypatch):
     queue = open_queue()
     queue.put(b"0")
     queue.nack(queue.get())
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_for_now_comes_again(open_queue, monkeypatch):
     assert queue.position == 1
 
 
-def test_acked_while_it_waits_to_come_again(open_queue):
+def test_an_ack_of_a_message_that_waits_for_its_return(open_queue):
     queue = open_queue()
     queue.put_many([b"0", b"1"])
     item = queue.get()
@@ -156,7 +156,7 @@ def test_without_a_timeout(open_queue):
 
 
 # ---------------------------------------------------------------- iteration
-def test_a_loop_acks_what_it_is_done_with(open_queue):
+def test_a_loop_acks_each_completed_message(open_queue):
     queue = open_queue()
     queue.put_many([b"%d" % n for n in range(5)])
     for item in queue:
@@ -168,7 +168,7 @@ def test_a_loop_acks_what_it_is_done_with(open_queue):
     assert (queue.get(), queue.qsize()) == (b"4", 0)
 
 
-def test_a_loop_that_fails_gives_back(open_queue):
+def test_a_loop_that_fails_nacks_its_message(open_queue):
     queue = open_queue()
     queue.put_many([b"0", b"1"])
     loop = queue.items()
@@ -178,7 +178,7 @@ def test_a_loop_that_fails_gives_back(open_queue):
     assert queue.get().attempts == 2
 
 
-def test_a_loop_ends_when_nothing_comes(open_queue):
+def test_a_loop_ends_when_no_message_arrives(open_queue):
     queue = open_queue()
     queue.put(b"0")
     before = time.monotonic()
@@ -188,7 +188,7 @@ def test_a_loop_ends_when_nothing_comes(open_queue):
 
 
 # ---------------------------------------------------------------- groups
-def test_each_group_takes_all(open_queue, tmp_path):
+def test_each_group_gets_all_messages(open_queue, tmp_path):
     queue = open_queue()
     audit = queue.consumer("audit")
     assert queue.consumer("audit") is audit
@@ -214,7 +214,7 @@ def test_other_topics(open_queue):
     assert "topic 'other', group 'workers'" in repr(other)
 
 
-def test_no_name_that_would_be_taken_for_another(open_queue, tmp_path):
+def test_ambiguous_names_are_refused(open_queue, tmp_path):
     """ "jobs@eu@default" in the table of positions is topic jobs, group eu@default: jobs would seem to be consumed."""
     for names in ({"topic": "jobs@eu"}, {"group": "eu@default"}):
         with pytest.raises(rocketc.IllegalMessageError, match="'@' is not allowed; consumerOffset"):
@@ -254,7 +254,7 @@ def test_dead_letters(open_queue):
     assert dead.empty()
 
 
-def test_a_dead_letter_of_a_taker_that_hangs(open_queue):
+def test_a_dead_letter_of_a_consumer_that_hangs(open_queue):
     queue = open_queue(max_attempts=1, visibility_timeout=0.1)
     queue.put(b"0")
     queue.get()
@@ -263,18 +263,18 @@ def test_a_dead_letter_of_a_taker_that_hangs(open_queue):
     assert queue.dead_letters().get(timeout=5) == b"0"
 
 
-def test_no_such_number_of_attempts(tmp_path):
+def test_wrong_number_of_attempts(tmp_path):
     with pytest.raises(ValueError, match="it must be 1 or more"):
         Queue(tmp_path / "jobs", max_attempts=0)
     assert not (tmp_path / "jobs").exists()
 
 
 # ---------------------------------------------------------------- damage
-def test_a_damaged_message_is_told_once(open_queue, tmp_path):
-    """It can't be handed out; the others can."""
+def test_a_damaged_message_is_reported_once(open_queue, tmp_path):
+    """It cannot be returned; the other messages can."""
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(5)]
-    write_at(tmp_path / "jobs", puts[2].phy_offset + 88, b"X")  # the body
+    write_at(tmp_path / "jobs", puts[2].phy_offset + 88, b"X")  # one byte of the body
     assert numbers(queue.get_many(2)) == [0, 1]
     with pytest.raises(rocketc.CorruptRecordError):
         queue.get()
@@ -283,11 +283,11 @@ def test_a_damaged_message_is_told_once(open_queue, tmp_path):
         queue.get_nowait()
 
 
-def test_damage_takes_nothing_with_it(open_queue, tmp_path):
-    """What was taken before the damage was met comes again."""
+def test_damage_does_not_lose_other_messages(open_queue, tmp_path):
+    """Messages taken before the damage was found are returned again."""
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(5)]
-    write_at(tmp_path / "jobs", puts[2].phy_offset + 88, b"X")  # the body
+    write_at(tmp_path / "jobs", puts[2].phy_offset + 88, b"X")  # one byte of the body
     with pytest.raises(rocketc.CorruptRecordError):
         queue.get_many(4)
     items = queue.get_many(4)
@@ -296,7 +296,7 @@ def test_damage_takes_nothing_with_it(open_queue, tmp_path):
     assert (queue.position, queue.qsize()) == (5, 0)
 
 
-def test_damage_of_what_comes_again_is_told_once(open_queue, tmp_path):
+def test_damage_of_a_nacked_message_is_reported_once(open_queue, tmp_path):
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(3)]
     queue.nack(*queue.get_many(2))
@@ -309,14 +309,14 @@ def test_damage_of_what_comes_again_is_told_once(open_queue, tmp_path):
     assert (queue.position, queue.qsize()) == (3, 0)
 
 
-def test_waiting_behind_the_end_costs_no_processor(open_queue, tmp_path):
-    """The number of the queue's last message is kept, and it is in the queue no more."""
+def test_waiting_after_the_end_uses_little_cpu(open_queue, tmp_path):
+    """The table has the offset of the last message, which is no longer in the queue."""
     queue = open_queue()
     puts = [queue.put(b"%d" % n) for n in range(5)]
     queue.ack(*queue.get_many(5))
     queue.store.put("other", b"")
     queue.close()
-    write_at(tmp_path / "jobs", puts[4].phy_offset + 4, b"XXXX")  # the magic
+    write_at(tmp_path / "jobs", puts[4].phy_offset + 4, b"XXXX")  # the magic number
     queue = open_queue()
     assert (queue.position, queue.store.max_offset("queue")) == (5, 4)
     used = time.process_time()

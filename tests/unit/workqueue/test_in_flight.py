@@ -1,4 +1,4 @@
-"""_in_flight: the state of each message between the first that is not acked and the last that was read."""
+"""_in_flight: the state of each message between the first unacked one and the last one read."""
 
 import threading
 
@@ -33,7 +33,7 @@ def numbers(ledger):
     return ledger.base, ledger.next, ledger.taken, ledger.finished
 
 
-def test_messages_come_in_order():
+def test_messages_are_returned_in_order():
     ledger = ledger_of([5, 6, 7], base=5)
     assert ledger.has_ready
     items = [ledger.take(owner, 0.0, SECONDS) for _ in range(3)]
@@ -53,7 +53,7 @@ def test_several_at_once():
 
 
 def test_no_memory_for_an_item(monkeypatch):
-    """The message is handed out when there is some again."""
+    """The message is returned when there is memory again."""
     ledger = ledger_of([0, 1])
 
     def fail(body):
@@ -68,20 +68,20 @@ def test_no_memory_for_an_item(monkeypatch):
     assert [(item, item.attempts) for item in items] == [(b"0", 1), (b"1", 1)]
 
 
-def test_base_moves_over_what_is_done():
+def test_base_moves_past_acked_messages():
     ledger = ledger_of(list(range(4)))
     items = ledger.take_many(owner, 0.0, SECONDS, 4)
     assert not ledger.ack(owner, (items[1], items[3]))
     assert numbers(ledger) == (0, 4, 2, 2)
     assert ledger.ack(owner, (items[0],))
     assert numbers(ledger) == (2, 4, 1, 1)
-    assert not ledger.ack(owner, (items[0], items[1], items[3])), "they are done with"
+    assert not ledger.ack(owner, (items[0], items[1], items[3])), "they are acked already"
     assert ledger.finish(2)
     assert numbers(ledger) == (4, 4, 0, 0)
     assert not ledger.finish(2)
 
 
-def test_what_is_not_taken_is_not_finished():
+def test_messages_that_are_not_taken_cannot_be_finished():
     ledger = ledger_of([0, 1])
     for offset in (-1, 0, 1, 2, 1 << 40):
         assert not ledger.finish(offset)
@@ -102,20 +102,20 @@ def test_gaps():
     assert numbers(ledger) == (1 << 40, 1 << 40, 0, 0)
 
 
-def test_given_back():
+def test_a_nacked_message_can_be_taken_again():
     ledger = ledger_of([0])
     item = ledger.take(owner, 0.0, SECONDS)
     assert ledger.give_back(0) == 1
     assert (ledger.give_back(0), ledger.comes_again(0), ledger.taken) == (0, True, 0)
     again = ledger.hand_out(owner, item.message, 0.0, SECONDS)
     assert again.attempts == 2
-    assert ledger.give_back(0, attempts=1) == 0, "who had it before has lost it"
+    assert ledger.give_back(0, attempts=1) == 0, "an earlier taker cannot return it"
     assert ledger.give_back(0, attempts=2) == 2
-    assert ledger.ack(owner, (item,)), "late is better than never"
+    assert ledger.ack(owner, (item,)), "an ack by an earlier taker counts"
     assert not ledger.comes_again(0)
 
 
-def test_a_message_that_is_skipped_stays_undone():
+def test_a_skipped_message_stays_unacked():
     ledger = ledger_of([0])
     ledger.skip()
     ledger.add([message(2)], 3)
@@ -125,7 +125,7 @@ def test_a_message_that_is_skipped_stays_undone():
     assert numbers(ledger) == (3, 3, 0, 0)
 
 
-def test_out_of_time():
+def test_messages_are_overdue_after_the_timeout():
     ledger = ledger_of([0, 1, 2, 3])
     for now in (0.0, 1.0, 2.0, 3.0):
         ledger.take(owner, now, SECONDS)
@@ -137,16 +137,16 @@ def test_out_of_time():
     for offset in (0, 2):
         ledger.give_back(offset)
     assert ledger.overdue(13.0) == [3]
-    assert ledger.look_at > 13.0, "nobody looks again at once"
+    assert ledger.look_at > 13.0, "it is not checked again at once"
 
 
 def test_starting_over():
-    """Items of before are nobody's, also where there is a message with their offset."""
+    """Items taken before belong to no message, even if there is a message with the same offset."""
     ledger = ledger_of([0, 1, 2])
     old = ledger.take(owner, 0.0, SECONDS)
     ledger.start_over()
     assert (numbers(ledger), ledger.has_ready, ledger.life) == ((0, 0, 0, 0), False, 1)
-    assert ledger.look_at < 0, "who takes looks around first"
+    assert ledger.look_at < 0, "the next take checks first"
     ledger.add([message(0)], 1)
     new = ledger.take(owner, 0.0, SECONDS)
     assert not ledger.ack(owner, (old,))
@@ -155,7 +155,7 @@ def test_starting_over():
     assert numbers(ledger) == (1, 1, 0, 0)
 
 
-def test_the_oldest_of_a_thread():
+def test_the_oldest_message_of_a_thread():
     ledger = ledger_of([0, 1, 2])
     other = threading.Thread(target=ledger.take, args=(owner, 0.0, SECONDS))
     other.start()
@@ -169,7 +169,7 @@ def test_the_oldest_of_a_thread():
 
 
 @pytest.mark.parametrize("wrong", [b"0", None, "0", Item(b"0")])
-def test_what_nobody_took(wrong):
+def test_items_that_were_not_taken(wrong):
     with pytest.raises(ValueError, match="was not taken from"):
         InFlight(0).offset_of(owner, wrong)
     with pytest.raises(ValueError, match="was not taken from"):
@@ -183,7 +183,7 @@ def test_what_nobody_took(wrong):
     st.lists(st.sampled_from(["add", "take", "ack", "back", "again"]), max_size=300), st.randoms(use_true_random=False)
 )
 def test_against_sets(steps, chance):
-    """However far it grows, and in whatever order things are done with."""
+    """Compared for any size and any order of acks."""
     ledger, taken, again, done, end, ready = InFlight(0), {}, {}, set(), 0, 0
     for step in steps:
         if step == "add":

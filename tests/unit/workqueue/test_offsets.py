@@ -1,4 +1,4 @@
-"""positions: how far the groups of a rocketc.Queue are, and which files none of them needs any more."""
+"""positions: the position of each group of a rocketc.Queue, and which files no group needs any longer."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ from rocketc.tables.topics import Topics
 
 
 # ---------------------------------------------------------------- positions
-def test_positions_are_written_now_and_then(open_queue, tmp_path):
+def test_positions_are_written_from_time_to_time(open_queue, tmp_path):
     queue = open_queue(position_interval=0.05)
     queue.put_many([b"0", b"1"])
     queue.ack(queue.get())
@@ -36,7 +36,7 @@ def test_positions_are_written_now_and_then(open_queue, tmp_path):
     wait_until(lambda: positions(tmp_path / "jobs") == {"queue@default": {0: 2}})
 
 
-def test_positions_are_as_rocketmq_spells_them(open_queue, tmp_path):
+def test_positions_have_the_format_of_rocketmq(open_queue, tmp_path):
     queue = open_queue()
     queue.put(b"0")
     queue.ack(queue.get())
@@ -60,8 +60,8 @@ def test_positions_of_others_are_kept(open_queue, tmp_path):
     }
 
 
-def test_a_position_behind_the_end(open_queue, tmp_path, caplog):
-    """A table that tells of messages that are not there: none is left out for it."""
+def test_a_position_after_the_end(open_queue, tmp_path, caplog):
+    """The table has an offset after the end of the queue: no message is skipped because of it."""
     config = tmp_path / "jobs/config"
     config.mkdir(parents=True)
     (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"queue@default": {"0": 12}}}))
@@ -72,8 +72,8 @@ def test_a_position_behind_the_end(open_queue, tmp_path, caplog):
     assert take_all(queue) == [0]
 
 
-def test_a_position_behind_the_end_of_what_began_anew(open_queue, tmp_path, caplog):
-    """As RocketMQ 4: all of a queue whose first message is there, of another one only what comes next."""
+def test_a_position_after_the_end_of_a_recreated_queue(open_queue, tmp_path, caplog):
+    """As in RocketMQ 4: if the first message still exists the group gets all messages, otherwise only new ones."""
     queue = open_queue(mapped_file_size_commit_log=65536, delete_acked=False)
     while queue.store.max_phy_offset < 3 * 65536:
         queue.put(bytes(1000))
@@ -91,7 +91,7 @@ def test_a_position_behind_the_end_of_what_began_anew(open_queue, tmp_path, capl
         queue.close()
 
 
-def test_a_damaged_table_costs_no_message(open_queue, tmp_path):
+def test_a_damaged_table_loses_no_message(open_queue, tmp_path):
     queue = open_queue()
     queue.put_many([b"0", b"1"])
     assert take_all(queue) == [0, 1]
@@ -130,7 +130,7 @@ def ten_files(open_queue):
     return queue
 
 
-def test_files_that_all_have_acked_go(ten_files, open_queue, tmp_path):
+def test_files_acked_by_all_groups_are_deleted(ten_files, open_queue, tmp_path):
     queue = ten_files
     count = queue.qsize()
     queue.flush()
@@ -139,7 +139,7 @@ def test_files_that_all_have_acked_go(ten_files, open_queue, tmp_path):
     assert len(items) == count
     queue.ack(*items[1 : count // 2])
     queue.flush()
-    assert log_files(tmp_path)[0] == 0, "the first is not acked"
+    assert log_files(tmp_path)[0] == 0, "the first message is not acked"
     queue.ack(items[0])
     queue.flush()
     first = items[count // 2].message.phy_offset // 65536
@@ -164,8 +164,8 @@ def test_files_that_another_group_needs_stay(ten_files, tmp_path):
     assert log_files(tmp_path)[0] == 10
 
 
-def test_files_with_messages_that_are_in_no_queue_yet_stay(open_queue, tmp_path):
-    """A flush right behind the first puts, whose queue is not made yet: that of many others is, of acked messages."""
+def test_files_with_undispatched_messages_stay(open_queue, tmp_path):
+    """A flush directly after the first puts: their queue does not exist yet; many others are acked completely."""
     others = [f"acked-{n}" for n in range(500)]
     config = tmp_path / "jobs/config"
     config.mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_dead_letters_stay(open_queue, tmp_path):
     queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate", max_attempts=1)
     queue.put(b"dead")
     queue.nack(queue.get())
-    queue.store.put("other", b"nobody takes it")
+    queue.store.put("other", b"not taken")
     for _ in range(300):
         queue.put(bytes(1000))
     for _ in queue.items(timeout=0):
@@ -195,8 +195,8 @@ def test_dead_letters_stay(open_queue, tmp_path):
     assert log_files(tmp_path)[0] == 0
     assert take_all_bytes(queue.dead_letters()) == [b"dead"]
     queue.flush()
-    assert log_files(tmp_path)[0] == 0, "the other topic"
-    assert take_all_bytes(queue.consumer("default", "other")) == [b"nobody takes it"]
+    assert log_files(tmp_path)[0] == 0, "files of the other topic stay"
+    assert take_all_bytes(queue.consumer("default", "other")) == [b"not taken"]
     queue.flush()
     assert log_files(tmp_path)[0] > 0
 
@@ -215,8 +215,8 @@ def test_acked_files_can_be_kept(open_queue, tmp_path):
     assert log_files(tmp_path)[0] == 0
 
 
-def test_files_that_a_position_behind_the_end_seems_not_to_need_stay(open_queue, tmp_path):
-    """It is of another queue than this one."""
+def test_a_position_after_the_end_keeps_files(open_queue, tmp_path):
+    """The position belongs to an earlier queue of the same name."""
     queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate", delete_acked=False)
     while queue.store.max_phy_offset < 3 * 65536:
         queue.put(bytes(1000))
@@ -240,7 +240,7 @@ def delete_topic(queue):
 
 
 def delete_expired(queue):
-    """Nothing of the queue is left in the log."""
+    """Delete all messages of the queue from the log."""
     queue.store.put_many("others", [bytes(1000)] * 200)
     queue.store.wait_dispatched()
     queue.store.clean(expired_ms=-1)
@@ -251,7 +251,7 @@ deleting = pytest.mark.parametrize("delete", [delete_topic, delete_expired])
 
 
 def open_with_five(open_queue):
-    """All of them acked by two groups."""
+    """Return a queue with five messages that two groups have acked."""
     queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate", delete_acked=False)
     queue.put_many([b"%d" % n for n in range(5)])
     assert take_all(queue) == take_all(queue.consumer("audit")) == list(range(5))
@@ -260,7 +260,7 @@ def open_with_five(open_queue):
 
 
 @deleting
-def test_a_queue_that_begins_anew_is_taken_from_its_beginning(open_queue, tmp_path, delete):
+def test_a_recreated_queue_is_read_from_its_start(open_queue, tmp_path, delete):
     queue = open_with_five(open_queue)
     delete(queue)
     assert "queue@audit" not in positions(tmp_path / "jobs")
@@ -278,7 +278,7 @@ def test_a_queue_that_begins_anew_is_taken_from_its_beginning(open_queue, tmp_pa
 
 
 @deleting
-def test_a_group_that_nobody_has_opened_begins_anew_too(open_queue, tmp_path, delete):
+def test_an_unopened_group_of_a_recreated_queue_starts_again_too(open_queue, tmp_path, delete):
     open_with_five(open_queue).close()
     queue = open_queue(mapped_file_size_commit_log=65536, group="third", topic="others")
     delete(queue)
@@ -289,7 +289,7 @@ def test_a_group_that_nobody_has_opened_begins_anew_too(open_queue, tmp_path, de
     assert take_all_bytes(open_queue(mapped_file_size_commit_log=65536)) == [b"new"]
 
 
-def test_a_store_without_a_queue_forgets_positions(open_queue, open_store, tmp_path):
+def test_a_store_without_a_queue_deletes_positions(open_queue, open_store, tmp_path):
     open_with_five(open_queue).close()
     table = tmp_path / "jobs/config/consumerOffset.json"
     table.write_text(json.dumps({"offsetTable": {"queue@a": {"0": 5}, "queue@b": {"0": 3}, "other@a": {"0": 1}}}))
@@ -298,7 +298,7 @@ def test_a_store_without_a_queue_forgets_positions(open_queue, open_store, tmp_p
     assert positions(tmp_path / "jobs") == {"other@a": {0: 1}}
 
 
-def test_files_of_a_queue_that_began_anew_stay(open_queue, tmp_path):
+def test_files_of_a_recreated_queue_stay(open_queue, tmp_path):
     queue = open_queue(mapped_file_size_commit_log=65536, prepare="allocate")
     queue.put_many([b"%d" % n for n in range(5)])
     assert take_all(queue) == take_all(queue.consumer("audit")) == list(range(5))
@@ -311,8 +311,8 @@ def test_files_of_a_queue_that_began_anew_stay(open_queue, tmp_path):
     assert len(take_all_bytes(queue.consumer("audit"))) == 300
 
 
-def test_positions_are_forgotten_before_the_queue_is(open_queue, tmp_path, monkeypatch):
-    """What ends it in between costs no message; what was acked may come again."""
+def test_positions_are_deleted_before_the_queue(open_queue, tmp_path, monkeypatch):
+    """An interruption in between loses no message; acked messages may be returned again."""
     queue = open_with_five(open_queue)
 
     def fail(self, names):
@@ -327,8 +327,8 @@ def test_positions_are_forgotten_before_the_queue_is(open_queue, tmp_path, monke
 
 
 @pytest.mark.parametrize("step", [(Topics, "delete"), (DeletedTopics, "add"), (Maintenance, "delete_topics")])
-def test_a_kill_behind_a_step_of_deleting(open_queue, open_store, tmp_path, monkeypatch, step):
-    """What is put then is taken by every group, also if it is put before a Queue is opened."""
+def test_a_kill_after_a_step_of_a_deletion(open_queue, open_store, tmp_path, monkeypatch, step):
+    """Messages put afterwards are returned to each group, even if they are put before a Queue is opened."""
     queue = open_with_five(open_queue)
     inner, left = getattr(*step), {}
 
@@ -350,7 +350,7 @@ def test_a_kill_behind_a_step_of_deleting(open_queue, open_store, tmp_path, monk
         assert take_all(consumer)[-8:] == list(range(10, 18))
 
 
-def test_positions_that_cannot_be_forgotten(open_queue, tmp_path, monkeypatch):
+def test_positions_that_cannot_be_deleted(open_queue, tmp_path, monkeypatch):
     queue = open_with_five(open_queue)
 
     def fail(*found):
@@ -366,8 +366,8 @@ def test_positions_that_cannot_be_forgotten(open_queue, tmp_path, monkeypatch):
     assert positions(tmp_path / "jobs") == {"queue@default": {0: 5}, "queue@audit": {0: 5}}
 
 
-def test_what_was_taken_of_a_queue_that_is_deleted(open_queue):
-    """It is nobody's: not to be acked in place of what has its offset now, nor to come again."""
+def test_items_of_a_deleted_queue(open_queue):
+    """Such an item neither acks the message that has its offset now, nor is it returned again."""
     queue = open_queue(visibility_timeout=0.2)
     queue.put_many([b"%d" % n for n in range(6)])
     items = queue.get_many(5)
@@ -385,8 +385,8 @@ def test_what_was_taken_of_a_queue_that_is_deleted(open_queue):
     assert take_all_bytes(queue) == []
 
 
-def test_what_is_read_while_its_queue_is_deleted(open_queue):
-    """Many puts, gets, acks and dead letters beside deletions: none is stuck, and all ends in order."""
+def test_reads_while_the_queue_is_deleted(open_queue):
+    """Many puts, gets, acks and dead letters during deletions: no thread blocks, and all messages are acked."""
     queue = open_queue(max_attempts=1)
     stop = threading.Event()
 
@@ -422,8 +422,8 @@ def test_what_is_read_while_its_queue_is_deleted(open_queue):
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("after", [0, 0.001, 0.005, 0.02])
-def test_stopping_is_heard_at_any_moment(open_queue, tmp_path, after):
-    """Also between the end of a pause and the look whether anything has moved: closing waited for ever once."""
+def test_close_stops_the_thread_at_any_time(open_queue, tmp_path, after):
+    """This includes the time between the end of a pause and the next check. Once, close() waited forever there."""
     for n in range(10):
         queue = open_queue(tmp_path / str(n), position_interval=after)
         queue.put(b"0")
@@ -436,8 +436,8 @@ def test_stopping_is_heard_at_any_moment(open_queue, tmp_path, after):
 @pytest.mark.timeout(60)
 @pytest.mark.filterwarnings("ignore:.*was never closed:ResourceWarning")
 @pytest.mark.parametrize("where", ["persist", "store"])
-def test_a_queue_that_the_collector_ends_in_the_thread_that_writes(open_queue, tmp_path, monkeypatch, where):
-    """... in the midst of a write, which has its lock, or of a call of the store, whose end close() would wait for."""
+def test_a_queue_that_is_garbage_collected_in_its_own_thread(open_queue, tmp_path, monkeypatch, where):
+    """The thread is in the middle of a write with its lock, or in a call of the store that close() would wait for."""
     queue = Queue(tmp_path / "jobs", position_interval=0, mapped_file_size_commit_log=1 << 20)
     inner, collected = queue._positions, threading.Event()
 

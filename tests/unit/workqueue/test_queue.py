@@ -1,4 +1,4 @@
-"""queue: rocketc.Queue as a queue.Queue, in one process."""
+"""queue: rocketc.Queue used like a queue.Queue, in one process."""
 
 import os
 import pickle
@@ -15,8 +15,8 @@ import rocketc
 from rocketc import Queue
 
 
-# ---------------------------------------------------------------- the manners of queue.Queue
-def test_what_is_put_comes_out_in_order(open_queue):
+# ---------------------------------------------------------------- the interface of queue.Queue
+def test_messages_are_returned_in_order(open_queue):
     queue = open_queue()
     for n in range(1000):
         queue.put(b"%d" % n)
@@ -37,7 +37,7 @@ def test_an_item_is_bytes_with_its_message(open_queue):
     assert (message.tags, message.keys, message.properties["region"]) == ("A", "k1 k2", "eu")
 
 
-def test_an_item_goes_to_other_processes_as_bytes(open_queue):
+def test_an_item_is_pickled_as_bytes(open_queue):
     queue = open_queue()
     queue.put(b"body")
     there = pickle.loads(pickle.dumps(queue.get()))
@@ -52,7 +52,7 @@ def test_a_queue_is_not_pickled(open_queue):
         pickle.dumps(open_queue())
 
 
-def test_nothing_there(open_queue):
+def test_an_empty_queue(open_queue):
     queue = open_queue()
     with pytest.raises(python_queue.Empty):
         queue.get_nowait()
@@ -77,8 +77,8 @@ def test_get_waits(open_queue):
     assert got == [b"late"]
 
 
-def test_get_nowait_sees_what_was_just_put(open_queue):
-    """Also before the message is dispatched to its queue."""
+def test_get_nowait_returns_a_message_put_just_before(open_queue):
+    """Even before the message is dispatched to its queue."""
     queue = open_queue()
     for n in range(300):
         queue.put(b"%d" % n)
@@ -113,10 +113,10 @@ def test_a_queue_with_room_for_two(open_queue):
     queue.put(b"2", timeout=10)
     taker.join()
     assert got == [b"0"]
-    assert queue.qsize() == 2, "what is taken has left room, acked or not"
+    assert queue.qsize() == 2, "a taken message does not count, acked or not"
 
 
-def test_a_bounded_queue_does_not_crawl(open_queue):
+def test_a_bounded_queue_is_not_slow(open_queue):
     queue = open_queue(maxsize=1)
     maker = threading.Thread(target=lambda: [queue.put(b"%d" % n) for n in range(200)])
     before = time.monotonic()
@@ -167,7 +167,7 @@ def test_task_done_acks_the_oldest_of_this_thread(open_queue):
     queue.task_done()
     assert queue.position == 1
     queue.task_done()
-    assert queue.position == 1, "the other thread's is open still"
+    assert queue.position == 1, "the message of the other thread is unacked"
     with pytest.raises(ValueError, match="without a message"):
         queue.task_done()
 
@@ -203,7 +203,7 @@ def test_a_closed_queue(open_queue):
             call()
 
 
-def test_closing_wakes_who_waits(open_queue):
+def test_close_wakes_waiting_threads(open_queue):
     queue = open_queue(maxsize=1)
     queue.put(b"0")
     audit = queue.consumer("audit")
@@ -245,7 +245,7 @@ def test_a_forked_child_gets_nothing(open_queue, tmp_path):
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        with queue._lock:  # as another thread may have it
+        with queue._lock:  # as if another thread held it
             pid = os.fork()
             if pid == 0:
                 told = []
@@ -280,8 +280,8 @@ def test_a_queue_that_was_never_closed(tmp_path):
 
 
 @pytest.mark.parametrize("handler", ["signal.default_int_handler", "lambda *_: queue.close()"])
-def test_a_signal_while_it_is_being_closed(open_queue, tmp_path, handler):
-    """It waits for the thread that writes the positions then, which waits for a flush."""
+def test_a_signal_during_close(open_queue, tmp_path, handler):
+    """It then waits for the thread that writes the positions, which waits for a flush."""
     script = """
 import rocketc, sys, time
 size = {"mapped_file_size_commit_log": 1 << 20}
@@ -299,8 +299,8 @@ time.sleep(0.2)
 
 
 @pytest.mark.parametrize("call", ["queue.get()", "queue.join()", "queue.flush()", "for _ in queue: pass"])
-def test_a_signal_that_closes_it_in_the_midst_of_a_call(tmp_path, call):
-    """Who waits gets ClosedError; at the latest the end of the interpreter closes it."""
+def test_a_signal_that_closes_the_store_during_a_call(tmp_path, call):
+    """Waiting calls raise ClosedError. At the latest the exit of the interpreter closes the queue."""
     script = f"""
 import os, rocketc, signal, sys, threading
 size = {{"mapped_file_size_commit_log": 1 << 20}}
@@ -324,8 +324,8 @@ except rocketc.ClosedError:
     assert positions(tmp_path / "jobs") == {"queue@default": {0: 1}}
 
 
-def test_the_locks_of_a_queue_are_its_takers(open_queue):
-    """A handler that calls close() between any two steps of a call is refused, and changes nothing."""
+def test_close_in_a_handler_while_the_thread_holds_a_lock(open_queue):
+    """A signal handler that calls close() between any two steps of a call is refused, and changes nothing."""
     queue = open_queue()
     queue.put(b"0")
     dead = queue.consumer("other")
@@ -334,7 +334,7 @@ def test_the_locks_of_a_queue_are_its_takers(open_queue):
             queue.close()
     assert queue.get() == b"0"
     with queue._lock:
-        thread = threading.Thread(target=queue.close)  # of another thread: it waits
+        thread = threading.Thread(target=queue.close)  # close() of another thread waits
         thread.start()
         thread.join(0.2)
         assert thread.is_alive()
@@ -343,7 +343,7 @@ def test_the_locks_of_a_queue_are_its_takers(open_queue):
 
 
 def test_a_failed_queue_does_not_keep_others_open(tmp_path):
-    """... at the interpreter's end, which closes them in no order."""
+    """At its exit the interpreter closes queues in no particular order."""
     script = """
 import atexit, os
 atexit.register(os._exit, 0)  # last of all: __del__ would close them too
@@ -385,7 +385,7 @@ def test_a_log_of_small_files(tmp_path):
 # ---------------------------------------------------------------- many threads
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_threads_put_and_take(open_queue, flush):
-    """Each message is taken once, by one of many; each taker sees the messages of a maker in order."""
+    """Each message is taken once, by one of many threads. Each thread gets the messages of one producer in order."""
     queue = open_queue(flush=flush)
     makers, takers, each = 4, 4, 300
     taken = [[] for _ in range(takers)]
@@ -420,8 +420,8 @@ def test_threads_put_and_take(open_queue, flush):
     assert queue.position == makers * each + takers
 
 
-def test_threads_give_back(open_queue):
-    """Some nack, some let the time run out: all is acked in the end, and nothing is left."""
+def test_threads_nack(open_queue):
+    """Some threads nack, some let the timeout pass: at the end all messages are acked and none is left."""
     queue = open_queue(visibility_timeout=0.3)
     count = 400
     queue.put_many([b"%d" % n for n in range(count)])
