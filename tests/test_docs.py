@@ -40,7 +40,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_index_names_every_page():
-    listed = re.findall(r"\]\(([\w/]+\.md)\)", (ROOT / "docs/README.md").read_text(encoding="utf-8"))
+    listed = re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/README.md").read_text(encoding="utf-8"))
     assert sorted({f"docs/{name}" for name in listed}) == sorted(BY_NAME.keys() - {"README.md", "docs/README.md"})
 
 

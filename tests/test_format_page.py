@@ -413,7 +413,7 @@ def in_index(data: bytes, dump: Dump, slots: int = 500) -> dict[str, tuple[str, 
     n, rest = divmod(first.at - 40 - 4 * slots, 20)
     entry = entries[n]
     assert rest == 0 and slot.at == 40 + 4 * (entry.key_hash % slots)
-    assert f"at byte {slot.at}, and entry {n} is at byte {first.at}" in FLAT
+    assert f"at byte {slot.at}, and unit {n} is at byte {first.at}" in FLAT
     return {
         "beginTimestamp": time(header.begin_timestamp),
         "endTimestamp": time(header.end_timestamp),

@@ -129,7 +129,7 @@ def test_a_drawing_of_bytes_says_where_each_field_is():
     shown = DRAWINGS.drawn((ROOT / "docs/format.md").read_text(encoding="utf-8"))
     titles = [html.unescape(each) for each in re.findall("<title>(.*?)</title>", shown)]
     assert "bodyCRC: byte 8 to 11, i32: CRC-32 of the body as stored, without its top bit" in titles
-    assert "hashSlotCount: byte 32 to 35, i32: slots in use (up to 4.7.0: entries). Not the number of slots" in titles
+    assert "hashSlotCount: byte 32 to 35, i32: slots in use (up to 4.7.0: units). Not the number of slots" in titles
     kinds = re.findall(r'<g class="(\w+)">', shown)
     assert kinds.count("other") < len(kinds) / 10
 
