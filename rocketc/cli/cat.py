@@ -30,7 +30,7 @@ def _describe_format() -> str:
 @command(
     "rocketc cat /data/store -t orders --from -15m --grep 'timeout|refused'",
     "rocketc cat /data/store -t orders -F -o end --json | jq -r .body",
-    above=f"\b\nTokens of FORMAT, as in kcat; a message ends with a newline only if you add one:\n{_describe_format()}",
+    above=f"\b\nFORMAT has the tokens of kcat. A newline is printed only where FORMAT has one:\n{_describe_format()}",
 )
 @selects
 @click.option(
@@ -42,7 +42,7 @@ def _describe_format() -> str:
     "end, with -F: only new messages.",
 )
 @prints_messages(
-    "see below", "Form of the body. Its name in JSON: body (bodyBase64 if it is not UTF-8), bodyHex, bodyBase64, none."
+    "see below", "Form of the body, or none. In JSON: body (bodyBase64 if it is not UTF-8), bodyHex, bodyBase64."
 )
 @click.option("-F", "--follow", is_flag=True, help="Wait for new messages and print them, until Ctrl-C or -c.")
 @takes_kind
@@ -60,7 +60,7 @@ def cat(
     """Print the messages of a store, a commit log folder, or log files, in the order of the log.
 
     Each line has the store time (UTC), topic/queue@offset, tags, keys and body. Damaged bytes are skipped and reported
-    on stderr; the exit code is then 1. All options that select messages must match; -F follows the log as it grows.
+    on stderr; the exit code is then 1. A message must match all options; if an option is repeated, any of its values.
 
     With one topic, one queue and -o OFFSET, the consume queue of the store tells where to begin. Damage before that
     position is not reported.

@@ -99,8 +99,10 @@ def export(
 ) -> int:
     """Write the messages of a store to a file, or to a folder of partitions, in the order of the log.
 
-    --from and --to select by store time: a date alone is its first moment in UTC, so one day is from that date to the
-    next. The file appears when it is complete: an export that fails or is killed leaves no file. Parquet and Arrow need
+    To export one day, give that date with --from and the next date with --to. Dates are days in UTC, and a message
+    belongs to the day when it was stored.
+
+    The file appears when it is complete: an export that fails or is killed leaves no file. Parquet and Arrow need
     pyarrow. JSON Lines are those of `rocketc cat --json`. Times in CSV are ISO-8601 in UTC; a body that is not UTF-8 is
     in the column bodyBase64. Damaged bytes are skipped and reported on stderr; the exit code is then 1.
     """

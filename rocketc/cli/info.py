@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Show every file, hole and damaged range in the table.")
 @takes_kind
 def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: int | None) -> int:
-    """Show what a store, a commit log folder or a log file holds: files, offsets, times, holes, damage, clean shutdown.
+    """Show what a store, a commit log folder or a log file holds: files, offsets, times, damage, and how it was closed.
 
     It reads the first record of each file, and the whole last file; `rocketc verify` checks every record. The exit code
     is 1 if something is damaged or missing, or if there is nothing to read.

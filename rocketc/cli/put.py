@@ -62,7 +62,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     "--jsonl",
     "form",
     flag_value="jsonl",
-    help="Each line is a JSON object as of `cat --json`. Other options override its fields.",
+    help="Each line is a JSON object as `cat --json` prints it. Other options override its fields.",
 )
 @click.option(
     "--flush",
@@ -177,7 +177,7 @@ class _Done:
     def tell(self, store: str) -> str:
         rate = f"{self.messages / max(self.seconds, 1e-9):,.0f}/s"
         size = f"{show_size(self.bytes)} in {self.seconds:.1f} s, {rate}"
-        return f"{many(self.messages, 'message')} put into {store}: {size}; physical offsets {self.first} to {self.end}"
+        return f"{many(self.messages, 'message')} put into {store}: {size}; offsets {self.first} to {self.end}"
 
 
 def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How) -> _Done:

@@ -47,7 +47,7 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
             report = copy_out(src, dst, compact=compact, dry_run=dry_run, config=config, tell=tell)
     except KeyboardInterrupt:
         if os.path.isdir(dst + UNFINISHED):
-            note(f"interrupted: {dst}{UNFINISHED} is kept; run the same command again to continue")
+            note(f"interrupted: {dst}{UNFINISHED} is kept; run the same command again")
         raise
     except ValueError as error:
         raise click.UsageError(str(error)) from None

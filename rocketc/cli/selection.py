@@ -43,7 +43,7 @@ class Selection:
         start, stop = self.options["start"] or 0, self.options["stop"]
         for first, behind in report.missing:
             if behind > start and (stop is None or first < stop):
-                note(f"no file contains the physical offsets {first} to {behind}")
+                note(f"no file holds the physical offsets {first} to {behind}")
         if report.damage:
             lost = sum(damage.stop - damage.start for damage in report.damage)
             ranges = "1 range" if len(report.damage) == 1 else f"{len(report.damage)} ranges"
@@ -112,7 +112,7 @@ _READING = [
         "--crc",
         type=click.Choice(["none", "body", "full"]),
         default="body",
-        help="Check no CRC, that of the body (default), or also that of the properties, if there is one.",
+        help="CRCs to check: none; body (default); full: also that of the properties, if they have one.",
     ),
     click.option("--no-unwrap", is_flag=True, help="Return an inner batch as one message, not as its messages."),
     click.option("--no-decompress", is_flag=True, help="Do not decompress bodies."),

@@ -138,7 +138,7 @@ def stats(
 
 for _parameter in stats.params:
     if _parameter.name == "crc" and isinstance(_parameter, click.Option):
-        _parameter.help = "Check no CRC (default), that of the body, or also that of the properties, if there is one."
+        _parameter.help = "CRCs to check: none (default); body; full: also that of the properties, if they have one."
 
 
 def _count(selection: Selection, by: tuple[str, ...]) -> Count:

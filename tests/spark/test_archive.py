@@ -312,11 +312,11 @@ def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: p
     assert run() == (0, "", "rocketc: nothing new\n")
     assert visible(Path(target)) == scanned(Path(store))
     for args, text in (
-        (["--tag", "a"], "whole topics: not with tags"),
-        (["--stop", "1"], "whole topics: not with stop"),
-        (["--force"], "not with --force"),
+        (["--tag", "a"], "whole topics and can't be used with tags"),
+        (["--stop", "1"], "whole topics and can't be used with stop"),
+        (["--force"], "can't be used with --force"),
         (["--partition-by", "date"], "folders by topic,date"),
-        (["-t", "/a/"], "no /REGEX/"),
+        (["-t", "/a/"], "not a /REGEX/"),
         (["--columns", "body"], "it was made with"),
     ):
         with pytest.raises(Exception, match=text):
