@@ -2,11 +2,11 @@
 
 The main functions:
 
-    with stores(bench, body=128, queues=1) as pair: ...     pair.ours, pair.java: two folders with the same log
-    numbers(first, count, total)                            numbers of messages to look up, the same as in Query.java
-    drop(folder)                                            remove its files from the page cache
-    into_cache(root)                                        read the log of a store into the page cache
-    reading_with_crc(path, size)                            a side: one CRC-32 over the bytes of a file
+    stores(bench, ...)              while entered, two folders with the same log: pair.ours and pair.java
+    numbers(first, count, total)    numbers of messages to look up, the same as in Query.java
+    drop(folder)                    removes its files from the page cache
+    into_cache(root)                reads the log of a store into the page cache
+    reading_with_crc(path, size)    a side: one CRC-32 over the bytes of a file
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Run the benchmarks one by one: python bench/run.py [--quick] [--goals] [--seconds N] [--into DIR] [SCRIPT...]
 
-It writes to DIR (build/bench): results.jsonl, one line per row as soon as it is measured; results.md, the page; and a
+It writes to DIR (build/bench): results.jsonl, one line per row after its measurement; results.md, the page; and a
 plot per figure, as SVG. The results include the environment. After Ctrl-C, the rows so far are kept and drawn.
 """
 

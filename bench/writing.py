@@ -2,10 +2,10 @@
 
 The main functions:
 
-    recycle_pages(bench)                        each round of bench.row() gets free memory that was just in use
-    with scratch(bench) as folder: ...          a temporary folder
-    ours = Side(work, count, folder, settle)    one round: work(); then settle(), outside the clock
-    details(bench, rounds, case, against, ours, theirs)     CPU and disk bytes of the rounds that bench.row measured
+    recycle_pages(bench)        each round of bench.row() gets free memory that was just in use
+    scratch(bench)              while entered, a temporary folder
+    Side(work, count, ...)      one round: work(); then settle(), outside the clock
+    details(bench, ...)         CPU and disk bytes of the rounds that bench.row() measured
 """
 
 import contextlib
