@@ -16,7 +16,7 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def filled(root: Path, body: int) -> int:
-    """Create a store of `files` log files, with tags and keys; return the number of messages."""
+    """Create a store of FILES log files; messages have tags and keys; return the number of messages."""
     bodies, count = [text(body)] * BATCH, 0
     with rocketc.open(root, mapped_file_size_commit_log=FILE) as store:
         while store.max_phy_offset < FILES * FILE - 3 * BATCH * (body + 200):
