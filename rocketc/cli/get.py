@@ -179,7 +179,7 @@ class _Search:
         report = ScanReport.total(scan.report for scan in self._by_key.scans)
         code = self._selection.conclude(report, complete=False)
         if not found:
-            note(f"{self._what}: it is not in the index, and not in {show_size(report.bytes)} not covered by it")
+            note(f"{self._what}: not in the index, nor in {show_size(report.bytes)} that the index does not cover")
             return 1
         return code
 
