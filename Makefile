@@ -1,10 +1,10 @@
-# Everything a developer does, one command each: `make` lists them. Works with GNU make 3.81 and up.
-# PYTHON   the Python that .venv is made from
-# TESTS    what `make test` and `make test-long` run; OPTIONS goes to pytest, or to bench/run.py
-# BENCHES  what `make bench` runs, all if none is named: BENCHES="bench/bench_queue.py bench/bench_query.py"
-# JOBS     processes that tests run in: 3 of `make test`, as many of them wait for something; 2 of `make test-long`
-# STAGES   of `make test-long`: all of tools/test_long.sh, or some
-# SECONDS  how long `make fuzz` fuzzes each of TARGETS, all if none is named; INPUT: a file, to run that alone
+# The commands for developers; `make` lists them. Works with GNU make 3.81 and newer.
+# PYTHON   the Python for .venv
+# TESTS    the tests for `make test` and `make test-long`; OPTIONS is passed to pytest, or to bench/run.py
+# BENCHES  the benchmarks for `make bench`; default: all. BENCHES="bench/bench_queue.py bench/bench_query.py"
+# JOBS     number of test processes: 3 for `make test`, because many tests wait; 2 for `make test-long`
+# STAGES   the stages of `make test-long`, see tools/test_long.sh; default: all
+# SECONDS  time that `make fuzz` spends on each of TARGETS; default: all targets. INPUT: a file, to run only that
 PYTHON ?= python3
 TESTS ?= tests
 JOBS ?=
@@ -24,11 +24,11 @@ MODULES := $(patsubst pyx/%.pyx,%,$(filter %.pyx,$(SOURCES)))
 BUILT := $(sort $(shell find rocketc -name '_*.so' | sed 's/[.].*//'))
 ifeq ($(words $(wordlist 1,50,$(MODULES))),50)
 else
-$(error $(words $(MODULES)) Cython modules found below pyx/rocketc: this is no complete source tree)
+$(error $(words $(MODULES)) Cython modules found below pyx/rocketc: this is not a complete source tree)
 endif
 SWITCHES := $(strip $(if $(ROCKETC_DEBUG),debug) $(if $(ROCKETC_SANITIZE),sanitize) $(ROCKETC_MODULES))
 
-# A module without its .so, a .so without its module, or other switches than last time: build again.
+# Build again for a module without its .so, a .so without its module, or other switches than last time.
 REBUILD := $(filter-out $(BUILT),$(MODULES)) $(filter-out $(MODULES),$(BUILT))
 ifneq ($(strip $(REBUILD)),)
 FORCE_BUILD := again
@@ -43,7 +43,7 @@ endif
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-setup: build/.extensions  ## .venv with all that is needed, extensions built; seconds when nothing changed
+setup: build/.extensions  ## create .venv and build the extensions; takes seconds if nothing changed
 
 .venv/.tools: tools/setup.sh
 	@tools/setup.sh tools "$(PYTHON)"
@@ -59,27 +59,27 @@ build/.extensions: setup.py $(HEADERS) $(SOURCES) .venv/.editable $(FORCE_BUILD)
 
 again:
 
-test: setup  ## all tests but the long ones
+test: setup  ## all tests except the long ones
 	@tools/setup.sh strace || true
 	@rm -rf build/counts/test
 	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(or $(JOBS),3) --dist loadscope $(OPTIONS)
 
-test-long: setup  ## the long tests, older Sparks, all under sanitizers, a little fuzzing; prints what was tried
+test-long: setup  ## long tests, older Spark versions, sanitizers, short fuzzing; prints counts of cases
 	@tools/test_long.sh "$(STAGES)" "$(TESTS)" "$(or $(JOBS),2)" $(OPTIONS)
 
-fuzz: setup  ## bytes that nobody wrote into every reader, with coverage and sanitizers: see tests/README.md
+fuzz: setup  ## fuzz every reader, with coverage and sanitizers: see tests/README.md
 	@tools/fuzz.sh "$(SECONDS)" "$(TARGETS)" "$(INPUT)"
 
-bench: setup  ## all benches: a table, JSON and plots in build/bench; an hour or two
+bench: setup  ## all benchmarks: a table, JSON and plots in build/bench; takes an hour or two
 	@tools/setup.sh valgrind
 	@tools/setup.sh peers
 	$(RUN) bench/run.py $(OPTIONS) $(BENCHES)
 
-bench-quick: setup  ## what has a goal, in five minutes
+bench-quick: setup  ## benchmark rows that have a goal, in five minutes
 	@tools/setup.sh peers
 	$(RUN) bench/run.py --quick --goals $(OPTIONS) $(BENCHES)
 
-docs: setup  ## the site, from docs/, docstrings and notebooks, into build/site
+docs: setup  ## build the site from docs/, docstrings and notebooks into build/site
 	@tools/setup.sh docs
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict -f tools/site/mkdocs.yml
 	@echo "docs: open build/site/index.html"
@@ -101,26 +101,26 @@ lint-types: setup
 	@for name in $(MODULES); do test -e $$name.pyi || { echo "$$name.pyi is missing"; exit 1; }; done
 	$(STUBTEST) $(subst /,.,$(MODULES))
 
-format: setup  ## bring Python and the headers into the form that lint wants
+format: setup  ## format Python files and headers
 	$(RUN) -m ruff check --quiet --fix .
 	$(RUN) -m ruff format --quiet .
 	.venv/bin/clang-format -i $(HEADERS)
 
-dist: setup  ## sdist, wheels made from it (PYTHONS="python3.10 ..."), and the tests against each
+dist: setup  ## build the sdist and wheels (PYTHONS="python3.10 ..."), and test each wheel
 	@PYTHONS="$(PYTHONS)" TESTS="$(TESTS)" tools/dist.sh
 
-demo: setup  ## a month of real flights, from RocketMQ's files to a table, Parquet and a plot
+demo: setup  ## a month of real flights: from RocketMQ's files to a table, Parquet and a plot
 	$(RUN) examples/demo.py
 
-screenshots: setup  ## pictures of rocketc at a terminal, into docs/images
+screenshots: setup  ## write pictures of rocketc in a terminal to docs/images
 	$(RUN) tools/screenshots.py
 
-lock:  ## pin anew what pyproject.toml asks for, for every Python from 3.10 on; needs uv
+lock:  ## pin the dependencies of pyproject.toml again, for Python 3.10 and newer; needs uv
 	@tools/lock.sh
 
-clean:  ## remove what was built
+clean:  ## remove build results
 	find rocketc -name '*.so' -exec rm {} +
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-distclean: clean  ## remove .venv too
+distclean: clean  ## also remove .venv
 	rm -rf .venv *.egg-info

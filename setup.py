@@ -1,14 +1,14 @@
-"""Build one extension module for each pyx/rocketc/**/_*.pyx. All else about the package stands in pyproject.toml.
+"""Build one extension module per pyx/rocketc/**/_*.pyx. Everything else about the package is in pyproject.toml.
 
-Switches, by environment; each is on unless empty or 0:
+Switches are environment variables; each is on unless it is empty or 0:
   ROCKETC_DEBUG      bounds checks, asserts, -O0 -g
-  ROCKETC_SANITIZE   address and undefined-behaviour sanitizers; run with libasan preloaded (tools/sanitize.sh);
+  ROCKETC_SANITIZE   address and undefined-behavior sanitizers; run with libasan preloaded (tools/sanitize.sh);
                      "thread": the thread sanitizer instead, with libtsan
-                     "fuzz": they, and what guides the fuzzer, by clang; see tools/fuzz.sh
-  ROCKETC_POINTS     the process can be ended inside a write into a map; see tests/crash/test_points.py
+                     "fuzz": the sanitizers and coverage for the fuzzer, with clang; see tools/fuzz.sh
+  ROCKETC_POINTS     tests can end the process inside a write to a map; see tests/crash/test_points.py
   ROCKETC_WERROR     a C compiler warning is an error
-  ROCKETC_MODULES    full names of the modules to build, with blanks between; not set: all; "none": none
-Each mix of switches has a build folder of its own, so that going back and forth compiles nothing twice.
+  ROCKETC_MODULES    full names of the modules to build, separated by blanks; default: all; "none": no module
+Each combination of switches has its own build folder, so that changing switches does not compile everything again.
 """
 
 import os
@@ -28,15 +28,15 @@ def switch(name):
 
 
 def module_name(path):
-    """The dotted name of the module that a Cython file is compiled to: its path below pyx/."""
+    """Return the dotted module name of a Cython file, from its path below pyx/."""
     return os.path.splitext(os.path.relpath(path, "pyx"))[0].replace(os.sep, ".")
 
 
-# The order of the names does not depend on the file system. A glob that matches nothing would build an empty package.
+# Sorted: the file system must not decide the order. Without the check, a wrong folder would build an empty package.
 SOURCES = sorted(glob("pyx/rocketc/**/_*.pyx", recursive=True))
 HEADERS = sorted(glob("include/rocketc/*.h"))
 if len(SOURCES) < 50 or len(HEADERS) < 15:
-    sys.exit(f"rocketc: {len(SOURCES)} Cython modules and {len(HEADERS)} headers found: is this a whole source tree?")
+    sys.exit(f"rocketc: {len(SOURCES)} Cython modules and {len(HEADERS)} headers found: is the source tree complete?")
 
 
 DEBUG = switch("ROCKETC_DEBUG")
@@ -48,7 +48,7 @@ ONLY = os.environ.get("ROCKETC_MODULES", "").split()
 SANITIZED = "fuzz" if FUZZ else "sanitize" + "-thread" * THREAD
 BUILD = "/".join(["build"] + ["debug"] * DEBUG + ["points"] * POINTS + [SANITIZED] * SANITIZE)
 
-# Python's own headers as system headers: their conversions (3.13) are not ours to mend.
+# Python's headers are system headers: their conversions (3.13) must not cause warnings.
 compile_args = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-isystem", sysconfig.get_path("include")]
 link_args = []
 macros = [("CYTHON_WITHOUT_ASSERTIONS", None)]
@@ -56,7 +56,7 @@ if DEBUG:
     compile_args += ["-O0", "-g", "-UNDEBUG"]
     macros = []
 elif not SANITIZE and "-g" not in os.environ.get("CFLAGS", "").split():
-    compile_args.append("-g0")  # Python's flags say -g: nine tenths of each file would be for debuggers
+    compile_args.append("-g0")  # Python's flags have -g; debug information would be 90 % of each file
 if POINTS:
     macros.append(("ROCKETC_POINTS", None))
 if SANITIZE:
@@ -64,7 +64,7 @@ if SANITIZE:
     compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", sanitizers]
     link_args += [sanitizers]
 if FUZZ:
-    # The sanitizers come with the fuzzer, which is preloaded. clang warns of more than gcc, in what Cython writes.
+    # The preloaded fuzzer contains the sanitizers. -w: clang has more warnings than gcc for Cython's C code.
     compile_args += ["-fsanitize=fuzzer-no-link", "-w", "-gline-tables-only"]
     link_args = []
 if switch("ROCKETC_WERROR"):
@@ -75,7 +75,7 @@ extensions = [
         module_name(path),
         [path],
         include_dirs=["include"],
-        depends=["setup.py", *HEADERS],  # Cython itself follows the .pxd files
+        depends=["setup.py", *HEADERS],  # Cython tracks the .pxd files itself
         define_macros=macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,

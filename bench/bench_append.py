@@ -1,4 +1,4 @@
-"""How fast, and how evenly, are messages put without waiting for the disk?"""
+"""How fast are messages put without a flush, and how even are the times?"""
 
 import mmap
 import os
@@ -35,12 +35,12 @@ from writing import (
 import rocketc
 
 SIZES = {"128 B": 128, "1 KiB": 1024}
-ROLL_GOAL = 1000.0  # us: what a put may take that begins a new file
-COPY_ROOM = 256 * MIB  # memcpy's target: far beyond the caches
+ROLL_GOAL = 1000.0  # us: allowed time of a put that begins a new file
+COPY_ROOM = 256 * MIB  # target of memcpy, much larger than the caches
 
 bench = Bench("append", __doc__)
 bench.rounds = 3 if bench.quick else 7
-PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # a round
+PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # per round
 PEER_PUTS = {"lmdb": 40_000, "rocksdict": 40_000, "sqlite": 8000}
 if not bench.quick:
     PEER_PUTS = {"lmdb": 200_000, "rocksdict": 200_000, "sqlite": 30_000}
@@ -48,20 +48,20 @@ if not bench.quick:
 
 # ---------------------------------------------------------------- our side
 class Ours(OurStore):
-    """A store and the loops of a user who writes them in Python; folder is gone with the row."""
+    """A store, and loops as a user writes them in Python."""
 
     def __init__(self, folder: Path, body: int, **options):
         super().__init__(folder, body, flush="async", **options)
 
     def put(self, times: int):
-        """As Java's Maker does: a key of its own for each message, one tag, queue by queue."""
+        """Put messages as Java's Maker does: with different keys and one tag, into the queues in rotation."""
         put, body, first = self.store.put, self.body, self.put_so_far
         for n in range(first, first + times):
             put(TOPIC, body, tags=TAG, keys=f"order-{n}", queue_id=n % QUEUES)
         self.put_so_far += times
 
     def put_clocked(self, times: int) -> dict[str, float]:
-        """The same with a clock around each; roll_us: the slowest of those that began a new file."""
+        """Put messages and time each put; roll_us: the slowest put that began a new file."""
         put, body, first, now = self.store.put, self.body, self.put_so_far, perf_counter_ns
         file_size, took, roll, file = self.store.config.mapped_file_size_commit_log, [], 0, None
         for n in range(first, first + times):
@@ -78,9 +78,9 @@ class Ours(OurStore):
 
 
 def check_java(java, folder: Path, body: bytes):
-    """What Java has put in one round is as many messages, with the same body, key and tag as ours."""
+    """Check that Java has put the same number of messages in a round, with the same body, key and tag as ours."""
     done = java.round()
-    messages = list(rocketc.scan(folder, start=max(0, done.checksum - 1_000_000)))  # the last ones are enough
+    messages = list(rocketc.scan(folder, start=max(0, done.checksum - 1_000_000)))  # only the last messages
     for m in messages:
         same((m.topic, m.body, m.tags, m.keys[:6]), (TOPIC, body, TAG, "order-"), "Java")
     same(messages[-1].phy_offset + messages[-1].store_size, done.checksum, "Java (end of the log)")
@@ -110,7 +110,7 @@ def puts_against_java(name: str, body: int):
 
 
 def until_dispatched(case: str, release: str, rounds: int, body: int, ours: Side, theirs: JavaSide):
-    """For information: both rates until queues and index have caught up; bench_dispatch.py has more of it."""
+    """Show both rates until all messages are dispatched, without a goal; see also bench_dispatch.py."""
     if rounds:
         ours, theirs = (figures(side, "dispatched_s")[-rounds:] for side in (ours, theirs))
         ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
@@ -150,7 +150,7 @@ def one_against_peer(case: str, kind: str, sync: bool, goal: float | None, body:
 
 
 def against_memcpy():
-    """put_many of 1 KiB bodies: their bytes copied into memory that stays, and into a new file's map."""
+    """put_many of 1 KiB bodies, against memcpy of the bytes into memory that stays, and into the map of a new file."""
     body, calls = text(1024), PUTS[1024] // BATCH
     room, at = memoryview(bytearray(COPY_ROOM)), 0
     block = b"".join([body] * BATCH)
@@ -190,7 +190,7 @@ def against_memcpy():
 
 
 class NewFile:
-    """A file made anew each round, its room allocated, mapped, filled by memcpy: what any log in a map must do."""
+    """A file that each round creates, allocates, maps and fills by memcpy: the least work of a log in a map."""
 
     def __init__(self, path: Path, size: int):
         self._path, self._size, self._map = path, size, None
@@ -200,7 +200,7 @@ class NewFile:
         with open(self._path, "w+b") as f:
             os.posix_fallocate(f.fileno(), 0, self._size)
             self._map = mmap.mmap(f.fileno(), self._size)
-            self._map.madvise(mmap.MADV_RANDOM)  # small pages, as a log has them
+            self._map.madvise(mmap.MADV_RANDOM)  # small pages, as for a log
 
     def copy(self, block: bytes, times: int):
         if self._map is None:
@@ -226,7 +226,7 @@ class NewFile:
 
 
 def evenness(name: str, body: int):
-    """Each put with a clock around it: percentiles, and the slowest one."""
+    """Time each put: percentiles, and the slowest put."""
     release = java_peer.RELEASES[0]
     case, against = f"put, {name}, each clocked", f"Java {release} putMessage"
     if not bench.wanted(case, against, None):
@@ -243,19 +243,19 @@ def evenness(name: str, body: int):
 
 
 def rolls(file_size: int):
-    """How long does a put take that begins a new file, and what is the longest stall on the way?"""
+    """Measure the time of a put that begins a new file, and the longest pause before it."""
     release = java_peer.RELEASES[0]
     name = f"{file_size // MIB} MiB files"
-    count = int(file_size * 1.3) // 1100  # 1 KiB bodies: each round begins at least one new file
+    count = int(file_size * 1.3) // 1100  # with 1 KiB bodies, each round begins at least one new file
     case = f"put, 1 KiB, over a roll, {name}"
     if not bench.wanted(case, "1 ms Java"):
         return
     if shutil.disk_usage(bench.args.data).free < 16 * file_size:
-        print(f"{bench.name}: {case}: left out, the disk has too little room", file=sys.stderr)
+        print(f"{bench.name}: {case}: left out, the disk does not have enough free space", file=sys.stderr)
         return
     with scratch(bench) as folder, Ours(folder, 1024, mapped_file_size_commit_log=file_size) as mine:
         ours = mine.side(partial(mine.put_clocked, count), count)
-        java = None  # its rows have no goal
+        java = None  # the rows against Java are without a goal
         if not bench.args.goals:
             options = {"body": 1024, "count": count, "filemib": file_size // MIB, "latency": True}
             java = java_peer.start(bench, "put", dir=folder / "java", release=release, **options)

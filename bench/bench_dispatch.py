@@ -1,4 +1,4 @@
-"""How fast do queues and index follow the log, and how soon does a put wake who waits?"""
+"""How fast are messages dispatched to queues and index, and how soon does a put wake a waiting reader?"""
 
 import asyncio
 import filecmp
@@ -39,21 +39,21 @@ import rocketc
 
 bench = Bench("dispatch", __doc__)
 bench.rounds = 3 if bench.quick else 7
-PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # a round
+PUTS = {128: 100_000, 1024: 40_000} if bench.quick else {128: 500_000, 1024: 200_000}  # per round
 SIZES = {"128 B": 128} if bench.quick else {"128 B": 128, "1 KiB": 1024}
 RELEASES = java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES
 GOALS = {"4.9.7": 2, "5.3.3": 5}  # 4.9 dispatches as fast as it puts, 5.3 at half the rate
-QUEUES = {100: (25, 4)} if bench.quick else {1: (1, 1), 100: (25, 4), 2000: (500, 4)}  # in topics of so many queues
-OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # Java keeps one of each queue open
+QUEUES = {100: (25, 4)} if bench.quick else {1: (1, 1), 100: (25, 4), 2000: (500, 4)}  # -> (topics, queues per topic)
+OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # Java keeps one file of each queue open
 MANY = 2000 if bench.quick else min(20_000, (OPEN_FILES - 1000) // 4 * 4)
-LOADED = min(MANY, (OPEN_FILES - 1000) // 12 * 4)  # a round of Java's closes its files only when garbage is collected
-WAKES = 200 if bench.quick else 1000  # a round
+LOADED = min(MANY, (OPEN_FILES - 1000) // 12 * 4)  # Java closes the files of a round only when it collects garbage
+WAKES = 200 if bench.quick else 1000  # per round
 WAKE_GOAL = 1000.0  # us
 
 
 # ---------------------------------------------------------------- while putting
 def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, queues: int = 4):
-    """Until all that was put is in queues and index; then the puts alone, as a second row."""
+    """Time puts until all messages are in queues and index; the puts alone are a second row."""
     case = f"put, {name}, tags and keys, {places}, until dispatched"
     for release in RELEASES if places == "4 queues" else RELEASES[:1]:
         against = f"Java {release} putMessage"
@@ -81,7 +81,7 @@ def putting(name: str, body: int, places: str = "4 queues", topics: int = 1, que
 
 
 def while_putting(case: str, against: str, rounds: int, count: int, ours, theirs):
-    """The same rounds, until put has come back for the last time: the goal of put with a dispatcher beside it."""
+    """A row of the same rounds until the last put has returned: the goal of put while messages are dispatched."""
     mine, yours = figures(ours, "seconds")[-rounds:], figures(theirs, "seconds")[-rounds:]
     ratio = sorted(b / a for a, b in zip(mine, yours, strict=True))[rounds // 2]
     bench.show(case, against, ratio, 2, *([count / 1e6 / s for s in side] for side in (mine, yours)), "M/s")
@@ -112,7 +112,7 @@ def against_rocksdict():
 
 
 def batches():
-    """Puts far ahead of the dispatcher: what it does a second when it has to catch up. A tag, but no key."""
+    """Puts that are far ahead of the dispatcher: its rate when it has to catch up. Messages have a tag, but no key."""
     case = f"put_many, 128 B, {BATCH} a call, tags, until dispatched"
     for release in RELEASES:
         against = f"Java {release} putMessages, {BATCH} a call"
@@ -138,7 +138,7 @@ def batches():
 
 
 def many_queues():
-    """No Java here: its files of queues are sparse, and a first touch of a page may take a file system milliseconds."""
+    """Many queues, without Java: its queue files are sparse, and the first use of a page can take milliseconds."""
     case, against = f"put, 128 B, tags and keys, {MANY:,} queues, until dispatched", "rocketc with 4 queues"
     if not bench.wanted(case, against):
         return
@@ -161,7 +161,7 @@ def many_queues():
 
 # ---------------------------------------------------------------- catching up
 class Rebuilding:
-    """open() of a store that has a log and nothing else, until queues and index hold all of it."""
+    """Open a store with only a log, until queues and index are complete."""
 
     def __init__(self, pair: Pair):
         self._pair, self.figures = pair, []
@@ -206,7 +206,7 @@ def rebuilding(name: str, body: int):
 
 
 def same_files(ours: Path, theirs: Path):
-    """Java's queues and ours are the same bytes; so are the index files, whose names are their times of birth."""
+    """Check that Java's queues and index files have the same bytes as ours; names of index files are times."""
     for folder in ("consumequeue", "index"):
         mine, yours = (sorted(f for f in (root / folder).rglob("*") if f.is_file()) for root in (ours, theirs))
         same(len(mine), len(yours), f"rocketc (files in {folder})")
@@ -218,13 +218,13 @@ def same_files(ours: Path, theirs: Path):
 
 # ---------------------------------------------------------------- from put to get
 def pauses(count: int) -> list[float]:
-    """Seconds between two puts: 1 to 3 ms, so that they fall anywhere into the sleep of a thread that looks each ms."""
+    """Pauses between two puts, in seconds: 1 to 3 ms, so that puts hit any moment of a thread that wakes each ms."""
     rnd = random.Random(17)
     return [rnd.uniform(0.001, 0.003) for _ in range(count)]
 
 
 def wake_by_get(store, count: int) -> dict[str, float]:
-    """One thread waits in get(), another puts; from before the put until get has come back with the message."""
+    """One thread waits in get(), another puts; the time from before the put until get returns the message."""
     first, got = store.max_offset(TOPIC, 0), []
 
     def wait():
@@ -241,7 +241,7 @@ def wake_by_get(store, count: int) -> dict[str, float]:
 
 
 def put_slowly(store, count: int) -> list[int]:
-    """Put, each time after a pause in which the reader, whom nothing asks, has gone back to sleep; ns of each put."""
+    """Put after pauses in which the reader goes back to sleep; return the ns of each put."""
     body, began = text(128), []
     for n, pause in enumerate(pauses(count)):
         time.sleep(pause)
@@ -251,7 +251,7 @@ def put_slowly(store, count: int) -> list[int]:
 
 
 def wake_by_follow(store, count: int) -> dict[str, float]:
-    """The same through `async for m in store.follow(...)`."""
+    """Like wake_by_get(), with `async for m in store.follow(...)`."""
     first, got = store.max_offset(TOPIC, 0), []
 
     async def wait():
@@ -277,7 +277,7 @@ def waking():
         if not bench.wanted(case, against):
             continue
         with scratch(bench) as folder, rocketc.open(folder / "rocketc") as store:
-            java = None  # its rows have no goal
+            java = None  # the rows against Java are without a goal
             if not bench.args.goals:
                 java = java_peer.start(bench, "wake", dir=folder / "java", queues=1, count=WAKES, release=release)
             theirs = JavaSide(java, folder) if java else None
@@ -296,7 +296,7 @@ def waking():
 
 # ---------------------------------------------------------------- opening
 def opening():
-    """A store with many queues, closed in good order; Java opens a copy of ours."""
+    """Open a store with many queues that was closed; Java opens a copy of ours."""
     case, release = f"open, {LOADED:,} queues, closed in good order", RELEASES[0]
     against = f"Java {release} load()"
     if not bench.wanted(case, against):

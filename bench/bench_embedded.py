@@ -1,10 +1,10 @@
-"""rocketc.Queue: put one message, get and ack one, the same 100 at a time; against the embedded queues and databases.
+"""rocketc.Queue: put one message, get and ack one, and 100 at a time; against embedded queues and databases.
 
-Two durabilities, each side at the same one: "process" (what was put survives the death of the process) and "power"
-(each commit is synced before it returns). The databases are made queues in the plain way: a growing key, the first
-entry is read, and deleted as its ack; each put and each ack is a commit. Ours writes its position once a second: behind
-a crash, what was acked since comes again, and with them it would not; nothing is lost on either side. diskcache has no
-ack: what it has handed out is gone.
+Both sides have the same durability: "process" (messages survive the death of the process) or "power" (each commit is
+synced before it returns). The databases are used as queues in a simple way: keys grow, the first entry is read, and an
+ack deletes it; each put and each ack is a commit. Our queue writes its position once a second. After a crash it
+returns messages again that were acked since then; the databases do not. No side loses messages. diskcache does not
+support acks: an entry that it has returned is gone.
 """
 
 import sqlite3
@@ -23,11 +23,11 @@ AT_ONCE = 100
 
 bench = Bench("embedded", __doc__)
 bench.rounds = 3 if bench.quick else 7
-SHARE = 1 if bench.quick else 4  # of the messages of a round
-OURS = {"process": 20_000, "power": 500}  # messages of a round, one by one
+SHARE = 1 if bench.quick else 4  # divisor of the messages per round
+OURS = {"process": 20_000, "power": 500}  # messages per round, one by one
 
 
-# ---------------------------------------------------------------- the sides, each with the same four methods
+# ---------------------------------------------------------------- the sides: classes with the same four methods
 class Ours:
     def __init__(self, folder: Path, power: bool):
         self.body = text(BODY)
@@ -123,7 +123,7 @@ class Lmdb:
 
 
 class Rocks:
-    """RocksDB through rocksdict. What is deleted still lies before what is left, so the first key is remembered."""
+    """RocksDB through rocksdict. It keeps the first key, because deleted entries stay before the remaining ones."""
 
     def __init__(self, module, folder: Path, power: bool):
         self._module = module
@@ -166,7 +166,7 @@ class Rocks:
 
 
 class PersistAck:
-    """persist-queue's SQLiteAckQueue; SQLite's default there is synchronous=FULL, and it offers no other."""
+    """persist-queue's SQLiteAckQueue. It always uses SQLite's default, synchronous=FULL."""
 
     def __init__(self, module, folder: Path, power: bool):
         self._queue = module.SQLiteAckQueue(str(folder))
@@ -184,7 +184,7 @@ class PersistAck:
 
 
 class PersistFile:
-    """persist-queue's Queue of files, which saves its place behind each call."""
+    """persist-queue's Queue of files, which saves its position after each call."""
 
     def __init__(self, module, folder: Path, power: bool):
         self._queue = module.Queue(str(folder), autosave=True)
@@ -202,7 +202,7 @@ class PersistFile:
 
 
 class Lite:
-    """litequeue: text only, and synchronous=NORMAL unless it is told otherwise."""
+    """litequeue: text only; synchronous=NORMAL by default."""
 
     def __init__(self, module, folder: Path, power: bool):
         folder.mkdir()
@@ -222,7 +222,7 @@ class Lite:
 
 
 class DiskCache:
-    """diskcache's Deque: popleft() reads and deletes in one."""
+    """diskcache's Deque: popleft() reads and deletes an entry."""
 
     def __init__(self, module, folder: Path, power: bool):
         cache = module.Cache(str(folder), eviction_policy="none", sqlite_synchronous=2 if power else 1)
@@ -241,10 +241,10 @@ class DiskCache:
 class Kind(NamedTuple):
     """A peer.
 
-    name, module  its package; None: it comes with Python
+    name, module  of its package; None: part of Python
     make          (module, folder, power) -> a side
-    messages      of a round, one by one, by durability; durabilities that it does not have are missing
-    goal          what ratio is to be reached in "process"; in "power" the disk is what both wait for, and 1 is
+    messages      durability -> messages per round, one by one; only durabilities that the peer supports
+    goal          ratio to reach with "process"; with "power" it is 1, because both sides wait for the disk
     """
 
     name: str
@@ -267,7 +267,7 @@ KINDS = [
 
 # ---------------------------------------------------------------- one round of a side
 def fill(side, count: int):
-    """Put so many, fast."""
+    """Put `count` messages in large batches."""
     body = text(BODY)
     if hasattr(side, "put_many"):
         for _ in range(-(-count // 1000)):
@@ -309,7 +309,7 @@ CASES = {
 
 
 def check(side):
-    """What is put comes out, in order."""
+    """Check that a side returns the messages in the order in which they were put."""
     bodies = [b"%05d" % n for n in range(2 * AT_ONCE)]
     for body in bodies[:AT_ONCE]:
         side.put(body)
@@ -326,7 +326,7 @@ def row(case: str, durability: str, kind: Kind):
     work, factor = CASES[case]
     name = f"{case}, {durability}"
     if bench.quick and durability == "power" and work in (take, take_many):
-        return  # the disk says the same of them as of put
+        return  # the disk limits them as it limits put
     if durability not in kind.messages or (factor > 1 and not hasattr(kind.make, "put_many")):
         return
     if not bench.wanted(name, kind.name):

@@ -1,4 +1,4 @@
-"""How fast are logs written as Parquet, JSON Lines and CSV?"""
+"""How fast are logs exported to Parquet, JSON Lines and CSV?"""
 
 import os
 from functools import partial
@@ -13,7 +13,7 @@ from rocketc.exports.columns import ROW_GROUP_BYTES, parquet_options
 
 bench = Bench("export", __doc__)
 OUT = Path(bench.args.data, "export")
-SIZE = (64 if bench.quick else 256) << 20  # of a log: its table is in memory while the peer writes it
+SIZE = (64 if bench.quick else 256) << 20  # size of a log; the peer has its table in memory
 
 
 def exported(log: Log, name: str, **options) -> rocketc.ExportReport:
@@ -21,7 +21,7 @@ def exported(log: Log, name: str, **options) -> rocketc.ExportReport:
 
 
 def written_by_pyarrow(table: pa.Table):
-    """The same table with the same settings and the same sizes of row groups, and durable too."""
+    """Write the same table with pyarrow: same settings, same row group sizes, also durable."""
     rows = -(-table.num_rows // -(-table.nbytes // ROW_GROUP_BYTES))
     path = OUT / "theirs.parquet"
     with pq.ParquetWriter(path, table.schema, **parquet_options(table.schema, "zstd", True)) as writer:
@@ -31,7 +31,7 @@ def written_by_pyarrow(table: pa.Table):
 
 
 def check(log: Log, table: pa.Table):
-    """Both files hold the log, and ours is as small as theirs."""
+    """Check that both files have the log, and that ours is not larger than theirs."""
     exported(log, "ours.parquet")
     written_by_pyarrow(table)
     ours, theirs = (pq.ParquetFile(OUT / f"{who}.parquet") for who in ("ours", "theirs"))
@@ -39,7 +39,7 @@ def check(log: Log, table: pa.Table):
     same(sum_batches(theirs.iter_batches()), log.sum, "pyarrow")
     sizes = [os.path.getsize(OUT / f"{who}.parquet") for who in ("ours", "theirs")]
     if sizes[0] > 1.1 * sizes[1]:
-        raise SystemExit(f"bench: {sizes[0]} bytes of rocketc against {sizes[1]} of pyarrow: nothing is measured")
+        raise SystemExit(f"bench: {sizes[0]} bytes of rocketc against {sizes[1]} of pyarrow; nothing was measured")
 
 
 def against_pyarrow(log: Log, name: str):
@@ -59,7 +59,7 @@ def against_pyarrow(log: Log, name: str):
 
 
 def for_information(log: Log, name: str):
-    """What the other formats cost, beside the same peer."""
+    """Measure the other formats against the same peer."""
     table = rocketc.scan(log.path).to_arrow()
     for case, file, options in (
         ("Parquet by topic and date", "folder", {"partition_by": ("topic", "date")}),

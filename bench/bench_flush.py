@@ -1,4 +1,4 @@
-"""How fast are messages put when each waits until the disk has them?"""
+"""How fast are messages put when each put waits until its message is durable?"""
 
 import asyncio
 import os
@@ -33,22 +33,22 @@ THREADS, WINDOW = 64, 1000
 
 bench = Bench("flush", __doc__)
 bench.rounds = 3 if bench.quick else 9
-ALONE = 1000 if bench.quick else 5000  # puts a round of one thread
-TOGETHER = 6400 if bench.quick else 32_000  # of all threads
+ALONE = 1000 if bench.quick else 5000  # puts per round of one thread
+TOGETHER = 6400 if bench.quick else 32_000  # puts per round of all threads
 IN_FLIGHT = 50_000 if bench.quick else 300_000
 BATCHES = 50 if bench.quick else 300  # put_many calls
 
 
 # ---------------------------------------------------------------- our side
 class Ours(OurStore):
-    """A store in sync mode and the loops of its users."""
+    """A store in sync mode, and loops that put messages."""
 
     def __init__(self, folder: Path):
         super().__init__(folder, BODY, flush="sync")
         self.record = self.store.put(TOPIC, self.body, tags=TAG, keys="order-000000").size
         self.call = self.store.put_many(TOPIC, self._bodies, tags=TAG).size  # bytes in the log
         self.put_so_far += 1 + BATCH
-        self.groups = 1  # of the last round that others share: how often the log was flushed
+        self.groups = 1  # number of flushes of the last round with shared flushes
 
     def put(self, times: int) -> dict[str, float]:
         put, body, first, now, took = self.store.put, self.body, self.put_so_far, perf_counter_ns, []
@@ -60,7 +60,7 @@ class Ours(OurStore):
         return percentiles(took)
 
     def put_threads(self, times: int):
-        """times puts in all, by THREADS threads, each waiting for the disk."""
+        """Put `times` messages with THREADS threads; each put waits for its flush."""
         put, body, each = self.store.put, self.body, times // THREADS
 
         def run(thread: int):
@@ -73,7 +73,7 @@ class Ours(OurStore):
         self.put_so_far += each * THREADS
 
     def put_in_flight(self, times: int):
-        """put_async: at most WINDOW not yet on the disk."""
+        """put_async, with at most WINDOW messages that are not durable yet."""
         put, body, first, waiting = self.store.put_async, self.body, self.put_so_far, deque()
         before = self.store.stats()["flushes"]
         for n in range(first, first + times):
@@ -86,11 +86,11 @@ class Ours(OurStore):
         self.put_so_far += times
 
     def put_calls(self, times: int):
-        """times messages by put_many."""
+        """Put `times` messages by put_many."""
         self.put_many(times // BATCH)
 
     def aput(self, times: int):
-        """await store.aput(): WINDOW tasks, each putting one after the other."""
+        """await store.aput(), in WINDOW tasks; each task puts one message after the other."""
 
         async def one(first: int, count: int):
             for n in range(first, first + count):
@@ -107,13 +107,13 @@ class Ours(OurStore):
         return Side(work, count, self.path)
 
     def check(self):
-        """All that was put is in the log, bodies whole, and the store says it is on the disk."""
+        """Check that the log has all messages with their bodies, and that the store reports them as durable."""
         same(self.store.flushed_phy_offset, self.store.max_phy_offset, "rocketc (flushed)")
         super().check()
 
 
 class Growing:
-    """write and fdatasync, appended to a file that grows: what a log without preparation does."""
+    """Append with write and fdatasync to a growing file, as a log without allocated files does."""
 
     def __init__(self, path: Path):
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -156,7 +156,7 @@ def together(mine: Ours, folder: Path):
     ours = mine.side(partial(mine.put_threads, TOGETHER), TOGETHER)
 
     def same_groups():
-        """As many writes and syncs as the store's last round had, all bytes in them."""
+        """The same number of writes and syncs as in the store's last round, with all bytes."""
         return growing.append(TOGETHER * mine.record // mine.groups, mine.groups)
 
     def largest_groups():
@@ -178,12 +178,12 @@ def together(mine: Ours, folder: Path):
 
 
 def show_groups(case: str, size: float, most: int):
-    """How many messages a flush was shared by, of those that could."""
+    """Show how many messages shared a flush, of the most that could."""
     bench.show(f"{case}: messages a group", f"{most}", size / most, None, [size], [most], "messages")
 
 
 def against_the_disk(mine: Ours, folder: Path):
-    """What is left to gain where many messages share a flush: the same bytes, in as many writes and syncs."""
+    """Many messages per flush, against the same bytes in the same number of writes and syncs."""
     growing = Growing(folder / "growing")
 
     for case, count, work, record, groups in (

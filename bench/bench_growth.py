@@ -1,4 +1,4 @@
-"""What does it cost that a store has grown: to 10 and 100 files of its log, to 20,000 queues?"""
+"""How much slower is a store with 10 and 100 log files, or with 20,000 queues?"""
 
 import resource
 from collections.abc import Callable
@@ -14,9 +14,9 @@ bench = Bench("growth", __doc__)
 bench.rounds = 5
 FILE = (1 if bench.quick else 8) * MIB
 FILES = (10, 100)
-MOST_QUEUES = (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1000) // 4 * 4  # a file each, and some beside
+MOST_QUEUES = (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1000) // 4 * 4  # an open file per queue, and some others
 QUEUES = (10, 1000) if bench.quick else (10, 100, 1000, min(20_000, MOST_QUEUES))
-LOOKUPS = 2000 if bench.quick else 20_000  # a round
+LOOKUPS = 2000 if bench.quick else 20_000  # per round
 PUTS = 20_000 if bench.quick else 200_000
 
 
@@ -27,18 +27,18 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 class Grown:
-    """A store that is asked all over: look-ups jump about in it, each round goes on where the last one ended."""
+    """Random look-ups in a store; each round continues with the next look-ups."""
 
     def __init__(self, store, total: int, places: list[tuple[str, int]]):
         self.store, self._total, self._places, self._next = store, total, places, 0
 
     def _asked(self, count: int) -> list[int]:
-        """The numbers of messages."""
+        """The numbers of the messages to look up."""
         self._next += count
         return list(numbers(self._next - count, count, self._total))
 
     def get(self) -> float:
-        """32 messages from anywhere in a queue, as Message, their bodies left alone."""
+        """Get 32 messages from random offsets of a queue, as Message; their bodies are not read."""
         get, places = self.store.get, self._places
         asked = [(*places[n % len(places)], n // len(places)) for n in self._asked(LOOKUPS)]
         return seconds(lambda: [len(get(*place, 32)) for place in asked])
@@ -72,7 +72,7 @@ def row(case: str, n: int, unit: str, work: float, figure: str, against: str, ou
 
 # ---------------------------------------------------------------- files
 def by_files(count: int):
-    """The same look-ups in a log of one file and of many; queues and index are complete, all in the page cache."""
+    """The same look-ups in a log of one file and of many; queues and index are complete and in the page cache."""
     with (
         stores(bench, body=1024, size=FILE) as small,
         stores(bench, body=1024, size=count * FILE, files=count) as large,
@@ -109,7 +109,7 @@ def scan(path: str):
 
 # ---------------------------------------------------------------- queues
 def by_queues(count: int):
-    """The same messages into one queue and into many; then looked up there; then the store is opened anew."""
+    """Put the same messages into one queue and into many, look them up, and open the store again."""
     against = "1 queue"
     with scratch(bench) as folder:
         with (
@@ -134,7 +134,7 @@ def by_queues(count: int):
 
 def main():
     if bench.args.goals:
-        return  # no row here has one
+        return  # the rows here are without a goal
     for count in FILES:
         by_files(count)
     recycle_pages(bench)

@@ -1,7 +1,7 @@
-"""How fast are the interfaces below put and get, beside what they replace?
+"""How fast are the low-level interfaces, against the calls that they replace?
 
-Prepared records, records of a queue as views, the log's bytes by physical offset, the change feed, one message without
-layers, and what it costs to find what was just put.
+They are: prepared records, records of a queue as views, the log's bytes by physical offset, the change feed, and single
+messages. Another row is the time to get a message right after its put.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ bench = Bench("interfaces", __doc__)
 bench.rounds = 3 if bench.quick else 9
 SIZES = {"128 B": 128} if bench.quick else {"128 B": 128, "1 KiB": 1024}
 RELEASES = java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES
-CALLS = 20_000  # of one message, a round
-ONE_MESSAGE_US = 1.5  # what one message may cost
+CALLS = 20_000  # calls with one message per round
+ONE_MESSAGE_US = 1.5  # allowed time per message
 
 
 # ---------------------------------------------------------------- records of a queue as views
 def raw(store, to: int) -> tuple[int, int]:
-    """Views of the records, as a broker hands them to a socket: (records, bytes)."""
+    """Get views of the records, as a broker passes them to a socket: (records, bytes)."""
     count = total = 0
     get_raw, offset = store.get_raw, store.min_offset(TOPIC, 0)
     while offset < to:
@@ -41,7 +41,7 @@ def raw(store, to: int) -> tuple[int, int]:
 
 
 def copied(store, to: int) -> tuple[int, int]:
-    """The same records in one buffer an answer, which get() has checked."""
+    """Get the same records in one buffer per call; get() checks them."""
     count = total = 0
     get, offset = store.get, store.min_offset(TOPIC, 0)
     while offset < to:
@@ -85,7 +85,7 @@ def views(name: str, pair: Pair, store):
 
 # ---------------------------------------------------------------- one message
 def within(case: str, work: Callable[[], object], calls: int):
-    """A row of one call's time against what it may cost."""
+    """A row of the time per call, against the allowed time."""
     against = f"{ONE_MESSAGE_US:g} us"
     if not bench.wanted(case, against, 1):
         return
@@ -96,7 +96,7 @@ def within(case: str, work: Callable[[], object], calls: int):
 
 
 def one_message(name: str, store):
-    """A call for each message, all over the log; its body is read."""
+    """Call a function for messages all over the log, and read their bodies."""
     total = store.max_offset(TOPIC, 0)
     found = store.get(TOPIC, 0, 0, total, max_bytes=1 << 40).phy_offsets
     offsets = [found[n] for n in numbers(0, CALLS, total)]

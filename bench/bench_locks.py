@@ -1,4 +1,4 @@
-"""What does a put lock cost, and does every thread get its share?"""
+"""How much does a put lock cost, and do all threads get the same share?"""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,14 +9,14 @@ from common import Bench, in_threads, same
 from rocketc.log._put_locks import LOCKS, Contest, PthreadLock
 
 THREADS = (1, 2, 4, 8)
-TAKINGS = 8_000_000  # a round, by each thread: long enough for a few slices of the scheduler's
-PUTS = 800_000  # the same where there is work to do
-QUICK = 5  # that part of them
-WORK = {  # ns of arithmetic, about: with the lock held, and between two takings
+TAKINGS = 8_000_000  # per round and thread: enough for a few time slices of the scheduler
+PUTS = 800_000  # per round and thread, with work inside and outside of the lock
+QUICK = 5  # with --quick, divide the numbers by this
+WORK = {  # about this many ns of arithmetic, with the lock held and between two takings
     "nothing else": {"inside": 0, "outside": 0},
-    "100 ns outside, 50 ns inside": {"inside": 50, "outside": 100},  # a put of a small message, roughly
+    "100 ns outside, 50 ns inside": {"inside": 50, "outside": 100},  # roughly a put of a small message
 }
-PEERS = {  # each against the system's lock that can do the same
+PEERS = {  # lock -> the lock of the system with the same abilities
     "spin": ("pthread_mutex", PthreadLock),
     "reentrant": ("recursive pthread_mutex", partial(PthreadLock, recursive=True)),
     "adaptive": ("pthread_mutex", PthreadLock),
@@ -26,18 +26,18 @@ bench = Bench("locks", __doc__)
 
 
 class Side:
-    """A round is a contest: threads take one lock until it was taken `total` times. Keeps the shares."""
+    """A round is a contest: threads take one lock until it was taken `total` times. The object keeps the shares."""
 
     def __init__(self, make: Callable, threads: int, total: int, work: dict):
         self.lock, self.threads, self.total, self.work = make(), threads, total, work
-        self.shares: list[float] = []  # the least over the greatest, of each round
+        self.shares: list[float] = []  # least share over greatest share, per round
 
     def __call__(self) -> float:
         contest = Contest(self.lock, self.threads, self.total, **self.work)
         in_threads(self.threads, contest.run)
         same((contest.wrong, sum(contest.taken)), (0, self.total), type(self.lock).__name__)
         self.shares.append(min(contest.taken) / max(contest.taken))
-        return contest.ns / 1e9  # from when all are ready until the last has left
+        return contest.ns / 1e9  # from the start of all threads until the last one has ended
 
 
 def row(name: str, threads: int, work: str):

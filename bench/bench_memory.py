@@ -1,4 +1,4 @@
-"""How much memory does reading 4 GiB take? Ours, that is: RssAnon; the page cache that we map is the system's."""
+"""How much memory (RssAnon) does reading 4 GiB take? The mapped page cache is not counted: it belongs to the system."""
 
 import json
 import shutil
@@ -12,8 +12,8 @@ from common import MIB, Bench, memory_of, same, write_log
 
 LIMIT = 200  # MiB
 BODY = 1024
-EVERY = 0.01  # seconds between two looks at RssAnon and RssFile
-PSS_EVERY = 20  # looks; the kernel walks over all pages for it
+EVERY = 0.01  # seconds between two readings of RssAnon and RssFile
+PSS_EVERY = 20  # readings per reading of Pss, for which the kernel scans all pages
 WAYS = {
     "iterating": "for _ in rocketc.scan(path): n += 1",
     "batches": "for batch in rocketc.scan(path).batches(): n += batch.num_rows",
@@ -29,7 +29,7 @@ print(json.dumps(n))
 
 
 def watch(way: str, path: str) -> tuple[int, dict[str, list[float]]]:
-    """Read the log in a process of its own; the records it found, and its memory, look by look, in MiB."""
+    """Read the log in a child process; return the number of records, and its memory at each reading, in MiB."""
     command = [sys.executable, "-c", CHILD.format(way=WAYS[way]), path]
     seen = {"RssAnon": [], "RssFile": [], "Pss": []}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:

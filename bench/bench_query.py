@@ -1,4 +1,4 @@
-"""How fast are messages found: by key, by unique key, by time, and those that are not there?"""
+"""How fast are look-ups: by key, by unique key, by time, and of keys that do not exist?"""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from writing import TOPIC, Bench, JavaSide, Side, measured
 
 bench = Bench("query", __doc__)
 bench.rounds = 3 if bench.quick else 9
-COUNT = 20_000 if bench.quick else 100_000  # look-ups a round
+COUNT = 20_000 if bench.quick else 100_000  # look-ups per round
 KEYS: dict[str, Callable[[int], str]] = {"key": "order-{}".format, "unique": unique_key, "miss": "nobody-{}".format}
 NAMES = {
     "key": "query by key",
@@ -23,21 +23,21 @@ GOALS = {"key": 1, "unique": 1, "miss": 1}
 
 
 class Ours:
-    """Look-ups in one store, each round of others; what they found is their number and the sum of the offsets."""
+    """Look-ups in one store, different ones in each round. The result is the number and the sum of the offsets."""
 
     def __init__(self, store, total: int):
         self._store, self._total, self._next = store, total, 0
         self._asked: list = []
 
     def prepare(self, what: str, first: int | None = None):
-        """Make the keys or times of a round, outside the clock; the next ones, if the first is not said."""
+        """Make the keys or times of a round, outside the clock; without `first`, the next ones."""
         if first is None:
             first, self._next = self._next, self._next + COUNT
         made = KEYS.get(what, FIRST_TIME.__add__)
         self._asked = [made(n) for n in numbers(first, COUNT, self._total)]
 
     def round(self, what: str, exact: bool = True) -> tuple[int, int]:
-        """exact: False: messages of other keys with the same hash as well, as RocketMQ answers."""
+        """Query by keys; exact=False also returns messages of other keys with the same hash, as RocketMQ does."""
         return self._offsets(what) if what in ("lower", "nearest") else self._messages(exact)
 
     def _messages(self, exact: bool) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""How fast is a queue read: as messages, as bytes, with a tag filter, from memory and from the disk?"""
+"""How fast is a queue read: as messages, as bytes, with a tag filter, from the page cache and from the disk?"""
 
 import gc
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from writing import TOPIC, Bench, JavaSide, Side, details
 bench = Bench("queue", __doc__)
 bench.rounds = 3 if bench.quick else 9
 SIZES = {"128 B": 128} if bench.quick else {"128 B": 128, "1 KiB": 1024}
-COLD_BYTES, COLD_FILES = (128 if bench.quick else 1024) * MIB, 16  # opening reads the last files: they are not cold
+COLD_BYTES, COLD_FILES = (128 if bench.quick else 1024) * MIB, 16  # opening reads the last files, so they are not cold
 RELEASES = java_peer.RELEASES[:1] if bench.quick else java_peer.RELEASES
 
 
-# ---------------------------------------------------------------- our side: over queue 0; (messages, sum)
+# ---------------------------------------------------------------- our side: reads queue 0, returns (messages, sum)
 def as_messages(store, to: int, tags: str | None = None) -> tuple[int, int]:
-    """Message objects, of which what Get.java looks at is read: offsets and body."""
+    """Message objects; reads the same fields as Get.java: offsets and body."""
     count = total = 0
     for got in walk(store, to, tags=tags):
         for m in got:
@@ -28,7 +28,7 @@ def as_messages(store, to: int, tags: str | None = None) -> tuple[int, int]:
 
 
 def bodies(store, to: int) -> tuple[int, int]:
-    """Message objects, of which the body is read."""
+    """Message objects; reads the body."""
     count = 0
     for got in walk(store, to):
         for m in got:
@@ -38,7 +38,7 @@ def bodies(store, to: int) -> tuple[int, int]:
 
 
 def untouched(store, to: int) -> tuple[int, int]:
-    """Message objects, nothing of them read."""
+    """Message objects; reads no field."""
     count = 0
     for got in walk(store, to):
         for _ in got:
@@ -47,7 +47,7 @@ def untouched(store, to: int) -> tuple[int, int]:
 
 
 def every_field(store, to: int) -> tuple[int, int]:
-    """The same as Java's decoder has made of each message by then: all properties, too."""
+    """Message objects; reads all fields that Java's decoder sets, properties included."""
     count = total = 0
     for got in walk(store, to):
         for m in got:
@@ -58,7 +58,7 @@ def every_field(store, to: int) -> tuple[int, int]:
 
 
 def as_bytes(store, to: int) -> tuple[int, int]:
-    """One buffer of records an answer."""
+    """One buffer of records per call."""
     count = total = 0
     for got in walk(store, to):
         total += len(got.buffer)
@@ -94,7 +94,7 @@ def against_java(
     compare: bool = True,
     **options,
 ):
-    """to: messages of the queue that both walk over, whether they are handed out or not."""
+    """Measure a row; to: number of messages of the queue that both sides scan, with those that the filter skips."""
     what = {"decode": "getMessage + decode", "copy": "getMessage + copy", "slices": "getMessage, nothing copied"}[mode]
     for release in RELEASES:
         against = f"Java {release} {what}"
@@ -124,7 +124,7 @@ def against_java(
 
 
 class Cold:
-    """Our side of a cold round: the store is opened anew outside the clock, as Get.java does with cold=true."""
+    """Our side of a cold round. The store is opened again outside the clock, as in Get.java with cold=true."""
 
     def __init__(self, pair: Pair, work: Callable, to: int):
         self._pair, self._work, self._to = pair, work, to
@@ -142,13 +142,13 @@ class Cold:
 
 
 def cold():
-    """The first half of a queue whose log has 16 files. Opening a store reads the last ones, but not those."""
+    """Read the first half of a queue whose log has 16 files; opening a store reads only the last files."""
     cases = {
         "get 32, 128 B, cold, as Message": (as_messages, "decode"),
         "get 32, 128 B, cold, as one buffer": (as_bytes, "copy"),
     }
     if bench.quick:
-        del cases["get 32, 128 B, cold, as one buffer"]  # Java opens its store anew for each round: seconds
+        del cases["get 32, 128 B, cold, as one buffer"]  # Java opens its store again in each round, which takes seconds
     against = f"Java {RELEASES[0]} getMessage"
     if not any(bench.wanted(case, against) for case in cases):
         return

@@ -1,4 +1,4 @@
-"""What does one record cost: to encode, to decode, to check?"""
+"""How long does it take to encode, decode and check one record?"""
 
 import ctypes
 import struct
@@ -19,11 +19,11 @@ import rocketc
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from support import oracle
 
-RECORDS = 20_000  # that a round encodes or decodes one by one
+RECORDS = 20_000  # records per round, encoded or decoded one by one
 CRC_SIZES = (16, 64, 256, 1024, 4096, 65536, MIB)
 CRC_SIZES_QUICK = (64, 1024, 65536)
-CRC_SECONDS = 0.02  # of a round, about
-JAVA_FROM = 64  # bytes: from here on we are to be no slower than Java
+CRC_SECONDS = 0.02  # approximate time of a round
+JAVA_FROM = 64  # bytes; from this size on, the goal is to be as fast as Java
 TOPIC = "BenchTopic"
 ATTRIBUTES = """topic queue_id queue_offset phy_offset store_timestamp born_timestamp keys tags body properties msg_id
     flag sys_flag reconsume_times body_crc born_host store_host prepared_transaction_offset store_size"""
@@ -37,7 +37,7 @@ def properties_of(n: int) -> dict[str, str]:
 
 
 def python_encode(topic: str, body: bytes, *, queue_id, queue_offset, phy_offset, born, stored, properties) -> bytes:
-    """struct and zlib in one go; knows only V1, IPv4 and the hosts of the bench."""
+    """Encode with struct and zlib; supports only V1, IPv4 and the hosts of the benchmark."""
     name = topic.encode()
     pairs = "".join([f"{key}\1{value}\2" for key, value in properties.items()]).encode()
     size, crc = 91 + len(body) + len(name) + len(pairs), zlib.crc32(body) & 0x7FFFFFFF
@@ -50,7 +50,7 @@ def python_encode(topic: str, body: bytes, *, queue_id, queue_offset, phy_offset
 
 
 def python_decode(m: bytes) -> tuple:
-    """Every attribute, in the order of ATTRIBUTES."""
+    """Return every attribute, in the order of ATTRIBUTES."""
     # fmt: off
     (size, _, crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born, born_host, stored, store_host,
      reconsume_times, prepared, length) = HEAD.unpack_from(m, 0)
@@ -69,7 +69,7 @@ def python_decode(m: bytes) -> tuple:
 
 
 def python_decode_three(m: bytes) -> tuple:
-    """topic, queue offset, body."""
+    """Return topic, queue offset and body."""
     queue_offset, length = struct.unpack_from(">q", m, 20)[0], struct.unpack_from(">i", m, 84)[0]
     end = 88 + length
     return m[end + 1 : end + 1 + m[end]].decode(), queue_offset, m[88:end]
@@ -77,7 +77,7 @@ def python_decode_three(m: bytes) -> tuple:
 
 # ---------------------------------------------------------------- encode
 def encoded(encode: Callable[..., bytes], body: bytes, count: int) -> list[bytes]:
-    """By rocketc.encode(), or by the oracle."""
+    """Encode by rocketc.encode(), or by the oracle."""
     hosts = {"born_host": ("127.0.0.1", 45678), "store_host": ("127.0.0.1", 10911)}
     # fmt: off
     return [
@@ -162,13 +162,13 @@ def decoding(size: int):
 
 
 def iterating():
-    """bench_scan.py has the same with 256 B."""
+    """Iterate over messages of 1 KiB; bench_scan.py has the same with 256 B."""
     log = bench.log(body=1024)
     java = java_peer.start(bench, "scan", "crc", *log.files)
     if not java:
         return
 
-    map_ = mapped(log.files[0])  # Java too has it mapped before the clock starts
+    map_ = mapped(log.files[0])  # Java also maps it before the clock starts
 
     def ours():
         for _ in rocketc.decode(map_):
@@ -194,11 +194,11 @@ def iterating():
 
 # ---------------------------------------------------------------- CRC-32
 def crc():
-    """All sides in a C loop (Java in its own), over the same bytes again and again: they lie in the cache."""
+    """All sides run in a C loop, Java in its own, repeatedly over the same bytes, which stay in the cache."""
     library, out = native.load(), ctypes.c_uint32()
     zlib_crc32 = ctypes.cast(ctypes.CDLL(find_library("z") or "libz.so.1").crc32, ctypes.c_void_p)
     for size in CRC_SIZES_QUICK if bench.quick else CRC_SIZES:
-        data = bytes((i * 131 + (i >> 7)) & 0xFF for i in range(size))  # as java/src/main/java/bench/Crc.java
+        data = bytes((i * 131 + (i >> 7)) & 0xFF for i in range(size))  # as in java/src/main/java/bench/Crc.java
         room = ctypes.create_string_buffer(size)
         times = max(8, int(CRC_SECONDS * 30e9 / (size + 300)))
 
@@ -234,7 +234,7 @@ def against_java(case: str, size: int, want: int, about: dict):
             goal=1.0 if size >= JAVA_FROM else None,
             check=lambda: same(java.round().checksum, want, "Java"),
             theirs=java.seconds,
-            their_work=size * max(200, 5_000_000_000 // (size + 100)) / 1e9,  # as often as Crc.java does it
+            their_work=size * max(200, 5_000_000_000 // (size + 100)) / 1e9,  # the number of repeats in Crc.java
             **about,
         )
 

@@ -1,4 +1,4 @@
-"""How long does it take to open a store of 1 GiB: after a clean close, and after a kill?"""
+"""How long does it take to open a store of 1 GiB, after a clean close and after a kill?"""
 
 import gc
 import shutil
@@ -16,10 +16,10 @@ import rocketc
 
 BODY = 1024
 bench = Bench("recovery", __doc__)
-SIZE = (256 if bench.quick else 1024) * MIB  # of the log, one file
+SIZE = (256 if bench.quick else 1024) * MIB  # size of the log, which is one file
 JAVA_SIZES = {"1 KiB": 1024, "128 B": 128}
 
-# Puts until the log is full but for the last MiB, says so, and waits to be killed.
+# Puts until only 1 MiB of the log file is free, reports it, and waits to be killed.
 WRITER = f"""
 import sys, time, rocketc
 path, size, body = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3])
@@ -32,7 +32,7 @@ time.sleep(1000)
 
 
 def killed_store(root: Path) -> int:
-    """A store that a process has filled and whose process was killed then; return the end of its log."""
+    """Fill a store in a child process, kill the process, and return the end of the log."""
     command = [sys.executable, "-c", WRITER, str(root), str(SIZE), text(BODY).hex()]
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -43,7 +43,7 @@ def killed_store(root: Path) -> int:
 
 
 class Opening:
-    """rocketc.open() of a store, again and again, each time as its last owner left it."""
+    """Open a store repeatedly, each time in the state that its last process left."""
 
     def __init__(self, root: Path, end: int, file_size: int, killed: bool):
         self._root, self._end, self._options, self._killed = (
@@ -58,7 +58,7 @@ class Opening:
     def _as_left(self):
         for file in (self._root / "commitlog").iterdir():
             if file not in self._files:
-                file.unlink()  # allocated ahead
+                file.unlink()  # a file that was allocated ahead
         abort = self._root / "abort"
         if self._killed:
             abort.write_text("1")
@@ -100,7 +100,7 @@ def against_reading():
 
 
 def against_java(name: str, body: int, release: str):
-    """Both open a copy of the same store, which Java has made: queues and index are complete."""
+    """Both sides open a copy of the same store, which Java has written; its queues and index are complete."""
     what = f"open, {SIZE // MIB} MiB, {name} bodies"
     cases = [(f"{what}, {'killed' if k else 'closed in good order'}", k) for k in (False, True)]
     against = f"Java {release} load()"

@@ -26,22 +26,22 @@ from common import (
 
 import rocketc
 
-BLOCK = 16 * MIB  # of memcpy, and stored bytes of a batch: both sides fill as much memory again and again
+BLOCK = 16 * MIB  # bytes per memcpy and per batch: both sides fill the same amount of memory repeatedly
 ALL = list(rocketc.COLUMN_NAMES)
 ALL_BUT_MAP = [name for name in ALL if name != "properties"]
-COMPARED = 5000  # records whose every column is compared with plain Python's before the clock starts
+COMPARED = 5000  # records of which every column is compared with plain Python before the clock starts
 
 bench = Bench("scan", __doc__)
 
 
 # ---------------------------------------------------------------- our side
 def opened(source, **options) -> rocketc.Scan:
-    """A scan of a path, or of a file that somebody has mapped and keeps mapped."""
+    """A scan of a path, or of a file that stays mapped."""
     return (rocketc.decode if isinstance(source, mmap.mmap) else rocketc.scan)(source, batch_bytes=BLOCK, **options)
 
 
 def read(source, **options):
-    """All batches of a scan, each let go when the next one comes, as whoever streams does."""
+    """Read all batches of a scan and release each at the next one, as a stream does."""
     for _ in opened(source, **options).batches():
         pass
 
@@ -52,13 +52,13 @@ def iterate(source):
 
 
 def read_attributes(source):
-    """As much as Java's side reads of each message."""
+    """Read the same fields of each message as the Java side."""
     return sum_messages(opened(source))
 
 
 # ---------------------------------------------------------------- checks
 def attribute(column: str) -> str:
-    """physicalOffset -> phy_offset: what a column is called in Python."""
+    """Return the attribute of a column: physicalOffset -> phy_offset."""
     column = {"physicalOffset": "phyOffset", "bodyCRC": "bodyCrc"}.get(column, column)
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in column)
 
@@ -70,7 +70,7 @@ def plain_value(value):
 
 
 def check_columns(log: Log, columns: list[str], **options):
-    """The sums of all records, and every column of the first ones."""
+    """Check the sum of all records, and every column of the first records."""
     everything = rocketc.scan(log.path, columns=list({*columns, *PLAIN}), **options)
     same(sum_batches(everything.batches()), log.sum, "rocketc")
     rows = next(rocketc.scan(log.path, columns=columns, **options).batches()).slice(0, COMPARED).to_pylist()
@@ -86,7 +86,7 @@ def check_topic(log: Log, topic: str):
 
 
 def check_python(log: Log, rows, limit: int):
-    """The Python peer over the whole of a short log, or as many records as it is timed with."""
+    """Check the Python peer, over a short log or over the records with which it is timed."""
     found = [(m["topic"], m["body"]) if isinstance(m, dict) else m[1:] for m in rows(log.files[0], limit)]
     batch = next(rocketc.scan(log.path, columns=["topic", "body"]).batches())
     ours = pa.Table.from_batches([batch]).slice(0, len(found))
@@ -104,7 +104,7 @@ CASES = (  # case, goal, columns, crc
 
 
 def against_memcpy(log: Log, name: str, cases=CASES):
-    """What decoding costs more than copying the same bytes. Both sides map the files anew in each round."""
+    """Decoding against copying the same bytes. Both sides map the files again in each round."""
     for case, goal, columns, crc in cases:
         bench.row(
             f"{name} -> Arrow: {case}",
@@ -132,7 +132,7 @@ def filtered(log: Log, name: str):
 
 
 def against_java(log: Log, name: str):
-    """Java has the file mapped, and touched, before its clock starts; so have we here."""
+    """Both sides map and touch the file before the clock starts, as Java does."""
     map_ = mapped(log.files[0])
     java = java_peer.start(bench, "scan", "crc", *log.files)
     if not java:
@@ -164,7 +164,7 @@ def against_java(log: Log, name: str):
 
 
 def digest_check(log: Log):
-    """Every field of every message, by both sides: takes a JVM of its own, so not in a quick run."""
+    """Compare every field of every message of both sides. It needs another JVM, so a quick run skips it."""
     if not bench.quick:
         with java_peer.start(bench, "scan", "digest", *log.files, warm=0) as java:
             same(digest(rocketc.scan(log.path)), make_sum(*java.round()[1:3]), "rocketc")
@@ -214,7 +214,7 @@ def main():
     against_memcpy(small, "256 B")
     filtered(bench.log(body=1024, topics=MIXED_TOPICS), "1 KiB")
     filtered(bench.log(body=256, topics=MIXED_TOPICS), "256 B")
-    # Uneven sizes: where the next header lies can't be guessed from the size of this record.
+    # Uneven sizes: the position of the next header can't be predicted from the size of this record.
     for body, name in ((1024, "0.5-1.5 KiB"), (256, "128-384 B")):
         uneven = bench.log(body=body, topics=MIXED_TOPICS, spread=0.5)
         against_memcpy(uneven, name, CASES[1:2])

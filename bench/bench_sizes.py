@@ -1,4 +1,4 @@
-"""What does the size of a body change: for puts, for batches, for reading into columns and messages?"""
+"""How does the size of a body change the speed of puts, of batches, and of reading into columns and messages?"""
 
 from functools import partial
 
@@ -14,14 +14,14 @@ SIZES = {"128 B": 128, "1 KiB": 1024, "16 KiB": 16_384}
 if not bench.quick:
     SIZES = {"16 B": 16, **SIZES, "128 KiB": 131_072, "1 MiB": 1 << 20}
 RELEASE = java_peer.RELEASES[0]
-ROUND = (32 if bench.quick else 256) * MIB  # bytes of the bodies that a round puts, at most
-MOST = 50_000 if bench.quick else 300_000  # messages that a round puts, at most
-LOG = (32 if bench.quick else 256) * MIB  # of the logs that are read
+ROUND = (32 if bench.quick else 256) * MIB  # most bytes of bodies that a round puts
+MOST = 50_000 if bench.quick else 300_000  # most messages that a round puts
+LOG = (32 if bench.quick else 256) * MIB  # size of the logs that are read
 BLOCK = 16 * MIB
 
 
 def puts(name: str, body: int):
-    """One message a call, tags and keys, both stores with queues and index behind."""
+    """One message per call with tags and keys; both stores also build queues and index."""
     case, against = f"put, {name}", f"Java {RELEASE} putMessage"
     count = min(MOST, ROUND // body)
     if not bench.wanted(case, against, None):
@@ -50,7 +50,7 @@ def puts(name: str, body: int):
 
 
 def batches(name: str, body: int):
-    """Batches of at most 4 MiB, the bodies' bytes a second; memcpy goes into memory that stays."""
+    """Batches of at most 4 MiB, in bytes of bodies per second; memcpy copies into memory that stays."""
     each = min(BATCH, 3 * MIB // body)
     case, against = f"put_many, {name}, {each:,} a call", "memcpy of the bodies"
     if not bench.wanted(case, against, None):
@@ -90,7 +90,7 @@ def batches(name: str, body: int):
 
 
 def reading(name: str, body: int):
-    """All columns with CRC, and messages whose body is read; against memcpy of the bytes, mapped anew each time."""
+    """All columns with CRC, and messages with bodies, against memcpy of the bytes, which each round maps again."""
     log = bench.log(body=body, size=LOG)
 
     def columns():

@@ -1,4 +1,4 @@
-"""How fast do Spark's rows come out of commit logs? Settings of Spark for both sides: ROCKETC_BENCH_SPARK="a=b c=d"."""
+"""How fast does Spark read rows from commit logs? Spark settings for both sides: ROCKETC_BENCH_SPARK="a=b c=d"."""
 
 import atexit
 import contextlib
@@ -17,15 +17,15 @@ import rocketc
 
 HERE = Path(__file__).resolve().parent
 CORES = 2
-FILES = 4  # of a log: two tasks for each core
+FILES = 4  # files of a log: two tasks per core
 SMALL = ["topic", "queueId", "queueOffset", "storeTimestamp", "keys", "tags"]
-PART = 16 * MIB  # what mapPartitions reads
+PART = 16 * MIB  # bytes that mapPartitions reads
 
 bench = Bench("spark", __doc__)
 
 
 def temporary(name: str) -> Path:
-    """A folder among the data that is gone when the bench ends."""
+    """A folder in the data folder that is removed at the end."""
     Path(bench.args.data).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=bench.args.data))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -33,7 +33,7 @@ def temporary(name: str) -> Path:
 
 
 def start_spark():
-    """Spark on two cores. Its workers run this Python, and find the peer; what it says on stderr goes to a file."""
+    """Start Spark on two cores. Its workers run this Python and can import the peer; its stderr goes to a file."""
     from pyspark.sql import SparkSession
     from spark_peer import MemorySource
 
@@ -62,7 +62,7 @@ def start_spark():
         os.close(kept)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(MemorySource)
-    if " " in sys.executable:  # Spark does not search for data sources then
+    if " " in sys.executable:  # then Spark does not search for data sources
         from pyspark_rocketmq import DefaultSource
 
         spark.dataSource.register(DefaultSource)
@@ -83,7 +83,7 @@ def through_map_in_arrow(log: Log):
 
 
 def through_map_partitions(log: Log):
-    """An RDD, two tasks over one part of a log."""
+    """An RDD of two tasks over one part of a log."""
     from rocketc.spark import Split, decode_partition
 
     parts = [Split(log.files[0], start, start + PART // 2) for start in (0, PART // 2)]
@@ -91,7 +91,7 @@ def through_map_partitions(log: Log):
 
 
 def from_memory(log: Log, columns: list[str] | None = None):
-    """The same rows from Arrow files in the page cache, in batches of the size that our side sends."""
+    """The same rows from Arrow files in the page cache, in batches of the same size as ours."""
     from rocketc.spark import schema
 
     folder = temporary("arrow")
@@ -104,12 +104,12 @@ def from_memory(log: Log, columns: list[str] | None = None):
 
 
 def drop_all(frame):
-    """Every row into the JVM, and nowhere."""
+    """Send every row to the JVM and discard it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def sum_frame(frame):
-    """As common.sum_batches(), by Spark."""
+    """Compute common.sum_batches() with Spark."""
     numbers = "queueId + queueOffset + physicalOffset + unix_millis(bornTimestamp) + unix_millis(storeTimestamp)"
     records, total = frame.selectExpr("count(*)", f"sum({numbers} + length(topic) + length(body))").first()
     return make_sum(records, total)
@@ -151,7 +151,7 @@ def columns_only(log: Log, name: str):
 
 
 def one_row_each(log: Log, name: str):
-    """mapPartitions makes a Row of each message, so a part of the log has to do."""
+    """mapPartitions, with a Row per message; it is slow, so it reads only a part of the log."""
     rows, theirs = through_map_partitions(log), from_memory(log)
     bench.row(
         f"{name}: mapPartitions, a Row of all columns each",
@@ -165,7 +165,7 @@ def one_row_each(log: Log, name: str):
 
 
 def some_of_it(log: Log, name: str):
-    """One message of a hundred, asked for by option or filter, against all of them; both give what they should."""
+    """Select 1 % of the messages by an option or a filter, against reading all of them; both results are checked."""
     first, wanted = 1_700_000_000_000 + log.sum.records // 2, log.sum.records // 100
     times = {"startingTimestamp": str(first), "endingTimestamp": str(first + wanted)}
     rare = log.topics["RareTopic"].records
@@ -195,7 +195,7 @@ def reading(log: Log, **options: str):
 
 
 def catch_up(log: Log, name: str):
-    """A stream that begins at the start of the log and ends at its end, against a batch that reads the same."""
+    """A stream from the start to the end of the log, against a batch query of the same log."""
     folder = temporary("stream")
 
     def stream() -> int:
@@ -218,7 +218,7 @@ def catch_up(log: Log, name: str):
 
 
 def to_parquet(log: Log, name: str):
-    """Spark -> Parquet on two cores, against one core of pyarrow that has the table in memory; zstd both."""
+    """Spark to Parquet on two cores, against pyarrow on one core with the table in memory; both with zstd."""
     import pyarrow.parquet as pq
 
     from rocketc.spark.archive import archive, read_archive
@@ -270,7 +270,7 @@ def to_parquet(log: Log, name: str):
 
 
 def in_plain_python(log: Log, name: str):
-    """Row by row with struct and zlib, as a user without us would decode; a part of the log has to do."""
+    """Decode row by row with struct and zlib, as without rocketc; it is slow, so it reads only a part of the log."""
     from rocketc.spark import Split, decode_partition
 
     files, limit = log.files[:2], 20_000
@@ -290,7 +290,7 @@ def in_plain_python(log: Log, name: str):
 
 
 def tasks_of_nothing():
-    """What a task costs that reads nothing: Spark's part of it is the peer's."""
+    """The cost of a task that reads nothing; the peer's tasks cost only Spark's own part."""
     log = bench.log(body=1024, size=8 * MIB, file_size=8 * MIB)
     ours = reading(log, minPartitions="34", subscribe="NoTopic")
     count = ours.rdd.getNumPartitions()
@@ -310,7 +310,7 @@ def tasks_of_nothing():
 
 
 def memory_of_workers():
-    """Memory of their own that Spark's Python workers take while they read one large file; the map is page cache."""
+    """The memory of Spark's Python workers while they read one large file, without the mapped page cache."""
     size = (512 if bench.quick else 4096) * MIB
     case, limit = f"a file of {size / 2**30:g} GiB", 256
     if not bench.wanted(case, f"{limit} MiB"):
@@ -335,7 +335,7 @@ def memory_of_workers():
 
 
 def own_memory(process: str) -> float:
-    """RssAnon of one of Spark's Python workers, MiB; 0 for any other process."""
+    """Return the RssAnon of one of Spark's Python workers in MiB; 0 for any other process."""
     with contextlib.suppress(OSError):
         if b"pyspark.daemon" in Path(f"/proc/{process}/cmdline").read_bytes():
             return memory_of(Path(f"/proc/{process}/status"), "RssAnon") or 0.0
@@ -343,7 +343,7 @@ def own_memory(process: str) -> float:
 
 
 def main():
-    memory_of_workers()  # first: what else a worker has done leaves memory with its allocators
+    memory_of_workers()  # first, because earlier work of a worker leaves memory in its allocators
     for body, name in ((1024, "1 KiB"), (256, "256 B")):
         size = (128 if bench.quick else 1024) * MIB
         log = bench.log(body=body, size=size, file_size=size // FILES)
@@ -352,9 +352,9 @@ def main():
     catch_up(log, name)
     one_row_each(log, name)
     in_plain_python(log, name)
-    size = (256 if bench.quick else 1024) * MIB  # a job's fixed cost is no longer most of it
+    size = (256 if bench.quick else 1024) * MIB  # large enough that the fixed cost of a job is a small part
     to_parquet(bench.log(body=body, size=size, file_size=size // FILES), name)
-    size = (512 if bench.quick else 4096) * MIB  # what is left out is worth a look where there is much
+    size = (512 if bench.quick else 4096) * MIB  # skipping data shows its effect only in a large log
     mixed = bench.log(body=1024, size=size, file_size=size // FILES, topics=MIXED_TOPICS)
     some_of_it(mixed, "1 KiB")
     tasks_of_nothing()

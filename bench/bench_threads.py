@@ -1,4 +1,4 @@
-"""What do more threads bring: to puts that don't wait for the disk, to those that do, to reading?"""
+"""How much faster are puts without flush, puts with flush, and reading, with more threads?"""
 
 from functools import partial
 
@@ -13,16 +13,16 @@ bench.rounds = 3 if bench.quick else 5
 BODY = 128
 THREADS = (1, 2, 4) if bench.quick else (1, 2, 4, 8)
 WAITERS = (1, 8, 64) if bench.quick else (1, 4, 16, 64, 256)
-PUTS = 60_000 if bench.quick else 400_000  # a round, by all threads together
+PUTS = 60_000 if bench.quick else 400_000  # per round, by all threads together
 SYNCED = 3200 if bench.quick else 16_000
 RELEASE = java_peer.RELEASES[0]
 
 
 class Ours(OurStore):
-    """Threads that put into one store, a queue each."""
+    """Threads that put into one store, each into its own queue."""
 
     def put(self, threads: int, times: int):
-        """times puts in all, one message a call."""
+        """Put `times` messages in total, one per call."""
         put, body, each, first = self.store.put, self.body, times // threads, self.put_so_far
 
         def work(thread: int):
@@ -33,7 +33,7 @@ class Ours(OurStore):
         self.put_so_far += each * threads
 
     def put_batches(self, threads: int, times: int):
-        """times messages in all, BATCH a call."""
+        """Put `times` messages in total, BATCH per call."""
         put_many, bodies, calls = self.store.put_many, self._bodies, times // BATCH // threads
 
         def work(thread: int):
@@ -78,7 +78,7 @@ def puts(threads: int, flush: str):
 
 
 def batches(threads: int):
-    """put_many lays its records down without the GIL: what is left of that behind one put lock?"""
+    """put_many writes its records without the GIL, but all threads share one put lock: how much do threads help?"""
     if not bench.wanted(f"put_many, {threads} threads", "one thread", None):
         return
     with scratch(bench) as folder, Ours(folder / "many", BODY) as many, Ours(folder / "one", BODY) as one:
@@ -101,7 +101,7 @@ def batches(threads: int):
 
 
 def reading(threads: int):
-    """A log of as many files; a thread reads each, all columns with CRC."""
+    """A log with a file per thread; each thread reads a file, all columns with CRC."""
     size = (64 if bench.quick else 512) * MIB
     log = bench.log(body=1024, size=size, file_size=size // threads)
 

@@ -1,4 +1,4 @@
-"""How long does it take to verify a log, a whole store, and to salvage one, against reading and copying the bytes?"""
+"""How long does it take to verify a log or a store, and to salvage one, against reading and copying the bytes?"""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def filled(root: Path, body: int) -> int:
-    """A store of so many files, all messages with tags and keys; how many it has."""
+    """Create a store of FILES log files; messages have tags and keys; return the number of messages."""
     bodies, count = [text(body)] * BATCH, 0
     with rocketc.open(root, mapped_file_size_commit_log=FILE) as store:
         while store.max_phy_offset < FILES * FILE - 3 * BATCH * (body + 200):
@@ -27,13 +27,13 @@ def filled(root: Path, body: int) -> int:
 
 
 def of_files(root: Path, side):
-    """A side over each of a log's files, one after the other."""
+    """A side that runs over the files of a log, one after the other."""
     sides = [side(path, path.stat().st_size) for path in sorted((root / "commitlog").iterdir())]
     return lambda: sum(one() for one in sides)
 
 
 def copying(root: Path, to: Path):
-    """What a copy of the log costs, until it is on the disk."""
+    """Copy the log, until the copy is durable."""
 
     def side() -> float:
         shutil.rmtree(to, ignore_errors=True)

@@ -1,11 +1,11 @@
-"""What every bench script shares: logs of a fixed seed, the clock, the peers without Java, the results.
+"""Shared by all benchmark scripts: logs of a fixed seed, the clock, the peers without Java, the results.
 
     bench = Bench("scan", __doc__)              reads --quick --goals --json --only --seconds --data
-    log = bench.log(body=1024)                  a commit log, made once, its content known
+    log = bench.log(body=1024)                  a commit log with known content, written once and kept
     bench.row("1 KiB", against="memcpy", goal=0.8, work=log.bytes / 1e9, unit="GB/s",
               ours=timed(lambda: ...), theirs=timed(copying(log.files)), check=lambda: ...)
 
-A *side* is a callable that does one round and returns the seconds it took.
+A *side* is a callable that runs one round and returns its seconds.
 """
 
 import argparse
@@ -37,9 +37,9 @@ clock = time.perf_counter
 Side = Callable[[], float]
 
 
-# ---------------------------------------------------------------- what a log holds
+# ---------------------------------------------------------------- the content of a log
 class Sum(NamedTuple):
-    """What a log holds, short enough to compare: every reader must come to the same one.
+    """A summary of a log's content. Every reader must get the same one.
 
     checksum adds up queueId, queueOffset, physicalOffset, bornTimestamp, storeTimestamp (ms), and the lengths of
     topic and body, modulo 2**64 as a signed number, as Java's long does.
@@ -49,7 +49,7 @@ class Sum(NamedTuple):
     checksum: int
 
 
-# Columns that Java's side reads, too: numbers, topic, body.
+# Columns that the Java side also reads: numbers, topic, body.
 PLAIN = """queueId queueOffset physicalOffset storeTimestamp bornTimestamp flag sysFlag reconsumeTimes bodyCRC
     preparedTransactionOffset storeSize topic body""".split()  # noqa: SIM905
 DIGEST_FIELDS = """topic queue_id queue_offset phy_offset born_timestamp store_timestamp flag sys_flag reconsume_times
@@ -61,7 +61,7 @@ def make_sum(records: int, total: int) -> Sum:
 
 
 def sum_messages(messages: Iterable) -> Sum:
-    """Of anything with the attributes of rocketc.Message."""
+    """Return the sum of objects with the attributes of rocketc.Message."""
     numbers = attrgetter("queue_id", "queue_offset", "phy_offset", "born_timestamp", "store_timestamp")
     records = total = 0
     for m in messages:
@@ -71,7 +71,7 @@ def sum_messages(messages: Iterable) -> Sum:
 
 
 def sum_batches(batches: Iterable) -> Sum:
-    """Of pyarrow record batches with the columns numbers, topic, body."""
+    """Return the sum of pyarrow record batches with the columns of numbers, topic and body."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -89,7 +89,7 @@ def sum_batches(batches: Iterable) -> Sum:
 
 
 def digest(messages: Iterable) -> Sum:
-    """Every field of every message in one CRC-32: slow, for checks only. The Java peer's "scan digest" is the same."""
+    """Return a CRC-32 over every field of every message: slow, for checks only. "scan digest" of Java is the same."""
     fields = attrgetter(*DIGEST_FIELDS.split())
     records = crc = 0
     for m in messages:
@@ -101,17 +101,17 @@ def digest(messages: Iterable) -> Sum:
 
 
 def same(got, want, who: str):
-    """The check before the clock: stops the bench if two sides disagree."""
+    """The check before the clock starts: ends the script if two sides disagree."""
     if got != want:
-        raise SystemExit(f"bench: {who} gives {got}, not {want}: nothing is measured")
+        raise SystemExit(f"bench: wrong result: {who} gives {got}, not {want}; nothing was measured")
 
 
 # ---------------------------------------------------------------- logs of a fixed seed
 ONE_TOPIC = {"BenchTopic": 1.0}
 FOUR_TAGS = {"TagA": 0.25, "TagB": 0.25, "TagC": 0.25, "TagD": 0.25}
 MIXED_TOPICS = {"BenchTopic": 0.6, "Orders": 0.25, "PaymentEvents": 0.14, "RareTopic": 0.01}
-LOG_FORM = 1  # counted up whenever write_log writes other bytes: older logs are then made anew
-HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # all up to the body, IPv4 hosts
+LOG_FORM = 1  # increment it if write_log writes other bytes, so that kept logs are written again
+HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # a record before its body, with IPv4 hosts
 V1, BLANK = 0xDAA320A7, 0xCBD43194
 BORN_HOST = b"\x7f\0\0\1\0\0\xb2\x6e"
 STORE_HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
@@ -123,9 +123,9 @@ WORDS = b"order paid shipped returned customer invoice Kyoto Lima Oslo express p
 class Log:
     path: str  # the store's root
     files: list[str]
-    bytes: int  # of all records, blanks left out
-    topics: dict[str, Sum]  # what each topic holds
-    sum: Sum  # what all of it holds
+    bytes: int  # of all records without the blank ones
+    topics: dict[str, Sum]  # the sum of each topic
+    sum: Sum  # the sum of the log
 
 
 def write_log(
@@ -141,12 +141,12 @@ def write_log(
     first: int = 0,
     seed: int = 20251121,
 ) -> Log:
-    """Write a commit log as a broker leaves it; the same arguments give the same bytes.
+    """Write a commit log as a broker writes it. The same arguments give the same bytes.
 
-    body       bytes of a body, text; evenly between body * (1 - spread) and body * (1 + spread)
-    size       bytes of all files together; each of file_size, filled to its end with a blank record
+    body       bytes of a body, which is text; evenly spread between body * (1 - spread) and body * (1 + spread)
+    size       bytes of all files; each file has file_size bytes and ends with a blank record
     topics     name -> share of the records
-    queues     of each topic; its records take turns
+    queues     number of queues of each topic, which get its records in rotation
     tags       name -> share of the records
     first      physical offset of the first file
     Each message has KEYS, UNIQ_KEY, WAIT and TAGS; all text is ASCII.
@@ -157,7 +157,7 @@ def write_log(
         length = rnd.randint(round(body * (1 - spread)), round(body * (1 + spread)))
         text = b" ".join(rnd.choices(WORDS, k=length // 3 + 1))[:length]
         bodies.append((text, zlib.crc32(text) & 0x7FFFFFFF))
-    names = rnd.choices(list(topics), list(topics.values()), k=65521)  # a prime: no rhythm with the bodies
+    names = rnd.choices(list(topics), list(topics.values()), k=65521)  # a prime, to avoid a pattern with the bodies
     if tags == FOUR_TAGS:
         texts = rnd.choices((b"TagA", b"TagB", b"TagC", b"TagD"), k=509)
     else:
@@ -197,14 +197,14 @@ def write_log(
             chunk.append(struct.pack(">II", end - at, BLANK))
             f.write(b"".join(chunk))
             f.truncate(file_size)
-            os.fsync(f.fileno())  # no write-back while somebody measures
+            os.fsync(f.fileno())  # no write-back during a measurement
         record_bytes += at - base
     sums = {name: make_sum(counts[name], totals[name]) for name in topics}
     return Log(str(root), files, record_bytes, sums, make_sum(n, sum(totals.values())))
 
 
 def cached_log(data: Path, **wanted) -> Log:
-    """write_log, unless an earlier run has left the same log in data."""
+    """Return the log of write_log(); uses the same log of an earlier run if it is in `data`."""
     about = json.dumps({"form": LOG_FORM, **wanted}, sort_keys=True)
     root = Path(data, f"log-{zlib.crc32(about.encode()):08x}")
     try:
@@ -227,10 +227,10 @@ def mapped(file: str) -> mmap.mmap:
 
 
 def copying(files: list[str], block: int | None = 16 * MIB, remap: bool = False) -> Callable[[], int]:
-    """memcpy of the files' mapped bytes into one buffer that is used again and again; returns the bytes copied.
+    """Return a function that copies the mapped bytes of the files into one reused buffer, and returns their number.
 
-    block   bytes a memcpy; None: a whole file at once (the buffer is then as large as a file)
-    remap   map the files anew in every round, as whoever opens a store must; else they stay mapped
+    block   bytes per memcpy; None: a whole file at once (the buffer is then as large as a file)
+    remap   map the files again in every round, as an open of a store does; otherwise they stay mapped
     """
     maps = [mapped(file) for file in files]
     room = memoryview(bytearray(block or max(map(len, maps))))
@@ -250,7 +250,7 @@ def copying(files: list[str], block: int | None = 16 * MIB, remap: bool = False)
 
 
 class Known(dict):
-    """What make(key) gave the first time the key was asked for."""
+    """A cache of make(key)."""
 
     def __init__(self, make):
         self._make = make
@@ -261,9 +261,9 @@ class Known(dict):
 
 
 def python_rows(file: str, limit: int | None = None, crc: bool = True) -> Iterator[tuple]:
-    """struct and zlib as fast as plain Python goes: (queueId, flag, queueOffset, ..., topic, body) of each record.
+    """Decode with struct and zlib, in fast plain Python: (queueId, flag, queueOffset, ..., topic, body) per record.
 
-    Knows only what write_log writes: V1, IPv4 hosts, no compression.
+    Supports only the records of write_log: V1, IPv4 hosts, no compression.
     """
     m = mapped(file)
     unpack, crc32, topics = struct.Struct(">iIiiiqqiq8xq8xiqi").unpack_from, zlib.crc32, Known(bytes.decode)
@@ -282,7 +282,7 @@ def python_rows(file: str, limit: int | None = None, crc: bool = True) -> Iterat
 
 
 def python_messages(file: str, limit: int | None = None, crc: bool = True) -> Iterator[dict]:
-    """The same with every column: hosts, ids and properties too; the keys are the attributes of rocketc.Message."""
+    """Like python_rows(), with every column, as dicts whose keys are the attributes of rocketc.Message."""
     m = mapped(file)
     unpack, i16, crc32 = HEAD.unpack_from, struct.Struct(">h").unpack_from, zlib.crc32
     topics = Known(bytes.decode)
@@ -316,7 +316,7 @@ def python_messages(file: str, limit: int | None = None, crc: bool = True) -> It
 
 # ---------------------------------------------------------------- measuring
 def in_threads(count: int, work: Callable[[int], object]):
-    """work(0) to work(count - 1), a thread each; the first failure is raised."""
+    """Run work(0) to work(count - 1) in a thread each; raise the first exception."""
     failures = []
 
     def run(thread: int):
@@ -335,7 +335,7 @@ def in_threads(count: int, work: Callable[[int], object]):
 
 
 def memory_of(path: Path, name: str) -> float | None:
-    """MiB of one line of a /proc file; None when the process has gone."""
+    """Return the MiB in one line of a /proc file; None if the process has ended."""
     with contextlib.suppress(OSError):
         found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(), re.M)
         return int(found[1]) / 1024 if found else None
@@ -343,7 +343,7 @@ def memory_of(path: Path, name: str) -> float | None:
 
 
 def timed(work: Callable[[], object]) -> Side:
-    """A side out of any callable: our clock around it, no garbage collection meanwhile; the result is dropped later."""
+    """Return a side that times a callable, without garbage collection; its result is freed after the clock stops."""
 
     def side() -> float:
         was_on = gc.isenabled()
@@ -364,10 +364,10 @@ def timed(work: Callable[[], object]) -> Side:
 def measure(
     ours: Side, theirs: Side, rounds: int, until: float = float("inf"), before: Callable[[], object] = lambda: None
 ) -> list[tuple[float, float]]:
-    """Alternate both sides, A B A B, after one round of each that does not count; the seconds of each pair.
+    """Run both sides alternately, A B A B, after one warm-up round of each; return the seconds of each pair.
 
-    until   clock() after which no further round begins, once three are done
-    before  done before each round of each side, outside the clock
+    until   value of clock() after which no further pair begins, if at least three are done
+    before  called before each round of each side, outside the clock
     """
 
     def pair() -> tuple[float, float]:
@@ -384,19 +384,19 @@ def measure(
 
 
 def family(process: str = "self") -> list[str]:
-    """A process, its children, and theirs."""
+    """Return the ids of a process and of all its descendants."""
     found = [process]
     try:
         for task in Path(f"/proc/{process}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += family(child)
     except OSError:
-        pass  # it has ended, or the kernel keeps no list of children
+        pass  # the process has ended, or the kernel does not list children
     return found
 
 
 def _busy() -> float:
-    """Seconds of CPU that all but this process and those it started have used since boot."""
+    """Return the CPU seconds since boot of all processes except this one and its descendants."""
     tick = os.sysconf("SC_CLK_TCK")
     with open("/proc/stat") as f:
         numbers = f.readline().split()
@@ -406,7 +406,7 @@ def _busy() -> float:
             stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             used -= sum(map(int, stat[11:13]))
         except OSError:
-            pass  # it has ended
+            pass  # the process has ended
     return used / tick
 
 
@@ -421,15 +421,15 @@ def machine() -> str:
 
 
 def spread_of(rates: list[float]) -> list[float]:
-    """[min, median, max], four digits each."""
+    """Return [min, median, max], with four digits each."""
     return [float(f"{rate:.4g}") for rate in (min(rates), statistics.median(rates), max(rates))]
 
 
-SECONDS = "once a script has run so long, its rows get three rounds each (by default: never)"
+SECONDS = "after N seconds, measure only three rounds per row (default: no limit)"
 
 
 class Point(NamedTuple):
-    """Where a row stands in a plot: ours on the curve `series`, theirs on that of the peer, both at x."""
+    """The position of a row in a plot: our value is on the curve `series`, theirs on the peer's curve, both at x."""
 
     figure: str  # one of report.FIGURES
     series: str
@@ -437,27 +437,27 @@ class Point(NamedTuple):
 
 
 class Bench:
-    """One script's command line, data and results."""
+    """The command line, the data and the results of one script."""
 
     def __init__(self, name: str, about: str | None):
         text = (about or name).strip().splitlines()[0]
         parser = argparse.ArgumentParser(description=text)
         parser.add_argument("--quick", action="store_true", help="small logs, few rounds: at most 60 s in total")
         parser.add_argument("--goals", action="store_true", help="only the rows that have a goal")
-        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--json", action="store_true", help="print one JSON object per line")
         parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
         parser.add_argument("--seconds", metavar="N", type=float, help=SECONDS)
-        parser.add_argument("--data", metavar="DIR", default=DATA, help="where logs are made and kept (%(default)s)")
+        parser.add_argument("--data", metavar="DIR", default=DATA, help="folder of the generated logs (%(default)s)")
         self.args = parser.parse_args()
         self.name = name
         self.quick: bool = self.args.quick
         self.rounds = 3 if self.quick else 11
         self._until = clock() + (self.args.seconds or float("inf"))
-        self.before_round: Callable[[], object] = lambda: None  # done before each round of each side
+        self.before_round: Callable[[], object] = lambda: None  # called before each round of each side
         print(f"{name}: {machine()}", file=sys.stderr)
 
     def log(self, body: int, **options) -> Log:
-        """A log of 1 GiB (128 MiB if quick) in one file, kept for the next run; options: those of write_log."""
+        """Return a log of 1 GiB (128 MiB if quick) in one file, kept for the next run; options: those of write_log."""
         size = options.pop("size", 128 * MIB if self.quick else 1024 * MIB)
         return cached_log(
             self.args.data, body=body, size=size, file_size=options.pop("file_size", min(size, 1 << 30)), **options
@@ -478,15 +478,15 @@ class Bench:
         check: Callable[[], object] | None = None,
         point: Point | None = None,
     ) -> int:
-        """Check, measure and print one row; return how many pairs were measured, 0 if it is left out.
+        """Check, measure and print one row; return the number of measured pairs, 0 if the row is left out.
 
-        work    what one round of ours does, in unit without its "/s": 2.3 for 2.3 million records in M/s.
-                Of a unit that begins with "ns" it is the number of things that share the time
-        their_work  the same of theirs, if it does less
-        also    (work, unit): the same rounds once more, as a second row in another unit
-        check   called once before the clock; raises (see same) if the two sides don't do the same
-        point   where the row stands in a plot
-        ratio   ours over theirs as speeds, the median of the pairs: >= goal is good
+        work    work of one round of ours, in `unit` without its "/s": 2.3 for 2.3 million records in M/s.
+                For a unit that begins with "ns" it is the number of operations in a round
+        their_work  work of one round of theirs, if it is less
+        also    (work, unit): print the same rounds also as a second row in another unit
+        check   called once before the clock starts; raises (see same) if the results of both sides differ
+        point   the position of the row in a plot
+        ratio   our speed over theirs, the median of the pairs; the goal is met if ratio >= goal
         """
         if not self.wanted(case, against, goal):
             return 0
@@ -502,14 +502,14 @@ class Bench:
             if name.startswith("ns"):
                 fast, slow = ([1e9 / speed for speed in side] for side in (fast, slow))
             self.show(case, against, statistics.median(ratios), goal, fast, slow, name, ratios, point)
-            goal = point = None  # the same ratio once more is no other goal
+            goal = point = None  # the second row has the same ratio, so it does not have a goal
         if others > 0.3:
-            note = f"{others:.1f} other cores were busy meanwhile; repeat this row"
+            note = f"other processes used {others:.1f} cores during the measurement; repeat this row"
             print(f"{self.name}: {case}, against {against}: {note}", file=sys.stderr)
         return len(pairs)
 
     def wanted(self, case: str, against: str, goal: float | None = 0) -> bool:
-        """Whether --only and --goals let this row through; goal: None if the row has none."""
+        """Whether --only and --goals select this row; goal: None for a row without a goal."""
         return self.args.only.lower() in f"{case} {against}".lower() and not (self.args.goals and goal is None)
 
     def show(
@@ -524,7 +524,7 @@ class Bench:
         ratios: Iterable[float] = (),
         point: Point | None = None,
     ):
-        """Print one row that has been measured, if --goals wants it; ratios: of each pair of rounds."""
+        """Print one row that was measured, unless --goals excludes it; ratios: of each pair of rounds."""
         if self.args.goals and goal is None:
             return
         result = {

@@ -1,13 +1,13 @@
-"""Is it faster than before, or is that noise?
+"""Compare two runs of benchmarks: faster, slower, or noise?
 
     python bench/compare.py before.jsonl after.jsonl [before2.jsonl after2.jsonl ...]
     python bench/compare.py --base ../other-checkout [--times 8] bench/bench_record.py [--quick --only decode ...]
 
-The second form runs a script in another checkout (its own .venv and extensions, built) and in this one, by turns:
-A B B A A B ..., so that what changes with time hits both. Each pair gives one change for each row, that of the ratio
-to the peer, which has cancelled what slows the whole machine down. Of n pairs the median change lies, with the
-confidence that is told, between the k-th least and the k-th greatest (order statistics: nothing is assumed about the
-noise). Only if that range leaves out 0 is a row called faster or slower. Fewer than six pairs can't tell with 95 %.
+The second form runs a script alternately in another checkout (with its own .venv and built extensions) and in this one:
+A B B A A B ..., so that slow changes of the machine affect both. Each pair gives one change per row: that of the ratio
+to the peer. A machine that is slower as a whole does not change this ratio. With the printed confidence, the median
+change of n pairs is between the k-th least and the k-th greatest (order statistics, without assumptions about the
+noise). A row is faster or slower only if this range excludes 0. Fewer than six pairs do not give 95 % confidence.
 """
 
 import argparse
@@ -27,7 +27,7 @@ Key = tuple[str, str, str]
 
 # ---------------------------------------------------------------- rows
 def rows_of(lines, where: str) -> dict[Key, dict]:
-    """By bench, case and peer; lines that are no rows (the environment, a failure) are left out."""
+    """Return rows by bench, case and peer; ignore lines that are not rows (the environment, a failure)."""
     rows = Results.read(lines, f"compare: {where}, ").rows
     return {(row["bench"], row["case"], row["against"]): row for row in rows if "ratio" in row}
 
@@ -39,7 +39,7 @@ def read(path: str) -> dict[Key, dict]:
         raise SystemExit(f"compare: {error}") from None
 
 
-# ---------------------------------------------------------------- what a change is worth
+# ---------------------------------------------------------------- the significance of a change
 class Range(NamedTuple):
     low: float
     high: float
@@ -47,12 +47,12 @@ class Range(NamedTuple):
 
 
 def median_range(values: list[float]) -> Range:
-    """Where the median of all such values lies: the narrowest pair of order statistics that holds it with ENOUGH."""
+    """Return the range of the median: the narrowest pair of order statistics with a confidence of ENOUGH."""
     ordered, n = sorted(values), len(values)
     outside, best = 0.0, 0
-    confidence = 1 - 2 * 0.5**n  # of the whole range
+    confidence = 1 - 2 * 0.5**n  # of the range of all values
     for k in range(n // 2):
-        outside += math.comb(n, k) * 0.5**n  # that at most k of them lie below the median
+        outside += math.comb(n, k) * 0.5**n  # probability that at most k values are below the median
         if 1 - 2 * outside < ENOUGH:
             break
         best, confidence = k, 1 - 2 * outside
@@ -60,7 +60,7 @@ def median_range(values: list[float]) -> Range:
 
 
 def verdict(changes: list[float]) -> str:
-    """changes: logarithms of ratios, one of each pair of runs."""
+    """Return the text about a row; changes: logarithms of ratios, one per pair of runs."""
     low, high, confidence = median_range(changes)
     if confidence < ENOUGH:
         return f"{len(changes)} pair{'s' * (len(changes) > 1)}: too few to tell from noise"
@@ -76,7 +76,7 @@ def percent(change: float) -> str:
 
 # ---------------------------------------------------------------- the table
 def tell(pairs: list[tuple[dict[Key, dict], dict[Key, dict]]]) -> bool:
-    """Print each row; whether one has become slower."""
+    """Print each row; return whether a row has become slower."""
     slower = False
     keys = dict.fromkeys(key for pair in pairs for side in pair for key in side)
     for key in keys:
@@ -106,20 +106,20 @@ def spread(values: list[float]) -> str:
     return middle if len(values) == 1 else f"{middle} ({min(values):.4g} to {max(values):.4g})"
 
 
-# ---------------------------------------------------------------- two checkouts by turns
+# ---------------------------------------------------------------- two checkouts alternately
 def run_in(root: Path, script: Path, options: list[str]) -> dict[Key, dict]:
     command = [root / ".venv/bin/python", root / script, "--json", *options]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=root)
     except OSError as error:
-        raise SystemExit(f"compare: {error}; each checkout needs its own: make setup") from None
+        raise SystemExit(f"compare: {error}; run `make setup` in each checkout") from None
     if done.returncode:
         raise SystemExit(f"compare: {root / script} ended with exit code {done.returncode}")
     return rows_of(done.stdout.splitlines(), str(script))
 
 
 def by_turns(base: Path, script: Path, times: int, options: list[str]):
-    """Pairs of runs, as they come: the base first in every second pair."""
+    """Yield pairs of runs; the base runs first in every second pair."""
     here = HERE.parent
     script = script.resolve().relative_to(here)
     for n in range(times):
@@ -130,20 +130,20 @@ def by_turns(base: Path, script: Path, times: int, options: list[str]):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Is it faster than before, or is that noise?")
-    parser.add_argument("--base", metavar="DIR", type=Path, help="another checkout, to run the script in by turns")
-    parser.add_argument("--times", metavar="N", type=int, default=8, help="pairs of runs (%(default)s)")
-    parser.add_argument("files", nargs="+", help="results, before and after by turns; with --base: one script")
+    parser = argparse.ArgumentParser(description="Compare two runs of benchmarks: faster, slower, or noise?")
+    parser.add_argument("--base", metavar="DIR", type=Path, help="another checkout, to run the script alternately")
+    parser.add_argument("--times", metavar="N", type=int, default=8, help="number of pairs (%(default)s)")
+    parser.add_argument("files", nargs="+", help="result files, alternately before and after; with --base: one script")
     args, options = parser.parse_known_args()
     if args.base:
         if len(args.files) != 1 or not Path(args.files[0]).is_file():
-            parser.error("--base takes one script, such as bench/bench_record.py, and its options")
+            parser.error("--base needs one script, such as bench/bench_record.py, and its options")
         base = args.base.resolve()
         if base == HERE.parent:
             parser.error("--base must be another checkout than this one")
         pairs = list(by_turns(base, Path(args.files[0]), args.times, options))
     elif options or len(args.files) % 2:
-        parser.error("name result files by twos: before after [before2 after2 ...]")
+        parser.error("give result files in pairs: before after [before2 after2 ...]")
     else:
         found = [read(path) for path in args.files]
         pairs = list(zip(found[::2], found[1::2], strict=True))

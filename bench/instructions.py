@@ -1,14 +1,14 @@
-"""How many instructions does each record cost? Counted by callgrind: the same on every run, unlike time.
+"""Count the instructions per record with callgrind. Unlike times, the counts are the same in every run.
 
-    .venv/bin/python bench/instructions.py              the counts now beside those that are kept
-    .venv/bin/python bench/instructions.py --check      fail if one has grown by more than 5 %
-    .venv/bin/python bench/instructions.py --update     keep the counts of now: bench/instructions.json
-    .venv/bin/python bench/instructions.py --misses     and how often a record is not in a cache of 32 KiB, or of 1 MiB
+    .venv/bin/python bench/instructions.py              compare the counts with the kept ones
+    .venv/bin/python bench/instructions.py --check      fail if a count has grown by more than 5 %
+    .venv/bin/python bench/instructions.py --update     keep the new counts in bench/instructions.json
+    .venv/bin/python bench/instructions.py --misses     also count misses in caches of 32 KiB and 1 MiB
 
-Each case runs in a child process under callgrind, once over few and once over many records: the difference, divided
-by the difference in records, is free of all that comes but once. What would differ between machines is pinned: the
-CRC goes by PCLMULQDQ (callgrind knows no VPCLMULQDQ and no AVX-512), libc copies by SSE2, hashes have a fixed seed.
-Another compiler or Python counts differently: then --check says so and exits with 77 instead of judging.
+Each case runs in a child process under callgrind, once over few and once over many records. The difference of the
+counts, divided by the difference of the records, does not contain one-time costs. Differences between machines are
+avoided: the CRC uses PCLMULQDQ (callgrind does not support VPCLMULQDQ and AVX-512), libc copies with SSE2, hashes have
+a fixed seed. Another compiler or Python gives other counts: --check then says so and exits with 77.
 """
 
 import argparse
@@ -40,11 +40,11 @@ HERE = Path(__file__).resolve().parent
 KEPT = HERE / "instructions.json"
 MAY_GROW = 0.05
 NOT_COMPARABLE = 77
-FEW, MANY = "few", "many"  # the two rounds of a case, and the logs they read
+FEW, MANY = "few", "many"  # the two rounds of a case, and the logs that they read
 LOG_BYTES = {FEW: MIB, MANY: 4 * MIB}
-CALLS = {FEW: 500, MANY: 2500}  # of a case that reads no log
+CALLS = {FEW: 500, MANY: 2500}  # of a case that does not read a log
 CRC_WAY = "pclmul"
-CACHES = {"D1": "32768,8,64", "LL": "1048576,16,64"}  # bytes, ways, bytes of a line: about what a core has for itself
+CACHES = {"D1": "32768,8,64", "LL": "1048576,16,64"}  # bytes, ways, bytes per line: about the private caches of a core
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "LC_ALL": "C.UTF-8",
@@ -53,7 +53,7 @@ ENVIRONMENT = {
 ALL_BUT_MAP = [name for name in rocketc.COLUMN_NAMES if name != "properties"]
 
 
-# ---------------------------------------------------------------- cases: one round each, in the child
+# ---------------------------------------------------------------- cases: one round each, in the child process
 def encoding(body: int) -> Callable[[str], int]:
     text = b"x" * body
     properties = {"KEYS": "order-4711", "UNIQ_KEY": "7F000001AB12CD34EF560000000017C2", "WAIT": "true", "TAGS": "TagA"}
@@ -87,7 +87,7 @@ def messages(body: int) -> Callable[[str], int]:
 
 
 def putting(body: int) -> Callable[[str], int]:
-    """put without waiting for the disk: one call a message; its unit in the queue and its key in the index, too."""
+    """put without a flush, one call per message; includes its unit in the queue and its key in the index."""
     text, store = b"x" * body, writable()
     put = store.put
 
@@ -101,7 +101,7 @@ def putting(body: int) -> Callable[[str], int]:
 
 
 def putting_with_a_subscriber(body: int, *, awake: bool) -> Callable[[str], int]:
-    """put as above, with a subscriber of the change feed that asks for a wake-up behind each put, or never again."""
+    """put as above, with a subscriber of the change feed that asks for a wake-up after each put, or never again."""
     text, store = b"x" * body, writable()
     put, subscriber = store.put, ChangeSubscriber(store.feed, store.path)
     arm, skip = (subscriber.arm, subscriber.skip) if awake else (int, int)
@@ -133,7 +133,7 @@ def putting_many(body: int) -> Callable[[str], int]:
     return work
 
 
-# Background threads then have little to do while we count: they are counted too.
+# Callgrind also counts background threads. With these settings they do little.
 QUIET = {"flush_interval_commit_log": 60_000, "flush_interval_consume_queue": 60_000}
 
 
@@ -142,14 +142,14 @@ def writable():
 
 
 def store_of(body: int, which: str, **options):
-    """A store that has a log of write_log and nothing else yet: to open it is to make queues and index."""
+    """A store with only a log of write_log(): opening it builds the queues and the index."""
     root = tempfile.mkdtemp(dir=".")
     shutil.copytree(f"{body}/{which}/commitlog", f"{root}/commitlog")
     return rocketc.open(root, mapped_file_size_commit_log=LOG_BYTES[which], **QUIET, **options)
 
 
 def rebuilding(body: int) -> Callable[[str], int]:
-    """open() of such a store: recovered, dispatched, closed."""
+    """Open such a store, with recovery and dispatch, and close it."""
 
     def work(which: str) -> int:
         with store_of(body, which) as store:
@@ -160,7 +160,7 @@ def rebuilding(body: int) -> Callable[[str], int]:
 
 
 def verifying(body: int, *, store: bool) -> Callable[[str], int]:
-    """verify() of such a log alone, or of a store of it that has queues and index."""
+    """verify() of such a log, or of a store with this log, queues and index."""
     paths = {which: f"{body}/{which}/commitlog" for which in (FEW, MANY)}
     if store:
         for which in paths:
@@ -178,7 +178,7 @@ def verifying(body: int, *, store: bool) -> Callable[[str], int]:
 
 
 def decoding(body: int) -> Callable[[str], int]:
-    """decode() of one record a call."""
+    """decode() of one record per call."""
     record = rocketc.encode("BenchTopic", b"x" * body, properties={"TAGS": "TagA", "KEYS": "order-4711"})
 
     def work(which: str) -> int:
@@ -191,7 +191,7 @@ def decoding(body: int) -> Callable[[str], int]:
 
 
 def looking_at() -> Callable[[str], int]:
-    """message() of one record a call."""
+    """message() of one record per call."""
     store = store_of(256, MANY)
     store.wait_dispatched()
     message, at = store.message, store.get("BenchTopic", 1, 0, 1).phy_offsets[0]
@@ -205,7 +205,7 @@ def looking_at() -> Callable[[str], int]:
 
 
 def getting(take: Callable, *, raw: bool = False, **options) -> Callable[[str], int]:
-    """get or get_raw of 32, over and over the first part of a queue of 2,000; of each message walked over."""
+    """get or get_raw of 32 messages, repeatedly from the first part of a queue of 2,000; per message that is read."""
     store = store_of(256, MANY)
     store.wait_dispatched()
     get = store.get_raw if raw else store.get
@@ -228,7 +228,7 @@ def bodies(got):
 
 
 def finding(key: str) -> Callable[[str], int]:
-    """query by key, each call another key; they are made before it is counted."""
+    """query by key, with another key in each call; the keys are made before counting."""
     store = store_of(256, MANY)
     store.wait_dispatched()
     query, keys = store.query, [key.format(n * 7 % 3000) for n in range(CALLS[MANY])]
@@ -243,7 +243,7 @@ def finding(key: str) -> Callable[[str], int]:
 
 
 def indexing() -> Callable[[str], int]:
-    """Keys into the index, as the dispatcher puts them."""
+    """Put keys into the index, as the dispatcher does."""
     index = key_index()
 
     def work(which: str) -> int:
@@ -254,7 +254,7 @@ def indexing() -> Callable[[str], int]:
 
 
 def looking_up() -> Callable[[str], int]:
-    """Keys that the index has, each once or twice, in chains of about one unit."""
+    """Look up keys that the index has, each once or twice, in chains of about one unit."""
     index = key_index()
     index._put_some(20 * CALLS[MANY], 1)
 
@@ -277,7 +277,7 @@ def crc32(size: int, way: str) -> Callable[[str], int]:
 
     def work(which: str) -> int:
         if library.bench_crc32(number, data, size, CALLS[which], out) < 0:
-            raise SystemExit(f"instructions: {way} can't be had here")
+            raise SystemExit(f"instructions: the CRC way {way} is not available here")
         return CALLS[which]
 
     return work
@@ -321,7 +321,7 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
 
 
 class Stream:
-    """An Arrow stream asked batch by batch through the C stream interface: no Arrow library is in the count."""
+    """An Arrow stream that is read through the C stream interface, so that no Arrow library is counted."""
 
     class _Struct(ctypes.Structure):
         _fields_ = [
@@ -344,10 +344,10 @@ class Stream:
         )
 
     def next(self) -> int:
-        """Rows of the next batch, which is let go at once; 0 at the end."""
+        """Read the next batch, release it, and return the number of its rows; 0 at the end."""
         array = self._Array()
         if self._get_next(self._at, ctypes.addressof(array)):
-            raise SystemExit("instructions: the scan fails")
+            raise SystemExit("instructions: the scan failed")
         if array.release:
             ctypes.CFUNCTYPE(None, ctypes.c_void_p)(array.release)(ctypes.addressof(array))
         return array.length
@@ -365,18 +365,18 @@ def records(body: int, which: str) -> int:
 
 
 def child(case: str):
-    """One case, counted; prints the number of records of both rounds."""
+    """Count one case, and print the number of records of both rounds."""
     ways = _encoding.crc32_ways()
     if platform.machine() == "x86_64" and ways[-1] != CRC_WAY:
         raise SystemExit(
-            f"instructions: callgrind offers the CRC ways {ways}; the table holds for {CRC_WAY} as the best"
+            f"instructions: callgrind offers the CRC ways {ways}; the kept counts need {CRC_WAY} as the best way"
         )
     library, work = native.load(), CASES[case]()
     gc.disable()
-    for which in (FEW, MANY):  # once for all that happens but once
+    for which in (FEW, MANY):  # not counted: includes one-time work
         work(which)
     if not library.bench_count():
-        raise SystemExit("instructions: valgrind's headers are missing (on Debian they come with it)")
+        raise SystemExit("instructions: valgrind's headers are missing (on Debian, install the package valgrind)")
     done = {}
     for which in (FEW, MANY):
         done[which] = work(which)
@@ -384,9 +384,9 @@ def child(case: str):
     print(json.dumps(done))
 
 
-# ---------------------------------------------------------------- the parent
+# ---------------------------------------------------------------- the parent process
 def count(case: str, folder: Path, misses: bool) -> dict[str, float]:
-    """Of each record: instructions; and, if asked for, misses of both CACHES."""
+    """Return the instructions per record; with --misses, also the misses in both CACHES."""
     caches = ["--cache-sim=yes", *(f"--{name}={shape}" for name, shape in CACHES.items())] if misses else []
     out = Path(tempfile.mkdtemp(dir=folder, prefix="out-"), "callgrind")
     run = subprocess.run(
@@ -419,7 +419,7 @@ def count(case: str, folder: Path, misses: bool) -> dict[str, float]:
 
 
 def made_with() -> dict[str, str]:
-    """What the counts depend on beside our sources."""
+    """Return what the counts depend on, besides the sources."""
 
     def answer(option):
         return subprocess.run([*native.compiler(), option], capture_output=True, text=True, check=True).stdout
@@ -434,7 +434,7 @@ def made_with() -> dict[str, str]:
 
 
 def row(case: str, now: float, kept: float | None) -> dict:
-    """In the shape of all benches; ratio > 1: fewer instructions than kept."""
+    """Return a row as the other benchmarks print it; ratio > 1: fewer instructions than the kept count."""
     was = now if kept is None else kept
     return {
         "bench": "instructions",
@@ -451,12 +451,12 @@ def row(case: str, now: float, kept: float | None) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit 1 if a count has grown by more than 5 %%")
-    parser.add_argument("--update", action="store_true", help="keep the counts of now")
-    parser.add_argument("--misses", action="store_true", help=f"count cache misses, too: {CACHES}")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--update", action="store_true", help="keep the new counts")
+    parser.add_argument("--misses", action="store_true", help=f"also count cache misses: {CACHES}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     for name in ("--quick", "--goals"):
-        parser.add_argument(name, action="store_true", help="as all benches have it; nothing is left out")
-    parser.add_argument("--seconds", metavar="N", help="as all benches have it; nothing is left out")
+        parser.add_argument(name, action="store_true", help="accepted for run.py, and ignored")
+    parser.add_argument("--seconds", metavar="N", help="accepted for run.py, and ignored")
     parser.add_argument("--only", metavar="WORD", default="", help="only the cases that contain WORD")
     parser.add_argument("--child", metavar="CASE", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -464,7 +464,7 @@ def main() -> int:
         child(args.child)
         return 0
     if shutil.which("valgrind") is None:
-        print("instructions: valgrind is missing (on Debian: apt-get install valgrind)", file=sys.stderr)
+        print("instructions: valgrind is not installed (on Debian: apt-get install valgrind)", file=sys.stderr)
         return NOT_COMPARABLE if args.check else 2
     native.build()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"made_with": made_with(), "instructions": {}}
@@ -493,10 +493,10 @@ def main() -> int:
         table = {case: round(known[case], 1) for case in CASES if case in known}
         KEPT.write_text(json.dumps({"made_with": made_with(), "instructions": table}, indent=2) + "\n")
     elif args.check and not comparable:
-        print(f"instructions: kept with {kept['made_with']}, here {made_with()}: not comparable", file=sys.stderr)
+        print(f"instructions: not comparable: kept with {kept['made_with']}, here {made_with()}", file=sys.stderr)
         return NOT_COMPARABLE
     elif args.check and worse:
-        print(f"instructions: more than kept: {'; '.join(worse)}. If that is right: --update", file=sys.stderr)
+        print(f"instructions: counts have grown: {'; '.join(worse)}. If this is right, use --update", file=sys.stderr)
         return 1
     return 0
 

@@ -1,11 +1,13 @@
-"""The Java peer: RocketMQ's own decoder and java.util.zip.CRC32, in a JVM that stays alive and warm.
+"""The Java peer: RocketMQ's decoder, store and java.util.zip.CRC32, in a JVM that stays alive and warm.
 
-    java = java_peer.start(bench, "scan", "crc", *log.files)   # None, and a note on stderr, if there is no Java
+    java = java_peer.start(bench, "scan", "crc", *log.files)   # None, and a note on stderr, without Java
+
     seconds, records, checksum, more = java.round()
+
     java = java_peer.start(bench, "put", dir="/some/dir", body=128, release="4.9.7")     # key=value commands
 
 The commands are those of java/src/main/java/bench/Main.java. One JVM measures one thing.
-The first use of a release fetches its jars through Maven; jars and classes stay in build/bench-java.
+The first use of a release downloads its jars with Maven; jars and classes are kept in build/bench-java.
 """
 
 import json
@@ -19,18 +21,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 RELEASE = "5.3.3"
-RELEASES = ("4.9.7", "5.3.3")  # the one that writes faster first
+RELEASES = ("4.9.7", "5.3.3")  # the release that writes faster is first
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "java"
 CACHE = HERE.parent / "build" / "bench-java"
-HEAP = "1g"  # that of a mid-size broker
+HEAP = "1g"  # as of a broker of medium size
 LOGGING = SOURCES / "src" / "main" / "resources" / "quiet-logback.xml"
 QUIET = [f"-D{name}={LOGGING}" for name in ("rmq.logback.configurationFile", "logback.configurationFile")]
-NEVER_FULL = [  # a broker refuses messages, and deletes files, when the disk is used to 90 or 85 %
+NEVER_FULL = [  # a broker refuses messages at 90 % disk use, and deletes files at 85 %
     f"-Drocketmq.broker.diskSpace{name}Ratio=0.99" for name in ("WarningLevel", "CleanForcibly")
 ]
 OPENED = "java.lang java.nio java.util sun.nio.ch jdk.internal.ref jdk.internal.misc".split()  # noqa: SIM905
-OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]  # RocketMQ's mapped files need them
+OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]  # RocketMQ's mapped files need these packages
 GET_JAVA = "on Debian: apt-get install openjdk-17-jdk-headless maven"
 
 
@@ -38,19 +40,19 @@ class Round(NamedTuple):
     seconds: float
     records: int
     checksum: int
-    more: dict[str, float]  # other figures of the round, by the names of Put.java
+    more: dict[str, float]  # other figures of the round, with the names of Put.java
 
 
 class JavaPeer:
-    """One JVM that does the same work at each round(); it starts, and warms up, at the first."""
+    """A JVM that does the same work in each round(). It starts and warms up in the first round."""
 
     def __init__(self, command, warm):
         self._command = command
-        self._warm = warm  # seconds to run before the first round counts: the JIT needs them
+        self._warm = warm  # seconds to run before the first round counts, for the JIT compiler
         self._jvm = None
 
     def round(self) -> Round:
-        """Let Java do the work once; the seconds are Java's own clock around it."""
+        """Run the work once in Java; the seconds are from Java's clock."""
         if self._jvm is None:
             self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (as long as the JVM)
             pipe = subprocess.PIPE
@@ -61,12 +63,12 @@ class JavaPeer:
         return self._go()
 
     def once(self) -> Round:
-        """The first and only round: what is made but once needs no warming up."""
+        """Run the only round, without a warm-up."""
         self._warm = -1
         return self.round()
 
     def seconds(self) -> float:
-        """One round as a side of common.measure."""
+        """Run one round and return its seconds, for common.measure."""
         return self.round().seconds
 
     def _go(self) -> Round:
@@ -82,7 +84,7 @@ class JavaPeer:
 
     def close(self):
         if self._jvm is not None:
-            self._jvm.communicate()  # end of its input: it leaves by itself
+            self._jvm.communicate()  # the JVM ends at the end of its input
             self._jvm = None
             self._said.close()
 
@@ -94,11 +96,11 @@ class JavaPeer:
 
 
 def start(bench, *command, release=RELEASE, warm=None, heap=HEAP, **options) -> JavaPeer | None:
-    """A peer for one command of bench.Main, or None, said on stderr, if Java can't be had here.
+    """Return a peer for one command of bench.Main; if Java is not available, report it on stderr and return None.
 
-    warm     seconds of rounds that do not count: 3, or 1.5 if quick
-    heap     is touched before we begin: Java then never waits for fresh memory
-    options  those that the command takes as key=value; True and False as Java spells them
+    warm     seconds of warm-up rounds: 3, or 1.5 if quick
+    heap     its memory is touched at the start, so that Java does not wait for new pages later
+    options  options of the command, passed as key=value; True and False in Java's spelling
     """
     try:
         class_path = build(release)
@@ -109,7 +111,7 @@ def start(bench, *command, release=RELEASE, warm=None, heap=HEAP, **options) -> 
         f"-Xms{heap}",
         f"-Xmx{heap}",
         "-XX:+AlwaysPreTouch",
-        "-XX:MaxDirectMemorySize=4g",  # each thread that puts has 4 MiB for the largest message
+        "-XX:MaxDirectMemorySize=4g",  # each thread that puts has a buffer of 4 MiB for the largest message
         f"-Duser.home={CACHE / 'home'}",
         *QUIET,
         *NEVER_FULL,
@@ -122,14 +124,14 @@ def start(bench, *command, release=RELEASE, warm=None, heap=HEAP, **options) -> 
 
 
 def build(release) -> str:
-    """Fetch the jars of a release once, compile when a source is newer; returns the class path."""
+    """Download the jars of a release once, compile newer sources, and return the class path."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             raise FileNotFoundError(f"{tool} is missing; {GET_JAVA}")
     jars, classes = CACHE / release / "jars", CACHE / release / "classes"
     pom = SOURCES / "pom.xml"
     if not jars.is_dir() or jars.stat().st_mtime < pom.stat().st_mtime:
-        fresh = jars.with_suffix(".new")  # a broken download leaves no half-filled folder behind
+        fresh = jars.with_suffix(".new")  # renamed when complete: a broken download does not leave an incomplete folder
         shutil.rmtree(fresh, ignore_errors=True)
         _run(
             "mvn",

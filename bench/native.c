@@ -1,5 +1,5 @@
-/* Loops and client requests that Python is too slow, or unable, to make. bench/native.py compiles this file.
- * Each loop returns the seconds that `times` calls took, one after the other over the same bytes. */
+/* Loops that are too slow in Python, and client requests of valgrind. bench/native.py compiles this file.
+ * Each loop returns the seconds of `times` calls, one after the other over the same bytes. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* One of RC_CRC32_WAYS, -1: the best; *out: the CRC-32. Negative: this processor has no such way. */
+/* way: one of RC_CRC32_WAYS; -1: the best. *out: the CRC-32. Returns a negative number if the processor lacks it. */
 double bench_crc32(int way, const uint8_t *p, size_t n, long times, uint32_t *out)
 {
     rc_crc32_fn fn = rc_crc32_way(way < 0 ? rc_crc32_best() : way);
@@ -34,7 +34,7 @@ double bench_crc32(int way, const uint8_t *p, size_t n, long times, uint32_t *ou
     return seconds() - start;
 }
 
-/* fn: crc32() of a zlib that the caller has loaded. */
+/* fn: the function crc32() of a zlib that the caller has loaded. */
 double bench_zlib(zlib_crc32_fn fn, const uint8_t *p, size_t n, long times, uint32_t *out)
 {
     double start = seconds();
@@ -53,8 +53,8 @@ double bench_memcpy(uint8_t *dst, const uint8_t *p, size_t n, long times)
     return seconds() - start;
 }
 
-/* Under callgrind: begin to count; write what was counted since then, or since the last time, under a name.
- * Return 0 if this was built without valgrind's headers. Outside of callgrind they do nothing. */
+/* Under callgrind: start counting, or write the counts since the start or the last write under a name.
+ * Return 0 if this file was compiled without valgrind's headers. Outside of callgrind they do nothing. */
 int bench_count(void)
 {
 #ifdef CALLGRIND_START_INSTRUMENTATION

@@ -1,4 +1,4 @@
-"""bench/native.c as a library: compiled when it, or a header it includes, is newer; kept in build/bench-native."""
+"""bench/native.c as a library, kept in build/bench-native; compiled again when it or a header changes."""
 
 import ctypes
 import os

@@ -1,10 +1,12 @@
-"""What the benches that read a store share: the same log on both sides, look-ups all over it, a cold page cache.
+"""Shared by the benchmarks that read a store: the same log for both sides, random look-ups, a cold page cache.
 
-with stores(bench, body=128, queues=1) as pair: ...     pair.ours, pair.java: two folders that hold the same log
-numbers(first, count, total)                            which messages are asked for; Query.java asks for the same ones
-drop(folder)                                            its files leave the page cache
-into_cache(root)                                        all of a store's log comes into it
-reading_with_crc(path, size)                            a side: one CRC-32 over the bytes of a file
+The main functions:
+
+    stores(bench, ...)              while entered, two folders with the same log: pair.ours and pair.java
+    numbers(first, count, total)    numbers of messages to look up, the same as in Query.java
+    drop(folder)                    removes its files from the page cache
+    into_cache(root)                reads the log of a store into the page cache
+    reading_with_crc(path, size)    a side: one CRC-32 over the bytes of a file
 """
 
 import contextlib
@@ -23,8 +25,8 @@ from writing import TOPIC, scratch
 
 import rocketc
 
-STEP = 2654435761  # Knuth's: look-ups jump all over the log
-FIRST_TIME = 1_700_000_000_000  # the store timestamp of message 0, in ms; each later one comes 1 ms after
+STEP = 2654435761  # of Knuth: distributes look-ups over the whole log
+FIRST_TIME = 1_700_000_000_000  # store timestamp of message 0, in ms; each message is 1 ms later
 MIXED_TAGS = {"TagA": 0.899, "Tenth": 0.1, "Rare": 0.001}
 
 
@@ -35,7 +37,7 @@ class Pair(NamedTuple):
     java: Path
 
     def open(self, **options):
-        """Our store."""
+        """Open our store."""
         return rocketc.open(self.ours, mapped_file_size_commit_log=self.file_size, **options)
 
 
@@ -43,10 +45,10 @@ class Pair(NamedTuple):
 def stores(
     bench: Bench, *, body: int, queues: int = 4, tags: Mapping[str, float] = FOUR_TAGS, files: int = 1, size: int = 0
 ) -> Iterator[Pair]:
-    """Two folders with the same log and nothing else: what each side makes of it is its own work. Gone at the end.
+    """While entered, two temporary folders with the same log, without queues and index: each side builds its own.
 
-    files   that the log consists of
-    size    its bytes; 0: 1 GiB, or 128 MiB if quick
+    files   number of files of the log
+    size    bytes of the log; 0: 1 GiB, or 128 MiB if quick
     """
     size = size or (128 if bench.quick else 1024) * MIB
     log = bench.log(body=body, queues=queues, tags=tags, size=size, file_size=size // files)
@@ -56,12 +58,12 @@ def stores(
             (root / "commitlog").mkdir(parents=True)
             for file in log.files:
                 copy_sparse(Path(file), root / "commitlog" / Path(file).name)
-        os.sync()  # no write-back while somebody measures
+        os.sync()  # no write-back during a measurement
         yield pair
 
 
 def copy_sparse(source: Path, target: Path):
-    """A file's bytes; where it has none on the disk, the copy has none either."""
+    """Copy a file; holes stay holes."""
     with open(source, "rb") as f, open(target, "wb") as t:
         end, at = os.fstat(f.fileno()).st_size, 0
         t.truncate(end)
@@ -69,14 +71,14 @@ def copy_sparse(source: Path, target: Path):
             try:
                 at = os.lseek(f.fileno(), at, os.SEEK_DATA)
             except OSError:
-                return  # only a hole is left
+                return  # the rest is a hole
             hole = os.lseek(f.fileno(), at, os.SEEK_HOLE)
             while at < hole:
                 at += os.pwrite(t.fileno(), os.pread(f.fileno(), min(hole - at, 4 * MIB), at), at)
 
 
 def copy_store(source: Path, target: Path):
-    """All files of a store, holes left out."""
+    """Copy all files of a store; holes stay holes."""
     for file in source.rglob("*"):
         if file.is_file():
             (target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
@@ -88,12 +90,12 @@ def numbers(first: int, count: int, total: int) -> Iterator[int]:
 
 
 def unique_key(n: int) -> str:
-    """That of message n."""
+    """Return the store timestamp of message n."""
     return f"7F000001AB12CD34EF56{n:012X}"
 
 
 def walk(store, to: int, *, tags: str | None = None) -> Iterator:
-    """Each answer of get over queue 0, 32 messages at most, from its first message to the one before offset `to`."""
+    """Yield the results of get, with at most 32 messages each, for the offsets of queue 0 before `to`."""
     get, offset = store.get, store.min_offset(TOPIC, 0)
     while offset < to:
         got = get(TOPIC, 0, offset, min(32, to - offset), tags=tags)
@@ -107,7 +109,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def drop(folder: Path):
-    """Take all files below out of the page cache. They must not be mapped by anybody: the kernel keeps such pages."""
+    """Remove all files below a folder from the page cache. No process may have them mapped: such pages stay."""
     for file in files_of(folder):
         with open(file, "rb") as f:
             os.fdatasync(f.fileno())
@@ -115,7 +117,7 @@ def drop(folder: Path):
 
 
 def resident(folder: Path) -> float:
-    """Which share of the commit log's pages below is in the page cache."""
+    """Return the share of the commit log's pages that is in the page cache."""
     mincore, page, pages, there = ctypes.CDLL(None).mincore, mmap.PAGESIZE, 0, 0
     for file in files_of(folder / "commitlog"):
         with open(file, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY) as m:
@@ -129,15 +131,15 @@ def resident(folder: Path) -> float:
 
 
 def make_cold(bench: Bench, folder: Path):
-    """drop(), and a note if the kernel keeps more than 5 % all the same."""
+    """Call drop(), and print a note if more than 5 % stay in the page cache."""
     drop(folder)
     if (share := resident(folder)) > 0.05:
-        note = f"{share:.0%} of the log are in the page cache still: that round is not cold"
+        note = f"{share:.0%} of the log are still in the page cache: this round is not cold"
         print(f"{bench.name}: {note}", file=sys.stderr)
 
 
 def remove_derived(root: Path):
-    """Leave nothing of a store but its log."""
+    """Delete everything of a store except its log."""
     for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("checkpoint", "abort"):
@@ -145,7 +147,7 @@ def remove_derived(root: Path):
 
 
 def reading_with_crc(path: Path, size: int):
-    """One CRC-32 over the bytes of the log; the file is mapped anew each time, as by whoever opens a store."""
+    """A side: one CRC-32 over the bytes of the log. Each round maps the file again, as an open of a store does."""
     library, out = native.load(), ctypes.c_uint32()
 
     def side() -> float:
@@ -163,7 +165,7 @@ def reading_with_crc(path: Path, size: int):
 
 
 def opening_seconds(path: Path, **options) -> float:
-    """A side: open(); closing is outside the clock."""
+    """A side: open a store; closing it is outside the clock."""
     start = clock()
     store = rocketc.open(path, **options)
     seconds = clock() - start
@@ -172,7 +174,7 @@ def opening_seconds(path: Path, **options) -> float:
 
 
 def into_cache(root: Path):
-    """The whole log into the page cache."""
+    """Read the whole log into the page cache."""
     for file in (root / "commitlog").iterdir():
         with open(file, "rb") as f:
             while f.readinto(bytearray(16 * MIB)):

@@ -1,7 +1,7 @@
-"""Results of benches as a page with plots: python bench/report.py build/bench/results.jsonl --into build/bench
+"""Make a page with plots of benchmark results: python bench/report.py build/bench/results.jsonl --into build/bench
 
-The page is Markdown: the rows that have a goal first, then the others, script by script. Plots are SVG, by matplotlib.
-With --publish the page in docs and the figures of the README are those of these results.
+The page is Markdown: first the rows that have a goal, then the others by script. Plots are SVG, drawn by matplotlib.
+With --publish, write the page in docs and the figures of the README from these results.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 class Figure(NamedTuple):
     title: str
     x: str
-    y: str  # "ratio": the rows' ratios are drawn, with a line at 1; else what both sides measured, in this unit
+    y: str  # "ratio": draw the ratios, with a line at 1; any other text: draw both sides in this unit
     log_x: bool = True
     log_y: bool = True
 
@@ -38,7 +38,7 @@ FIGURES = {
 }
 
 
-HEADLINES = {  # what the README shows: rows of a bench that have a goal, and whose case begins so
+HEADLINES = {  # the rows in the README: bench -> the beginnings of their cases; only rows that have a goal
     "scan": (
         "1 KiB -> Arrow: numbers, topic, body; CRC",
         "1 KiB -> Arrow: all columns and the map; CRC",
@@ -73,7 +73,7 @@ class Results(NamedTuple):
 
     @classmethod
     def read(cls, lines: Iterable[str], where: str = "report: ") -> "Results":
-        """Of the lines that run.py writes: one JSON object each. Rows of a script without run.py are taken, too."""
+        """Parse the lines that run.py or a script with --json writes, one JSON object each."""
         found = cls({}, [], [])
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -85,13 +85,13 @@ class Results(NamedTuple):
                 else:
                     (found.failed if "failed" in item else found.rows).append(item)
             except (ValueError, TypeError) as error:
-                raise SystemExit(f"{where}line {number} is no result of a bench: {error}") from None
+                raise SystemExit(f"{where}line {number} is not a benchmark result: {error}") from None
         return found
 
 
 # ---------------------------------------------------------------- the page
 def number(value: float) -> str:
-    """Three digits, no exponent below a million."""
+    """Format a number with three digits, and without an exponent below a million."""
     if not math.isfinite(value) or value == 0:
         return str(value)
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -130,7 +130,7 @@ def table(rows: list[dict], *, with_goal: bool) -> list[str]:
 
 
 def page(results: Results, plots: dict[str, str]) -> str:
-    """The whole page; plots: the files that were drawn, by figure, as the page links to them."""
+    """Return the page; plots: figure -> the file of its plot, as a link of the page."""
     goals = [row for row in results.rows if row["goal"] is not None]
     missed = [row for row in goals if not met(row)]
     text = [
@@ -163,7 +163,7 @@ def page(results: Results, plots: dict[str, str]) -> str:
 
 
 def headlines(results: Results) -> str:
-    """The rows of HEADLINES, for the README."""
+    """Return the rows of HEADLINES as a table for the README."""
     by_case = defaultdict(list)
     for row in results.rows:
         if row["case"].startswith(HEADLINES.get(row["bench"], ())) and row["goal"] is not None:
@@ -180,11 +180,11 @@ def headlines(results: Results) -> str:
 
 
 def between_marks(text: str, block: str) -> str:
-    """The text with this block between its marks."""
+    """Return the text with `block` between its marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise SystemExit(f"report: the README has no {BEGIN.strip()} and {END.strip()}")
+        raise SystemExit(f"report: the README does not contain {BEGIN.strip()} and {END.strip()}")
     return before + begin + block + end + after
 
 
@@ -196,7 +196,7 @@ class Curve(NamedTuple):
 
 
 def curves(figure: str, rows: list[dict]) -> list[Curve]:
-    """Ours and the peers' curves of one figure, each sorted by x."""
+    """Return our curves and those of the peers for one figure, each sorted by x."""
     found: dict[tuple[str, bool], dict[float, tuple]] = {}
     ratio = FIGURES[figure].y == "ratio"
     for row in rows:
@@ -259,7 +259,7 @@ def draw(figure: str, lines: list[Curve], file: Path):
 
 
 def drawn(rows: list[dict], folder: Path) -> dict[str, str]:
-    """Draw every figure that has points; its file's name by figure. None, said on stderr, without matplotlib."""
+    """Draw every figure that has points; return figure -> file name. Without matplotlib, report it and return {}."""
     plots = {}
     for figure in FIGURES:
         if lines := curves(figure, rows):
@@ -267,14 +267,14 @@ def drawn(rows: list[dict], folder: Path) -> dict[str, str]:
             try:
                 draw(figure, lines, folder / name)
             except ImportError:
-                print("report: no plots: pip install 'rocketc[plot]'", file=sys.stderr)
+                print("report: plots need matplotlib: pip install 'rocketc[plot]'", file=sys.stderr)
                 return {}
             plots[figure] = name
     return plots
 
 
 def write(results: Results, folder: Path) -> Path:
-    """results.md and its plots; returns the page."""
+    """Write results.md and its plots; return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "results.md"
     target.write_text(page(results, drawn(results.rows, folder)))
@@ -282,7 +282,7 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def publish(results: Results, root: Path) -> Path:
-    """The page in docs, with the rows it was made of, and the README's figures; returns the page."""
+    """Write the page in docs, its rows as JSON lines, and the figures of the README; return the path of the page."""
     folder = root / "docs/measured"
     page = write(results, folder)
     with open(folder / "results.jsonl", "w") as file:
@@ -296,7 +296,7 @@ def publish(results: Results, root: Path) -> Path:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="a file of JSON lines")
-    parser.add_argument("--into", type=Path, default=common.DATA.parent / "bench", help="a folder (%(default)s)")
+    parser.add_argument("--into", type=Path, default=common.DATA.parent / "bench", help="output folder (%(default)s)")
     parser.add_argument("--publish", action="store_true", help="write docs/measured and the README's figures instead")
     args = parser.parse_args()
     try:

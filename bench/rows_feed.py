@@ -1,6 +1,6 @@
-"""What does a put pay for those who are told of it? The change feed with subscribers asleep and awake, in C threads.
+"""How much does a put cost with subscribers of the change feed? They are asleep or awake, in C threads.
 
-Rows for bench_interfaces: each is a loop of puts with subscribers, against the same loop without one.
+Rows for bench_interfaces: each is a loop of puts with subscribers, against the same loop without subscribers.
 """
 
 import sys
@@ -16,14 +16,14 @@ import rocketc
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import extension
 
-PUTS = {True: 20_000, False: 50_000}  # of a round; the first: --quick
+PUTS = {True: 20_000, False: 50_000}  # per round; True: with --quick
 BODY = b"x" * 128
 COUNTS = (1, 8, 64)
-GOAL_NS = 100  # that a put may pay for each subscriber that is awake
+GOAL_NS = 100  # allowed ns per put for each subscriber that is awake
 
 
 class Feeds:
-    """A store in memory with so many subscribers: asleep (woken once, they never fetch again), or awake."""
+    """A store in memory with `count` subscribers: asleep (woken once, they do not fetch again), or awake."""
 
     def __init__(self, folder: str, count: int, awake: bool) -> None:
         self.store = rocketc.open(
@@ -52,7 +52,7 @@ class Feeds:
 
 
 def side(folder: str, count: int, awake: bool, puts: int) -> Callable[[], float]:
-    """Seconds of so many puts, on the thread that puts; dispatched at the end, which is not timed."""
+    """Return the seconds of `puts` puts on the calling thread; the dispatch at the end is not timed."""
 
     def once() -> float:
         feeds = Feeds(folder, count, awake)
@@ -69,7 +69,7 @@ def side(folder: str, count: int, awake: bool, puts: int) -> Callable[[], float]
 
 
 def add_feed_rows(bench: Bench, folder: str) -> None:
-    """The rows; ratio: 1 if a put pays nothing for its subscribers."""
+    """Measure the rows; ratio 1: subscribers do not make puts slower."""
     puts = PUTS[bench.quick]
     for awake in (False, True):
         for count in COUNTS:

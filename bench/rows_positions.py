@@ -1,6 +1,6 @@
-"""What does a flush pay for those who wait for its position? Subscribers in C that want later offsets, or this one.
+"""How much does a flush cost with subscribers to its position? They are in C, and wait for this or for later offsets.
 
-Rows for bench_interfaces: each is a loop of puts that wait for the disk, with subscribers, against one without.
+Rows for bench_interfaces: each is a loop of synced puts with subscribers, against the same loop without subscribers.
 """
 
 import sys
@@ -15,14 +15,14 @@ import rocketc
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import extension
 
-PUTS = {True: 5000, False: 20_000}  # of a round, each one flush; the first: --quick
+PUTS = {True: 5000, False: 20_000}  # per round, with a flush each; True: with --quick
 BODY = b"x" * 128
 NEVER = 1 << 50
-CASES = {"later": (1, 64, 1024), "next": (1, 8, 64)}  # what they wait for: how many subscribers
+CASES = {"later": (1, 64, 1024), "next": (1, 8, 64)}  # the flush that they wait for -> numbers of subscribers
 
 
 def side(folder: str, count: int, wanted: str, puts: int) -> Callable[[], float]:
-    """Seconds of so many puts in sync mode, on a disk in memory, each with one flush."""
+    """Return the seconds of `puts` puts in sync mode, with a flush each, on a file system in memory."""
 
     def once() -> float:
         with rocketc.open(
@@ -49,7 +49,7 @@ def side(folder: str, count: int, wanted: str, puts: int) -> Callable[[], float]
 
 
 def add_position_rows(bench: Bench, folder: str) -> None:
-    """The rows; ratio: 1 if a flush pays nothing for those who wait."""
+    """Measure the rows; ratio 1: subscribers do not make flushes slower."""
     puts = PUTS[bench.quick]
     for wanted, counts in CASES.items():
         for count in counts:

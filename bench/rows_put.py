@@ -1,6 +1,6 @@
-"""What do the arguments of a put cost, and what does it save to put many prepared records by one call?
+"""How much do the arguments of a put cost, and how much does one call for many prepared records save?
 
-Rows for bench_interfaces. Times are those of the thread that puts.
+Rows for bench_interfaces. Times are those of the calling thread.
 """
 
 import sys
@@ -17,11 +17,11 @@ import rocketc
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import extension
 
-PUTS = {True: 20_000, False: 100_000}  # of a round; the first: --quick
+PUTS = {True: 20_000, False: 100_000}  # per round; True: with --quick
 BODY = b"x" * 128
 PROPERTIES = {"UNIQ_KEY": "7F0000013A2C2A139A6C0C2A3B4C0000", "WAIT": "true"}
-ARGUMENTS_NS = 250  # that tags, keys, two properties, queue_id and born_timestamp may cost a put
-EVENT = 32  # records that one read event of a broker's socket may bring, of as many queues as
+ARGUMENTS_NS = 250  # allowed ns per put for tags, keys, two properties, queue_id and born_timestamp
+EVENT = 32  # records that one read event of a broker's socket may bring
 QUEUES = 8
 
 
@@ -66,7 +66,7 @@ def arguments(bench: Bench, store: rocketc.MessageStore, puts: int) -> None:
 
 
 def prepared(bench: Bench, store: rocketc.MessageStore, puts: int) -> None:
-    """One call for what a broker reads at once, against a put for each."""
+    """One call for the records that a broker reads at once, against one put per record."""
     puts -= puts % EVENT
     props = "".join(f"{name}\1{value}\2" for name, value in PROPERTIES.items())
     props = (props + "KEYS\1o-1 c-7\2TAGS\1web\2").encode()
@@ -91,13 +91,13 @@ def prepared(bench: Bench, store: rocketc.MessageStore, puts: int) -> None:
 
 
 def found_at_once(bench: Bench, store: rocketc.MessageStore, puts: int) -> None:
-    """A message is put and read, again and again; nobody waits for the thread that dispatches."""
+    """Put a message and get it, repeatedly, without waiting for the dispatch thread."""
 
     def read_at_once() -> None:
         for _ in range(puts):
             r = store.put("Own", BODY)
             if len(store.get("Own", 0, r.queue_offset)) != 1:
-                raise AssertionError("what was put is not found")
+                raise AssertionError("a message that was put is not found")
 
     def wait_first() -> None:
         for _ in range(puts // 20):

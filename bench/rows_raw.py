@@ -1,4 +1,4 @@
-"""How fast does a replica's log grow: raw records read, checked and appended, against memcpy of the same bytes?"""
+"""How fast are raw records read, checked and appended to the log of a replica, against memcpy of the same bytes?"""
 
 import mmap
 import os
@@ -13,18 +13,18 @@ import rocketc
 
 KIB = 1 << 10
 BODY = 1024
-BLOCKS = {"256 KiB": 256 * KIB, "32 KiB": 32 * KIB}  # the second is what RocketMQ's master sends at a time
+BLOCKS = {"256 KiB": 256 * KIB, "32 KiB": 32 * KIB}  # RocketMQ's master sends blocks of 32 KiB
 GOAL = 0.5  # of memcpy into a warmed file, blocks of 256 KiB
 
 
 class Replica:
-    """A new store each round, the first file of its log made and warmed before the clock starts."""
+    """A new store per round. The first file of its log is created and touched before the clock starts."""
 
     def __init__(self, folder: Path, file_size: int):
         self.path, self.file_size = folder / "replica", file_size
 
     def seconds(self, first: bytes, work: Callable[[rocketc.MessageStore], int]) -> float:
-        """work(store) appends what follows the first block, and returns where the log ends then."""
+        """Return the seconds of work(store), which appends the blocks after the first one and returns the log's end."""
         shutil.rmtree(self.path, ignore_errors=True)
         fields = {"mapped_file_size_commit_log": self.file_size, "warm_maped_file_enable": True}
         with rocketc.open(self.path, **fields) as store:
@@ -39,7 +39,7 @@ class Replica:
 
 
 class WarmFile:
-    """A file mapped and touched before the clock starts, filled by memcpy."""
+    """A file that memcpy fills. It is mapped and touched before the clock starts."""
 
     def __init__(self, path: Path, size: int):
         self.path, self.size = path, size
@@ -48,7 +48,7 @@ class WarmFile:
         with open(self.path, "w+b") as f:
             os.posix_fallocate(f.fileno(), 0, self.size)
             with mmap.mmap(f.fileno(), self.size) as room:
-                room.madvise(mmap.MADV_RANDOM)  # small pages, as a log has them
+                room.madvise(mmap.MADV_RANDOM)  # small pages, as for a log
                 for at in range(0, self.size, mmap.PAGESIZE):
                     room[at] = 0
                 at = len(blocks[0])
@@ -60,7 +60,7 @@ class WarmFile:
 
 
 def blocks_of(log: Log, size: int) -> list[bytes]:
-    """The records of a log's first file in blocks of whole records, without its blank one."""
+    """Return the records of a log's first file in blocks of complete records, without the blank record."""
     with rocketc.open(log.path, read_only=True) as master:
         blocks, at, end = [], 0, os.path.getsize(log.files[0])
         while at < end - size - 4096:
@@ -98,7 +98,7 @@ def append_rows(bench: Bench, log: Log):
 
 
 def read_rows(bench: Bench, log: Log):
-    """Against memcpy of the mapped files into one buffer, blocks of the same size."""
+    """read_raw against memcpy of the mapped files into one buffer, with blocks of the same size."""
     for views in (False, True):
         case = f"read_raw, 1 KiB bodies, blocks of 256 KiB{', views' * views}"
         against = "memcpy into a buffer"
@@ -123,7 +123,7 @@ def read_rows(bench: Bench, log: Log):
 
 
 def replica_rows(bench: Bench, log: Log):
-    """A log of several files from one store into a new one, files made meanwhile; against a copy of the files."""
+    """Copy a log of several files into a new store, which creates its files meanwhile; against a copy of the files."""
     case, against = "read_raw into append_raw, 1 KiB bodies", "copying the files"
     if not bench.wanted(case, against):
         return

@@ -1,7 +1,7 @@
-"""Run the benches one after the other: python bench/run.py [--quick] [--goals] [--seconds N] [--into DIR] [SCRIPT...]
+"""Run the benchmarks one by one: python bench/run.py [--quick] [--goals] [--seconds N] [--into DIR] [SCRIPT...]
 
-Into DIR (build/bench) go results.jsonl, a row a line as it is measured; results.md, the page; and a plot for each
-figure, as SVG. The environment stands beside the numbers. Ctrl-C ends it, and what was measured is kept and drawn.
+It writes to DIR (build/bench): results.jsonl, one line per row after its measurement; results.md, the page; and a
+plot per figure, as SVG. The results include the environment. After Ctrl-C, the rows so far are kept and drawn.
 """
 
 import argparse
@@ -23,9 +23,9 @@ ROOT = HERE.parent
 PEERS = ("lmdb", "rocksdict", "persist-queue", "litequeue", "diskcache", "pyarrow", "pyspark")
 
 
-# ---------------------------------------------------------------- what is measured, and where
+# ---------------------------------------------------------------- scripts and environment
 def first_line(*command: str) -> str:
-    """What a command prints first, on stdout or stderr; '' if there is no such command."""
+    """Return the first line that a command prints on stdout or stderr; '' if the command does not exist."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -42,7 +42,7 @@ def version(package: str) -> str:
 
 
 def disk(folder: Path) -> str:
-    """The file system of a folder, with what is free."""
+    """Return the type of the file system of a folder, and its free space."""
     while not folder.exists():
         folder = folder.parent
     kind = first_line("stat", "--file-system", "--format=%T", str(folder)) or "?"
@@ -50,14 +50,14 @@ def disk(folder: Path) -> str:
 
 
 def chosen(args: argparse.Namespace) -> list[str]:
-    """The options that each script is given too."""
+    """Return the options that are passed on to each script."""
     words = [f"--{word}" for word in ("quick", "goals") if getattr(args, word)]
     only = ["--only", args.only] if args.only else []
     return [*words, *only, *(["--seconds", f"{args.seconds:g}"] if args.seconds else [])]
 
 
 def environment(args: argparse.Namespace) -> dict[str, str]:
-    """What the numbers depend on, by name; nothing that names a person, a path or a host."""
+    """Return the properties of the environment by name; without the names of persons, paths or hosts."""
     commit = first_line("git", "describe", "--always", "--dirty", "--abbrev=12")
     return {
         "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -76,7 +76,7 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 # ---------------------------------------------------------------- running
 def run(script: Path, options: list[str], results, kept: report.Results):
-    """One script; each of its rows is written, and printed, as soon as it is there."""
+    """Run one script. Write and print each of its rows as soon as the script prints it."""
     command = [sys.executable, script, "--json", *options]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     name = script.stem.removeprefix("bench_")
@@ -90,29 +90,29 @@ def run(script: Path, options: list[str], results, kept: report.Results):
             failure = {"bench": name, "failed": f"exit code {child.returncode}"}
             kept.failed.append(failure)
             print(json.dumps(failure), file=results, flush=True)
-            print(f"run: {script.name} ended with exit code {child.returncode}; the others go on", file=sys.stderr)
+            print(f"run: {script.name} ended with exit code {child.returncode}; running the others", file=sys.stderr)
     finally:
         if child.poll() is None:
-            child.terminate()  # after Ctrl-C it has had that, too: its folders are gone when it ends
+            child.terminate()  # Ctrl-C also reaches the child; it removes its folders before it ends
             child.wait()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "scripts", nargs="*", type=Path, metavar="SCRIPT", help="all by default; quick: but the instructions"
+        "scripts", nargs="*", type=Path, metavar="SCRIPT", help="default: all; with --quick, all except instructions.py"
     )
     parser.add_argument("--quick", action="store_true", help="small logs, few rounds")
     parser.add_argument("--goals", action="store_true", help="only the rows that have a goal")
     parser.add_argument("--only", metavar="WORD", default="", help="only the rows whose case or peer contains WORD")
     parser.add_argument("--seconds", metavar="N", type=float, help=common.SECONDS)
-    parser.add_argument("--data", metavar="DIR", default=common.DATA, help="where logs are made and kept (%(default)s)")
+    parser.add_argument("--data", metavar="DIR", default=common.DATA, help="folder of the generated logs (%(default)s)")
     parser.add_argument("--into", metavar="DIR", type=Path, default=ROOT / "build/bench", help="results (%(default)s)")
     args = parser.parse_args()
-    counts = [] if args.quick else [HERE / "instructions.py"]  # minutes, and no quiet machine is needed for them
+    counts = [] if args.quick else [HERE / "instructions.py"]  # takes minutes, and does not need a quiet machine
     scripts = args.scripts or [*sorted(HERE.glob("bench_*.py")), *counts]
     if missing := [str(script) for script in scripts if not script.is_file()]:
-        parser.error(f"there is no {', '.join(missing)}")
+        parser.error(f"no such file: {', '.join(missing)}")
     options = chosen(args)
     args.into.mkdir(parents=True, exist_ok=True)
     kept, began, interrupted = report.Results(environment(args), [], []), time.monotonic(), False
@@ -136,7 +136,7 @@ def main() -> int:
     print(f"seconds: {', '.join(spent)}")
     print(f"{len(kept.rows)} rows in {minutes:.1f} minutes; {len(goals)} goals, {missed} missed: {page}")
     if interrupted:
-        print("run: interrupted; what was measured before is kept", file=sys.stderr)
+        print("run: interrupted; the rows so far are kept", file=sys.stderr)
         return 130
     return 1 if kept.failed else 0
 

@@ -1,4 +1,4 @@
-"""The peer of bench_spark.py: rows that lie ready in memory, handed to Spark as they are. Spark's workers import it."""
+"""The peer of bench_spark.py: passes prepared rows from memory to Spark. Spark's workers import this module."""
 
 import functools
 import mmap
@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 @functools.cache
 def batches_in(path: str) -> list[pa.RecordBatch]:
-    """The batches of an Arrow file, in place: mapped once a worker process, every page touched once."""
+    """Return the batches of an Arrow file without a copy: mapped once per worker process, every page touched once."""
     source = pa.memory_map(path)
     with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as pages:
         pages[:: mmap.PAGESIZE]
@@ -19,7 +19,7 @@ def batches_in(path: str) -> list[pa.RecordBatch]:
 
 
 class MemorySource(DataSource):
-    """The Arrow files of a folder, a task each."""
+    """A data source that reads the Arrow files of a folder, one task per file."""
 
     @classmethod
     def name(cls) -> str:

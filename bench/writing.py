@@ -1,9 +1,11 @@
-"""What the benches that write share: recycled memory, the sides, the peers, CPU and disk bytes of each message.
+"""Shared by the benchmarks that write: recycled memory, the sides, the peers, CPU and disk bytes per message.
 
-recycle_pages(bench)                        each round of bench.row() finds free memory that was just in use
-with scratch(bench) as folder: ...          a folder of its own that is gone afterwards
-ours = Side(work, count, folder, settle)    one round: work(); then, outside the clock, settle()
-details(bench, rounds, case, against, ours, theirs)     CPU and disk bytes of the rounds that bench.row has measured
+The main functions:
+
+    recycle_pages(bench)        each round of bench.row() gets free memory that was just in use
+    scratch(bench)              while entered, a temporary folder
+    Side(work, count, ...)      one round: work(); then settle(), outside the clock
+    details(bench, ...)         CPU and disk bytes of the rounds that bench.row() measured
 """
 
 import contextlib
@@ -27,21 +29,21 @@ from common import MIB, Bench, Point, clock, same
 import rocketc
 
 TOPIC, TAG, QUEUES = "BenchTopic", "TagA", 4
-BATCH = 1000  # messages of a put_many, entries of a peer's transaction
+BATCH = 1000  # messages per put_many, entries per transaction of a peer
 GIB = 1024 * MIB
 QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999, "p9999_us": 0.9999}
 
 
 def text(size: int) -> bytes:
-    """The body that Java's Maker makes too."""
+    """Return the body that the Java peer (Maker) also uses."""
     return bytes(ord("a") + i % 23 for i in range(size))
 
 
 class OurStore:
-    """A store that messages of one body are put into; with `with`, it is closed at the end. Benches add their loops.
+    """A store for messages with the same body. `with` closes it. Benchmarks add their loops in subclasses.
 
     body        bytes of a body
-    put_so_far  messages; who puts counts them
+    put_so_far  number of messages; methods that put must count them
     """
 
     def __init__(self, folder: Path, body: int, **options):
@@ -60,7 +62,7 @@ class OurStore:
         return Side(work, count, self.path, self.store.flush, drain=self.store.wait_dispatched)
 
     def check(self):
-        """All that was put is in the log, bodies whole."""
+        """Check that the log has all messages that were put, with their bodies."""
         self.store.flush()
         found = [0, 0]
         for m in rocketc.scan(self.path, crc="body"):
@@ -77,7 +79,7 @@ class OurStore:
 
 # ---------------------------------------------------------------- memory
 def use_and_free(size: int):
-    """Touch so many bytes of memory and give them back to the system: what is asked for next gets those pages."""
+    """Use and free `size` bytes of memory, so that the next allocations get these pages."""
     with mmap.mmap(-1, size) as memory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
@@ -86,10 +88,10 @@ def use_and_free(size: int):
 
 
 def recycle_pages(bench: Bench, size: int = 0):
-    """From now on each round of each side finds free memory that was just in use, as where a machine is busy.
+    """From now on, each round of each side gets free memory that was just in use, as on a busy machine.
 
-    Where a virtual machine gives free memory back to its host, the first use of such a page costs 8-11 us instead of 1:
-    a store that fills new files would measure little else, and all sides would look alike.
+    If a virtual machine returns free memory to its host, the first use of such a page takes 8-11 us instead of 1 us. A
+    store that fills new files would then measure mostly these page faults, and all sides would look alike.
     """
     bench.before_round = partial(use_and_free, size or (64 if bench.quick else 512) * MIB)
 
@@ -106,7 +108,7 @@ def scratch(bench: Bench) -> Iterator[Path]:
 
 # ---------------------------------------------------------------- sides
 def disk_bytes(folder) -> int:
-    """Bytes that the disk under folder has been told to write since boot, by everybody; 0 if the system doesn't say."""
+    """Return the bytes that all processes wrote to the disk of a folder since boot; 0 if the system can't report it."""
     device = os.stat(folder).st_dev
     try:
         sectors = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()[6]
@@ -116,11 +118,11 @@ def disk_bytes(folder) -> int:
 
 
 class Side:
-    """One side of a row: work() is one round of count messages in folder, settle() ends it outside the clock.
+    """One side of a row: work() is one round of `count` messages in `folder`; settle() ends it outside the clock.
 
-    drain    ends what work has left to other threads: the clock has stopped, CPU still counts; `dispatched_s` with it
-    settle   flushes: no write-back of this round then disturbs the other side, and the disk bytes are all there
-    figures: of each round so far, by name.
+    drain    waits for the other threads after work(). The clock has stopped; CPU and `dispatched_s` include it
+    settle   flushes, so that write-back does not disturb the other side, and all disk bytes are counted
+    figures  the figures of each round so far, by name
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class Side:
 
 
 class Dispatched:
-    """A side whose round ends when all is dispatched."""
+    """A side whose round ends when all messages are dispatched."""
 
     def __init__(self, side: Side):
         self._side, self.figures = side, side.figures
@@ -170,7 +172,7 @@ class Dispatched:
 
 
 class QueuesStore(OurStore):
-    """A store that is put into by a user's loop, into many queues; topics and queues as Java's Maker names them."""
+    """A store that a loop fills, with many queues. Topics and queues have the names that Java's Maker uses."""
 
     def __init__(self, folder: Path, body: int, topics: int = 1, queues: int = 4, **options):
         super().__init__(folder, body, flush="async", **options)
@@ -178,7 +180,7 @@ class QueuesStore(OurStore):
         self.places = [(name, queue) for name in names for queue in range(queues)]
 
     def put(self, times: int):
-        """A key of its own for each message, one tag, queue by queue."""
+        """Put messages with different keys and one tag, into the queues in rotation."""
         put, body, first, places, n_places = self.store.put, self.body, self.put_so_far, self.places, len(self.places)
         for n in range(first, first + times):
             topic, queue = places[n % n_places]
@@ -186,11 +188,11 @@ class QueuesStore(OurStore):
         self.put_so_far += times
 
     def queued(self) -> int:
-        """How many messages all queues hold together."""
+        """Return the number of messages in all queues."""
         return sum(self.store.max_offset(*place) for place in self.store.queues())
 
     def check(self):
-        """Each message stands in its queue, with its tag, and is found by its key; the log holds the bodies."""
+        """Check that messages are in their queues with their tags, found by their keys, and have the right bodies."""
         self.store.wait_dispatched()
         same(self.queued(), self.put_so_far, "rocketc (messages in queues)")
         for n in random.Random(3).sample(range(self.put_so_far), 50):
@@ -202,10 +204,10 @@ class QueuesStore(OurStore):
 
 
 class JavaSide:
-    """A Java peer's rounds: its own clock, and what it says beside.
+    """The rounds of a Java peer, with its own clock and other figures.
 
-    until    the figure that counts as the round's time: "seconds", or "dispatched_s" of a put
-    settle   what is done outside the clock after each round
+    until    the figure that is the time of a round: "seconds", or "dispatched_s" of a put
+    settle   called after each round, outside the clock
     """
 
     def __init__(self, java, folder, until: str = "seconds", settle: Callable[[], object] = lambda: None):
@@ -227,7 +229,7 @@ class JavaSide:
 
 
 def less_is_better(bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None, point=None):
-    """A row out of figures, one of each round: ratio is theirs over ours."""
+    """Print a row of figures, one per round; its ratio is theirs over ours."""
     ours, theirs = list(ours)[-rounds:], list(theirs)[-rounds:]
     if all(ours):
         ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
@@ -239,7 +241,7 @@ def figures(side, name: str) -> list[float]:
 
 
 def details(bench: Bench, rounds: int, case: str, against: str, ours, theirs, *names: str):
-    """The rows beside a row: what each message costs; nothing if that row was left out."""
+    """Print further rows for a row: the costs per message. Prints nothing if that row was left out."""
     units = {"cpu_us": "us of CPU a message", "disk_bytes": "bytes to the disk a message"}
     for name in names or units:
         a, b = figures(ours, name), figures(theirs, name)
@@ -253,10 +255,10 @@ def measured(
     bench: Bench, case: str, against: str, goal: float | None, count: int, unit: str, ours, theirs, *costs: str,
     check: Callable[[], object] | None = None, their_count: int = 0,
 ) -> int:  # fmt: skip
-    """A row of so many messages a round, and the rows beside it of what a message costs; how many rounds.
+    """Measure a row of `count` messages per round, and the rows of costs per message; return the number of rounds.
 
     unit   "M/s" or "k/s"
-    costs  figures of both sides; all that details() knows if none is named
+    costs  names of figures of both sides; default: all figures of details()
     """
     per = {"M/s": 1e6, "k/s": 1e3}[unit]
     work, their_work = count / per, (their_count or count) / per
@@ -269,14 +271,14 @@ def measured(
 
 
 def percentiles(took: Sequence[int]) -> dict[str, float]:
-    """Of nanoseconds, by the names that Java gives them too."""
+    """Return the percentiles of times in ns, by the names that the Java peer also uses."""
     took = sorted(took)
     return {**{name: took[int(len(took) * at)] / 1e3 for name, at in QUANTILES.items()}, "max_us": took[-1] / 1e3}
 
 
 # ---------------------------------------------------------------- peers without Java
 def optional(bench: Bench, module: str):
-    """A package of the group bench, or None, which stderr says."""
+    """Import a package of the group `bench`; if it is missing, report it on stderr and return None."""
     try:
         return __import__(module)
     except ImportError:
@@ -285,12 +287,12 @@ def optional(bench: Bench, module: str):
 
 
 class Peer:
-    """A peer's store: put(times) puts one body a call, put_many(times) a batch a call; each call is a commit."""
+    """The store of a peer. put(times) puts one body per call, put_many(times) a batch per call; each call commits."""
 
     def check(self, count: int):
-        """It holds count entries and gives the last one back."""
+        """Check that the store has `count` entries, and that it returns the last one."""
         if self.entries() != count or self.last() != self.body:
-            raise SystemExit(f"bench: {self.name} holds {self.entries()} entries, not {count}: nothing is measured")
+            raise SystemExit(f"bench: {self.name} holds {self.entries()} entries, not {count}; nothing was measured")
 
 
 pack_key = struct.Struct(">Q").pack
@@ -300,7 +302,7 @@ def beside_peer(
     bench: Bench, case: str, against: str, goal: float | None, unit: str, mine: OurStore, other: Peer, many: bool,
     calls: int, their_calls: int, settle: Callable[[], object] = lambda: None,
 ):  # fmt: skip
-    """A row against a peer: calls of put(), or of put_many(); settle: ends a round of the peer's."""
+    """Measure a row against a peer: calls of put() or of put_many(); settle: ends a round of the peer."""
     each = BATCH if many else 1
     put, their_put = (mine.put_many, other.put_many) if many else (mine.put, other.put)
 
@@ -355,7 +357,7 @@ class Lmdb(Peer):
 
 
 class Rocks(Peer):
-    """RocksDB with its log, through rocksdict."""
+    """RocksDB with its write-ahead log, through rocksdict."""
 
     def __init__(self, module, folder: Path, body: bytes, sync: bool):
         self.name, self.body, self._next = f"rocksdict {'synced' if sync else 'with log'}", body, 0
@@ -430,7 +432,7 @@ class Sqlite(Peer):
 
 
 def peer(bench: Bench, kind: str, folder: Path, body: bytes, sync: bool) -> Peer | None:
-    """kind: lmdb, rocksdict, sqlite. None, said on stderr, if its package is missing."""
+    """Open the store of a peer: lmdb, rocksdict or sqlite. If its package is missing, report it and return None."""
     folder.mkdir(exist_ok=True)
     if kind == "sqlite":
         return Sqlite(folder / kind, body, "FULL" if sync else "NORMAL")

@@ -1,10 +1,10 @@
-"""A commit log as a folder of Parquet that grows with it: each run adds what is new.
+"""Archive a commit log to a folder of Parquet files: each run adds the new messages.
 
     spark-submit examples/archive.py STORE TARGET
     python examples/archive.py STORE TARGET
 
-TARGET gets the messages by topic and date, and two tables beside them: what is where (_statistics), and what was lost
-(_damage). Run it again as often as you like, also after a kill: it holds each message once.
+TARGET gets the messages by topic and date, and two tables: statistics per file (_statistics), and lost ranges
+(_damage). You can run it again at any time, also after a kill: TARGET contains each message once.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("target", metavar="TARGET")
-    parser.add_argument("--topic", action="append", metavar="NAME", help="only this one; repeatable")
+    parser.add_argument("--topic", action="append", metavar="NAME", help="archive only this topic; repeatable")
     args = parser.parse_args()
     spark = SparkSession.builder.appName("archive").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -41,7 +41,7 @@ def main() -> int:
         for one in report.damage:
             print(f"lost: {one}")
         if report.torn:
-            print(f"not yet whole: {report.torn}")
+            print(f"not complete yet: {report.torn}")
     except (ValueError, rocketc.RocketcError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""A month of real flights: out of a broker's files with `rocketc`, then Spark. `make demo` runs this."""
+"""Read a month of real flights from a broker's files, with `rocketc` and with Spark. `make demo` runs this."""
 
 import argparse
 import os
@@ -14,20 +14,20 @@ PACKED = ROOT / "tests" / "golden" / "flights-2013-01.tar.xz"
 
 
 def unpack(folder: Path) -> Path:
-    """Unpack the store anew, with its holes and modification times."""
+    """Unpack the store again, with its holes and modification times."""
     store = folder / PACKED.name.removesuffix(".tar.xz")
     shutil.rmtree(store, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(PACKED) as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(folder, filter="data")
-        else:  # early releases of Python 3.10 and 3.11
+        else:  # without tarfile's filters, in early releases of Python 3.10 and 3.11
             archive.extractall(folder)
     return store
 
 
 def run(shown: list[str], command: list[str]) -> None:
-    """Show a command as a person would type it, then run it; its failure is ours."""
+    """Print a command as a user types it, then run it; if it fails, the demo fails."""
     print(f"\n$ {shlex.join(shown)}", flush=True)
     code = subprocess.run(command).returncode
     if code != 0:
@@ -36,7 +36,7 @@ def run(shown: list[str], command: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="where everything goes")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="folder for all files")
     folder = parser.parse_args().folder
 
     print("Every flight out of New York in January 2013 was sent to a RocketMQ broker, as a")

@@ -1,10 +1,10 @@
-"""How late each airline leaves: Spark reads flights out of a RocketMQ commit log, without a broker.
+"""Compute the delays of airlines: Spark reads flights from a RocketMQ commit log, without a broker.
 
     python examples/flights_spark.py STORE FOLDER
 
-STORE holds messages of the topic `flights`, one flight a message, as JSON. Spark reads them in three ways: as a source
-of its own, through mapInArrow and through mapPartitions; FOLDER gets Parquet files by airline and a plot. All must
-agree with a count in plain Python.
+STORE has messages of the topic `flights`, with one flight each, as JSON. Spark reads them in three ways: by the data
+source, by mapInArrow and by mapPartitions. FOLDER gets Parquet files by airline, and a plot. All results must be equal
+to a count in plain Python.
 """
 
 import argparse
@@ -49,11 +49,11 @@ AIRLINES = {
 }
 FLIGHT = """carrier string, flight int, tailnum string, origin string, dest string, distance int, time_hour timestamp,
     dep_delay int, arr_delay int"""
-COLUMNS = ["physicalOffset", "body"]  # of the messages; what is not asked for is not decoded
+COLUMNS = ["physicalOffset", "body"]  # of the messages; other columns are not decoded
 
 
 class Carrier(NamedTuple):
-    """What we want to know of one airline. A cancelled flight has no departure and so no delay, which is in minutes."""
+    """The results of one airline. Delays are in minutes. A canceled flight does not depart and is not late."""
 
     flights: int
     cancelled: int
@@ -68,13 +68,13 @@ Result = dict[str, Carrier]
 
 
 def read_source(spark: Any, store: str) -> Any:
-    """The messages as a DataFrame, from the source that Spark finds by itself."""
+    """Return the messages as a DataFrame, from the data source."""
     options = {"subscribe": "flights", "columns": ",".join(COLUMNS)}
     return spark.read.format("rocketmq").options(**options).load(store)
 
 
 def decode_rows(spark: Any, store: str) -> Any:
-    """The messages as a DataFrame, by way of an RDD of Row."""
+    """Return the messages as a DataFrame, by an RDD of Row."""
     from rocketc.spark import decode_partition, schema, splits
 
     cut = splits(store)
@@ -84,7 +84,7 @@ def decode_rows(spark: Any, store: str) -> Any:
 
 
 def decode_arrow(spark: Any, store: str) -> Any:
-    """The messages as a DataFrame, by way of Arrow."""
+    """Return the messages as a DataFrame, by Arrow batches."""
     from rocketc.spark import decode_batches, schema, splits
 
     cut = splits(store)
@@ -110,7 +110,7 @@ def count_with_spark(messages: Any) -> Result:
     return {carrier: Carrier(*values) for carrier, *values in rows}
 
 
-# The same without Spark
+# Without Spark
 
 
 def count_with_python(store: str) -> Result:
@@ -127,7 +127,7 @@ def count_with_python(store: str) -> Result:
 
 
 def percentile(values: list[int], share: float) -> float | None:
-    """Between the two nearest of the sorted values, as Spark's percentile()."""
+    """Return a percentile, interpolated between the two nearest of the sorted values, as Spark's percentile()."""
     if not values:
         return None
     at = (len(values) - 1) * share
@@ -136,7 +136,7 @@ def percentile(values: list[int], share: float) -> float | None:
 
 
 def differences(a: Result, b: Result) -> list[str]:
-    """The airlines of which a and b do not say the same."""
+    """Return the airlines whose results in a and b differ."""
 
     def same(x: float | None, y: float | None) -> bool:
         return x == y if x is None or y is None else math.isclose(x, y, rel_tol=1e-12, abs_tol=1e-9)
@@ -148,13 +148,13 @@ def differences(a: Result, b: Result) -> list[str]:
     )
 
 
-# What comes out
+# Results
 
 
 def print_table(result: Result) -> None:
     block = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
     longest = max((row.mean or 0 for row in result.values()), default=0)
-    print(f"{'departure delay in minutes':24}{'flights':>10}{'cancelled':>11}{'mean':>8}{'95th %':>8}")
+    print(f"{'departure delay in minutes':24}{'flights':>10}{'canceled':>11}{'mean':>8}{'95th %':>8}")
     for carrier, row in by_delay(result):
         bar = block * round(max(row.mean or 0, 0) / max(longest, 1) * 16)
         mean, p95 = (format(v, ".1f") if v is not None else "-" for v in (row.mean, row.p95))
@@ -165,7 +165,7 @@ def print_table(result: Result) -> None:
 
 
 def totals(result: Result) -> tuple[int, int]:
-    """All flights, and how many of them were cancelled."""
+    """Return the number of all flights, and of the canceled ones."""
     return sum(row.flights for row in result.values()), sum(row.cancelled for row in result.values())
 
 
@@ -202,7 +202,7 @@ def plot(result: Result, path: Path) -> None:
     axes.set_xlabel("minutes behind schedule at departure; in brackets: flights")
     flights, cancelled = totals(result)
     axes.set_title(
-        f"Who leaves New York late\nJanuary 2013: {flights:,} flights, {cancelled:,} of them cancelled",
+        f"Late departures from New York\nJanuary 2013: {flights:,} flights, {cancelled:,} of them canceled",
         loc="left",
         fontsize=13,
     )
@@ -215,24 +215,24 @@ def plot(result: Result, path: Path) -> None:
 
 
 def missing_java() -> str | None:
-    """What to tell a person whose machine can't run Spark, or None."""
+    """Return why this machine can't run Spark, and what to do; None if it can."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     wanted = "Spark needs Java 17 or newer"
     how = "On Debian: sudo apt-get install default-jre-headless; on macOS: brew install openjdk@17."
     if java is None:
-        return f"{wanted}, and {f'JAVA_HOME={home} has none' if home else 'no `java` is on the PATH'}. {how}"
+        return f"{wanted}, but {f'there is none in JAVA_HOME={home}' if home else 'no `java` is on the PATH'}. {how}"
     told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
     version = told.split('"')[1] if told.count('"') > 1 else "0"
     major = version.removeprefix("1.").split(".")[0].split("-")[0]
     if major.isdigit() and int(major) < 17:
-        return f"{wanted}, and {java} is version {version}. {how}"
+        return f"{wanted}, but {java} is version {version}. {how}"
     return None
 
 
 @contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Processes started within write their stderr to a file: Spark's JVM and its Python workers are talkative."""
+    """While entered, new processes write their stderr to a file: Spark's JVM and its Python workers log a lot."""
     kept = os.dup(2)
     with path.open("wb") as file:
         os.dup2(file.fileno(), 2)
@@ -260,8 +260,8 @@ def start_spark(log: Path) -> Any:
         with stderr_to(log):
             spark = builder.getOrCreate()
     except Exception:
-        sys.exit(f"Spark does not start. The end of {os.path.relpath(log)}:\n{log.read_text(errors='replace')[-2000:]}")
-    if " " in os.environ["PYSPARK_PYTHON"]:  # then Spark looks for no data sources
+        sys.exit(f"Spark did not start. The end of {os.path.relpath(log)}:\n{log.read_text(errors='replace')[-2000:]}")
+    if " " in os.environ["PYSPARK_PYTHON"]:  # then Spark does not search for data sources
         from pyspark_rocketmq import DefaultSource
 
         spark.dataSource.register(DefaultSource)
@@ -270,7 +270,7 @@ def start_spark(log: Path) -> Any:
 
 
 class Clock:
-    """Seconds since the last look."""
+    """Return the seconds since the last call."""
 
     def __init__(self) -> None:
         self.start = self.last = time.perf_counter()
@@ -284,14 +284,14 @@ class Clock:
 
 
 def decode_only(messages: Any) -> None:
-    """Decode every message and drop it."""
+    """Decode every message and discard it."""
     messages.write.format("noop").mode("overwrite").save()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("store", help="a RocketMQ store with the topic `flights`")
-    parser.add_argument("folder", type=Path, help="where Parquet files and plot go")
+    parser.add_argument("folder", type=Path, help="folder for the Parquet files and the plot")
     asked = parser.parse_args()
     if problem := missing_java():
         print(problem, file=sys.stderr)
@@ -336,19 +336,19 @@ def main() -> int:
     print(f"{'':18}{'decode, parse JSON, count':>26}{'decode alone, again':>22}")
     for way, (counting, decoding) in times.items():
         print(f"{way:18}{counting:>24.2f} s{decoding:>20.2f} s")
-    print("The first way in Spark warms Spark up, too.")
+    print("The first way in Spark includes the warm-up of Spark.")
     print()
     print(f"{os.path.relpath(parquet)}: {len(kept)} folders, {sum(kept.values()):,} rows, {writing:.1f} s")
     print(f"{os.path.relpath(picture)}: {plotting:.1f} s")
-    print(f"all in {clock.total():.1f} s, {started:.1f} s of them to start Spark (its log: {os.path.relpath(log)})")
+    print(f"total: {clock.total():.1f} s, {started:.1f} s of it to start Spark (its log: {os.path.relpath(log)})")
     print()
     wrong = [f"{way}: {', '.join(bad)}" for way, result in results.items() if (bad := differences(result, truth))]
     if kept != {carrier: row.flights for carrier, row in truth.items()}:
-        wrong.append("Parquet, of the counts")
+        wrong.append("counts in Parquet")
     if wrong:
-        print(f"WRONG: these do not agree with the count in plain Python: {'; '.join(wrong)}", file=sys.stderr)
+        print(f"WRONG: these differ from the count in plain Python: {'; '.join(wrong)}", file=sys.stderr)
         return 1
-    print(f"All {len(results)} ways and the Parquet files agree; {totals(truth)[1]:,} flights were cancelled.")
+    print(f"All {len(results)} ways and the Parquet files agree; {totals(truth)[1]:,} flights were canceled.")
     return 0
 
 

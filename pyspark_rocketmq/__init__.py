@@ -1,4 +1,4 @@
-"""Spark imports every module named pyspark_* and registers its DefaultSource: spark.read.format("rocketmq")."""
+"""The data source for spark.read.format("rocketmq"). Spark imports modules named pyspark_* and their DefaultSource."""
 
 from rocketc.spark.source import RocketmqSource as DefaultSource
 

@@ -85,7 +85,7 @@ def test_every_figure_of_a_bench_is_known(module):
 
 @pytest.mark.parametrize("line", ["{", "7", '"x"', "null"])
 def test_a_line_that_is_no_result(module, line):
-    with pytest.raises(SystemExit, match="line 2 is no result of a bench"):
+    with pytest.raises(SystemExit, match="line 2 is not a benchmark result"):
         module("report").Results.read([json.dumps(row()), line])
 
 
@@ -100,7 +100,7 @@ def test_what_is_published_is_what_was_measured(module, tmp_path):
     assert text.count("\n| `append`") == 1 and f"| `append`: {case} | Java; RocksDB | **1.23**; 2.00 | 2; 1 |" in text
     assert report.Results.read((page.parent / "results.jsonl").read_text().splitlines()).rows == rows
     (tmp_path / "README.md").write_text(report.BEGIN)
-    with pytest.raises(SystemExit, match="the README has no"):
+    with pytest.raises(SystemExit, match="the README does not contain"):
         report.publish(report.Results({}, rows, []), tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_results_by_twos(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["a"], "by twos"),
+        (["a"], "in pairs"),
         (["missing", "missing"], "No such file"),
         (["--base", ".", "missing.py"], "--base takes one script"),
         (["--base", str(BENCH.parent), str(BENCH / "bench_record.py")], "another checkout"),
@@ -221,5 +221,5 @@ def test_run_that_is_interrupted_keeps_what_was_measured(tmp_path):
         assert "append: slow" in child.stdout.readline()
         os.killpg(child.pid, signal.SIGINT)
         _, said = child.communicate(timeout=60)
-    assert child.returncode == 130 and "what was measured before is kept" in said
+    assert child.returncode == 130 and "the rows so far are kept" in said
     assert "| slow |" in (tmp_path / "into/results.md").read_text()

@@ -45,5 +45,5 @@ def test_what_differs_is_told(tmp_path):
     path.write_text(json.dumps({"cells": [cell("a = 1"), cell("print(a)", "1\n"), cell("print(a + 1)", "3\n")]}))
     done = check(path, tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "cell 3 shows something else" in done.stdout and "-3\n+2\n" in done.stdout
+    assert "the output of cell 3 is not the stored one" in done.stdout and "-3\n+2\n" in done.stdout
     assert "cell 2" not in done.stdout

@@ -55,7 +55,7 @@ def test_reference_has_every_public_name():
 def test_a_public_name_without_a_page_is_told(monkeypatch):
     monkeypatch.setattr(rocketc, "__all__", [*rocketc.__all__, "Lost"])
     monkeypatch.setattr(rocketc, "Lost", object(), raising=False)
-    with pytest.raises(ValueError, match="no page of the reference has Lost"):
+    with pytest.raises(ValueError, match="names on no page of the reference: Lost"):
         REFERENCE.pages()
 
 

@@ -1,7 +1,7 @@
-"""Pictures of the site as a browser shows it, into docs/images: .venv/bin/python tools/browse.py [--all FOLDER]
+"""Write pictures of the site in a browser to docs/images: .venv/bin/python tools/browse.py [--all FOLDER]
 
-Needs chromium (Debian: apt-get install chromium), the built site (`make docs`), and aiohttp and Pillow, which the tests
-bring. With --all every page is taken in three ways, light, dark and narrow, for whoever wants to look through them.
+It needs chromium (Debian: apt-get install chromium) and the built site (`make docs`). aiohttp and Pillow are already
+installed for the tests. Option --all writes three pictures of every page, light, dark and narrow, for a review.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 SITE, IMAGES = ROOT / "build/site", ROOT / "docs/images"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-LARGEST = 150_000  # bytes of a picture
+LARGEST = 150_000  # most bytes of a picture
 
 # Picture -> page, width and height of the window, dark
 KEPT = {
@@ -40,7 +40,7 @@ KEPT = {
 
 
 class Browser:
-    """A chromium without a window, told what to do over its DevTools protocol."""
+    """A chromium without a window, controlled by its DevTools protocol."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket, self._numbers = socket, itertools.count(1)
@@ -56,19 +56,19 @@ class Browser:
                 return answer["result"]
 
     async def picture(self, page: str, width: int, height: int, dark: bool) -> Image.Image:
-        """What a window of this size shows of a page, in 255 colours."""
+        """Take a picture of a page in a window of this size, in 255 colors."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.tell("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.tell("Emulation.setEmulatedMedia", features=[scheme])
         name, _, anchor = page.partition("#")
         await self.open(name)
-        await self.value("localStorage.clear()")  # it remembers light or dark
+        await self.value("localStorage.clear()")  # the page stores light or dark there
         await self.tell("Page.reload")
         await self.loaded()
         if anchor:
             await self.value(f"location.hash = {'#' + anchor!r}")
-        await asyncio.sleep(0.5)  # what slides and fades
+        await asyncio.sleep(0.5)  # for animations
         shot = await self.tell("Page.captureScreenshot", format="png")
         image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
         return image.quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
@@ -89,7 +89,7 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def opened(command: str) -> AsyncIterator[Browser]:
-    """The browser, with a profile of its own, and no window."""
+    """While entered, a browser without a window, with a temporary profile."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
         process = subprocess.Popen([command, *options, f"--user-data-dir={folder}"], stderr=subprocess.DEVNULL)
@@ -97,7 +97,7 @@ async def opened(command: str) -> AsyncIterator[Browser]:
             port, deadline = Path(folder, "DevToolsActivePort"), time.monotonic() + 30
             while not port.exists() or not port.read_text().strip():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{command} does not start")
+                    raise RuntimeError(f"{command} did not start")
                 await asyncio.sleep(0.1)
             address = f"http://127.0.0.1:{port.read_text().split()[0]}"
             async with aiohttp.ClientSession() as session:
@@ -124,13 +124,13 @@ def installed() -> str | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", type=Path, metavar="FOLDER", help="every page, light, dark and narrow")
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="pictures of every page: light, dark and narrow")
     folder = parser.parse_args().all
     browser = installed()
     if browser is None:
-        sys.exit("browse: there is no chromium; on Debian: apt-get install chromium")
+        sys.exit("browse: chromium is not installed; on Debian: apt-get install chromium")
     if not (SITE / "index.html").exists():
-        sys.exit("browse: there is no site; make it: make docs")
+        sys.exit("browse: the site is not built; run: make docs")
     kept = KEPT
     if folder is not None:
         names = [str(path.relative_to(SITE)) for path in sorted(SITE.rglob("*.html"))]

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Make dist/: the sdist, and a wheel from it for each of PYTHONS (by default the Python below .venv). The tests of the sdist
-# run against each wheel, in an environment of its own.
+# Build dist/: the sdist, and a wheel from it for each of PYTHONS (default: the Python of .venv). The tests of the sdist
+# run against each wheel, in a new environment.
 #   make dist PYTHONS="python3.10 python3.13" TESTS=tests/unit
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ mkdir -p "$work"
 echo "dist: building the sdist"
 .venv/bin/python -m build --no-isolation --sdist --outdir dist . >"$work/sdist.log" 2>&1 || { tail -n 30 "$work/sdist.log" >&2; exit 1; }
 
-# Build the wheel for one Python, look into it, and test it.
+# Build the wheel for one Python, check its content, and test it.
 wheel_for() (
     name=$("$1" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
     here=$work/$name
@@ -19,7 +19,7 @@ wheel_for() (
     tar -xzf dist/*.tar.gz -C "$here"
     cd "$here"
     mv rocketc-*/ source
-    echo "dist: $name: making an environment"
+    echo "dist: $name: creating an environment"
     "$1" -m venv "$here/venv"
     "$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r source/requirements-dev.lock
     echo "dist: $name: building the wheel"
@@ -34,7 +34,7 @@ names = zipfile.ZipFile(sys.argv[1]).namelist()
 wrong = [n for n in names if not re.fullmatch(r"rocketc/(.*\.(py|pyi|so)|py\.typed)|pyspark_rocketmq/__init__\.py|rocketc-[^/]*\.dist-info/.*", n)]
 missing = {"rocketc/__init__.py", "rocketc/py.typed", "pyspark_rocketmq/__init__.py"} - set(names)
 if wrong or missing:
-    sys.exit(f"dist: does not belong into the wheel: {wrong}; is missing: {sorted(missing)}")
+    sys.exit(f"dist: wrong files in the wheel: {wrong}; missing files: {sorted(missing)}")
 PYTHON
     echo "dist: $name: installing it"
     "$here/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel[arrow,compression,plot,remote,spark]"
@@ -43,7 +43,7 @@ PYTHON
     package=$("$here/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/rocketc
     tests=
     for test in ${TESTS:-tests}; do tests="$tests source/$test"; done
-    # Not in the folder of the sources: what tests start would import these.
+    # Not in the folder of the sources, because programs that tests start would import these.
     # shellcheck disable=SC2086
     env ROCKETC_TEST_PACKAGE="$package" "$here/venv/bin/pytest" -c source/pyproject.toml -m "not long" -p no:cacheprovider \
         --numprocesses 3 --dist loadscope $tests

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Fuzz the readers, guided by coverage, under the address and undefined-behaviour sanitizers: tests/README.md says more.
+# Fuzz the readers, guided by coverage, under the address and undefined-behavior sanitizers; see tests/README.md.
 #   tools/fuzz.sh SECONDS [TARGETS] [INPUT]
-#   SECONDS  for each target
-#   TARGETS  names of tests/fuzz/targets.py with blanks between; empty: all
-#   INPUT    a file: run it alone, through one target
-# Exit 1: something was found. 3: what it takes can't be had here.
+#   SECONDS  time per target
+#   TARGETS  names in tests/fuzz/targets.py, separated by blanks; empty: all
+#   INPUT    a file: run only this input, with one target
+# Exit code 1: an error was found. 3: a tool is not available here.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=$1 targets=${2:-} input=${3:-}
@@ -21,7 +21,7 @@ export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 trap 'exit 130' INT TERM
 
-# The switches are those of tools/sanitize.sh; rocketc sees to SIGBUS itself.
+# The switches are those of tools/sanitize.sh; rocketc handles SIGBUS itself.
 run() {
     env LD_PRELOAD="$PWD/$out/tool/asan_with_fuzzer.so" ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 \
         UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONSAFEPATH=1 \

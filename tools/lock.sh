@@ -1,11 +1,11 @@
 #!/bin/sh
-# Write requirements-dev.lock: one version of everything that pyproject.toml asks for, for Python 3.10 and up,
-# requirements-bench.lock: the same of what only `make bench` needs, and requirements-docs.lock: of what only `make docs` does.
+# Pin the dependencies of pyproject.toml for Python 3.10 and newer: requirements-dev.lock for all extras and the group dev,
+# requirements-bench.lock for packages that only `make bench` needs, requirements-docs.lock for those of `make docs`.
 set -eu
 cd "$(dirname "$0")/.."
 command -v uv >/dev/null 2>&1 || { echo "lock: uv is missing; install it with: pip install uv" >&2; exit 1; }
 
-# write FILE WHAT OPTION...: pin what the options of uv choose.
+# write FILE WHAT OPTION...: pin the packages that the options of uv select.
 write() {
     file=$1 what=$2
     shift 2

@@ -1,8 +1,8 @@
-"""Pictures of rocketc at a terminal, into docs/images: .venv/bin/python tools/screenshots.py [--folder FOLDER]
+"""Write pictures of rocketc in a terminal to docs/images: .venv/bin/python tools/screenshots.py [--folder FOLDER]
 
-Each is what a command really prints, or draws, of real data: a month of flights that went through a broker, and a log
-whose disk had rotten bits, both from tests/golden; for `top` a second process puts the flights into a new store, a
-topic for each airline. As SVG by rich and textual, without their fonts, which would be loaded from elsewhere.
+The pictures show the real output of commands for real data from tests/golden: a month of flights that a broker stored,
+and a log with flipped bits. For `top`, a second process puts the flights into a new store, with one topic per airline.
+The pictures are SVG from rich and textual, without their fonts, which a browser would load from other sites.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN, IMAGES = ROOT / "tests/golden", ROOT / "docs/images"
 STORES = {"store": "flights-2013-01", "damaged": "v533-bitrot"}
 COLUMNS = 100
-LARGEST = 60_000  # bytes of a picture
+LARGEST = 60_000  # most bytes of a picture
 
-# Picture -> what is typed, in a folder with the STORES
+# Picture -> the command, which runs in a folder with the STORES
 COMMANDS = {
     "info": "rocketc info store",
     "stats": "rocketc stats store --by tag --top 8 --plot",
@@ -53,7 +53,7 @@ with rocketc.open(sys.argv[2], mapped_file_size_commit_log=16 << 20) as store:
 
 
 def unpack(folder: Path) -> None:
-    """The stores under the names that the commands use."""
+    """Unpack the stores under the names that the commands use."""
     for name, golden in STORES.items():
         with tarfile.open(GOLDEN / f"{golden}.tar.xz") as archive:
             archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
@@ -61,7 +61,7 @@ def unpack(folder: Path) -> None:
 
 
 def printed(command: str, folder: Path) -> str:
-    """What a command prints to a terminal, with its colours."""
+    """Return the output of a command in a terminal, with its colors."""
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     environment |= {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
@@ -72,7 +72,7 @@ def printed(command: str, folder: Path) -> str:
         try:
             while part := os.read(ours, 1 << 16):
                 parts.append(part)
-        except OSError:  # Linux says so when the other side is closed
+        except OSError:  # on Linux, the other side is closed
             pass
     os.close(ours)
     if process.returncode not in (0, 1):  # 1: damage was found
@@ -88,7 +88,7 @@ def picture(command: str, text: str, name: str) -> str:
 
 
 async def picture_of_top(folder: Path) -> str:
-    """`rocketc top` beside a process that writes, after some looks."""
+    """Return the screen of `rocketc top` after some snapshots, while a process writes to the store."""
     path = folder / "live"
     with subprocess.Popen([sys.executable, "-c", WRITER, folder / "store", path], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
@@ -107,14 +107,14 @@ def save(name: str, svg: str, folder: Path) -> None:
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
     if "http" in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", svg) or len(svg) > LARGEST:
-        sys.exit(f"screenshots: {name}.svg loads something, or has {len(svg)} bytes")
+        sys.exit(f"screenshots: {name}.svg has external resources, or is too large: {len(svg)} bytes")
     (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
     print(f"screenshots: {name}.svg, {len(svg)} bytes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
+    parser.add_argument("--folder", type=Path, default=IMAGES, help="folder for the pictures")
     target = parser.parse_args().folder
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:

@@ -1,22 +1,22 @@
 #!/bin/sh
-# The steps behind `make setup`. Each says what it does in one line, and leaves a stamp that make compares with its sources.
-#   tools/setup.sh tools PYTHON       what the machine must have; as root on Debian it is installed, else named
+# The steps of `make setup`. Each prints one line about its work, and writes a stamp that make compares with its sources.
+#   tools/setup.sh tools PYTHON       tools of the system; as root on Debian they are installed, otherwise reported
 #   tools/setup.sh packages PYTHON    .venv with the versions of requirements-dev.lock
-#   tools/setup.sh editable           the rocketc package and command in .venv, pointing at this folder
-#   tools/setup.sh extensions WORD    the extension modules, beside the Python files; WORD goes into the stamp
+#   tools/setup.sh editable           the rocketc package and command in .venv, as links to this folder
+#   tools/setup.sh extensions WORD    the extension modules, next to the Python files; WORD is written to the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
-#   tools/setup.sh peers              what the benches measure us against, in .venv
-#   tools/setup.sh docs               what makes the site, in .venv
+#   tools/setup.sh peers              the peers of the benchmarks, in .venv
+#   tools/setup.sh docs               the tools for the site, in .venv
 #   tools/setup.sh spark 4.0          the last PySpark of that version in build/spark-4.0, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
 #   tools/setup.sh fuzz               clang, and libFuzzer for Python in build/fuzz/tool
-#   tools/setup.sh arm64              a compiler and an emulator, to test what only arm64 runs
+#   tools/setup.sh arm64              a compiler and an emulator, to test code for arm64
 set -eu
 cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# need WHAT DEBIAN-PACKAGES MACOS-COMMAND TEST...: run TEST; if it fails install the packages, or say how to.
+# need WHAT DEBIAN-PACKAGES MACOS-COMMAND TEST...: run TEST; if it fails, install the packages, or print how to do it.
 need() {
     what=$1 packages=$2 macos=$3
     shift 3
@@ -63,16 +63,16 @@ tools() {
 packages() {
     python=$1
     if ! .venv/bin/python -c 'import pip' >/dev/null 2>&1; then
-        say "making .venv with $("$python" --version)"
+        say "creating .venv with $("$python" --version)"
         "$python" -m venv .venv
     fi
-    say "installing the packages of requirements-dev.lock into .venv (minutes the first time)"
+    say "installing the packages of requirements-dev.lock into .venv (takes minutes the first time)"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
     touch .venv/.packages
 }
 
 editable() {
-    say "installing rocketc into .venv, pointing at this folder"
+    say "installing rocketc into .venv, as links to this folder"
     ROCKETC_MODULES=none .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
         --config-settings editable_mode=compat --editable .
     touch .venv/.editable
@@ -80,13 +80,13 @@ editable() {
 
 extensions() {
     mkdir -p build
-    # Two builds at once in one folder would write the same files.
+    # Two builds in one folder would write the same files.
     if command -v flock >/dev/null 2>&1; then
         exec 9>build/.lock
         flock 9
     fi
     say "building the extension modules${1:+ ($1)}"
-    # A module that was moved or removed would stay importable under its old name.
+    # Remove the .so of a moved or removed module, which would stay importable.
     find rocketc -name '_*.so' | while read -r so; do
         [ -e "pyx/${so%%.*}.pyx" ] || rm -f "$so"
     done
@@ -95,7 +95,7 @@ extensions() {
 }
 
 valgrind() {
-    need "valgrind" "valgrind" "(there is none for macOS; use Linux)" env valgrind --version  # not the function
+    need "valgrind" "valgrind" "(not available on macOS; use Linux)" env valgrind --version  # not the function
 }
 
 strace() {
@@ -105,14 +105,14 @@ strace() {
 
 peers() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock ||
-        say "the peers can't be installed here: the benches leave out their rows"
+        say "the peers can't be installed here: the benchmarks leave out their rows"
 }
 
 docs() {
     .venv/bin/python -c 'import material, mkdocs, mkdocstrings_handlers.python' >/dev/null 2>&1 && [ .venv/.docs -nt requirements-docs.lock ] && return 0
     say "installing the packages of requirements-docs.lock into .venv"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.lock ||
-        fail "mkdocs and mkdocs-material can't be installed here, and the site is made with them: see requirements-docs.lock"
+        fail "mkdocs and mkdocs-material can't be installed here, but the site needs them: see requirements-docs.lock"
     touch .venv/.docs
 }
 
@@ -125,14 +125,14 @@ spark() {
 }
 
 fuzz() {
-    [ "$(uname -s)" = Linux ] || fail "fuzzing takes Linux: atheris has no wheels for other systems"
+    [ "$(uname -s)" = Linux ] || fail "fuzzing needs Linux: atheris has no wheels for other systems"
     need "clang" "clang llvm" "" command -v clang
     [ -d build/fuzz/tool ] && return 0
     say "installing atheris (libFuzzer for Python) into build/fuzz/tool"
     rm -rf build/fuzz/tool.new
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
         --target build/fuzz/tool.new "atheris==3.*" ||
-        fail "atheris has no wheel for $(.venv/bin/python --version) on $(uname -m); with another one: make setup PYTHON=python3.12"
+        fail "atheris has no wheel for $(.venv/bin/python --version) on $(uname -m); use another Python: make setup PYTHON=python3.12"
     mv build/fuzz/tool.new build/fuzz/tool
 }
 

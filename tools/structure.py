@@ -119,7 +119,7 @@ def edges(tree: Tree) -> Counter[tuple[str, str]]:
 def code_of(text: str) -> str:
     """The text with spaces for comments and for what strings contain, expressions in f-strings aside.
 
-    Each character that is left stands where it stood, so line numbers and offsets stay the same.
+    Each remaining character keeps its position, so line numbers and offsets stay the same.
     """
 
     def blank(match: re.Match[str]) -> str:
@@ -244,16 +244,16 @@ def draw(tree: Tree) -> str:
 
 
 def block(tree: Tree) -> str:
-    """The lines of docs/architecture.md that hold the drawing."""
+    """Return the lines of docs/architecture.md with the drawing."""
     return f"{MARK}\n```text\n{draw(tree)}\n```\n"
 
 
 def write(tree: Tree) -> None:
-    """Put the drawing after the mark in docs/architecture.md, in the place of the one that is there."""
+    """Replace the drawing after the mark in docs/architecture.md."""
     page = tree.root / PAGE
     text = page.read_text(encoding="utf-8")
     if f"{MARK}\n" not in text:
-        sys.exit(f"{PAGE} has no line {MARK}: add it where the drawing belongs")
+        sys.exit(f"{PAGE} does not contain the line {MARK}: add it where the drawing belongs")
     old = re.compile(re.escape(MARK) + r"\n(?:```text\n.*?^```\n)?", re.M | re.S)
     page.write_text(old.sub(lambda _: block(tree), text, count=1), encoding="utf-8")
 
@@ -305,7 +305,7 @@ def main() -> None:
         write(tree)
     elif arguments.check:
         if block(tree) not in (tree.root / PAGE).read_text(encoding="utf-8"):
-            sys.exit(f"{PAGE} does not contain the drawing of today: run python tools/structure.py --write")
+            sys.exit(f"{PAGE} does not contain the current drawing: run python tools/structure.py --write")
     else:
         print(draw(tree))
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What `make test-long` does, stage by stage: tools/test_long.sh "STAGE ..." TESTS PROCESSES [OPTION...]; OPTIONs go to pytest.
+# The stages of `make test-long`: tools/test_long.sh "STAGE ..." TESTS PROCESSES [OPTION...]; OPTIONs are passed to pytest.
 #   long      the long tests
-#   measure   those of them that look at time or memory: one at a time
-#   spark     the tests of Spark with each older one
-#   sanitize  all that is fast, under the address and undefined-behaviour sanitizers
-#   fuzz      every fuzz target for some seconds
-# A stage that fails does not keep the others from saying what they have to say; at the end each is named that did.
+#   measure   the long tests that measure time or memory, one at a time
+#   spark     the tests of Spark with each older version of Spark
+#   sanitize  all fast tests, under the address and undefined-behavior sanitizers
+#   fuzz      every fuzz target, for some seconds
+# If a stage fails, the others still run; the failed stages are listed at the end.
 set -u
 cd "$(dirname "$0")/.."
 stages=$1 tests=$2 processes=$3
@@ -15,7 +15,7 @@ counts=build/counts/long
 shared="--numprocesses $processes --dist loadscope"
 failed=""
 
-# stage NAME COMMAND...: run it if it is asked for. pytest's 5: there is no such test; the fuzzer's 3: it can't be had here.
+# stage NAME COMMAND...: run a selected stage. Not failures: pytest's 5 (no test found), the fuzzer's 3 (not available here).
 stage() {
     name=$1
     shift
@@ -40,7 +40,7 @@ older_spark() {
 for name in $stages; do
     case $name in
     long | measure | spark | sanitize | fuzz) ;;
-    *) echo "test-long: there is no stage $name; there are long, measure, spark, sanitize, fuzz" >&2; exit 2 ;;
+    *) echo "test-long: unknown stage $name; the stages are long, measure, spark, sanitize, fuzz" >&2; exit 2 ;;
     esac
 done
 tools/setup.sh valgrind || exit 1

@@ -1,4 +1,4 @@
-"""What options of the command line take: numbers, sizes, regular expressions, where to begin. Times are in times.py."""
+"""Types of command line options: numbers, sizes, regular expressions, start positions. Times are in times.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         try:
             number = int(value)
         except ValueError:
-            self.fail(f"{value!r} is no whole number", param, ctx)
+            self.fail(f"{value!r} is not a whole number", param, ctx)
         if number < self._least:
             self.fail(f"{number} is less than {self._least}", param, ctx)
         if number > self._most:
@@ -44,17 +44,17 @@ class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds; click takes nan for one that is in its range."""
+    """A time in seconds. click's FloatRange accepts nan as a value in its range; this type does not."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds: float = super().convert(value, param, ctx)
         if math.isnan(seconds):
-            self.fail(f"{value!r} is no time in seconds", param, ctx)
+            self.fail(f"{value!r} is not a time in seconds", param, ctx)
         return seconds
 
 
 class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Bytes, or with a unit: 64MiB, 1G."""
+    """A number of bytes, with or without a unit: 4096, 64MiB, 1G."""
 
     name = "size"
 
@@ -65,12 +65,12 @@ class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         shift = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
         digits = number[:-1] if shift else number
         if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits) << shift < 1 << 40:
-            self.fail(f"{value!r} is no size; such as 64MiB", param, ctx)
+            self.fail(f"{value!r} is not a size such as 64MiB", param, ctx)
         return int(digits) << shift
 
 
 class Regex(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A regular expression; with `slashes` only what stands between slashes is one, and all else a plain text."""
+    """A regular expression. With `slashes`, only /text/ is a regular expression; other values are plain text."""
 
     name = "regex"
 
@@ -87,19 +87,19 @@ class Regex(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         try:
             return re.compile(value)
         except (re.error, OverflowError, RecursionError) as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where to begin in each queue: from a queue offset on, behind the end, or with the last so many."""
+    """Where to begin in each queue: at a queue offset, after the last message, or with the last `number` messages."""
 
     kind: Literal["offset", "end", "last"]
     number: int = 0
 
 
 class StartAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """kcat's -o: a queue offset, -N, `end`, or `beginning`, which is None."""
+    """The values of kcat's -o: a queue offset, -N, `end`, or `beginning`. convert() returns None for `beginning`."""
 
     name = "offset"
 
@@ -112,29 +112,35 @@ class StartAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             return Start("offset", int(value))
         if re.fullmatch(r"-0*[1-9]\d{0,8}", value, re.ASCII):
             return Start("last", -int(value))
-        self.fail(f"{value!r} is neither a queue offset, nor -N (the last N), nor `beginning` or `end`", param, ctx)
+        self.fail(f"{value!r} is neither a queue offset nor -N (the last N), `beginning` or `end`", param, ctx)
 
 
 def refuse_a_log(store: str, names: Iterable[str] | None = None) -> None:
-    """Raise UsageError for the folder of a commit log where a store's root is asked for; names: what is in it."""
+    """Raise UsageError if `store` is the folder of a commit log and not a store.
+
+    names  the names in the folder; None: list it
+    """
     try:
         found = os.listdir(store) if names is None else names
     except OSError:
-        return  # whoever uses it says what is wrong
+        return  # the function that opens the store reports the error
     if any(base_of(name) is not None for name in found):
-        raise click.UsageError(f"{store} is a commit log; say the folder above it")
+        raise click.UsageError(f"{store} is a commit log; give the folder that contains it")
 
 
 def takes_kind(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options --as and --index-slots; it gets them as `kind` and `index_slots`."""
-    slots = "Hash slots of an index file (the broker's maxHashSlotNum), where its content does not tell."
+    """Add the options --as and --index-slots to a command, which gets them as `kind` and `index_slots`."""
+    slots = "Number of hash slots of an index file (the broker's maxHashSlotNum). Default: found from its content."
     command = click.option("--index-slots", type=Number(1, JAVA_INT_MAX), metavar="N", help=slots)(command)
-    kinds = f"What the files are, where their place does not tell: {', '.join(KINDS)}."
+    kinds = f"Kind of the files: {', '.join(KINDS)}. Default: found from their path."
     return click.option("--as", "kind", type=click.Choice(KINDS), metavar="KIND", help=kinds)(command)
 
 
 def named_files(paths: Sequence[str], kind: str | None, index_slots: int | None) -> list[Files] | None:
-    """The files that the paths of a command name, if they are no commit logs; a wrong mix of them is a UsageError."""
+    """Return the files that the paths of a command name; None if the paths name commit logs.
+
+    Raises click.UsageError for paths that one command can't read together.
+    """
     try:
         return find_files(paths, kind, index_slots)
     except ValueError as error:
@@ -142,11 +148,11 @@ def named_files(paths: Sequence[str], kind: str | None, index_slots: int | None)
 
 
 def prints_messages(format_help: str, body_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command --count and the options of how a message is printed: see choose_printer()."""
+    """Add --count and the options for choose_printer() to a command."""
     options = [
-        click.option("-c", "--count", type=Number(1), metavar="N", help="End after N messages."),
-        click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a message."),
-        click.option("-f", "--format", "spec", metavar="FORMAT", help=f"Print each message like this: {format_help}."),
+        click.option("-c", "--count", type=Number(1), metavar="N", help="Stop after N messages."),
+        click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object per message."),
+        click.option("-f", "--format", "spec", metavar="FORMAT", help=f"Format of a message: {format_help}."),
         click.option("--body", type=click.Choice(["text", *BODY_FORMS]), default="text", help=body_help),
     ]
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
@@ -155,7 +161,7 @@ def prints_messages(format_help: str, body_help: str) -> Callable[[Callable[...,
 def choose_printer(
     spec: str | None, as_json: bool, body: str, out: Out, usual: Callable[[str, bool], Printer]
 ) -> Printer:
-    """The printer that --json, -f and --body ask for; usual(body, colour) makes the one for neither."""
+    """Return the printer for --json, -f and --body. Without --json and -f, it is `usual(body, colour)`."""
     if as_json and spec is not None:
         raise click.UsageError("--json and --format exclude each other")
     if as_json:
@@ -168,15 +174,18 @@ def choose_printer(
         raise click.BadParameter(str(error), param_hint="-f") from None
 
 
-# For commands that make files as those that are there, unless a broker.conf tells their sizes.
+# For commands that create files: of the same sizes as the existing files, unless a broker.conf sets them.
 sizes_option = click.option(
     "--conf", type=click.Path(), metavar="FILE",
-    help="The broker.conf: sizes of files, paths, delay levels. Without it sizes are those that the files there have.",
+    help="The broker.conf, for file sizes, paths and delay levels. Default: the sizes of the existing files.",
 )  # fmt: skip
 
 
 def read_conf(path: str) -> StoreConfig:
-    """The settings of a broker.conf that are known here. Raises click.UsageError, StoreIOError."""
+    """Return the settings of a broker.conf that StoreConfig has; ignore the others.
+
+    Raises click.UsageError for a wrong value, StoreIOError if the file can't be read.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""rocketc bench: what the store does on this machine, beside what its memory and disk can do."""
+"""rocketc bench: compare the speed of the store with that of this machine's memory and disk."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from rocketc.report.text import show_size
 
 
 @command("rocketc bench --quick", "rocketc bench --path /data --json | jq -c '[.work, .ratio]'")
-@click.option("--quick", is_flag=True, help="Some seconds instead of some minutes, and rougher numbers.")
+@click.option("--quick", is_flag=True, help="Run for seconds instead of minutes. The numbers are less exact.")
 @click.option(
     "--path",
     default=".",
     type=click.Path(),
     metavar="DIR",
-    help="On the disk to be measured. Usual: the current folder.",
+    help="A folder on the disk to measure. Default: the current folder.",
 )
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object for each line of the table.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object per line of the table.")
 def bench(quick: bool, path: str, as_json: bool) -> int:
-    """Measure a store on this machine, beside what its memory and disk do with the same bytes.
+    """Measure how fast a store is, and how fast this machine's memory and disk are with the same bytes.
 
-    The stores are made in a folder of their own in DIR, which is removed afterwards, also after Ctrl-C. Bodies have 128
-    bytes where nothing else is said. A ratio is of speeds: 0.8 means that the store is 0.8 times as fast. One thread,
-    both sides by turns, the middle round counts. Machines are noisy: run it twice before you believe it.
+    The stores are created in a new folder in DIR, which is removed at the end, also after Ctrl-C. Bodies have 128 bytes
+    unless the table says otherwise. The ratio compares speeds: 0.8 means that the store is 0.8 times as fast as the
+    machine. One thread runs the store and the machine alternately; the result is the median of the rounds. Results vary
+    from run to run: run it twice.
     """
     from rocketc.cli.bench_cases import FULL, QUICK, Bench
 
     size = QUICK if quick else FULL
     _check_room(path, size.room)
-    note(f"measuring in {os.path.abspath(path)}, for some {'seconds' if quick else 'minutes'}")
+    note(f"measuring in {os.path.abspath(path)}; this takes {'seconds' if quick else 'minutes'}")
     rows = []
     try:
         with signals_raise(), Out(live=True) as out, _folder(path) as folder, closing(Bench(folder, size)) as sides:
@@ -60,7 +61,7 @@ def bench(quick: bool, path: str, as_json: bool) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """What came out: rates per second, and how they compare."""
+    """One result: the rates of store and machine per second, and their ratio."""
 
     work: str
     against: str
@@ -84,7 +85,7 @@ class Row:
 
 
 def _measure(work: Any, rounds: int) -> Row:
-    """Both sides by turns; the first round does not count."""
+    """Run both sides alternately and return the medians; the first round does not count."""
     taken: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 1):
         for side, seconds in zip((work.store, work.machine), taken, strict=True):
@@ -94,7 +95,7 @@ def _measure(work: Any, rounds: int) -> Row:
 
 
 def draw(rows: Sequence[Row], colour: bool) -> str:
-    """The table."""
+    """Return the results as a table."""
     table = columns("store", ">rate", "machine", ">rate", ">ratio")
     for row in rows:
         table.add_row(row.work, _rate(row, row.store), row.against, _rate(row, row.machine), f"{row.ratio:.2f}")
@@ -106,17 +107,17 @@ def _rate(row: Row, rate: float) -> str:
 
 
 def _check_room(path: str, needed: int) -> None:
-    """Raise StoreIOError if there is no such folder, StoreFullError if it has too little room."""
+    """Raise StoreIOError if the folder does not exist, StoreFullError if the disk has fewer free bytes."""
     with errors_named(path):
         free = shutil.disk_usage(path).free
     if free < needed:
-        text = f"{show_size(needed)} are needed for a while, and {show_size(free)} are free"
+        text = f"the measurement needs {show_size(needed)}, and {show_size(free)} are free"
         raise StoreFullError(errno.ENOSPC, text, path)
 
 
 @contextmanager
 def _folder(path: str) -> Iterator[str]:
-    """A folder for the time of a bench."""
+    """A temporary folder in `path`, which exists while entered."""
     with errors_named(path):
         folder = tempfile.mkdtemp(prefix=".rocketc-bench-", dir=path)
     try:

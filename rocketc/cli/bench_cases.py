@@ -1,4 +1,4 @@
-"""What `rocketc bench` measures: the store's sides, and the machine's."""
+"""The cases of `rocketc bench`: the work of the store, and the same work without a store."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 _PAGE = mmap.PAGESIZE
-_GROUP = 1000  # messages of one put_many that is synced
+_GROUP = 1000  # messages of one put_many, which ends with one sync
 _TOPIC = "bench"
 
-Side = Callable[[], float]  # one round: the seconds it took
+Side = Callable[[], float]  # runs one round and returns its seconds
 clock = time.perf_counter
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """How much work a round does.
 
     file    bytes of each log file
-    log     bytes of the bodies that are put in one go, and recovered
-    few     messages of one put each
-    syncs   messages that are put one by one, each to the disk
-    rounds  the middle one counts
+    log     bytes of the bodies that one put_many stores; recovery reads about two log files
+    few     messages that are put one by one
+    syncs   messages that are put one by one, each with a sync
+    rounds  number of rounds; the median counts
     """
 
     file: int
@@ -44,7 +44,7 @@ class Size:
 
     @property
     def room(self) -> int:
-        """Bytes that the disk must have."""
+        """Free bytes that the disk needs."""
         rounds = self.rounds + 1
         return rounds * (self.few * 1024 + 2 * self.log) + 6 * self.file
 
@@ -55,9 +55,9 @@ FULL = Size(256 * MIB, 256 * MIB, 100_000, 200, 25)
 
 @dataclass(frozen=True)
 class Work:
-    """What the store does, and what the machine does for the same bytes.
+    """One case: a task of the store, and what the machine does with the same bytes.
 
-    amount  of one round, in `unit`
+    amount  work of one round, in `unit`
     """
 
     name: str
@@ -69,7 +69,7 @@ class Work:
 
 
 class Bench:
-    """The stores and files of a bench, in a folder; close() what it opened."""
+    """The stores and files of a measurement, in one folder. Call close() at the end."""
 
     def __init__(self, folder: str, size: Size) -> None:
         self._folder = folder
@@ -78,12 +78,12 @@ class Bench:
         self._open: list[Any] = []
 
     def close(self) -> None:
-        """Close stores and files, so that the folder can go."""
+        """Close the stores and files, so that the folder can be removed."""
         while self._open:
             self._open.pop().close()
 
     def works(self) -> Iterator[Work]:
-        """What is measured, one after the other."""
+        """The cases, in the order of the table."""
         size = self._size
         yield self._one_by_one()
         yield self._many()
@@ -100,7 +100,7 @@ class Bench:
         return [self._random.randbytes(length) for _ in range(count)]
 
     def _record(self, body: bytes) -> bytes:
-        """What a put of this body stores."""
+        """The record that a put of this body stores."""
         from rocketc.format._encoding import encode
 
         return encode(_TOPIC, body, properties={PROPERTY_TAGS: "tag", PROPERTY_KEYS: "key"})
@@ -116,7 +116,7 @@ class Bench:
         return os.path.join(self._folder, name)
 
     def _file(self, name: str, length: int = 0) -> int:
-        """A new file, with room for `length` bytes."""
+        """The descriptor of a new file with `length` allocated bytes."""
         file = open(self._path(name), "w+b", buffering=0)  # noqa: SIM115  closed by close()
         self._open.append(file)
         if length and hasattr(os, "posix_fallocate"):
@@ -126,7 +126,7 @@ class Bench:
         return file.fileno()
 
     def _one_by_one(self) -> Work:
-        """One call for each message, nothing waits for the disk."""
+        """One call per message, without a sync."""
         bodies = self._bodies(128, 100) * (self._size.few // 100)
         records = [self._record(body) for body in bodies[:100]] * (self._size.few // 100)
         store = self._store("one by one")
@@ -177,7 +177,7 @@ class Bench:
         return put
 
     def _written(self, record: bytes, times: int = 0) -> Side:
-        """Append a record and make it durable, `times` times."""
+        """Append a record and sync it, `times` times."""
         times = times or self._size.syncs
         fd = self._file(f"appended {len(self._open)}", self._size.file)
 
@@ -193,7 +193,7 @@ class Bench:
         return write
 
     def _mapped(self, record: bytes) -> Side:
-        """The same in a map."""
+        """Append and sync a record as in _written(), in a mapped file."""
         fd = self._file("mapped", self._size.file)
         area = mmap.mmap(fd, self._size.file)
 
@@ -210,7 +210,7 @@ class Bench:
         return store
 
     def _groups(self) -> Work:
-        """Many messages for one sync."""
+        """Many messages per sync."""
         bodies = self._bodies(128, _GROUP)
         groups = max(self._size.syncs // 10, 1)
         store = self._store("groups", flush="sync")
@@ -225,14 +225,14 @@ class Bench:
         return self._work("put_many of 1,000, sync", "write, fdatasync", _GROUP * groups, put, written)
 
     def _recovery(self) -> Work:
-        """Open a store that was not closed, and that has no checkpoint: all of it is read."""
+        """Open a store that was not closed and does not have a checkpoint, so that recovery reads the whole log."""
         from rocketc.files.lock_file import AbortFile
         from rocketc.format._encoding import crc32_by, crc32_ways
 
         root = self._path("crashed")
         store = self._store("crashed")
         bodies = self._bodies(1024, 500)
-        while store.max_phy_offset < 2 * self._size.file - MIB:  # what is empty behind the log is looked at, too
+        while store.max_phy_offset < 2 * self._size.file - MIB:  # recovery also reads the empty rest of the file
             store.put_many(_TOPIC, bodies)
         end = store.max_phy_offset
         store.close()

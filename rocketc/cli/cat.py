@@ -1,4 +1,4 @@
-"""rocketc cat: messages of a store, one a line."""
+"""rocketc cat: print the messages of a store, one per line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rocketc.report.messages import TOKENS, line_printer
 
 
 def _describe_format() -> str:
-    """The tokens of -f for the help, in three columns of a paragraph that click does not wrap."""
+    """Return the tokens of -f for the help text, in three columns that click does not wrap."""
     cells = [f"%{char} {what}" for char, (what, _) in TOKENS.items()]
     cells += ["%n newline", "%% percent sign", r"\n \t \r \0 \xHH \\"]
     rows = [cells[i : i + 3] for i in range(0, len(cells), 3)]
@@ -29,8 +29,8 @@ def _describe_format() -> str:
 
 @command(
     "rocketc cat /data/store -t orders --from -15m --grep 'timeout|refused'",
-    "rocketc cat /data/store --key 10086 --json | jq -r .body",
-    above=f"\b\nFORMAT, as kcat's; a newline comes only where it says so:\n{_describe_format()}",
+    "rocketc cat /data/store -t orders -F -o end --json | jq -r .body",
+    above=f"\b\nFORMAT has the tokens of kcat. A newline is printed only where FORMAT has one:\n{_describe_format()}",
 )
 @selects
 @click.option(
@@ -38,13 +38,13 @@ def _describe_format() -> str:
     "--offset",
     type=StartAt(),
     metavar="OFFSET",
-    help="In each queue: from this queue offset on; -N: the last N that match; beginning; "
-    "end: only new ones (with -F).",
+    help="Where to begin in each queue: a queue offset; -N, the last N messages that match; beginning (default); "
+    "end, with -F: only new messages.",
 )
 @prints_messages(
-    "see below", "How to show the body. In JSON: body (bodyBase64 if it is no UTF-8), bodyHex, bodyBase64, or left out."
+    "see below", "Form of the body, or none. In JSON: body (bodyBase64 if it is not UTF-8), bodyHex, bodyBase64."
 )
-@click.option("-F", "--follow", is_flag=True, help="Wait for new messages, until Ctrl-C or -c.")
+@click.option("-F", "--follow", is_flag=True, help="Wait for new messages and print them, until Ctrl-C or -c.")
 @takes_kind
 def cat(
     selection: Selection,
@@ -57,22 +57,24 @@ def cat(
     kind: str | None,
     index_slots: int | None,
 ) -> int:
-    """Print the messages of a store, a commit log folder, or files, in the order of the log.
+    """Print the messages of a store, a commit log folder, or log files, in the order of the log.
 
-    A line is: time (UTC), topic/queue@offset, tags, keys, body. Damage is stepped over and told on stderr; the exit
-    code is 1 then.
+    Each line has the store time (UTC), topic/queue@offset, tags, keys and body. Damaged bytes are skipped and reported
+    on stderr; the exit code is then 1. A message must match all options; if an option is repeated, any of its values.
 
-    With one topic, one queue and -o OFFSET a store's consume queue says where to begin: damage before that is not told.
+    With one topic, one queue and -o OFFSET, the consume queue of the store tells where to begin. Damage before that
+    position is not reported.
 
-    Of a store's other files it prints the units (consumequeue, batchconsumequeue, consumequeue_ext, index) or the
-    content (checkpoint, config/*.json), with -c and --json; of queues also with -o.
+    PATH can also name other files of a store. Of consumequeue, batchconsumequeue, consumequeue_ext and index files it
+    prints the units; of checkpoint and config/*.json it prints the content. Options for these are -c and --json, and -o
+    for queues.
     """
     if (files := named_files(selection.paths, kind, index_slots)) is not None:
         from rocketc.cli.cat_files import cat_files
 
         return cat_files(files, offset, count, as_json, index_slots)
     if offset is not None and offset.kind == "end" and not follow:
-        raise click.UsageError("-o end is behind the last message: add -F to wait for new ones")
+        raise click.UsageError("-o end begins after the last message: add -F to wait for new ones")
     with Out(live=follow) as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, line_printer)
         run = _Run(selection, offset)
@@ -82,11 +84,11 @@ def cat(
 
 
 def _placed(selection: Selection, offset: Start | None) -> Selection:
-    """The selection, from the place on that a consume queue tells, if it is about one queue from one offset on."""
+    """Return the selection with a start offset from the consume queue, if it is one queue from one queue offset."""
     topics, queues = selection.options["topics"], selection.options["queues"]
     if offset is None or offset.kind != "offset" or len(topics or ()) != 1 or len(queues or ()) != 1:
         return selection
-    if not isinstance(topics[0], str) or offset.number == 0:  # prepared messages, in no queue, have offset 0, too
+    if not isinstance(topics[0], str) or offset.number == 0:  # prepared messages are in no queue and have offset 0
         return selection
     at = find_in_queue(selection.paths, topics[0], queues[0], offset.number)
     if at is None:
@@ -95,7 +97,7 @@ def _placed(selection: Selection, offset: Start | None) -> Selection:
 
 
 class _Run:
-    """The passes over a log that a command line needs: one, or one up to the end and one that follows from there."""
+    """The scans of a log that a command line needs: one, or one up to the end and one that follows from there."""
 
     def __init__(self, selection: Selection, offset: Start | None) -> None:
         self._selection = _placed(selection, offset)
@@ -104,21 +106,21 @@ class _Run:
 
     @property
     def report(self) -> ScanReport:
-        """The books of all passes together."""
+        """The reports of all scans, added up."""
         first, *more = (each.report for each in self._scans)
         for one in more:
             one.missing = []
         return ScanReport.total([first, *more])
 
     def read(self) -> Iterator[Message]:
-        """The messages there are."""
+        """Yield the messages that the log has now."""
         messages = self._wanted(self._scans[0])
         if self._offset is not None and self._offset.kind == "last":
             return iter(_last_of_each_queue(messages, self._offset.number))
         return messages
 
     def follow(self, idle: Callable[[], None]) -> Iterator[Message]:
-        """The messages there are, as far as they are asked for, and all that come."""
+        """Yield the messages that the log has now, from the -o position, and then each new message."""
         if self._offset is not None and self._offset.kind != "offset":
             if self._offset.kind == "last":
                 yield from self.read()
@@ -132,18 +134,18 @@ class _Run:
         try:
             coming = self._scans[-1].follow(idle=idle)
         except ValueError:
-            raise click.UsageError("-F follows one commit log, and these are several") from None
+            raise click.UsageError("-F follows one commit log; the paths name several") from None
         yield from self._wanted(coming)
 
     def _wanted(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """Those that -o OFFSET wants; all else is the scan's business."""
+        """The messages from -o OFFSET; the scan applies the other options."""
         if self._offset is not None and self._offset.kind == "offset":
             first = self._offset.number
             messages = (m for m in messages if m.queue_offset >= first)
         return iter(messages)
 
     def _find_end(self) -> int | None:
-        """The physical offset where the log ends now; only the last file is walked."""
+        """Return the physical offset where the log ends now; scans only the last file."""
         last = [log.files[-1].base for log in resolve(self._selection.paths) if log.files]
         tail = self._selection.scan(start=last[0] if len(last) == 1 else None, errors="skip", queues=())
         tail.count()
@@ -151,13 +153,13 @@ class _Run:
 
 
 def _end_of(report: ScanReport) -> int | None:
-    """Where a log ends; a torn record at the end may be one that a broker is just writing, so it does not count."""
+    """Return where a log ends. A torn record at the end does not count: a broker may be writing it."""
     torn = torn_tail(report.damage, report.end)
     return torn.start if torn else report.end
 
 
 def _last_of_each_queue(messages: Iterable[Message], number: int) -> list[Message]:
-    """The last `number` messages of each queue, in the order of the log."""
+    """Return the last `number` messages of each queue, in the order of the log."""
     queues: dict[tuple[str, int], deque[tuple[int, Message]]] = {}
     for i, m in enumerate(messages):
         queue = queues.setdefault((m.topic, m.queue_id), deque(maxlen=number))

@@ -1,4 +1,4 @@
-"""rocketc cat on other files than the commit log: units of queues and index files a line each, small files whole."""
+"""rocketc cat for files other than the commit log: one line per unit of queues and indexes, small files in full."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rocketc.jobs.unit_files import Faults, read_ext, read_index, read_queue
 from rocketc.report.text import plain, show_time, visible, visible_json
 from rocketc.tables.table_file import read_table
 
-Row = dict[str, Any]  # a unit or a small file, by the names that JSON has
+Row = dict[str, Any]  # a unit or a small file, as its JSON object
 
 _HASHES = range(-1 << 31, 1 << 31)  # tags codes that are hashes
 
-# Options that say something about files of a kind, besides these.
+# Options that apply to files of every kind, and those that apply to one kind.
 _ALWAYS = {"path", "kind", "as_json", "every"}
 _ALSO = {
     "consumequeue": {"offset", "count"},
@@ -40,23 +40,23 @@ _ALSO = {
 
 
 def refuse_other_options(kind: str) -> None:
-    """Raise click.UsageError for an option of this command line that says nothing about files of such a kind."""
+    """Raise click.UsageError for an option of this command line that does not apply to files of this kind."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if given and name not in _ALWAYS | _ALSO.get(kind, set()):
-            raise click.UsageError(f"{max(parameter.opts, key=len)} says nothing about {WORDS[kind]}s")
+            raise click.UsageError(f"{max(parameter.opts, key=len)} does not apply to {WORDS[kind]}s")
 
 
 def cat_files(
     found: Sequence[Files], offset: Start | None, count: int | None, as_json: bool, index_slots: int | None
 ) -> int:
-    """Print what find() found, and return the exit code."""
+    """Print the files that find_files() found, and return the exit code."""
     for files in found[:1]:
         refuse_other_options(files.kind)
     if offset is not None and offset.kind == "end":
-        raise click.UsageError("-o end is behind the last unit, and only a commit log can be followed")
+        raise click.UsageError("-o end begins after the last unit, and only a commit log can be followed")
     with Out() as out:
         cat = _Cat(out, offset, as_json, index_slots)
         rows = ((files, row) for files in found for row in cat.rows(files))
@@ -77,19 +77,19 @@ class _Cat:
         self.index_slots = index_slots
         self.faults = Faults(self.tell)
         self.shown = 0  # rows
-        self.is_amiss = False  # something was told on stderr
+        self.is_amiss = False  # whether an error was reported on stderr
         self._out = out
         self._as_json = as_json
         self._headed = ""
 
     def tell(self, what: object) -> None:
-        """A line on stderr, after what was printed before."""
+        """Report an error on stderr, after the results that were printed before it."""
         self.is_amiss = True
         self._out.flush()
         note(str(what))
 
     def rows(self, files: Files) -> Iterator[Row]:
-        """What is to be printed of these files; if they can't be read, that is told."""
+        """Yield the rows to print of these files; report an error if they can't be read."""
         try:
             yield from _READ[files.kind](self, files)
         except RocketcError as error:
@@ -110,7 +110,7 @@ class _Cat:
         self._out.write_text(text + "\n")
 
     def _with_head(self, row: Row, head: str, of_file: bool) -> str:
-        """The names of the columns, before the first line; with its path before the first line of each file."""
+        """Return the column names for the first line; with `of_file`, the path and names for each file's first line."""
         head = f"{visible(row['file'])}\n{head}\n" if of_file else f"{head}\n"
         if head == self._headed:
             return ""
@@ -182,7 +182,7 @@ def _index(cat: _Cat, files: Files) -> Iterator[Row]:
 
 
 def open_index(path: str, slots: int | None) -> IndexFile:
-    """Raises click.UsageError if the file can't have so many slots."""
+    """Open an index file. Raises click.UsageError if the file can't have this number of slots."""
     try:
         return IndexFile(path, slots)
     except ValueError as error:
@@ -190,7 +190,7 @@ def open_index(path: str, slots: int | None) -> IndexFile:
 
 
 def _where(files: Files) -> Row:
-    """Topic and queue id, as far as the place of the files tells."""
+    """Topic and queue id, if the path of the files has them."""
     return {} if files.topic is None else {"topic": files.topic, "queueId": files.queue_id}
 
 
@@ -221,7 +221,7 @@ def _index_line(files: Files, row: Row) -> str:
     return f"{head} {row['physicalOffset']:>15} {show_time(row['storeTimestamp'])}"
 
 
-# The names of the columns, and how a line is made.
+# Kind of file -> column names, and the function that formats a line.
 _LINES: dict[str, tuple[str, Callable[[Files, Row], str]]] = {
     "consumequeue": (f"{'queue@offset':<28} {'physicalOffset':>15} {'storeSize':>9}  tagsCode", _queue_line),
     "batchconsumequeue": (
@@ -240,7 +240,7 @@ _LINES: dict[str, tuple[str, Callable[[Files, Row], str]]] = {
 
 
 def read_checkpoint(path: str) -> Row:
-    """Raises StoreIOError, and ValueError that names the file if it is too short."""
+    """Read a checkpoint file. Raises StoreIOError; ValueError that names the file if it is too short."""
     with BlockFile(path) as file:
         try:
             fields = _checkpoint.decode(file.read(0, _checkpoint.FILE_BYTES))
@@ -250,7 +250,7 @@ def read_checkpoint(path: str) -> Row:
 
 
 def read_marker(path: str) -> Row:
-    """The abort or the lock file; from RocketMQ 5.0 on the first one holds the id of its process."""
+    """Read an abort or lock file. From RocketMQ 5.0 on, the abort file holds the id of its process."""
     with BlockFile(path) as file:
         pid = pid_in(file.read(0, 20))
     return {"present": True, **({} if pid is None else {"pid": pid})}
@@ -267,7 +267,7 @@ def _checkpoint_file(cat: _Cat, files: Files) -> Iterator[Row]:
 def _table(cat: _Cat, files: Files) -> Iterator[Row]:
     table = read_table(files.paths[0])
     if table.load_error is not None:
-        cat.tell(f"{table.load_error}; this is {table.file}")
+        cat.tell(f"{table.load_error}; the output is that of {table.file}")
     yield {**table.data, "file": table.file}
 
 
@@ -294,7 +294,7 @@ def _checkpoint_text(row: Row) -> str:
 
 
 def _marker_text(row: Row) -> str:
-    return f"{visible(row['file'])}: " + (f"process {row['pid']}" if "pid" in row else "there, without a process id")
+    return f"{visible(row['file'])}: " + (f"process {row['pid']}" if "pid" in row else "exists, without a process id")
 
 
 def _table_text(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""rocketc clean: delete what is too old in a store, or say what would be deleted and why."""
+"""rocketc clean: delete old files of a store, or show which files would be deleted and why."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from rocketc.store.cleaning import Cleaner, LogOnDisk, sync_system
 
 
 @command(
-    "rocketc clean /data/store --older-than 7d", "rocketc clean /data/store --as-broker --conf broker.conf --dry-run"
+    "rocketc clean /data/store --older-than 7d --dry-run", "rocketc clean /data/store --as-broker --conf broker.conf"
 )
 @click.argument("store", type=click.Path())
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would be deleted, and why; write nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted, and why; delete nothing.")
 @click.option(
     "--older-than", type=Age(), metavar="AGE",
-    help="Delete log files that were not changed for so long: 90m, 72h, 7d. Usual: fileReservedTime, 72h.",
+    help="Delete log files that were last changed longer ago than AGE: 90m, 72h, 7d. Default: fileReservedTime, 72h.",
 )  # fmt: skip
 @click.option(
-    "--as-broker", is_flag=True, help="What one run of a broker would do now: its hours, disk use, ten files at most."
+    "--as-broker", is_flag=True, help="Apply the rules of one run of a broker now: hours, disk use, at most ten files."
 )
-@click.option("--conf", type=click.Path(), metavar="FILE", help="A broker.conf: paths, times, levels of disk use.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
-@click.option("--all", "every", is_flag=True, help="Every file in the table, however many.")
+@click.option("--conf", type=click.Path(), metavar="FILE", help="The broker.conf, for paths, times and disk levels.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the report as one JSON object; times in ms.")
+@click.option("--all", "every", is_flag=True, help="Show every file in the table.")
 def clean(
     store: str, dry_run: bool, older_than: int | None, as_broker: bool, conf: str | None, as_json: bool, every: bool
 ) -> int:
-    """Delete the oldest files of a store's commit log, then what its consume queues and index say of them.
+    """Delete the oldest files of a store's commit log, then the consume queue and index files that only refer to them.
 
-    Files go from the first one on; the first that is younger ends it, and the last one stays. No broker may run on the
-    store meanwhile; --dry-run may look at a live one. A store that was not closed needs no recovery first, and a full
-    disk no room.
+    With --dry-run, only show which files would be deleted, and why; this also works while a broker runs on the store.
+
+    Files are deleted from the first one on, up to the first file that is young enough to keep. The last file always
+    stays. Except for --dry-run, no broker may run on the store. A store that was not closed does not have to be
+    recovered first, and no free disk space is needed.
     """
     if as_broker and older_than is not None:
         raise click.UsageError("--older-than and --as-broker exclude each other")
@@ -48,7 +50,7 @@ def clean(
     root = os.path.abspath(store)
     log = LogOnDisk(config.commit_log_paths(root), config.read_only_paths)
     if not log.files:
-        note(f"nothing to clean: {store} holds no commit log")
+        note(f"nothing to clean: {store} does not contain a commit log")
         return 1
     start, before = int(os.path.basename(log.files[0])), len(log.files)
     how: dict[str, Any] = {} if as_broker else {"asked": True, "expired_ms": older_than}
@@ -74,7 +76,7 @@ def _config(conf: str | None, as_broker: bool) -> StoreConfig:
     config = StoreConfig() if conf is None else read_conf(conf)
     if as_broker:
         return config
-    # All that is old enough, and nothing else, however full the disk is.
+    # Delete every file that is old enough, and no other file, regardless of disk use.
     return config.replace(
         clean_file_forcibly_enable=False, delete_file_batch_max=JAVA_INT_MAX, delete_commit_log_files_interval=0,
         delete_consume_queue_files_interval=0,

@@ -1,4 +1,4 @@
-"""rocketc completion: what makes a shell complete the words of the command; and completing topics."""
+"""rocketc completion: print a shell completion script; and the completion of topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocketc.derived.queue_files import UNIT_BYTES
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "rocketc"
-VARIABLE = "_ROCKETC_COMPLETE"  # click's name for it
+VARIABLE = "_ROCKETC_COMPLETE"  # the environment variable that click reads
 
 
 @command(
@@ -22,10 +22,10 @@ VARIABLE = "_ROCKETC_COMPLETE"  # click's name for it
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> int:
-    """Print a script that makes your shell complete commands, options, paths, and the topics of a store for -t.
+    """Print the shell completion script: it completes commands, options, paths, and topics after -t.
 
-    bash (4.4 or newer) and fish: as below, then open a new shell. zsh: put `eval "$(rocketc completion zsh)"` into
-    ~/.zshrc, behind compinit. Topics are completed when the store stands before -t.
+    bash (4.4 or newer) and fish: run the command below, then open a new shell. zsh: add `eval "$(rocketc completion
+    zsh)"` to ~/.zshrc, after compinit. Topics are completed if the path of the store comes before -t.
     """
     found = get_completion_class(shell)
     assert found is not None
@@ -36,7 +36,7 @@ def completion(shell: str) -> int:
 
 
 def complete_topic(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The topics of the stores that the command line names so far, by the folders of their consume queues."""
+    """Complete the topics of the stores in the command line so far: the folders of their consume queues."""
     found = set()
     named = [context.params.get("store"), *(context.params.get("path") or ())]
     for path in filter(None, [*named, *context.args]):  # in args if the line ends with -t

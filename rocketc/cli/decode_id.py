@@ -1,4 +1,4 @@
-"""rocketc decode-id: what a message id says."""
+"""rocketc decode-id: show the fields of a message id."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Month(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if isinstance(value, tuple):
             return value
         if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", value, re.ASCII) or value.startswith("0000"):
-            self.fail(f"{value!r} is no month such as 2026-01", param, ctx)
+            self.fail(f"{value!r} is not a month such as 2026-01", param, ctx)
         return int(value[:4]), int(value[5:])
 
 
 @command("rocketc decode-id C0A8010A00002A9F0000000000001000", "rocketc decode-id - --json < ids.txt", name="decode-id")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object an id.")
-@click.option("--month", type=Month(), metavar="YYYY-MM", help="The month in which a unique id was made.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object per id.")
+@click.option("--month", type=Month(), metavar="YYYY-MM", help="The month in which the unique ids were made.")
 @click.option(
     "--file-size",
     type=Number(1),
     default=FILE_SIZE,
     metavar="BYTES",
-    help="Size of the broker's commit log files, mappedFileSizeCommitLog; 1 GiB if not given.",
+    help="Size of the broker's commit log files (mappedFileSizeCommitLog). Default: 1 GiB.",
 )
 def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None, file_size: int) -> int:
-    """Say what message ids say; `-` reads them from stdin, one a line.
+    """Show the fields of message ids. `-` reads ids from stdin, one per line.
 
-    There are two kinds, and both are 32 hex digits, or 56 with an IPv6 address. The offset id (msgId in a store) says
-    where the broker stored the message: its address, and the physical offset. The unique id (UNIQ_KEY) says which
-    client gave it: address, process, time in its month, counter. Which of them an id is, what is in it tells.
+    There are two kinds of ids. Both have 32 hex digits, or 56 with an IPv6 address. The offset id (msgId in a store)
+    holds where the message is stored: the address of the broker and the physical offset. The unique id (UNIQ_KEY) holds
+    which client made it: address, process, time within its month, counter. The kind of an id is found from its content.
 
-    The exit code is 2 if one of them is no id.
+    The exit code is 2 if one of the arguments is not an id.
     """
     wrong = False
     with Out() as out:
@@ -71,7 +71,7 @@ def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None
 
 
 def _all(ids: Iterable[str]) -> Iterator[str]:
-    """The ids of a command line; a producer gets those of a batch as one text, with commas between."""
+    """The ids of a command line. A text may hold several with commas: a producer gets the ids of a batch so."""
     for text in ids:
         if text == "-":
             for line in sys.stdin.buffer if sys.stdin is not None else ():
@@ -82,7 +82,7 @@ def _all(ids: Iterable[str]) -> Iterator[str]:
 
 
 def _decode(text: str, month: tuple[int, int] | None, file_size: int) -> dict[str, Any]:
-    """The JSON object of an id. Raises ValueError if it is none."""
+    """Return the JSON object of an id. Raises ValueError if the text is not an id."""
     offset, unique = decode_offset_id(text), decode_unique_id(text)
     doubts = offset.doubts(), unique.doubts()
     kind = "unclear" if bool(doubts[0]) == bool(doubts[1]) else "unique" if doubts[0] else "offset"
@@ -107,7 +107,7 @@ def _tell_offset(found: OffsetId, file_size: int) -> dict[str, Any]:
 
 
 def _tell_unique(found: UniqueId, month: tuple[int, int] | None) -> dict[str, Any]:
-    """Times are those of the client's clock, whose zone nobody knows."""
+    """Return the JSON object of a unique id. Its times are the client's local times, in an unknown time zone."""
     day, ms = divmod(found.month_ms, _DAY_MS)
     when = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=ms)
     out: dict[str, Any] = {
@@ -122,7 +122,7 @@ def _tell_unique(found: UniqueId, month: tuple[int, int] | None) -> dict[str, An
             raise ValueError(f"{found.encode()}: made on day {day + 1} of a month, and {error}") from None
     else:
         now = datetime.datetime.fromtimestamp(time.time(), datetime.timezone(datetime.timedelta(hours=14)))
-        born = found.born_near(now)  # in the zone that is ahead of all others
+        born = found.born_near(now)  # `now` is in UTC+14, the time zone that is ahead of all others
         if born is not None:
             out["bornAtTheLatest"] = _local(born)
     return out
@@ -133,11 +133,11 @@ def _local(when: datetime.datetime) -> str:
 
 
 def _lines(told: dict[str, Any], colour: bool) -> Iterator[str]:
-    """What a person reads."""
+    """The lines that are printed without --json."""
     bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
     yield f"{bold}{told['id']}{plain}"
     if told["kind"] == "unclear":
-        yield "  not clear of which kind: it reads as both, and neither is likely"
+        yield "  kind unclear: it can be read as both kinds, and both are unlikely"
     for key, rows in (("offsetId", _offset_rows), ("uniqueId", _unique_rows)):
         if key in told:
             for name, text in rows(told[key]):
@@ -147,7 +147,7 @@ def _lines(told: dict[str, Any], colour: bool) -> Iterator[str]:
 
 
 def _offset_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "offset id", "says where a broker stored the message"
+    yield "offset id", "where a broker stored the message"
     yield "store host", f"{told['storeHost']}{_class_of(told['address'])}"
     yield "physical offset", str(told["physicalOffset"])
     if "file" in told:
@@ -156,7 +156,7 @@ def _offset_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _unique_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "unique id", "says which client gave it to the message"
+    yield "unique id", "which client made the message"
     yield "address", f"{told['address']}{_class_of(told['address'])}"
     yield "process", f"{told['processId']} (the low 16 bits of its id)"
     yield "class loader", f"0x{told['classLoaderHash'] & 0xFFFFFFFF:08X} (its hash code, if the client is Java)"
@@ -171,7 +171,7 @@ def _unique_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _class_of(address: str) -> str:
-    """In brackets what kind of address it is, if it is of a special one."""
+    """The class of a special address, in brackets: loopback, private and so on; otherwise nothing."""
     from ipaddress import ip_address
 
     found = ip_address(address)

@@ -1,4 +1,4 @@
-"""rocketc export: messages of a store as files for other tools."""
+"""rocketc export: write messages of a store to files for other tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rocketc.report.text import many, show_size
 
 
 class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Names with commas between them, each one of those that are known."""
+    """A comma-separated list of known names."""
 
     name = "names"
 
@@ -34,14 +34,14 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         names = value if isinstance(value, list) else [name.strip() for name in value.split(",")]
         for name in names:
             if name not in self._known:
-                self.fail(f"{name!r} is none of {', '.join(self._known)}", param, ctx)
+                self.fail(f"{name!r} is not one of {', '.join(self._known)}", param, ctx)
             if names.count(name) > 1:
-                self.fail(f"{name!r} comes twice", param, ctx)
+                self.fail(f"{name!r} is given twice", param, ctx)
         return names
 
 
 @command(
-    "rocketc export /data/store -o orders.parquet -t orders --from 2026-01-31",
+    "rocketc export /data/store -o day.parquet --from 2026-01-31 --to 2026-02-01",
     "rocketc export /data/store -o archive/ --engine spark",
 )
 @selects
@@ -50,40 +50,40 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     "--output",
     required=True,
     metavar="FILE",
-    help="Where to: .jsonl .csv .parquet .arrow .feather, .jsonl.gz .csv.zst and so on; `-` is stdout; a folder with "
-    "--partition-by.",
+    help="The file to write: .jsonl .csv .parquet .arrow .feather, also .jsonl.gz, .csv.zst and so on; `-` for stdout; "
+    "with --partition-by, a folder.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(list(COMPRESSIONS)), help="The format, where the suffix does not say it."
+    "--format", "form", type=click.Choice(list(COMPRESSIONS)), help="The format of the file. Default: from its suffix."
 )
-@click.option("--columns", type=Names(COLUMN_NAMES), metavar="A,B,C", help="Only these columns, in this order.")
+@click.option("--columns", type=Names(COLUMN_NAMES), metavar="A,B,C", help="Write only these columns, in this order.")
 @click.option(
     "--partition-by",
     type=Names(list(SOURCES)),
     metavar="A,B",
-    help="A folder for each value: topic, date (UTC day of storeTimestamp), queueId.",
+    help="Write one folder per value of: topic, date (UTC day of storeTimestamp), queueId.",
 )
 @click.option(
     "--compression",
     type=click.Choice(sorted({name for names in COMPRESSIONS.values() for name in names})),
-    help="Usual: zstd for Parquet, none for Arrow, as the suffix says for text.",
+    help="Compression. Default: zstd for Parquet, none for Arrow, from the suffix for text.",
 )
 @click.option(
     "--row-group-size",
     type=Size(),
     default=ROW_GROUP_BYTES,
     metavar="SIZE",
-    help="Of Parquet and Arrow: bytes of a row group before they are compressed. Usual: 64MiB.",
+    help="Parquet and Arrow: size of a row group before compression. Default: 64MiB.",
 )
-@click.option("--force", is_flag=True, help="Replace what is there: a file, or a folder with an older export.")
+@click.option("--force", is_flag=True, help="Replace an existing file, or a folder with an earlier export.")
 @click.option(
     "--engine",
     type=click.Choice(["rocketc", "spark"]),
     default="rocketc",
-    help="spark: an archive by topic,date that grows; each run adds what is new, damage and statistics beside it.",
+    help="spark: write an archive by topic,date; each run adds the new messages, and tables of damage and statistics.",
 )
-@click.option("--jobs", type=Number(1, 256), metavar="N", help="Threads. Usual: one for each core.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="What was written, as one JSON object on stdout.")
+@click.option("--jobs", type=Number(1, 256), metavar="N", help="Number of threads. Default: one per core.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
 def export(
     selection: Selection,
     output: str,
@@ -99,9 +99,12 @@ def export(
 ) -> int:
     """Write the messages of a store to a file, or to a folder of partitions, in the order of the log.
 
-    The file appears when it is whole: an export that fails or is killed leaves none. Parquet and Arrow need pyarrow.
-    JSON lines are those of `rocketc cat --json`; times in CSV are ISO-8601 in UTC, and a body that is no UTF-8 stands
-    in its column bodyBase64. Damage is stepped over and told on stderr; the exit code is 1 then.
+    To export one day, give that date with --from and the next date with --to. Dates are days in UTC, and a message
+    belongs to the day when it was stored.
+
+    The file appears when it is complete: an export that fails or is killed leaves no file. Parquet and Arrow need
+    pyarrow. JSON Lines are those of `rocketc cat --json`. Times in CSV are ISO-8601 in UTC; a body that is not UTF-8 is
+    in the column bodyBase64. Damaged bytes are skipped and reported on stderr; the exit code is then 1.
     """
     if engine == "spark":
         from rocketc.cli.export_spark import export_spark
@@ -111,9 +114,9 @@ def export(
         return export_spark(selection, output, columns, partition_by, compression, jobs, as_json, other)
     to_stdout = output == "-"
     if to_stdout and as_json:
-        raise click.UsageError("--json tells on stdout what was written: not with -o -")
+        raise click.UsageError("--json prints a summary on stdout and can't be used with -o -")
     if to_stdout and sys.stdout is not None and sys.stdout.isatty():
-        raise click.UsageError("-o - is for a pipe, and stdout is a terminal: rocketc cat shows messages")
+        raise click.UsageError("-o - needs a pipe or file, and stdout is a terminal: use rocketc cat to see messages")
     with Out() as out, DamageNotes(out):
         scan = selection.scan(columns=columns)
         try:
@@ -151,7 +154,7 @@ def export(
 def _tell_existing(error: FileExistsError) -> str:
     if error.errno == errno.ENOTEMPTY:
         return f"{error.filename}: {error.strerror}: it is not replaced"
-    return f"{error.filename} exists: --force replaces it"
+    return f"{error.filename} exists: use --force to replace it"
 
 
 def _summary(report: ExportReport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""rocketc export --engine spark: an archive that Spark writes."""
+"""rocketc export --engine spark: write an archive with Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rocketc.report.text import many, show_size
 if TYPE_CHECKING:
     from rocketc.spark.archive import ArchiveReport
 
-_TAKEN = {"topics", "crc", "decompress", "errors"}  # of a selection; an archive is of whole topics
+_TAKEN = {"topics", "crc", "decompress", "errors"}  # allowed options of a selection: an archive has whole topics
 
 
 def export_spark(
@@ -33,21 +33,21 @@ def export_spark(
     as_json: bool,
     other: dict[str, Any],
 ) -> int:
-    """Add what is new to an archive.
+    """Add the new messages of a log to an archive, and return the exit code.
 
-    other  options of the command that an archive knows nothing of, as they were given
+    other  options of the command that an archive does not support, with their values
     """
     options = selection.options
     refused = [name for name, value in other.items() if value]
     refused += [name for name in options if name not in _TAKEN and not _is_usual(options[name])]
     refused += ["strict"] if options["errors"] == "raise" else []
     if refused:
-        raise click.UsageError(f"--engine spark archives whole topics: not with {', '.join(refused)}")
+        raise click.UsageError(f"--engine spark archives whole topics and can't be used with {', '.join(refused)}")
     if partition_by not in (None, ["topic", "date"]):
-        raise click.UsageError("--engine spark makes folders by topic,date")
+        raise click.UsageError("--engine spark writes folders by topic,date: leave out --partition-by")
     topics = options["topics"]
     if topics is not None and not all(isinstance(topic, str) for topic in topics):
-        raise click.UsageError("--engine spark takes names of topics, no /REGEX/")
+        raise click.UsageError("--engine spark takes topic names, not a /REGEX/")
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
         from pyspark.errors import PySparkException
@@ -89,7 +89,7 @@ def export_spark(
         files = f"{show_size(report.bytes)} in {many(report.files, 'file')}"
         note(f"{many(report.messages, 'message')} added to {output}: {files}" if report.commits else "nothing new")
     if report.torn:
-        note(f"{report.torn}; at the end of the log, the next run looks again")
+        note(f"{report.torn}; it is at the end of the log, and the next run reads it again")
     if report.damage:
         lost = sum(one.stop - one.start for one in report.damage)
         note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
@@ -98,7 +98,7 @@ def export_spark(
 
 
 def said(text: str) -> str:
-    """What matters in Spark's account of a failure: the error of a Python worker, or the first line.
+    """Return the important line of a Spark error: the error of a Python worker, or the first line.
 
     >>> said("[A] failed.\\n\\tat org.apache...")
     '[A] failed.'
@@ -109,14 +109,14 @@ def said(text: str) -> str:
 
 
 def _is_usual(value: Any) -> bool:
-    """Whether an option was not given; 1 is a number that was."""
+    """Whether an option has its default; 1 is a number that was given."""
     return value is None or value is True
 
 
 def _session(jobs: int | None) -> Any:
     from pyspark.sql import SparkSession
 
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # it has no part in this
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # pandas is not used here
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
     builder = SparkSession.builder.appName("rocketc export").config("spark.ui.showConsoleProgress", "false")
     if jobs is not None:

@@ -1,4 +1,4 @@
-"""rocketc get: one message in full, by its place, its id, or its key."""
+"""rocketc get: print one message with all its fields, by physical offset, id or key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rocketc.report.text import in_words, many, show_size, show_time, visible
 
 Topics = tuple["str | re.Pattern[str]", ...]
 
-_DUMPED = 256  # bytes of a body that is no text
+_DUMPED = 256  # bytes that are shown of a body that is not text
 _COMPRESSIONS = {
     layout.COMPRESSION_OLD_ZLIB: "zlib",
     layout.COMPRESSION_LZ4: "LZ4",
@@ -51,38 +51,38 @@ _FLAGS = {
     "--offset",
     type=Number(0),
     metavar="OFFSET",
-    help="The message whose record begins at this physical offset (a byte of the log). Only its file is read.",
+    help="Find the message whose record begins at this physical offset (a byte of the log). Reads only that file.",
 )
 @click.option(
     "--id",
     "ident",
     metavar="ID",
-    help="The message with this offset id (msgId), which says where it is; or those with this unique id that a client "
-    "gave, which are searched for.",
+    help="Find the message with this offset id (msgId), which holds its position; or search for the messages with this "
+    "unique id, which a client made.",
 )
 @click.option(
     "--key",
     metavar="KEY",
-    help="The messages with this key, or unique id. With -t the store's index is used, if it has one; else the log is "
-    "searched.",
+    help="Find the messages with this key or unique id. With -t, the index of the store finds them; without -t or an "
+    "index, the log is searched.",
 )
-@topics_option("Search in this topic only")
-@prints_messages("as `cat -f`", "How to show the body, as `cat`; a body that is no text is shown by its first bytes.")
+@topics_option("Search only this topic")
+@prints_messages("see `rocketc cat -h`", "Form of the body, as in `cat`. Of a body that is not text, its first bytes.")
 def get(
     path: tuple[str, ...], offset: int | None, ident: str | None, key: str | None, topic: Topics, count: int | None,
     as_json: bool, spec: str | None, body: str,
 ) -> int:  # fmt: skip
-    """Print a message of a store, a commit log folder, or files with all its fields.
+    """Print a message of a store, a commit log folder, or log files, with all its fields.
 
-    It is found by exactly one of --offset, --id and --key. Of an inner batch, a record with several messages, --offset
-    and an offset id give all of them. The exit code is 1 if there is none.
+    Give exactly one of --offset, --id and --key. For an inner batch (one record with several messages), --offset and an
+    offset id print all its messages. The exit code is 1 if no message is found.
     """
     if (offset is not None) + (ident is not None) + (key is not None) != 1:
-        raise click.UsageError("say which message: one of --offset, --id and --key")
+        raise click.UsageError("give one of --offset, --id and --key")
     if topic and offset is not None:
-        raise click.UsageError("--offset names one place: -t is for --id and --key")
+        raise click.UsageError("-t can't be used with --offset, only with --id and --key")
     if ident == "" or key == "":
-        raise click.UsageError("an empty id or key is none")
+        raise click.UsageError("the id or key is empty")
     with Out() as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, full_printer)
         try:
@@ -103,7 +103,7 @@ def _print(messages: Iterable[Message], show: Printer, out: Out) -> int:
 
 
 def _by_id(path: Sequence[str], text: str, topics: Topics, count: int | None, show: Printer, out: Out) -> int:
-    """An offset id is looked up; what may be a unique id is searched for."""
+    """Read the message of an offset id, or search for a text that may be a unique id."""
     offset_id, may_be_unique = _kinds(text)
     if offset_id is not None:
         try:
@@ -123,7 +123,7 @@ def _is_id(text: str) -> bool:
 
 
 def _kinds(text: str) -> tuple[OffsetId | None, bool]:
-    """As an offset id, if it may be one; and whether it may be a unique id (clients can make up others)."""
+    """Return the text as an offset id, or None; and whether it may be a unique id (clients can make their own)."""
     if not _is_id(text):
         return None, True
     offset_id = decode_offset_id(text)
@@ -135,17 +135,17 @@ def _kinds(text: str) -> tuple[OffsetId | None, bool]:
 
 
 def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Message]:
-    """The message at the id's offset, if the broker that stored it is the id's too; else RecordNotFound."""
+    """Return the message at the offset of an id. Raises RecordNotFound if another broker stored that message."""
     there = at_offset(path, wanted.phy_offset, progress)
     found = [message for message in there if message.msg_id == wanted.encode()]
     if not found:
         text = (
-            f"the id is of a message that {wanted.store_host} stored; at its offset, byte {wanted.phy_offset}, "
-            f"lies one that {there[0].store_host} stored: --offset {wanted.phy_offset} shows it"
+            f"the id is of a message that {wanted.store_host} stored; the message at its physical offset "
+            f"{wanted.phy_offset} was stored by {there[0].store_host}: use --offset {wanted.phy_offset} to see it"
         )
         raise RecordNotFound((text, ""))
     if topics and not any(_is_of(found[0].topic, topic) for topic in topics):
-        raise RecordNotFound((f"the message with this id is of another topic, {found[0].topic}", ""))
+        raise RecordNotFound((f"the message with this id has another topic: {found[0].topic}", ""))
     return found
 
 
@@ -154,12 +154,12 @@ def _is_of(name: str, topic: str | re.Pattern[str]) -> bool:
 
 
 class _Search:
-    """All messages with a key, or a unique id, in the order of the log."""
+    """The messages with a key or a unique id, in the order of the log."""
 
     def __init__(self, path: Sequence[str], topics: Topics, count: int | None, text: str, what: str) -> None:
         texts, where = [text], None
         if what == "unique id":
-            texts = [text, text.upper()]  # as clients write it, and as it may be copied from a log of theirs
+            texts = [text, text.upper()]  # as given, and in upper case as clients write it
             where = lambda m: m.properties.get(layout.PROPERTY_UNIQUE_KEY) in texts  # noqa: E731
         options: dict[str, Any] = {
             "topics": topics or None, "keys": texts, "where": where, "errors": "report", "start": None, "stop": None
@@ -179,9 +179,7 @@ class _Search:
         report = ScanReport.total(scan.report for scan in self._by_key.scans)
         code = self._selection.conclude(report, complete=False)
         if not found:
-            note(
-                f"{self._what}: the index has none, and {show_size(report.bytes)} that it does not cover were searched"
-            )
+            note(f"{self._what}: not in the index, nor in {show_size(report.bytes)} that the index does not cover")
             return 1
         return code
 
@@ -193,13 +191,13 @@ class _Search:
             tell = bar.enter_context(progress("searching", scan.bytes))
             for message in islice(_messages(parts, tell), self._count):
                 if out.is_terminal and number == 0:
-                    bar.close()  # it would be in the way of what is printed
+                    bar.close()  # the bar would be mixed with the messages
                 out.write(show(message))
                 number += 1
         report = ScanReport.total(part.report for part in parts)
         code = self._selection.conclude(report, complete=False)
         if number == 0:
-            note(f"{self._what}: {show_size(report.bytes)} in {many(report.files, 'file')} were searched")
+            note(f"{self._what}: searched {show_size(report.bytes)} in {many(report.files, 'file')}")
             return 1
         return code
 
@@ -218,7 +216,7 @@ def _messages(parts: list[Scan], tell: Callable[[int], None]) -> Iterator[Messag
 
 
 def full_printer(body: str, colour: bool) -> Printer:
-    """All fields, one below the other, then the properties, then the body; an empty line between two messages.
+    """Return the printer for all fields, one per line, then properties and body; a blank line between messages.
 
     >>> import rocketc
     >>> [m] = rocketc.decode(rocketc.encode("orders", b"hi", queue_offset=7))
@@ -276,7 +274,7 @@ def _sys_flag(flag: int) -> str:
 
 
 def _body(body: bytes, form: str) -> list[str]:
-    """The lines of a body; indented, so that none of them looks like a field."""
+    """The lines of a body, indented so that they can't be mistaken for fields."""
     if form != "text":
         return ["  " + BODY_FORMS[form][0](body).decode("ascii")]
     try:
@@ -289,5 +287,5 @@ def _body(body: bytes, form: str) -> list[str]:
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
         lines.append(f"  {at:08x}  {part.hex(' '):47}  {text}")
     if len(body) > _DUMPED:
-        lines.append(f"  ... {len(body) - _DUMPED} more; --body hex shows all")
+        lines.append(f"  ... {len(body) - _DUMPED} more bytes; use --body hex to see all")
     return lines

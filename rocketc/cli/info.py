@@ -1,4 +1,4 @@
-"""rocketc info: what is in a store, told in a table or as JSON."""
+"""rocketc info: show what a store holds, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @command("rocketc info /data/store", "rocketc info /data/store --json | jq .end")
 @click.argument("path", type=click.Path())
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that is known; times in ms.")
-@click.option("--all", "every", is_flag=True, help="Every file, hole and damage in the table, however many.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the report as one JSON object; times in ms.")
+@click.option("--all", "every", is_flag=True, help="Show every file, hole and damaged range in the table.")
 @takes_kind
 def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: int | None) -> int:
-    """Say what a store, a commit log folder or a file holds: files, offsets, times, holes, damage, how it was left.
+    """Show what a store, a commit log folder or a log file holds: files, offsets, times, damage, and how it was closed.
 
-    Of each file the first record is read, of the last file all; `rocketc verify` checks every record. The exit code
+    It reads the first record of each file, and the whole last file; `rocketc verify` checks every record. The exit code
     is 1 if something is damaged or missing, or if there is nothing to read.
 
-    Of a store's other files (consumequeue, index, checkpoint, config, ...; one of them or a folder) it counts and
-    checks the units.
+    PATH can also be another file or folder of a store (consumequeue, index, checkpoint, config, ...): its units are
+    counted and checked.
     """
     if (files := named_files([path], kind, index_slots)) is not None:
         from rocketc.cli.info_files import info_files
@@ -47,7 +47,7 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
 
 
 def draw(found: Inventory, colour: bool, every: bool) -> str:
-    """The table, fit for the terminal's width, or for 80 columns where there is none."""
+    """Return the table, as wide as the terminal, or 80 columns without a terminal."""
     return render_report(_lines(found, every), _file_table(found.files, every), colour)
 
 
@@ -71,18 +71,18 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
         yield "queues", f"{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
-        yield "cut", f"{kept} that a recovery took off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
+        yield "cut", f"{kept} that a recovery cut off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
     yield from section("holes", some(found.holes, every, _tell_hole), "none")
     damage = [*some(found.damage, every, damage_text)]
     if (last := found.had_messages_until) is not None:
-        damage.append(f"the log's end is gone: the checkpoint knows of messages until {show_time(last)}")
+        damage.append(f"the end of the log is missing: the checkpoint has messages until {show_time(last)}")
     yield from section("damage", damage, _where_it_was_looked(found))
 
 
 def _where_it_was_looked(found: Inventory) -> str:
     if len(found.files) < 2:
         return "none"
-    return "none seen; read were the first record of each file, and the last file"
+    return "none found in the first record of each file and in the last file"
 
 
 def _tell_end(found: Inventory) -> str:
@@ -91,14 +91,14 @@ def _tell_end(found: Inventory) -> str:
         end, follows = torn.start, f"; {torn.stop - torn.start} damaged bytes follow"
     last = next(file for file in found.files if file.file == found.lastFile)
     messages = many(found.lastFileMessages, "message")
-    return f"byte {end - (last.physicalOffset or 0)} of {basename(last.file)}, behind its {messages}{follows}"
+    return f"byte {end - (last.physicalOffset or 0)} of {basename(last.file)}, after its {messages}{follows}"
 
 
 def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
     if found.abort is not None:
         who = f" of process {found.abort['pid']}" if "pid" in found.abort else ""
         if found.lock is not None and "pid" in found.lock:
-            who = f"process {found.lock['pid']}" if found.lock["pid"] else "a process that nothing names"
+            who = f"process {found.lock['pid']}" if found.lock["pid"] else "an unknown process"
             yield "state", f"in use: {who} holds the lock", "yellow"
         elif found.abort["present"]:
             yield "state", f"abort marker{who}: not shut down cleanly, or running", "yellow"

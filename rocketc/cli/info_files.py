@@ -1,4 +1,4 @@
-"""rocketc info on other files than the commit log: how many units, from where to where, and what is amiss."""
+"""rocketc info for files other than the commit log: the number of units, their offsets and times, and errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rocketc.tables.table_file import read_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-Entry = dict[str, Any]  # what is known of a queue or a file, by the names that JSON has
+Entry = dict[str, Any]  # the facts about a queue or a file, as its JSON object
 
 
 def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, index_slots: int | None) -> int:
-    """Tell about what find() found, and return the exit code."""
+    """Print a report about the files that find_files() found, and return the exit code."""
     if not found:
         note(f"nothing to read: {path}")
         return 1
@@ -45,7 +45,7 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
 
 
 class _Info:
-    """What was found in some files of one kind."""
+    """The report about files of one kind."""
 
     def __init__(self, path: str, kind: str, index_slots: int | None) -> None:
         self.kind = kind
@@ -56,7 +56,7 @@ class _Info:
         self._path = path
         self._entries: list[Entry] = []
         self._faults: list[Fault] = []
-        self._errors: list[str] = []  # what is wrong with whole files, in words
+        self._errors: list[str] = []  # errors of whole files
 
     @property
     def problems(self) -> int:
@@ -64,14 +64,14 @@ class _Info:
 
     @property
     def is_empty(self) -> bool:
-        """There are units nowhere, in files that are made of units."""
+        """Whether files that consist of units do not contain any unit."""
         return all(entry.get("units") == 0 for entry in self._entries)
 
     def _take(self, fault: Fault) -> None:
         self._faults.append(fault)
 
     def look_at(self, files: Files) -> None:
-        """Read these files, and remember what there is to say."""
+        """Read these files and add them to the report."""
         try:
             self._entries.append(_LOOK[files.kind](self, files))
         except (RocketcError, ValueError) as error:
@@ -82,7 +82,7 @@ class _Info:
         self._errors.append(text)
 
     def step(self, size: int) -> None:
-        """So many more bytes are read."""
+        """Move the progress bar by `size` bytes that were read."""
         self._done += size
         self.tell(self._done)
 
@@ -102,12 +102,12 @@ class _Info:
             entries = ()
         problems = [*self._errors, *map(str, self._faults)]
         if (hidden := self.faults.count - len(self._faults)) > 0:
-            problems.append(f"{hidden} more of the same files")
-        lines += section("problems", some(problems, every, str), "nothing")
+            problems.append(f"{hidden} more in the same files")
+        lines += section("problems", some(problems, every, str), "none")
         return render_report(lines, _table(self.kind, entries, every), colour)
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- reading
 
 
 def _queue(info: _Info, files: Files) -> Entry:
@@ -152,7 +152,7 @@ def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
-        return 0  # whoever reads it tells why
+        return 0  # the function that reads the file reports the error
 
 
 def _begin(files: Files, units: int, room: int | None) -> Entry:
@@ -194,12 +194,12 @@ def _marker(info: _Info, files: Files) -> Entry:
 def _config(info: _Info, files: Files) -> Entry:
     table = read_table(files.paths[0])
     if table.load_error is not None:
-        info.error(f"{table.load_error}; this is {table.file}")
+        info.error(f"{table.load_error}; the report is about {table.file}")
     return {"file": table.file, "counts": dict(_counts(table.data))}
 
 
 def _counts(data: dict[Any, Any]) -> Iterator[tuple[str, int]]:
-    """What a table has entries for, and how many."""
+    """Yield what a table has entries for, and the number of entries."""
     for name, entries in data.items():
         if name == "dataVersion" or not isinstance(entries, dict):
             continue
@@ -240,7 +240,7 @@ _LOOK: dict[str, Callable[[_Info, Files], Entry]] = {
 }
 
 
-# ---------------------------------------------------------------- telling
+# ---------------------------------------------------------------- printing
 
 
 def _one_index(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -267,11 +267,11 @@ def _one_config(entry: Entry) -> Iterator[tuple[str, str]]:
 
 def _tell_counts(entry: Entry) -> str:
     counts = [f"{number} {what if number != 1 else what.removesuffix('s')}" for what, number in entry["counts"].items()]
-    return ", ".join(counts) or "nothing that is counted"
+    return ", ".join(counts) or "no entries"
 
 
 def _one_marker(entry: Entry) -> Iterator[tuple[str, str]]:
-    yield "process", str(entry.get("pid", "not told"))
+    yield "process", str(entry.get("pid", "unknown"))
 
 
 def _one_other(entry: Entry) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The command `rocketc`: finds the commands, and says in one line what is wrong with a command line."""
+"""The command `rocketc`: loads the commands, and reports usage errors in one line."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 import click
 
-# Name -> what it does; rocketc/cli/NAME.py is loaded when it is asked for.
+# Name -> short help; rocketc/cli/NAME.py is loaded when the command runs.
 COMMANDS = {
-    "info": "Say what is in a store, and whether it is whole.",
-    "cat": "Print messages; follow a store that grows.",
-    "get": "Print one message in full, by offset, id or key.",
+    "info": "Show what a store holds: files, offsets, times, damage.",
+    "cat": "Print messages, or follow a topic as it grows.",
+    "get": "Find a message by offset, id or key; print all its fields.",
     "stats": "Count messages and bytes by topic, tag, host, hour.",
-    "top": "Show what happens in a store now: rates, lags, what is behind.",
-    "verify": "Check every record, and whether any is missing.",
+    "top": "Show live rates, consumer lag and dispatch backlog.",
+    "verify": "Check every record of a store or a copy; report all errors.",
     "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
-    "put": "Put lines, files or JSON lines into a store.",
-    "rebuild": "Make queues and index anew from the log.",
-    "salvage": "Copy all that is readable of a damaged store into a new one.",
-    "clean": "Delete what is too old, or say what would be deleted.",
-    "bench": "Measure a store beside this machine's memory and disk.",
-    "decode-id": "Say what a message id says.",
-    "completion": "Print what makes your shell complete words.",
+    "put": "Put lines, files or JSON Lines into a store.",
+    "rebuild": "Rebuild the consume queues and the index from the log.",
+    "salvage": "Copy all valid messages of a damaged store to a new one.",
+    "clean": "Delete old log files, or show what would be deleted.",
+    "bench": "Compare a store with this machine's memory and disk.",
+    "decode-id": "Show the fields of a message id.",
+    "completion": "Print the shell completion script.",
 }
 
 
@@ -63,16 +63,20 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  rocketc cat /data/store -t orders --from -15m --json | jq .keys
-  rocketc export /data/store -o lake/ --partition-by topic,date
+  rocketc get /data/store --key 10086 -t orders
+  rocketc cat /data/store -t orders --follow
+  rocketc verify /backup/store
+  rocketc export /data/store -o day.parquet --from 2026-01-31 --to 2026-02-01
+  rocketc salvage /data/broken /data/new
+  rocketc clean /data/store --older-than 7d --dry-run
 
-Only put, rebuild and clean write to a store; salvage makes one. Results go to stdout, all else to stderr.
-Exit code: 0 fine, 1 damage or nothing to read, 2 wrong usage.""",
+Only put, rebuild and clean change a store; salvage creates one. Results go to stdout, everything else to stderr.
+Exit code: 0 success, 1 damage or nothing to read, 2 wrong usage.""",
 )
 @click.version_option(package_name="rocketc", prog_name="rocketc", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Read the message store of Apache RocketMQ: live, copied or damaged, without a broker; and write one."""
+    """Read and write the message store of Apache RocketMQ without a broker: a live, copied or damaged store."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -89,6 +93,6 @@ def main(args: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except click.exceptions.Abort:
         code = 130
-    except SystemExit:  # click leaves so when the reader of its help is gone, and after completing a shell's word
+    except SystemExit:  # from click: the pipe for its help is closed, or it has completed a word for the shell
         code = 0
     sys.exit(code or 0)

@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout in blocks of bytes, notes to stderr, each fit for what is at the other end."""
+"""The output of commands: results to stdout in blocks of bytes, notes to stderr; escaped for a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rocketc.errors import CorruptRecordError, DamageWarning, RocketcError
 from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
-SHOWN_AFTER = 0.5  # seconds: what takes less needs no bar
+SHOWN_AFTER = 0.5  # seconds until the progress bar is shown
 _AGAIN = 0.1
 
 
@@ -30,14 +30,14 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def note(text: str) -> None:
-    """One line on stderr."""
+    """Write one line to stderr."""
     if sys.stderr is not None:
         sys.stderr.write(f"rocketc: {visible(text)}\n")
         sys.stderr.flush()
 
 
 class Out:
-    """Stdout for results: bytes in blocks; at once on a terminal, or if `live`. Leave it (`with`) to flush."""
+    """Stdout for results. Bytes are written in blocks, or at once on a terminal or if `live`. Leaving it flushes."""
 
     def __init__(self, live: bool = False) -> None:
         if sys.stdout is None:
@@ -56,11 +56,11 @@ class Out:
             self.flush()
 
     def write_text(self, text: str) -> None:
-        """Text as it is. What is no UTF-8 in a file's name becomes escapes; in JSON they are JSON's own."""
+        """Write text. Bytes of a file name that are not UTF-8 are escaped; in JSON, with the escapes of JSON."""
         self.write(text.encode("utf-8", "backslashreplace"))
 
     def json(self, value: Any) -> None:
-        """A line of JSON, without anything that a terminal would obey, if there is one."""
+        """Write a line of JSON. On a terminal, control characters are escaped."""
         text = json.dumps(value, ensure_ascii=False)
         self.write_text((visible_json(text) if self.is_terminal else text) + "\n")
 
@@ -68,12 +68,12 @@ class Out:
         data = memoryview(b"".join(self._parts))
         self._parts.clear()
         self._size = 0
-        while data:  # with PYTHONUNBUFFERED a write may take a part
+        while data:  # with PYTHONUNBUFFERED, write() may write only a part
             data = data[self._raw.write(data) :]
         self._raw.flush()
 
     def check_reader(self) -> None:
-        """Raise BrokenPipeError if nobody will read what comes next, without a write to find out."""
+        """Raise BrokenPipeError if the reader of the pipe is gone; finds out without a write."""
         watch = select.poll()
         watch.register(self._raw, 0)
         if any(event & select.POLLERR for _, event in watch.poll(0)):
@@ -88,7 +88,7 @@ class Out:
 
 
 class DamageNotes:
-    """While entered, each DamageWarning is a line on stderr, after what was read before it is out on stdout."""
+    """While entered, write each DamageWarning to stderr, after flushing the results before it to stdout."""
 
     def __init__(self, out: Out) -> None:
         self._out = out
@@ -113,7 +113,7 @@ class DamageNotes:
 
 
 def print_result(as_json: bool, value: Callable[[], Any], draw: Callable[[bool], str]) -> None:
-    """On stdout: value() as a line of JSON, or the text that draw(has_colour) makes for people."""
+    """Print a report on stdout: value() as one line of JSON, or the text of `draw(has_colour)`."""
     with Out() as out:
         if as_json:
             out.json(value())
@@ -124,11 +124,11 @@ def print_result(as_json: bool, value: Callable[[], Any], draw: Callable[[bool],
 def command(
     *examples: str, name: str | None = None, above: str = "", below: str = "", **settings: Any
 ) -> Callable[[Callable[..., int]], click.Command]:
-    """Make a command of a function that returns the exit code; its help ends with examples.
+    """Decorate a function that returns the exit code, to make a command; its help ends with examples.
 
-    name          None: the function's
-    above, below  paragraphs around the examples
-    settings      of click.command()
+    name          of the command; None: that of the function
+    above, below  paragraphs of the help before and after the examples
+    settings      arguments of click.command()
     """
     listed = "\n  ".join(["\b\nExamples:", *examples])
     epilog = "\n\n".join(filter(None, (above, listed, below)))
@@ -136,7 +136,7 @@ def command(
 
 
 def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
-    """No tracebacks for what users, disks and pipes do."""
+    """Report errors of users, disks and pipes in one line, without a traceback."""
 
     @functools.wraps(run)
     def run_quietly(*args: Any, **options: Any) -> None:
@@ -144,7 +144,7 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             code = run(*args, **options)
         except KeyboardInterrupt:
             code = 130
-        except BrokenPipeError as error:  # who reads has seen enough
+        except BrokenPipeError as error:  # the reader of the pipe has ended
             code = 130 if isinstance(error.__context__, KeyboardInterrupt) else 0
             _let_go_of_output()
         except CorruptRecordError as error:
@@ -154,19 +154,19 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
         except RocketcError as error:
             code = 1
             note(plain(error))
-        except OSError as error:  # stdout: no room, closed
+        except OSError as error:  # of stdout: the disk is full, or stdout is closed
             code = 1
             _let_go_of_output()
             note(f"can't write: {plain(error)}")
-        except UnicodeEncodeError as error:  # an argument; a file's name gets as far as open()
-            raise click.UsageError(f"{error.object!r} is no UTF-8") from None
+        except UnicodeEncodeError as error:  # from an argument; open() accepts such file names
+            raise click.UsageError(f"{error.object!r} is not UTF-8") from None
         click.get_current_context().exit(code)
 
     return run_quietly
 
 
 def _let_go_of_output() -> None:
-    """Send what is left in Python's own buffers nowhere, so that its exit can't fail on it."""
+    """Discard what is left in Python's buffers of stdout and stderr, so that Python's exit does not fail on it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -179,9 +179,9 @@ def _let_go_of_output() -> None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """While entered, tell(done) moves a bar on stderr, if that is a terminal and the work takes long.
+    """While entered, tell(done) moves a progress bar on stderr, if stderr is a terminal and the work takes long.
 
-    what   what is being done: "exporting"
+    what   the label of the bar: "exporting"
     total  bytes
     """
     if sys.stderr is None or not sys.stderr.isatty():
@@ -195,7 +195,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Bar:
-    """rich's bar, made when it is shown for the first time."""
+    """The progress bar of rich, created when it is first shown."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what = what

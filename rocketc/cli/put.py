@@ -1,4 +1,4 @@
-"""rocketc put: lines, files or JSON lines into a store."""
+"""rocketc put: put lines, files or JSON Lines into a store."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from rocketc.log._put_result import PutResult
     from rocketc.store._store import MessageStore
 
-_DOUBT = "the last messages may not be on the disk"
-_JSON_GROWTH = 7  # a byte of a body is up to six in JSON, and a third more in base64
-_PARTS = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock"}  # one tells a store
+_DOUBT = "the last messages may not be durable"
+_JSON_GROWTH = 7  # a byte of a body takes up to six bytes in JSON, and 4/3 bytes in base64
+_PARTS = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock"}  # a store has one of these
 
 
 class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """NAME=VALUE."""
+    """A property: NAME=VALUE."""
 
     name = "property"
 
@@ -52,33 +52,31 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.argument("file", nargs=-1, type=click.Path(allow_dash=True))
 @click.option("-t", "--topic", metavar="TOPIC", shell_complete=complete_topic, help="The topic of every message.")
 @click.option("--tag", metavar="TAG", help="The tag of every message.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key of every message; may be repeated.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key of every message. Repeatable.")
 @click.option("--property", "properties", type=Property(), multiple=True, metavar="NAME=VALUE",
-              help="A property of every message; may be repeated.")  # fmt: skip
-@click.option("-q", "--queue", type=Number(0, JAVA_INT_MAX), metavar="N", help="The queue. Usual: 0.")
-@click.option("--queues", type=Number(1, 1 << 16), metavar="N", help="Take queues 0 to N-1 by turns.")
+              help="A property of every message. Repeatable.")  # fmt: skip
+@click.option("-q", "--queue", type=Number(0, JAVA_INT_MAX), metavar="N", help="The queue id. Default: 0.")
+@click.option("--queues", type=Number(1, 1 << 16), metavar="N", help="Put into queues 0 to N-1 in rotation.")
 @click.option("--whole", "form", flag_value="whole", help="Each file, or all of stdin, is one message.")
 @click.option(
     "--jsonl",
     "form",
     flag_value="jsonl",
-    help="Each line is an object as `cat --json` prints it; options go before it.",
+    help="Each line is a JSON object as `cat --json` prints it. Other options override its fields.",
 )
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
-    help="sync: what was read is on the disk before more is read. Usual: at the end, and twice a second.",
+    help="sync: flush the messages of each read before the next read. Default: flush twice a second and at the end.",
 )
-@click.option("--conf", type=click.Path(), metavar="FILE", help="A broker.conf: file size, flush, locks, limits.")
+@click.option("--conf", type=click.Path(), metavar="FILE", help="The broker.conf, for file size, flush, locks, limits.")
 @click.option(
     "--recovery",
     type=click.Choice(["keep", "java"]),
-    help="Of a log that is damaged: keep all that is sound, or cut where RocketMQ would. Usual: keep.",
+    help="Recovery of a damaged log: keep all valid records, or cut the log where RocketMQ does. Default: keep.",
 )
-@click.option(
-    "--file-size", type=Size(), metavar="SIZE", help="Of each file of a new commit log, as in 64MiB. Usual: 1GiB."
-)
-@click.option("-J", "--json", "as_json", is_flag=True, help="What was put, as one JSON object on stdout.")
+@click.option("--file-size", type=Size(), metavar="SIZE", help="Size of each file of a new commit log. Default: 1GiB.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
 def put(
     store: str,
     file: tuple[str, ...],
@@ -95,27 +93,27 @@ def put(
     file_size: int | None,
     as_json: bool,
 ) -> int:
-    """Put messages into a store: each line of FILE, or of stdin, is one. The store is made if it is not there.
+    """Put messages into a store: each line of FILE, or of stdin, is a message. A new store is created if none exists.
 
-    No broker may run on the store. What is told as put is stored, also if it ends by Ctrl-C, by an error, or by a line
-    that is no message: then the exit code is 1 or 130, and the next run may go on behind it. After a kill -9 the next
-    start of a broker, or of this command, recovers what is there.
+    No broker may run on the store. The messages that the summary counts are stored, also after Ctrl-C, an error, or a
+    line that is not a message. The exit code is then 130 or 1; continue with the lines after those messages. After
+    kill -9, the next start of a broker or of this command recovers the store.
 
-    A broker knows only the topics of its config/topics.json.
+    A broker serves only the topics in its config/topics.json.
     """
     if queue is not None and queues is not None:
         raise click.UsageError("--queue and --queues exclude each other")
     if topic is None and form != "jsonl":
-        raise click.UsageError("say the topic: -t TOPIC")
+        raise click.UsageError("give the topic: -t TOPIC")
     _check_place(store)
     settings = _settings(conf, flush, recovery, file_size)
     if form == "jsonl":
-        settings["check_before_put_message"] = False  # what a store held may have a longer topic
+        settings["check_before_put_message"] = False  # a message from another store may have a longer topic
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
     texts = dict(properties) | ({PROPERTY_TAGS: tag} if tag is not None else {})
     texts |= {PROPERTY_KEYS: " ".join(keys)} if keys else {}
     for text in (topic or "", *texts, *texts.values()):
-        text.encode()  # what is no UTF-8 ends it before a store is made
+        text.encode()  # a text that is not UTF-8 raises before a store is created
     if queue is not None:
         given["queue_id"] = queue
     turns = None if queues is None else cycle(range(queues))
@@ -134,12 +132,12 @@ def put(
 
 @dataclass(frozen=True)
 class _How:
-    """What becomes of a line.
+    """How a line becomes a message.
 
     form    "lines", "whole" or "jsonl"
-    given   arguments of store.put(), over those of a JSON line
-    texts   properties, over those of a JSON line
-    turns   the queue of each message
+    given   arguments of store.put(); they override those of a JSON line
+    texts   properties; they override those of a JSON line
+    turns   the queue id of each message; None: that of `given` or of the line
     """
 
     form: str
@@ -150,17 +148,17 @@ class _How:
 
 @dataclass
 class _Done:
-    """What was put, and how it ended."""
+    """The result: the stored messages, and the exit code."""
 
     code: int = 0
     messages: int = 0
     bytes: int = 0
     first: int | None = None  # physical offset of the first record
-    end: int | None = None  # behind the last
+    end: int | None = None  # physical offset after the last record
     seconds: float = 0.0
 
     def add(self, result: PutResult, size: int) -> None:
-        """Count what the store has taken; size: bytes of the bodies."""
+        """Count messages that were stored; size: bytes of their bodies."""
         self.messages += result.count
         self.bytes += size
         self.first = result.phy_offset if self.first is None else self.first
@@ -183,8 +181,8 @@ class _Done:
 
 
 def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How) -> _Done:
-    """Put what the inputs say, until they end, a signal comes, or something goes wrong, which is told."""
-    from rocketc.store.opening import open as open_store  # loads much
+    """Put the messages of the inputs, until their end, a signal or an error, which is reported on stderr."""
+    from rocketc.store.opening import open as open_store  # a slow import
 
     done = _Done()
     stop = Stop()
@@ -195,8 +193,8 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
     started = time.perf_counter()
     try:
         with stop.installed(), bar as tell:
-            with stop.waiting():  # a recovery may take its time, and can be left to the next one
-                # One flush for all that was read at once is as safe as one for each message.
+            with stop.waiting():  # a recovery can take long; if it is interrupted, the next open does it
+                # One flush for all messages of a read is as safe as one flush per message.
                 target = open_store(store, **{**settings, "flush": "async"})
             with target:
                 try:
@@ -214,9 +212,9 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
                     note(_plainly(error))
                     if target.failed is not None:
                         note(_DOUBT)
-    except Ended as error:  # while it was opened; or for the second time, while it was closed
+    except Ended as error:  # while the store was opened; or a second signal, while it was closed
         done.code = error.code
-    except RocketcError as error:  # it could not be opened, or its end is not on the disk
+    except RocketcError as error:  # opening failed, or the last flush did
         if done.messages == 0:
             raise
         note(_plainly(error))
@@ -229,14 +227,14 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
 
 
 class _Notes(logging.Handler):
-    """What the library warns of, a line each on stderr."""
+    """A log handler that writes warnings of the library to stderr, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
 
 
 def _put_block(target: MessageStore, block: Block, how: _How, done: _Done, stop: Stop) -> None:
-    """Put the lines of a block; those that are stored are in `done` also if this raises."""
+    """Put the lines of a block. Stored messages are counted in `done`, also if this raises."""
     if how.form == "jsonl" or how.turns is not None:
         for i, line in enumerate(block.lines):
             try:
@@ -263,7 +261,7 @@ def _put_block(target: MessageStore, block: Block, how: _How, done: _Done, stop:
 
 
 def _arguments(line: bytes, how: _How) -> dict[str, Any]:
-    """Those of store.put(). Raises ValueError for a line that is no message."""
+    """Return the arguments of store.put() for a line. Raises ValueError if the line is not a message."""
     made: dict[str, Any] = message_of(line) if how.form == "jsonl" else {"body": line}
     made |= how.given
     if how.texts:
@@ -271,7 +269,7 @@ def _arguments(line: bytes, how: _How) -> dict[str, Any]:
     if how.turns is not None:
         made["queue_id"] = next(how.turns)
     if "topic" not in made:
-        raise ValueError("it says no topic, and there is no -t")
+        raise ValueError("the topic is missing: add it to the line, or give -t")
     return made
 
 
@@ -280,23 +278,23 @@ def _plainly(error: RocketcError) -> str:
 
 
 def _check_place(store: str) -> None:
-    """Raise UsageError for a place that somebody meant otherwise: no store should be made there."""
+    """Raise UsageError for a folder or file that is not a store, so that no store is created there by mistake."""
     if not os.path.lexists(store):
         return
     try:
         names = set(os.listdir(store))
     except NotADirectoryError:
-        raise click.UsageError(f"{store} is no folder; the store comes first, then files") from None
+        raise click.UsageError(f"{store} is not a folder; give the store first, then the files") from None
     except OSError as error:
         raise StoreIOError(error.errno, error.strerror, store) from None
     if not names - {"lost+found"} or names & _PARTS:
         return
     refuse_a_log(store, names)
-    raise click.UsageError(f"{store} is no store, and not empty")
+    raise click.UsageError(f"{store} is not a store, and not empty")
 
 
 def _settings(conf: str | None, flush: str | None, recovery: str | None, file_size: int | None) -> dict[str, Any]:
-    """Keywords of rocketc.open() from the command line and a broker.conf, `flush` among them."""
+    """Return keyword arguments of rocketc.open() from the command line and a broker.conf; they include `flush`."""
     made: dict[str, Any] = {} if file_size is None else {"mapped_file_size_commit_log": file_size}
     if recovery is not None:
         made["recovery"] = recovery

@@ -1,4 +1,4 @@
-"""What `rocketc put` reads: lines of stdin or of files, whole files, or JSON lines as `cat` and `export` write them."""
+"""The input of `rocketc put`: lines of stdin or of files, whole files, or JSON Lines of `cat` and `export`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Waiting = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that were read at once, or one whole file.
+    """The lines of one read, or one whole file.
 
     file   name of the input
-    first  number of its first line, from 1; 0: it is a whole file
-    lines  without their newlines
-    read   bytes of all inputs up to here
+    first  number of the first line, from 1; 0: the block is a whole file
+    lines  the lines without their newlines
+    read   bytes of all inputs up to the end of this block
     """
 
     file: str
@@ -47,17 +47,17 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Of all its lines."""
+        """Bytes of all lines."""
         return sum(map(len, self.lines))
 
     def place(self, i: int) -> str:
-        """Where a line is, for a message about it."""
+        """The position of a line, for an error message."""
         return f"{self.file}, line {self.first + i}" if self.first else self.file
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """The descriptor of an input; `-` is stdin."""
+    """While entered, the descriptor of an input; `-` is stdin."""
     if path == "-":
         if sys.stdin is None:
             raise StoreIOError(9, "stdin is closed", "stdin")
@@ -72,10 +72,10 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def total_bytes(paths: Sequence[str]) -> int | None:
-    """Bytes of all inputs; None if one is no regular file. Raises StoreIOError for one that can't be read."""
+    """Bytes of all inputs; None if one is not a regular file. Raises StoreIOError for one that can't be read."""
     total = 0
     for path in paths:
-        if path != "-" and _is_no_file(path):  # to open and close a pipe loses what is in it
+        if path != "-" and _is_no_file(path):  # opening and closing a pipe would lose its data
             return None
         with _opened(path) as fd:
             info = os.fstat(fd)
@@ -89,7 +89,7 @@ def _is_no_file(path: str) -> bool:
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
-        return False  # to open it says what is wrong
+        return False  # opening the file reports the error
 
 
 def _name(path: str) -> str:
@@ -102,15 +102,15 @@ def _read(fd: int, path: str, waiting: Waiting) -> bytes:
 
 
 def lines(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Block]:
-    """The lines of the inputs, as they come: nothing waits for a block to fill.
+    """Yield the lines of the inputs as they arrive, without waiting for a block to fill.
 
-    longest  bytes of a line; raises IllegalMessageError for a longer one, and has not read much more by then
+    longest  most bytes of a line; a longer one raises IllegalMessageError soon after that number of bytes was read
     waiting  a context that is entered while an input is read
-    The newline ends a line and is no part of it; a last line without one is one too.
+    A newline ends a line and is not part of it. A last line without a newline is also a line.
     """
     read = 0
     for path in paths:
-        rest: list[bytes] = []  # of a line whose end was not read yet
+        rest: list[bytes] = []  # parts of a line whose end was not read yet
         waits = 0
         first = 1
         with _opened(path) as fd:
@@ -131,7 +131,7 @@ def lines(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Bloc
 
 
 def _short(block: Block, longest: int) -> Block:
-    """The block, if none of its lines is too long."""
+    """Return the block. Raises IllegalMessageError if a line is longer than `longest` bytes."""
     for i, line in enumerate(block.lines):
         if len(line) > longest:
             raise IllegalMessageError(f"{block.place(i)}: longer than {longest} bytes")
@@ -139,7 +139,7 @@ def _short(block: Block, longest: int) -> Block:
 
 
 def whole(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Block]:
-    """Each input as one line, whatever is in it. Raises as lines() does."""
+    """Yield each input as one message, with its newlines. Raises the same errors as lines()."""
     read = 0
     for path in paths:
         parts: list[bytes] = []
@@ -155,10 +155,10 @@ def whole(paths: Sequence[str], longest: int, waiting: Waiting) -> Iterator[Bloc
 
 
 def message_of(line: bytes) -> dict[str, Any]:
-    """The arguments of store.put() that a JSON line says.
+    """Return the arguments of store.put() for a line of JSON.
 
-    The store gives a message its offsets, its store time, its host and its id; what the line says of those is passed
-    over. Raises ValueError for a line that says something else than `cat --json` does.
+    The store assigns the offsets, the store time, the store host and the id of a message, so these fields of the line
+    are ignored. Raises ValueError for a line that `cat --json` can't have written.
 
     >>> message_of(b'{"topic":"orders","queueId":3,"keys":"k1","body":"hello","physicalOffset":4096}')
     {'topic': 'orders', 'body': b'hello', 'queue_id': 3, 'properties': {'KEYS': 'k1'}}
@@ -166,31 +166,31 @@ def message_of(line: bytes) -> dict[str, Any]:
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     if unknown := [key for key in given if key not in _KNOWN]:
-        raise ValueError(f"a message has no {unknown[0]!r}; there are {', '.join(sorted(_KNOWN))}")
+        raise ValueError(f"unknown field {unknown[0]!r}; a message can have {', '.join(sorted(_KNOWN))}")
     given = {key: value for key, value in given.items() if value is not None}
     for key, kind in _TYPES.items():
         if key in given:
             _typed(key, given[key], kind)
     properties = given.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
-        raise ValueError("properties is no object with texts in it")
+        raise ValueError("properties is not an object with text values")
     return put_arguments(given | {"body": _body(given)})
 
 
 def _typed(key: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{key} is {value!r}, which is no {'text' if kind is str else 'whole number'}")
+        raise ValueError(f"{key} is {value!r}, not a {'text' if kind is str else 'whole number'}")
     return value
 
 
 def _body(given: dict[str, Any]) -> bytes:
     said = [key for key in _BODIES if key in given]
     if len(said) != 1:
-        raise ValueError(f"one of {', '.join(_BODIES)} says the body; there is {' and '.join(said) or 'none'}")
+        raise ValueError(f"give exactly one of {', '.join(_BODIES)}; the line has {' and '.join(said) or 'none'}")
     [key] = said
     try:
         return _BODIES[key](_typed(key, given[key], str))

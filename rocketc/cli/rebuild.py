@@ -1,4 +1,4 @@
-"""rocketc rebuild: consume queues and index of a store made anew from its log."""
+"""rocketc rebuild: rebuild the consume queues and the index of a store from its log."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rocketc.report.tables import facts, render
 
 @command("rocketc rebuild /data/store", "rocketc rebuild /data/store --only index --json | jq .keys")
 @click.argument("store", type=click.Path())
-@click.option("--only", type=click.Choice(["cq", "index"]), help="Only the consume queues, or only the index.")
+@click.option("--only", type=click.Choice(["cq", "index"]), help="Rebuild only the consume queues, or only the index.")
 @sizes_option
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was made.")
-@click.option("--all", "every", is_flag=True, help="Every finding in the table, however many.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--all", "every", is_flag=True, help="Show every finding in the table.")
 def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, as_json: bool, every: bool) -> int:
-    """Make the consume queues and the index of a store anew from its commit log.
+    """Rebuild the consume queues and the index of a store from its commit log.
 
-    For a store whose queues or index are lost or wrong; `rocketc verify` tells. Nobody may have it open. The log is
-    only read. The old files stay until the new ones are whole, so there must be room for both; killed in between, the
-    store is as before.
+    Use this if queues or index are lost or wrong; `rocketc verify` shows that. No other process may have the store
+    open. The log is not changed. The old files stay until the new files are complete, so the disk needs room for both.
+    If the command is killed, the store is unchanged.
 
-    The exit code is 1 if the log is damaged (what lies there is in no queue), or if there is none.
+    The exit code is 1 if the log is damaged (damaged records are not in the queues), or if there is no log.
     """
     refuse_a_log(store)
     config = read_conf(conf) if conf is not None else None
@@ -44,5 +44,5 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
         lambda colour: render([facts(rebuild_lines(store, only, report, every))], colour),
     )
     if report.damage or report.missing:
-        note("the log is damaged: `rocketc verify` tells more")
+        note("the log is damaged: run `rocketc verify` for details")
     return 0 if report.is_whole else 1

@@ -1,4 +1,4 @@
-"""rocketc salvage: every readable record of a damaged store into a new one."""
+"""rocketc salvage: copy every valid record of a damaged store to a new store."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from rocketc.report.tables import facts, render
 )
 @click.argument("src", type=click.Path())
 @click.argument("dst", type=click.Path())
-@click.option("--compact", is_flag=True, help="Lay records one behind the other; a map tells which went where.")
-@click.option("--dry-run", is_flag=True, help="Say what would be there and what is lost; write nothing.")
+@click.option("--compact", is_flag=True, help="Write the records without gaps; a map file lists old and new offsets.")
+@click.option("--dry-run", is_flag=True, help="Show what would be copied and what is lost; write nothing.")
 @sizes_option
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found and made.")
-@click.option("--all", "every", is_flag=True, help="Every lost range in the table, however many.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("--all", "every", is_flag=True, help="Show every lost range in the table.")
 def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, as_json: bool, every: bool) -> int:
-    """Copy every readable record of the damaged store SRC into a new store DST that a broker opens.
+    """Copy every valid record of the damaged store SRC to a new store DST that a broker can open.
 
-    SRC is only read; it may be live, or a read-only copy. Records stay at their physical offsets, so message ids stay
-    true; records that no queue has stand where something was lost. The tables in SRC's config come along, queues and
-    index are made anew. Until all is done it is in DST.unfinished: killed, or out of room, the same command goes on.
+    SRC is only read; it may be live, or a read-only copy. Records keep their physical offsets, so message ids stay
+    valid. Filler records, which are in no queue, replace lost bytes. The tables in config of SRC are copied, queues and
+    index are rebuilt. The new store is in DST.unfinished until it is complete. If the command is killed or the disk is
+    full, run the same command again to continue.
 
-    The exit code is 1 if something was lost, or if there is nothing to read.
+    The exit code is 1 if something is lost, or if there is nothing to read.
     """
     config = read_conf(conf) if conf is not None else None
     try:
@@ -46,7 +47,7 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
             report = copy_out(src, dst, compact=compact, dry_run=dry_run, config=config, tell=tell)
     except KeyboardInterrupt:
         if os.path.isdir(dst + UNFINISHED):
-            note(f"interrupted: {dst}{UNFINISHED} stays, the same command goes on there")
+            note(f"interrupted: {dst}{UNFINISHED} is kept; run the same command again")
         raise
     except ValueError as error:
         raise click.UsageError(str(error)) from None

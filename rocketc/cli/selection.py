@@ -1,4 +1,4 @@
-"""Which messages a command reads: the options that cat, stats, export and others share."""
+"""The selection of messages: the arguments and options that cat, stats, export and others share."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from rocketc.read.scan import Scan, ScanReport, scan
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command line wants to read.
+    """The messages that a command line selects.
 
     paths    as in rocketc.scan()
-    options  of rocketc.scan()
+    options  keyword arguments of rocketc.scan()
     """
 
     paths: tuple[str, ...]
     options: dict[str, Any]
 
     def scan(self, **other: Any) -> Scan:
-        """A scan of these messages; other options of rocketc.scan() come before ours."""
+        """Return a scan of these messages. Options in `other` override those of the command line."""
         return scan(list(self.paths), **(self.options | other))
 
     def conclude(self, report: ScanReport, complete: bool = True) -> int:
-        """Tell on stderr what was amiss, and return the exit code.
+        """Report damage and missing files on stderr, and return the exit code.
 
-        complete  all was to be read: it is worth a word if there was nothing
+        complete  the scan was to read everything: report it if there was nothing to read
         """
         start, stop = self.options["start"] or 0, self.options["stop"]
         for first, behind in report.missing:
@@ -56,7 +56,7 @@ class Selection:
 
 
 def topics_option(begin: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """-t, which a command gets as `topic`; begin: of its help."""
+    """The option -t, which a command gets as `topic`; begin: the first words of its help."""
     return click.option(
         "-t", "--topic", multiple=True, type=Regex(slashes=True), metavar="NAME", shell_complete=complete_topic,
         help=f"{begin}; /REGEX/ must match the whole name. Repeatable.",
@@ -79,47 +79,48 @@ _CHOICE = [
         "begin",
         type=When(),
         metavar="TIME",
-        help="Stored at TIME or later: 2026-01-31T09:30 (UTC unless it says +08:00), epoch ms, -15m, -2h, -3d, now.",
+        help="Only messages stored at TIME or later: 2026-01-31, 2026-01-31T09:30 (UTC without a zone such as +08:00), "
+        "epoch ms, -15m, -2h, -3d, now.",
     ),
-    click.option("--to", "end", type=When(), metavar="TIME", help="Stored before TIME."),
-    click.option("--tag", multiple=True, metavar="TAG", help="Only with this tag; 'A||B' is either. Repeatable."),
+    click.option("--to", "end", type=When(), metavar="TIME", help="Only messages stored before TIME."),
+    click.option("--tag", multiple=True, metavar="TAG", help="Only this tag; 'A||B' is either. Repeatable."),
     click.option(
         "--key",
         multiple=True,
         metavar="KEY",
-        help="Only with this key, or with this unique id that its client gave it. Repeatable.",
+        help="Only messages with this key or unique id. Repeatable.",
     ),
     click.option(
         "--grep",
         type=Regex(),
         metavar="REGEX",
-        help="Only if REGEX is found anywhere in the body, decompressed and read as UTF-8; nothing else is searched.",
+        help="Only messages whose body contains REGEX. The body is decompressed and read as UTF-8.",
     ),
     click.option(
         "--start",
         type=Number(0),
         metavar="OFFSET",
-        help="Only records that begin at this physical offset (a byte of the log) or behind it.",
+        help="Only records that begin at or after this physical offset (a byte of the log).",
     ),
     click.option(
         "--stop", type=Number(0), metavar="OFFSET", help="Only records that begin before this physical offset."
     ),
 ]
 _READING = [
-    click.option("--strict", is_flag=True, help="Stop at the first damage."),
+    click.option("--strict", is_flag=True, help="Stop at the first damaged record."),
     click.option(
         "--crc",
         type=click.Choice(["none", "body", "full"]),
         default="body",
-        help="What is checked: nothing; the body (default); the properties too, where they have a CRC.",
+        help="CRCs to check: none; body (default); full: also that of the properties, if they have one.",
     ),
-    click.option("--no-unwrap", is_flag=True, help="Leave a batch that is stored as one record one message."),
-    click.option("--no-decompress", is_flag=True, help="Leave bodies as they are stored."),
+    click.option("--no-unwrap", is_flag=True, help="Return an inner batch as one message, not as its messages."),
+    click.option("--no-decompress", is_flag=True, help="Do not decompress bodies."),
 ]
 
 
 def selects(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the PATH.. and the options that choose messages; it gets them as its argument `selection`."""
+    """Add PATH... and the options that select messages to a command, which gets them as `selection`."""
 
     @functools.wraps(command)
     def with_selection(

@@ -1,4 +1,4 @@
-"""Signals that end a process, Ctrl-C among them, where a command has something to put in order first."""
+"""Signals that end a process (also Ctrl-C), for commands that must clean up first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Handler = Callable[[int, "FrameType | None"], object]
 
 
 class Ended(BaseException):
-    """A signal that ends a process came; `code` is the exit code."""
+    """A signal that ends the process arrived; `code` is the exit code."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -22,7 +22,7 @@ class Ended(BaseException):
 def _handled(numbers: tuple[signal.Signals, ...], handler: _Handler) -> Iterator[None]:
     usual = {number: signal.getsignal(number) for number in numbers}
     for number, before in usual.items():
-        if before in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP: so do we
+        if before in (signal.SIG_DFL, signal.default_int_handler):  # under nohup, SIGHUP stays ignored
             signal.signal(number, handler)
     try:
         yield
@@ -33,7 +33,7 @@ def _handled(numbers: tuple[signal.Signals, ...], handler: _Handler) -> Iterator
 
 @contextmanager
 def signals_raise() -> Iterator[None]:
-    """While entered, SIGTERM and SIGHUP raise Ended, so that nothing half done is left behind."""
+    """While entered, SIGTERM and SIGHUP raise Ended, so that cleanup code runs."""
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
@@ -44,7 +44,7 @@ def signals_raise() -> Iterator[None]:
 
 
 class Stop:
-    """A signal ends the reading, and what was read is done well. A second one raises wherever it comes."""
+    """Stops reading at the first signal, so that the data read so far is processed. A second signal raises at once."""
 
     def __init__(self) -> None:
         self._asked: int | None = None
@@ -52,7 +52,7 @@ class Stop:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """While entered, SIGINT, SIGTERM and SIGHUP are for this object; leave it when all is in order."""
+        """While entered, this object handles SIGINT, SIGTERM and SIGHUP. Leave it after the cleanup."""
         with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._come):
             yield
 
@@ -62,13 +62,13 @@ class Stop:
             raise Ended(number)
 
     def check(self) -> None:
-        """Raise Ended if a signal came."""
+        """Raise Ended if a signal arrived."""
         if self._asked is not None:
             raise Ended(self._asked)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While entered, a signal raises Ended at once: here nothing can be lost."""
+        """While entered, a signal raises Ended at once. Use it where no data can be lost."""
         try:
             self._is_waiting = True
             self.check()

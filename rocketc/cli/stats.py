@@ -1,4 +1,4 @@
-"""rocketc stats: who sends how much, and when; as a table, a picture or JSON."""
+"""rocketc stats: count messages and bytes by group; print a table, a chart or JSON."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Value = str | int | None
 TIMES = {"second": "%Y-%m-%dT%H:%M:%SZ", "minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%H:%MZ", "day": "%Y-%m-%d"}
 JSON_KEYS = {"queue": "queueId", "tag": "tags", "key": "keys", "host": "bornHost", "store-host": "storeHost"}
 TEXTS = ("topic", "tag", "key", "host", "store-host")
-TOP = 20  # groups of a table that has no order of its own
-BATCH_BYTES = 4 << 20  # what a batch of columns takes of it stays in the cache
+TOP = 20  # groups of a table that is not in the order of time or size
+BATCH_BYTES = 4 << 20  # the columns of such a batch stay in the cache
 
 _ALIASES = {word.lower(): name for name, word in JSON_KEYS.items()} | {"born-host": "host"}
 
 
 class By(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Names of dimensions with commas between; also those that the columns have."""
+    """A comma-separated list of dimensions, by their names or those of the columns."""
 
     name = "dimensions"
 
@@ -46,9 +46,9 @@ class By(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             if name not in DIMENSIONS:
                 near = difflib.get_close_matches(name, DIMENSIONS, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                self.fail(f"{name!r} is none of {', '.join(DIMENSIONS)}{hint}", param, ctx)
+                self.fail(f"{name!r} is not one of {', '.join(DIMENSIONS)}{hint}", param, ctx)
         if len(set(names)) < len(names):
-            self.fail(f"a name comes twice in {value!r}", param, ctx)
+            self.fail(f"a name is given twice in {value!r}", param, ctx)
         return names
 
 
@@ -56,10 +56,10 @@ class By(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 class View:
     """The groups that are shown.
 
-    groups      in their order
-    other       the sums of those that are not shown, or None
-    other_name  how many these are
-    other_count the same as a number; at least so many if the tally was full
+    groups      in the order of the table
+    other       the sums of the groups that are not shown, or None
+    other_name  a text with the number of groups that are not shown
+    other_count the number of these groups; a lower bound if there were more groups than can be counted
     """
 
     groups: list[Group]
@@ -78,31 +78,31 @@ class View:
     type=By(),
     default="topic",
     metavar="NAME,..",
-    help=f"What makes a group, any of: {', '.join(DIMENSIONS)}. Times are UTC, of the store; host is where a message "
-    "was born; size is a power of two. '' is one group of all. Default: topic.",
+    help=f"Group by any of: {', '.join(DIMENSIONS)}. Times are store times in UTC; host is the born host; "
+    "size is a power of two. '' counts everything as one group. Default: topic.",
 )
 @click.option(
     "--sort",
     type=click.Choice(["bytes", "messages", "name", "time"]),
-    help="Order of the groups: largest first, by name, or by first store time. Default: bytes; name (so the order of "
-    "time) if a time or size is in --by.",
+    help="Order of the groups: largest first, by name, or by first store time. Default: bytes; name (which is the "
+    "order of time) if --by has a time or size.",
 )
 @click.option(
     "--top",
     type=Number(0),
     metavar="N",
-    help=f"Only the N largest, and the others as one; 0: all. Default: {TOP}; all with --json, or if a time or size is "
-    "in --by.",
+    help=f"Show the N largest groups, and the others as one; 0: all. Default: {TOP}; all with --json, or if --by has "
+    "a time or size.",
 )
-@click.option("--plot", is_flag=True, help="Draw bars, over time if there is a time in --by. Needs rocketc[plot].")
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a group; times in ms.")
+@click.option("--plot", is_flag=True, help="Draw a bar chart, over time if --by has a time. Needs rocketc[plot].")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object per group; times in ms.")
 def stats(
     selection: Selection, by: tuple[str, ...], sort: str | None, top: int | None, plot: bool, as_json: bool
 ) -> int:
-    """Count the messages of a store, a commit log folder, or files, and the bytes that they take on the disk.
+    """Count the messages of a store, a commit log folder, or log files, and their bytes on the disk.
 
-    Bodies are not read unless --crc or --grep asks for it: headers are checked, but `rocketc verify` is what finds
-    rotten bodies. Damage is stepped over and told on stderr; the exit code is 1 then.
+    Bodies are read only with --crc or --grep. Headers are always checked; use `rocketc verify` to find damaged bodies.
+    Damaged bytes are skipped and reported on stderr; the exit code is then 1.
     """
     if plot and as_json:
         raise click.UsageError("--json and --plot exclude each other")
@@ -121,14 +121,14 @@ def stats(
             for group in to_json(found, view):
                 out.json(group)
         elif not found.total.messages:
-            note("no message is counted")
+            note("no message is selected")
         elif plot:
             out.write_text(picture(found, view, sort == "messages", out.has_colour))
         else:
             out.write_text(table(found, view, out.has_colour))
     if found.more.messages:
         note(
-            f"there are more than {len(found)} groups: {many(found.more.messages, 'message')} of those that came later "
+            f"there are more than {len(found)} groups: {many(found.more.messages, 'message')} of the later groups "
             "are counted together"
         )
     for damage in found.report.damage:
@@ -138,13 +138,13 @@ def stats(
 
 for _parameter in stats.params:
     if _parameter.name == "crc" and isinstance(_parameter, click.Option):
-        _parameter.help = "What is checked: nothing (default); the body; the properties too, where they have a CRC."
+        _parameter.help = "CRCs to check: none (default); body; full: also that of the properties, if they have one."
 
 
 def _count(selection: Selection, by: tuple[str, ...]) -> Count:
     options = selection.options
     strict = options["errors"] == "raise"
-    # One thread meets the first damage first, and lets Ctrl-C, or the limit of its time, end a regular expression.
+    # One thread finds the first damage of the log, and Ctrl-C or the time limit can end a regular expression there.
     asks = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
     threads = 1 if strict or asks else None
     scan = selection.scan(errors="raise" if strict else "skip", batch_bytes=BATCH_BYTES)
@@ -156,7 +156,7 @@ def _count(selection: Selection, by: tuple[str, ...]) -> Count:
 
 
 def choose(found: Count, sort: str, top: int) -> View:
-    """The `top` largest groups (0: all) in order, and the sums of the others."""
+    """Return the `top` largest groups (0: all) in order, and the sums of the others."""
     top = min(top or len(found), len(found))
     groups, other = found.largest(top, sort == "messages")
     order = {"bytes": _by_bytes, "messages": _by_messages, "name": _by_name, "time": _by_time}
@@ -186,7 +186,7 @@ def _by_time(group: Group) -> Any:
 
 
 def to_json(found: Count, view: View) -> Iterator[dict[str, Any]]:
-    """An object for each group; then one for the others, which has `otherGroups` instead of names."""
+    """Yield an object for each group; then one for the others, which has `otherGroups` instead of names."""
     for group in view.groups:
         named = zip(found.by, group.values, strict=True)
         yield _object({JSON_KEYS.get(name, name): value for name, value in named if value is not None}, group)
@@ -210,7 +210,7 @@ def _object(names: dict[str, Any], group: Group) -> dict[str, Any]:
 
 
 def show_value(name: str, value: Value) -> str:
-    """What a group is called.
+    """Return the name of a group's value.
 
     >>> show_value("hour", 1_700_000_400_000 // 3_600_000 * 3_600_000), show_value("size", 512), show_value("tag", None)
     ('2023-11-14T22:00Z', '512 B to 1 KiB', '(none)')
@@ -232,7 +232,8 @@ def _round(size: int) -> str:
 
 
 def show_share(part: int, whole: int) -> str:
-    """
+    """Return a share in percent.
+
     >>> show_share(1, 3), show_share(1, 100_000), show_share(3, 3), show_share(0, 0)
     ('33.3%', '<0.1%', '100%', '0%')
     """
@@ -244,7 +245,7 @@ def show_share(part: int, whole: int) -> str:
 
 
 def table(found: Count, view: View, colour: bool) -> str:
-    """Times and sizes of all, and a line for each group; as wide as the terminal, or 80 columns."""
+    """Return times and sizes of all messages, and a line per group; as wide as the terminal, or 80 columns."""
     return render([facts(_about_all(found)), "", _groups(found, view)], colour)
 
 
@@ -264,8 +265,10 @@ class _Column:
 
 
 def _groups(found: Count, view: View) -> Table:
-    """Columns of numbers are as wide as they must be; what is left is for the names, and the last columns are left out
-    where that is little."""
+    """The table of groups. Columns of numbers have their least width, and the names get the rest of the width.
+
+    If that is not enough for the names, the last columns are left out.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -296,7 +299,7 @@ def _groups(found: Count, view: View) -> Table:
 
 
 def _room_for_names(by: tuple[str, ...], labels: list[list[str]]) -> int:
-    """What they take in one line each; for texts not more than what most of them fit into, for these can be folded."""
+    """Return the width of the name columns. The width of texts has a limit that fits most of them; longer ones fold."""
     fold_at = 30 if sum(name in TEXTS for name in by) < 2 else 20
     room = 0
     for i, name in enumerate(by or [""]):
@@ -307,7 +310,7 @@ def _room_for_names(by: tuple[str, ...], labels: list[list[str]]) -> int:
 
 
 def _columns(total: Group) -> list[_Column]:
-    """In the order of their weight: the last ones are left out first."""
+    """The columns of numbers, the most important first: the last columns are left out first."""
     show_when = _clock(total)
     return [
         _Column("messages", lambda group: str(group.messages)),
@@ -322,7 +325,7 @@ def _columns(total: Group) -> list[_Column]:
 
 
 def _how_many_fit(widths: Iterable[int], room: int) -> int:
-    """How many of these columns; at least the first three."""
+    """Return how many of these columns fit; at least three."""
     fit = 0
     for n, each in enumerate(widths, 1):
         room -= each + 2
@@ -332,7 +335,7 @@ def _how_many_fit(widths: Iterable[int], room: int) -> int:
 
 
 def _clock(total: Group) -> Callable[[int | None], str]:
-    """Shows a time without the day if all are of one day."""
+    """Return a function that formats a time, without the day if all times are of the same day."""
     one_day = (
         total.first is not None and total.last is not None and total.first // 86_400_000 == total.last // 86_400_000
     )
@@ -348,11 +351,11 @@ def _clock(total: Group) -> Callable[[int | None], str]:
     return show
 
 
-# ---- the picture
+# ---- the chart
 
 
 def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
-    """Bars over time if one of the dimensions is a time, else a bar for each group.
+    """Return bars over time if one of the dimensions is a time, otherwise one bar per group.
 
     messages  draw messages instead of bytes
     """
@@ -368,7 +371,7 @@ def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
             label = " ".join(_in_legend(name, value) for i, (name, value) in enumerate(named) if i != time)
             groups.append((int(when), label, group.messages if messages else group.bytes))
     if not groups:
-        return "no message has a time that can be shown\n"
+        return "no message has a valid time\n"
     return plots.draw_over_time(what, found.by[time], groups, not messages, colour)
 
 

@@ -1,4 +1,4 @@
-"""Times on the command line: what a user may write, and how they are shown. All in UTC."""
+"""Times and ages in options of the command line. Times without a zone are UTC."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _ISO = re.compile(
     r"\s*(Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?",
     re.ASCII | re.IGNORECASE,
 )
-_NOW = time.time_ns() // 1_000_000  # one for all times of a command line
-_WHAT_IS_TAKEN = "a time is ISO-8601 (2026-01-31T09:30, UTC unless it says +08:00), epoch ms, -15m, -2h, -3d, or now"
+_NOW = time.time_ns() // 1_000_000  # the same for all times of a command line
+_WHAT_IS_TAKEN = "a time is ISO-8601 (2026-01-31T09:30, UTC without a zone like +08:00), epoch ms, -15m, -2h, -3d, now"
 
 
 def parse_time(text: str, now: int) -> int:
-    """Milliseconds since the epoch.
+    """Return a time in milliseconds since the epoch.
 
     text  ISO-8601 (without a zone: UTC), epoch milliseconds, an age such as -15m (s, m, h, d, w), or "now"
-    now   ms since the epoch, what ages count from
-    Raises ValueError, whose text says what is wrong.
+    now   ms since the epoch; an age is subtracted from it
+    Raises ValueError for any other text.
 
     >>> parse_time("1970-01-01T01:00+01:00", 0), parse_time("-2m", 600_000), parse_time("1700000000123", 0)
     (0, 480000, 1700000000123)
@@ -53,34 +53,34 @@ def parse_time(text: str, now: int) -> int:
 
 
 def _parse_age(text: str) -> int | None:
-    """Milliseconds of a length of time, None if it is none."""
+    """Return the milliseconds of an age such as 15m; None if the text is not an age."""
     age = re.fullmatch(r"(\d{1,9})([smhdw])", text, re.ASCII | re.IGNORECASE)
     return None if age is None else int(age[1]) * _MS[age[2].lower()]
 
 
 def _parse_number(text: str) -> int:
-    """Epoch milliseconds; what is likelier a date or epoch seconds is refused rather than taken for a day in 1970."""
+    """Return epoch milliseconds. Raises ValueError for numbers that look like a date or like epoch seconds."""
     if len(text) == 8:
-        raise ValueError(f"{text!r}: a date has dashes: {text[:4]}-{text[4:6]}-{text[6:]}")
+        raise ValueError(f"{text!r}: write a date with dashes: {text[:4]}-{text[4:6]}-{text[6:]}")
     if 9 <= len(text) <= 11:
-        raise ValueError(f"{text!r}: these look like seconds; epoch milliseconds are {text}000")
+        raise ValueError(f"{text!r}: this looks like seconds; in epoch milliseconds it is {text}000")
     if len(text) > 18:
         raise ValueError(f"{text!r}: too large for milliseconds")
     return int(text)
 
 
 class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Milliseconds of a length of time: 90m, 72h, 7d."""
+    """An age, converted to milliseconds: 90m, 72h, 7d."""
 
     name = "age"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         age = value if isinstance(value, int) else _parse_age(str(value).strip())
-        return self.fail(f"{value!r} is no age; such as 90m, 72h, 7d", param, ctx) if age is None else age
+        return self.fail(f"{value!r} is not an age such as 90m, 72h, 7d", param, ctx) if age is None else age
 
 
 class When(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Epoch milliseconds of a time as parse_time() takes it."""
+    """A time as in parse_time(), converted to epoch milliseconds."""
 
     name = "time"
 

@@ -1,4 +1,4 @@
-"""rocketc top: what happens in a store now."""
+"""rocketc top: show the activity of a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocketc.store.opening import open as open_store
 
 @command(
     "rocketc top /data/store", "rocketc top /data/store --json -n 10 | jq '.groups[].lagMessages'",
-    below="Keys: q ends it, s sorts by the next column, t shows topics or groups.",
+    below="Keys: q quits, s sorts by the next column, t switches between topics and groups.",
 )  # fmt: skip
 @click.argument("path", type=click.Path())
 @click.option(
@@ -28,19 +28,19 @@ from rocketc.store.opening import open as open_store
     type=Seconds(0.1, 3600),
     default=1.0,
     metavar="SECONDS",
-    help="Between two looks; rates are those of that time. Default: 1.",
+    help="Time between two snapshots; rates are averages over it. Default: 1.",
 )
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], help="Order of the topics. Default: messages.")
-@click.option("--groups", is_flag=True, help="Show groups of consumers instead of topics.")
-@click.option("--conf", type=click.Path(), metavar="FILE", help="The broker.conf, if it says where the log lies.")
-@click.option("--once", is_flag=True, help="Look twice, print the table, and end; for this textual is not needed.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="The same as one JSON object; times in ms.")
+@click.option("--groups", is_flag=True, help="Show consumer groups instead of topics.")
+@click.option("--conf", type=click.Path(), metavar="FILE", help="The broker.conf, if it sets the path of the log.")
+@click.option("--once", is_flag=True, help="Print the table once after one interval. Does not need textual.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object after one interval; times in ms.")
 def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, once: bool, as_json: bool) -> int:
-    """Show what happens in a store: messages and bytes by the second and by topic, what is behind, lags of groups.
+    """Show the activity of a store: messages and bytes per second by topic, dispatch backlog, lag of consumer groups.
 
-    It only reads, beside a broker or a program that writes the store, or of a store that nobody writes. Rates are of
-    what comes into the consume queues; what a group lags is by the offsets in config/consumerOffset.json, which a
-    broker writes every few seconds.
+    It only reads, also while a broker or another program writes to the store. Rates count the messages that are added
+    to the consume queues. The lag of a group is computed from config/consumerOffset.json, which a broker writes every
+    few seconds.
     """
     refuse_urls([path], "top")
     refuse_a_log(path)
@@ -60,9 +60,9 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
 
 
 def _show(path: str, config: StoreConfig | None, interval: float, sort: str, view: str) -> int:
-    """Draw on the terminal until the user has seen enough."""
+    """Draw on the terminal until the user quits."""
     if sys.stdout is None or not sys.stdout.isatty():
-        raise click.UsageError("it draws on a terminal; --once or --json prints one look")
+        raise click.UsageError("stdout is not a terminal; use --once or --json to print one snapshot")
     try:
         from rocketc.cli.top_screen import Top
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The screen of `top`: drawn by textual, from the same tables that --once prints."""
+"""The screen of `top`. textual draws it, from the same tables that --once prints."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ try:
     from textual.widgets import Footer, Static
 except ImportError:
     raise ImportError(
-        "top needs textual: pip install 'rocketc[top]'; --once and --json print one look without it"
+        "top needs textual: pip install 'rocketc[top]'; --once and --json print one snapshot without it"
     ) from None
 
 _LINES_ABOVE = 11  # facts, a blank line, the table's head, the last line and the keys
-_SHARE = 20  # a look takes at most this part of the time, whatever the interval: of many queues it is longer
+_SHARE = 20  # snapshots of many queues are slow: wait at least this many times as long as the last one took
 
 
 class Top(App[None]):
-    """Looks at a store every interval, and shows what has happened.
+    """Takes a snapshot of a store in every interval, and shows what changed.
 
     path      as the user gave it
-    watch     of the store, which stays open
+    watch     the reader of the store's snapshots; the store stays open
     interval  seconds
     sort      one of SORTS
     view      one of VIEWS
@@ -58,7 +58,7 @@ class Top(App[None]):
         self._history: deque[float] = deque(maxlen=HISTORY)
 
     def compose(self) -> ComposeResult:
-        yield Static("looking ...", id="body", markup=False)
+        yield Static("reading ...", id="body", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -88,7 +88,7 @@ class Top(App[None]):
             self._show(Group(*draw(self._path, self.rates, self.sort, self.view, rows, self._history)))
 
     def _show(self, what: Group | Text) -> None:
-        for body in self.query("#body").results(Static):  # none yet, or none any more: a timer may come early or late
+        for body in self.query("#body").results(Static):  # a timer may run before the widget exists or after it is gone
             body.update(what)
 
     def action_sort(self) -> None:

@@ -1,4 +1,4 @@
-"""rocketc verify: is every record of a log what was stored, and is any missing?"""
+"""rocketc verify: check every record of a log, and whether any is missing."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from rocketc.report.summaries import draw_verify
 
 @command("rocketc verify /data/store", "rocketc verify /data/store --json | jq '.files[] | select(.damage)'")
 @paths_argument
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object with all that was found; times in ms.")
-@click.option("--all", "every", is_flag=True, help="Every file and finding in the table, however many.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the report as one JSON object; times in ms.")
+@click.option("--all", "every", is_flag=True, help="Show every file and finding in the table.")
 @click.option(
-    "--jobs", type=Number(1, 1024), metavar="N", help="Files read at the same time; all processors if not given."
+    "--jobs", type=Number(1, 1024), metavar="N", help="Number of files to read in parallel. Default: one per core."
 )
 def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) -> int:
-    """Check every record of a store, a commit log folder, or files, and what the records say together.
+    """Check every record of a store, a commit log folder, or log files. Nothing is changed.
 
-    Lengths, CRC of the body and of the properties (where there is one), place in the log; missing files; in each queue,
-    queue offsets that are missing or come twice; a clock that was set back. Bodies are not decompressed. Of a store
-    every unit of its consume queues and its index, and the checkpoint, too: do they say what the log says?
+    PATH can be a live store, a copy or a backup. Of each record it checks the lengths, the position in the log, and the
+    CRC of the body and of the properties (if there is one). It reports missing files, missing or repeated queue
+    offsets, and a clock that was set back. Bodies are not decompressed. In a store, every unit of the consume queues
+    and the index, and the checkpoint, are also compared with the log.
 
-    The exit code is 1 if anything is damaged, missing or does not agree, or if there is nothing to read. A torn tail,
-    the last record of a broker that was killed, is damage too: RocketMQ cuts it off at its next start.
+    The exit code is 1 if anything is damaged, missing or inconsistent, or if there is nothing to read. A torn last
+    record, which a killed broker leaves, is also damage; RocketMQ cuts it off at its next start.
     """
     total = sum(file.size for log in resolve(path) for file in log.files) * (1 if root_of(path) is None else 2)
     with progress("checking", total) as tell:

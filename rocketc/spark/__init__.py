@@ -1,13 +1,13 @@
-"""Spark: commit log files decoded in its Python workers (extra `spark`).
+"""Spark: decode commit log files in Spark's Python workers (extra `spark`).
 
     sc.parallelize(splits(store)).mapPartitions(decode_partition)             # an RDD of Row, Message, dict, batch
     spark.createDataFrame(splits(store)).mapInArrow(decode_batches, SCHEMA)   # a DataFrame
     spark.read.format("rocketmq").load(store)                                 # the same; docs/howto/spark.md
 
-Workers need rocketc too: they run `python3` unless PYSPARK_PYTHON or spark.pyspark.python says otherwise.
+Workers need rocketc too. They run `python3` unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
 Knows: Spark's data sources, options, schemas and tasks; how a log is divided among tasks.
-Does not know: the format of records and files. It asks read, files and exports.
+Does not know: the format of records and files. For these it uses read, files and exports.
 Others use: the names below, `archive`, and `source` (by Spark, for format("rocketmq")).
 """
 

@@ -1,4 +1,4 @@
-"""A log as a folder of Parquet that grows with it: archive() and read_archive(); docs/howto/archive.md."""
+"""Archives: folders of Parquet files that grow with a log. archive() and read_archive(); docs/howto/archive.md."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _DAMAGE = pa.schema({"file": pa.string(), "start": pa.int64(), "stop": pa.int64(
 
 @dataclass
 class ArchiveReport:
-    """What a run has added to an archive.
+    """The result of a run: what it added to an archive.
 
-    start, stop  physical offsets that were read; the next run goes on at stop
-    messages     how many were added
-    files        Parquet files of messages
-    bytes        of these
-    damage       ranges of the log that are lost, those without a file too
-    torn         bytes at the end of the log that are no message yet, and may become one: the next run looks again
-    commits      in how many steps
+    start, stop  the range of physical offsets that was read; the next run starts at stop
+    messages     number of messages that were added
+    files        number of Parquet files with messages that were added
+    bytes        size of these files
+    damage       lost ranges of the log, also those of missing files
+    torn         bytes at the end of the log that are not a valid message yet; the next run reads them again
+    commits      number of commits of the run
     """
 
     path: str
@@ -81,22 +81,23 @@ def archive(
     commit_bytes: int = COMMIT_BYTES,
     progress: Callable[[int], None] | None = None,
 ) -> ArchiveReport:
-    """Add to a folder of Parquet what is new in a log since the last run; the first run makes it.
+    """Add the new messages of a log to a folder of Parquet files; the first run creates the folder.
 
-    The folder has the messages as rocketc.export(..., partition_by=("topic", "date")) writes them, and beside them
-    `_statistics` and `_damage`, two tables. It holds each message once, whenever a run was killed: a run is made
-    of commits, and who comes next throws away what is not committed, and ends what is.
+    The folder has the messages as rocketc.export(..., partition_by=("topic", "date")) writes them, and two tables,
+    `_statistics` and `_damage`. The folder holds each message once, also if a run was killed. A run consists of
+    commits. The next run deletes files that were not committed, and finishes a commit that was not published.
 
-    source        one log of files that are named by their offset, as in rocketc.scan(); a broker may be writing it
-    target        a folder that is not there, is empty, or an archive; executors see both under the same path
-    topics, columns  only these; the same in each run
+    source        one log whose files are named by their physical offset, as in rocketc.scan(); a broker may write to it
+    target        a folder that does not exist, is empty, or is an archive; executors see source and target under the
+                  same paths
+    topics, columns  archive only these; the same in each run
     crc, decompress  as in rocketc.scan()
     compression   "zstd" (default), "snappy", "gzip", "lz4", "none"
-    max_bytes     of the log that a task reads: more make fewer and larger files
-    commit_bytes  of the log in a commit: what a kill can cost
-    progress      called with the bytes of the log that are done, after each commit
-    Raises ValueError for a log that is not the one archived before, or was cut, and for other options than before;
-    StoreLockedError if another run is at work; StoreIOError.
+    max_bytes     bytes of the log that a task reads; more bytes give fewer and larger files
+    commit_bytes  bytes of the log in a commit; a kill loses the work of one commit at most
+    progress      called after each commit with the number of bytes of the log that are done
+    Raises ValueError if the log is not the one that was archived before, if it was cut, or if the options differ from
+    those of the earlier runs; StoreLockedError if another run is writing; StoreIOError.
     """
     given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     paths = [_local(os.fspath(path)) for path in given]
@@ -118,11 +119,11 @@ def archive(
 
 
 def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFrame:
-    """The messages of an archive, `date` beside them: those of whole commits, also while a run is at work.
+    """Return the messages of an archive, with a column `date`; only those of published commits, also during a run.
 
-    spark.read.parquet(target) reads them too, but guesses at the types of topic and date, and may meet a part of the
-    commit that is being moved to its place.
-    Raises StoreIOError for a folder that is no archive.
+    spark.read.parquet(target) reads them too, but it infers the types of topic and date. It may also read a part of a
+    commit whose files are being moved.
+    Raises StoreIOError for a folder that is not an archive.
     """
     path = os.path.abspath(_local(os.fspath(target)))
     commits = list(commits_of(path))
@@ -139,7 +140,7 @@ def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFra
 
 @dataclass
 class _Run:
-    """One run: commit after commit, up to the end of the log."""
+    """One run: it makes commits up to the end of the log."""
 
     spark: SparkSession
     paths: list[str]
@@ -176,7 +177,7 @@ class _Run:
     def _next(
         self, log: Log, mark: int, last: Commit | None, max_bytes: int, commit_bytes: int
     ) -> tuple[Commit | None, list[Damage], Damage | None]:
-        """The next commit, staged, and its damage; None if there is nothing new. And what is torn at the log's end."""
+        """Stage the next commit. Return it, its damage, and the torn bytes at the log's end; None if nothing is new."""
         first = log.files[0].begin if log.files else mark
         lost: list[list[Any]] = [[None, mark, first, "missing_file"]] if mark < first else []
         pos = max(mark, first)
@@ -193,7 +194,7 @@ class _Run:
         for done in run_tasks(self.spark, tasks, job):
             gap = job.gaps.get(pos)
             if done["begin"] != pos and (gap is None or gap != done["begin"]):
-                break  # the log grew between two tasks: what lies between them is read first
+                break  # the log grew between two tasks: the next commit reads the bytes between them
             if done["begin"] != pos:
                 lost.append([None, pos, gap, "missing_file"])
             pos = done["end"]
@@ -229,7 +230,7 @@ class _Run:
         return commit, [Damage(*one) for one in lost], torn
 
     def _stage_tables(self, staging: str, number: int, statistics: list[Any], lost: list[Any]) -> list[list[Any]]:
-        """The rows of a commit in the tables of an archive; the first one makes both."""
+        """Write the rows of a commit for the tables of an archive; the first commit creates both tables."""
         out = []
         tables = (("_statistics", _statistics(statistics)), ("_damage", _table(lost, _DAMAGE)))
         for name, table in tables:
@@ -244,24 +245,24 @@ class _Run:
         return out
 
     def _check_same(self, log: Log, last: Commit) -> None:
-        """Raise ValueError if this is not what the last run archived, grown."""
+        """Raise ValueError if the log is not that of the last run, or the options are different."""
         for name, was, now in (
             ("columns", last.columns, list(self.columns)),
             ("topics", last.topics, self.options["topics"]),
         ):
             if was != now:
                 raise ValueError(
-                    f"{self.target.path}: {name}={now}, and it was made with {was}; take the same, or another folder"
+                    f"{self.target.path}: {name}={now}, but it was made with {was}; use the same, or another folder"
                 )
         end = max((file.end for file in log.files), default=0)
         why = None
         if end < last.stop:
-            why = f"ends at physical offset {end}, and it was archived up to {last.stop}"
+            why = f"ends at physical offset {end}, but it was archived up to {last.stop}"
         elif last.anchor is not None:
             at = last.anchor["physicalOffset"]
             here = [file for file in log.files if file.base is not None and file.base <= at < file.end]
             if here and _anchor_at(here[0], at) != last.anchor:
-                why = f"has another message at physical offset {at} than the one that was archived last"
+                why = f"has another message at physical offset {at} than the last archived one"
         if why is not None:
             raise ValueError(
                 f"{', '.join(self.paths)}: {why} to {self.target.path}: it was cut, or is another log; "
@@ -272,23 +273,21 @@ class _Run:
 def _one_log(paths: list[str]) -> Log:
     logs = resolve(paths)
     if len(logs) != 1 or any(file.base is None for file in logs[0].files):
-        raise ValueError(
-            f"{', '.join(paths)}: an archive is made of one log, whose files are named by their physical offset"
-        )
+        raise ValueError(f"{', '.join(paths)}: an archive needs one log whose files are named by their physical offset")
     return logs[0]
 
 
 def _check_place(paths: list[str], target: str) -> None:
-    """Raise ValueError if source and target lie in one another."""
+    """Raise ValueError if source and target are the same folder, or one contains the other."""
     outer = os.path.realpath(target)
     for path in paths:
         inner = os.path.realpath(path)
         if os.path.commonpath([inner, outer]) in (inner, outer):
-            raise ValueError(f"{target!r} and {path!r}, which is read, lie in one another")
+            raise ValueError(f"target {target!r} and source {path!r}: one contains the other; use another target")
 
 
 def _tasks(log: Log, mark: int, max_bytes: int, commit_bytes: int) -> list[tuple[LogFile, ...]]:
-    """What is behind mark, as tasks of about commit_bytes together."""
+    """Return tasks for the log after `mark`, of about commit_bytes in total."""
     rest = [file for file in log.files if file.next_base > mark]
     tasks: list[tuple[LogFile, ...]] = []
     taken = 0
@@ -306,14 +305,14 @@ def _tasks(log: Log, mark: int, max_bytes: int, commit_bytes: int) -> list[tuple
 
 
 def _from(part: LogFile, mark: int) -> LogFile:
-    """The part without what lies before mark, where the log goes on."""
+    """Return the part from `mark` on, where a record begins."""
     if mark <= part.begin:
         return part
     return replace(part, start=mark, exact=True)
 
 
 def _is_end(part: LogFile, mark: int, options: dict[str, Any]) -> tuple[bool, Damage | None]:
-    """Whether there is nothing behind mark, the beginning of this part, but room for more, or what is torn."""
+    """Return whether the log ends at `mark`, the start of this part; and the torn bytes there."""
     if not part.last:
         return False, None
     found = scan(replace(part, start=mark, stop=mark + 1, exact=True), errors="skip", columns=[], **options)
@@ -325,7 +324,7 @@ def _is_end(part: LogFile, mark: int, options: dict[str, Any]) -> tuple[bool, Da
 
 
 def _anchor_at(file: LogFile, at: int) -> dict[str, Any] | None:
-    """What identifies the message at a physical offset."""
+    """Return the fields that identify the message at a physical offset."""
     part = replace(file, start=at, stop=at + 1, exact=True)
     messages = scan(part, errors="skip", crc="none", decompress=False, unwrap=False)
     for one in messages:
@@ -339,7 +338,7 @@ def _anchor_at(file: LogFile, at: int) -> dict[str, Any] | None:
 
 
 def _statistics(rows: list[Any]) -> pa.Table:
-    """Rows of one file, topic and date that several tasks have met, added up."""
+    """Return the table of statistics; rows of the same file, topic and date from several tasks are added up."""
     sums: dict[tuple[Any, ...], list[int]] = {}
     for row in rows:
         add_up(sums, tuple(row[:3]), row[3:])

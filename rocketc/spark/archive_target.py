@@ -1,13 +1,13 @@
-"""The folder that an archive is written to: what is staged, committed and published in it.
+"""The folder of an archive: how files are staged, committed and published in it.
 
     TARGET/topic=orders/date=2026-01-31/part-00000000001073741824-0.parquet    messages
     TARGET/_statistics/part-00000001.parquet    TARGET/_damage/part-00000001.parquet
-    TARGET/_commits/00000001.json               what commit 1 holds; 00000001.moving while its files are being moved
-    TARGET/_staging/                            of a commit that is not there yet
+    TARGET/_commits/00000001.json               the list of files of commit 1; 00000001.moving while they are moved
+    TARGET/_staging/                            files that are not committed, or not moved yet
 
-Spark, Arrow and DuckDB's `topic=*` leave out names that begin with `_`. A commit is made by the rename that gives it
-its name `.moving`: before it nothing counts, and what is staged is thrown away by whoever comes next; after it the
-files are moved to their places, by whoever comes next if need be, and a second rename makes it `.json`.
+Spark, Arrow and DuckDB's `topic=*` ignore names that begin with `_`. The rename to `.moving` makes a commit. If a run
+ends before that rename, the next run deletes the staged files. After that rename, the files are moved to their places,
+by the next run if necessary, and a second rename to `.json` publishes the commit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _NAME = re.compile(r"(\d{8})\.(json|moving)")
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit holds.
+    """One commit of an archive.
 
-    source, columns, topics  what was asked for
-    start, stop  the physical offsets that were read
-    anchor       of the last message up to stop: offset, time, size, CRC; None: there is none
-    messages     how many
-    files        [path, path below the staging folder, bytes, rows] of each, tables too
+    source, columns, topics  the arguments of the run
+    start, stop  the range of physical offsets that was read
+    anchor       offset, time, size and CRC of the last message before stop; None: there is no message
+    messages     number of messages
+    files        [path, path below the staging folder, bytes, rows] of each file, also those of the tables
     """
 
     number: int
@@ -58,9 +58,9 @@ class Commit:
 
 
 class Target:
-    """An archive that is being written, by this process alone. close() lets go of it.
+    """An archive that this process writes. The process holds a lock on it until close().
 
-    Raises StoreIOError, StoreLockedError if another process writes to it, ValueError for a folder that is none.
+    Raises StoreIOError; StoreLockedError if another process writes to it; ValueError if the folder is not an archive.
     """
 
     def __init__(self, path: str) -> None:
@@ -73,7 +73,7 @@ class Target:
                 name for name in names if not (name in (_COMMITS, _STAGING, *TABLES) or is_partition(name))
             )
             if foreign or (names and _COMMITS not in names):
-                raise ValueError(f"{path}: it holds {(foreign or sorted(names))[0]!r}, which no archive has made")
+                raise ValueError(f"{path}: not an archive: it holds {(foreign or sorted(names))[0]!r}")
             os.makedirs(self._commits, exist_ok=True)
         try:
             self._lock = StoreLock(self._commits)
@@ -84,7 +84,7 @@ class Target:
         self._lock.release()
 
     def last(self) -> Commit | None:
-        """The last commit. What a killed run has left is put in order: files in place, and nothing staged."""
+        """Return the last commit. First finish the work of a killed run: publish its commit, delete staged files."""
         names = sorted(_names(self._commits))
         for name in names:
             if name.endswith(".moving"):
@@ -93,7 +93,7 @@ class Target:
         return _read(self._commits, names[-1].replace(".moving", ".json")) if names else None
 
     def stage(self) -> str:
-        """A new folder below `staging`, for files that are not committed yet."""
+        """Create a folder below `staging` for the files of a commit, and return its path."""
         folder = os.path.join(self.staging, uuid.uuid4().hex)
         with errors_named(folder):
             os.makedirs(folder)
@@ -101,7 +101,7 @@ class Target:
         return folder
 
     def commit(self, commit: Commit) -> None:
-        """From here on it counts; publish() comes next. Its staged files are durable."""
+        """Make the staged files durable and the commit valid. Call publish() next."""
         name = os.path.join(self._commits, f"{commit.number:08d}")
         with errors_named(name):
             sync_tree(self.staging)
@@ -113,7 +113,7 @@ class Target:
             sync(self._commits)
 
     def publish(self, commit: Commit) -> None:
-        """Move the files of a commit to their places, in the order of the log; again if that was begun before."""
+        """Move the files of a commit to their places, in the order of the log. Continues an interrupted publish."""
         name = os.path.join(self._commits, f"{commit.number:08d}")
         folders = {self.path}
         for path, staged, size, _ in commit.files:
@@ -129,7 +129,7 @@ class Target:
                 except FileNotFoundError:
                     if not os.path.exists(place) or os.stat(place).st_size != size:
                         raise StoreIOError(
-                            errno.ENOENT, f"neither here nor staged, but commit {commit.number} has it", place
+                            errno.ENOENT, f"a file of commit {commit.number} is missing, also in staging", place
                         ) from None
         with errors_named(name):
             for folder in folders:
@@ -141,8 +141,8 @@ class Target:
             shutil.rmtree(self.staging, ignore_errors=True)
 
     def clean(self) -> None:
-        """Throw away what is staged and not committed."""
-        shutil.rmtree(self.staging, ignore_errors=True)  # a killed run's workers may be writing there still
+        """Delete staged files that are not committed."""
+        shutil.rmtree(self.staging, ignore_errors=True)  # workers of a killed run may still write there
         with errors_named(self._commits):
             for name in os.listdir(self._commits):
                 if name.endswith(".tmp"):
@@ -150,14 +150,14 @@ class Target:
 
 
 def reached(step: str) -> None:
-    """Between two steps that change the folder; tests look at it here."""
+    """Called between two steps that change the folder, for tests."""
 
 
 def commits_of(path: str) -> Iterator[Commit]:
-    """The commits of an archive whose files are all in their places. Raises StoreIOError if there is no archive."""
+    """Yield the published commits of an archive. Raises StoreIOError if the folder is not an archive."""
     folder = os.path.join(path, _COMMITS)
     if not os.path.isdir(folder):
-        raise StoreIOError(errno.ENOENT, f"no archive here: it has no folder {_COMMITS}", path)
+        raise StoreIOError(errno.ENOENT, f"not an archive: it does not contain the folder {_COMMITS}", path)
     for name in sorted(_names(folder)):
         if name.endswith(".json"):
             yield _read(folder, name)
@@ -174,7 +174,7 @@ def _read(folder: str, name: str) -> Commit:
         with errors_named(path), open(path, encoding="utf-8") as file:
             told = json.load(file)
         if told["version"] != VERSION:
-            raise ValueError(f"{path}: version {told['version']}; this rocketc knows {VERSION}")
+            raise ValueError(f"{path}: version {told['version']}; this rocketc reads version {VERSION}")
         return Commit(**told)
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: no commit of an archive: {error}") from None
+        raise ValueError(f"{path}: not a commit of an archive: {error}") from None

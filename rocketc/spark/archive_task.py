@@ -1,4 +1,4 @@
-"""What a task of an archive does, in Spark's workers: parts of a log -> Parquet files by topic and date, and books."""
+"""The tasks of an archive, in Spark's workers: write parts of a log to Parquet files by topic and date, and report."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _NEEDED = ("topic", "storeTimestamp", "physicalOffset", "storeSize", "bodyCRC")
 
 @dataclass(frozen=True)
 class Job(FastStartup):
-    """What all tasks of a commit have in common.
+    """The settings of all tasks of a commit.
 
-    staging      folder of the archive where tasks write; each in one of its own, however often it is tried
-    columns      of the messages; `topic` is in the names of folders
-    options      of rocketc.scan()
+    staging      folder of the archive where tasks write; each attempt of a task has its own folder in it
+    columns      columns of the messages; `topic` is in the names of folders
+    options      keyword arguments of rocketc.scan()
     compression  of the Parquet files
-    gaps         physical offsets between two files of the log: where a gap begins -> where it ends
+    gaps         gaps between two files of the log: physical offset where a gap begins -> where it ends
     """
 
     staging: str
@@ -50,7 +50,7 @@ class Job(FastStartup):
 def write_tasks(
     batches: Iterable[pa.RecordBatch], tasks: Sequence[Sequence[LogFile]], job: Job
 ) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow over the numbers of tasks: what each has written, as JSON."""
+    """For mapInArrow over the numbers of tasks: run each task and yield its result as JSON."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             done = {"task": number, **write_task(tasks[number], job)}
@@ -58,16 +58,16 @@ def write_tasks(
 
 
 def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
-    """Write the messages of these parts of a log, durable, and tell what that was.
+    """Write the messages of these parts of a log to Parquet files, make the files durable, and return a report.
 
-    Returns a dict that JSON can say:
-    begin, end  where reading began and ended. A part that does not begin where the one before it ended, as that of a
-                log that grows while it is read, is left out, with all behind it
-    files       [path below staging, bytes, messages] of each
-    statistics  [file, topic, days, messages, bytes, first and last offset, first and last time in us] of each
-    damage      [file, start, stop, reason] of each range
-    torn        whether the last damaged range is at the end of the log, where the log may go on
-    anchor      the last message's offset, time, size and CRC; None: there is no message
+    The report is a dict for JSON:
+    begin, end  physical offsets where reading began and ended. If a part does not begin where the part before it ended,
+                this part and all later ones are left out. This happens if a log grows while it is read
+    files       [path below staging, bytes, messages] of each file
+    statistics  [file, topic, days, messages, bytes, first and last offset, first and last time in us] of each group
+    damage      [file, start, stop, reason] of each damaged range
+    torn        whether the last damaged range is at the end of the log, which may still grow
+    anchor      offset, time, size and CRC of the last message; None: there is no message
     """
     books = _Books(job)
     folder = f"task-{uuid.uuid4().hex}"
@@ -101,7 +101,7 @@ def _files(staging: str, folder: str) -> Iterator[list[Any]]:
 
 
 class _Books:
-    """What a task has read so far."""
+    """The counts and statistics of the parts that a task has read so far."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -114,7 +114,7 @@ class _Books:
         self._sums: dict[tuple[Any, ...], list[int]] = {}
 
     def batches(self, parts: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
-        """The messages of the parts that follow one another."""
+        """Yield the messages of the parts, up to the first part that does not follow the one before it."""
         for part in parts:
             messages = scan(part, errors="skip", columns=self._columns, **self._job.options)
             fits = None
@@ -148,7 +148,7 @@ class _Books:
         times = batch.column("storeTimestamp")
         before = None if self._anchor is None else self._anchor["physicalOffset"]
         earlier = pa.concat_arrays([pa.array([before], pa.int64()), offsets.slice(0, batch.num_rows - 1)])
-        again = pc.fill_null(pc.equal(offsets, earlier), False)  # of one record, an inner batch: its size counts once
+        again = pc.fill_null(pc.equal(offsets, earlier), False)  # an inner batch is one record: its size counts once
         table = pa.table(
             {
                 "topic": batch.column("topic"),
@@ -179,16 +179,16 @@ class _Books:
 
 
 def add_up(sums: dict[tuple[Any, ...], list[int]], key: tuple[Any, ...], new: list[int]) -> None:
-    """Add a row of the statistics to those of the same key."""
+    """Add a row of the statistics to the sums of its key."""
     old = sums.setdefault(key, [0, 0, *new[2:]])
     old[:2] = old[0] + new[0], old[1] + new[1]
     old[2:] = min(old[2], new[2]), max(old[3], new[3]), min(old[4], new[4]), max(old[5], new[5])
 
 
 def run_tasks(spark: Any, tasks: Sequence[Sequence[LogFile]], job: Job) -> list[dict[str, Any]]:
-    """Run each in a task of Spark; what they told, in their order."""
-    numbers = spark.range(0, len(tasks), 1, len(tasks))  # one for each task
+    """Run each task in a Spark task; return their reports, in the order of `tasks`."""
+    numbers = spark.range(0, len(tasks), 1, len(tasks))  # one partition per task
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of a newer pandas than Spark knows, which has no part in this
+        warnings.simplefilter("ignore", FutureWarning)  # Spark warns of a newer pandas, which is not used here
         rows = numbers.mapInArrow(partial(write_tasks, tasks=tasks, job=job), "done string").collect()
     return sorted((json.loads(row.done) for row in rows), key=lambda done: done["task"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FORMS = ("row", "message", "dict", "batch")
 
-# Column -> attribute of Message. A timestamp is an aware datetime here: the same instant in every time zone of Spark.
+# Column -> attribute of Message. Timestamps are aware datetimes: the same instant in every time zone of Spark.
 _ATTRIBUTES = {name: attribute_of(name) for name in COLUMN_NAMES}
 _ATTRIBUTES |= {"storeTimestamp": "store_time", "bornTimestamp": "born_time"}
 
@@ -37,18 +37,21 @@ _BESIDE = {"modificationTime", "length"}  # the other columns of Spark's binaryF
 
 
 def decode_partition(items: Iterable[Any], *, as_: str = "row", **scan_options: Any) -> Iterator[Any]:
-    """Decode what the items of a partition say: rdd.mapPartitions(rocketc.spark.decode_partition).
+    """Decode the messages that the items of a partition name: rdd.mapPartitions(rocketc.spark.decode_partition).
 
-    items  each a split (file, start, stop), as splits() lists them: the records whose first byte lies there;
-           or a path, local, file:/... or a URL, as in rocketc.scan();
-           or a pair (path, bytes), a whole file as sc.binaryFiles gives it: zero space ends it, for no neighbour can
-           be asked whether the log goes on
+    items  each is one of these:
+           - a split (file, start, stop) of splits(): the records whose first byte is in that range
+           - a path: local, file:/... or a URL, as in rocketc.scan()
+           - a pair (path, bytes): a whole file, as from sc.binaryFiles. Reading ends at zero bytes, because the next
+             file of the log is not known
     as_    "row"      pyspark Row of the columns of SCHEMA, or of `columns`, with aware datetimes
            "message"  rocketc.Message
-           "dict"     Message.to_dict(): ready for JSON, what is absent left out
+           "dict"     Message.to_dict(): ready for JSON, without absent values
            "batch"    pyarrow.RecordBatch
-    All else as in rocketc.scan(), with functools.partial(decode_partition, as_="dict", topics="orders").
-    Raises TypeError for another item; what rocketc.scan() raises reaches the driver as text, with file and offset.
+    Other options are those of rocketc.scan(); set them with functools.partial(decode_partition, as_="dict",
+    topics="orders").
+    Raises TypeError for another kind of item. An error of rocketc.scan() reaches the driver as text, with its file and
+    offset.
     """
     if as_ not in _FORMS:
         raise ValueError(f"as_={as_!r}: {', '.join(map(repr, _FORMS))}")
@@ -57,15 +60,17 @@ def decode_partition(items: Iterable[Any], *, as_: str = "row", **scan_options: 
 
 
 def decode_batches(batches: Iterable[pyarrow.RecordBatch], **scan_options: Any) -> Iterator[pyarrow.RecordBatch]:
-    """Decode what the rows of a DataFrame say: df.mapInArrow(rocketc.spark.decode_batches, rocketc.spark.SCHEMA).
+    """Decode the messages that rows of a DataFrame name: df.mapInArrow(rocketc.spark.decode_batches, SCHEMA).
 
-    batches  of rows (path, start, stop), as spark.createDataFrame(splits(store)) has them; or (path, content), whole
-             files as spark.read.format("binaryFile") gives them, its columns modificationTime and length may stay;
-             or (path). All mean what they mean in decode_partition().
-    All else as in rocketc.scan(), with functools.partial(decode_batches, columns=[...]). The schema that mapInArrow is
-    told must be that of the same columns, schema([...]): Spark goes by their position and compares no names.
-    A whole file in a row is a lot: set spark.sql.execution.arrow.maxRecordsPerBatch to 1 for files above some MiB.
-    Raises ValueError for other columns and for a null, TypeError for columns of other types.
+    batches  rows of one of these forms, with the meaning that they have in decode_partition():
+             (path, start, stop), as from spark.createDataFrame(splits(store));
+             (path, content), whole files as from spark.read.format("binaryFile"), which may keep its columns
+             modificationTime and length;
+             (path)
+    Other options are those of rocketc.scan(); set them with functools.partial(decode_batches, columns=[...]). Give
+    mapInArrow the schema of the same columns, schema([...]): Spark compares positions, not names.
+    A row with a whole file is large: set spark.sql.execution.arrow.maxRecordsPerBatch to 1 for files of several MiB.
+    Raises ValueError for other columns and for a null; TypeError for columns of other types.
     """
     acknowledge()  # nothing of the partition is read yet
     for batch in batches:
@@ -73,15 +78,15 @@ def decode_batches(batches: Iterable[pyarrow.RecordBatch], **scan_options: Any) 
         what = set(names) - _BESIDE
         if what not in _WHAT or len(set(names)) < len(names):
             raise ValueError(
-                f"rocketc.spark: columns {', '.join(names) or '(none)'}; it takes (path, start, stop), (path, content) "
-                "or (path), and modificationTime and length beside them"
+                f"rocketc.spark: columns {', '.join(names) or '(none)'}; use (path, start, stop), (path, content) "
+                "or (path), optionally with modificationTime and length"
             )
         for row in _rows(batch, what):
             yield from _scan(row, scan_options).batches()
 
 
 def _rows(batch: pyarrow.RecordBatch, what: set[str]) -> Iterator[Any]:
-    """The rows of a batch as items of decode_partition(); contents are not copied."""
+    """Yield the rows of a batch as items of decode_partition(); contents are not copied."""
     paths = batch.column("path").to_pylist()
     if "content" in what and str(batch.schema.field("content").type) not in ("binary", "large_binary", "binary_view"):
         raise TypeError(f"rocketc.spark: content is {batch.schema.field('content').type}, not binary")
@@ -130,7 +135,7 @@ def _as_rows(messages: Scan, columns: list[str]) -> Iterator[Row]:
 
 
 def _scan(item: Any, options: dict[str, Any]) -> Scan:
-    """The scan that an item asks for."""
+    """Return the scan of an item."""
     if isinstance(item, (str, os.PathLike)):
         return scan(path_of(os.fspath(item)), **options)
     if isinstance(item, (tuple, list)) and item and isinstance(item[0], (str, os.PathLike)):
@@ -141,15 +146,15 @@ def _scan(item: Any, options: dict[str, Any]) -> Scan:
             name = local_of(path)
             return decode(item[1], base_of(name), file=name, **options)
     raise TypeError(
-        f"rocketc.spark: {reprlib.repr(item)} ({type(item).__name__}) is no split (file, start, stop) with int "
-        "offsets, no path and no pair (path, bytes)"
+        f"rocketc.spark: {reprlib.repr(item)} ({type(item).__name__}) is not a split (file, start, stop) with int "
+        "offsets, a path or a pair (path, bytes)"
     )
 
 
 def _part(path: str, start: int | None, stop: int | None, storage: Options | None) -> LogFile:
-    """The part of a file that a split says."""
+    """Return the part of a file that a split names."""
     if start is not None and stop is not None and stop < start:
-        raise ValueError(f"{shown(path)}: a split from {start} to {stop}; the second is where it ends, not its length")
+        raise ValueError(f"{shown(path)}: a split from {start} to {stop}; the second number is the end, not the length")
     [log] = resolve(path, storage)
     [file] = log.files
     if stop is not None and file.base is not None and stop >= file.base + file.size:
@@ -158,16 +163,16 @@ def _part(path: str, start: int | None, stop: int | None, storage: Options | Non
 
 
 def path_of(path: str) -> str:
-    """What rocketc.scan() calls what Spark calls a path: a local one for a file: URI, or a URL as it is."""
+    """Convert a path of Spark to one of rocketc.scan(): a file: URI to a local path; another URL stays the same."""
     name = local_of(path)
     return name if is_url(name) and not name.startswith("file:") else _local(name)
 
 
 def _local(path: str) -> str:
-    """The local path that a path or a file: URI means."""
+    """Return the local path of a path or a file: URI."""
     name = local_of(path)
     if _OTHER_URI.match(name):
         raise StoreIOError(
-            errno.EINVAL, "no local path; let Spark read it, with sc.binaryFiles or the binaryFile source", shown(path)
+            errno.EINVAL, "not a local path; read it with sc.binaryFiles or Spark's binaryFile source", shown(path)
         )
     return name

@@ -1,4 +1,4 @@
-"""Counting what mode=DROPMALFORMED drops, in an accumulator of the driver."""
+"""Counts the ranges that mode=DROPMALFORMED drops, in an accumulator of the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger("rocketc.spark")
 
 
 class Dropped(NamedTuple):
-    """How many ranges of logs were dropped, and their bytes.
+    """The number of dropped ranges of logs, and their bytes.
 
     >>> Dropped(1, 300) | Dropped(2, 50)
     Dropped(ranges=3, bytes=350)
@@ -29,7 +29,7 @@ class Dropped(NamedTuple):
 
 
 class DroppedSum(AccumulatorParam[Dropped]):
-    """Sums; in the driver each sum is logged, when a task brings something."""
+    """Adds up Dropped values. The driver logs each new sum to which a task added a range."""
 
     def __init__(self) -> None:
         self._driver = os.getpid()
@@ -45,7 +45,7 @@ class DroppedSum(AccumulatorParam[Dropped]):
 
 
 def add_dropped(aid: int, damage: Iterable[Damage]) -> None:
-    """In a worker: add what a task dropped to the accumulator of this number."""
+    """In a worker: add the ranges that a task dropped to the accumulator with this number."""
     sizes = [one.stop - one.start for one in damage]
     accumulator: Accumulator[Dropped] = _deserialize_accumulator(aid, Dropped(), DroppedSum())
     accumulator.add(Dropped(len(sizes), sum(sizes)))

@@ -1,4 +1,4 @@
-"""The accumulator that a driver gives to a read, to learn what mode=DROPMALFORMED dropped."""
+"""The accumulator with which a driver counts what mode=DROPMALFORMED dropped."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 
 def dropped_accumulator(spark: SparkSession) -> Accumulator[Dropped]:
-    """An accumulator for what mode=DROPMALFORMED drops: give its `aid` as option droppedAccumulator.
+    """Return an accumulator for what mode=DROPMALFORMED drops; give its `aid` as the option droppedAccumulator.
 
     Its value is Dropped(ranges, bytes). The driver logs each sum as a warning of "rocketc.spark". As with any
-    accumulator of Spark, a task that is run twice counts twice.
-    Registers the source with the session: Spark brings nothing back from sources that it has found by itself.
-    Raises NotImplementedError in Spark 4.0, where such a source stays as it was found, and PySpark's own error in
-    Spark Connect, which has no accumulators. mode=PERMISSIVE tells of damage everywhere.
+    accumulator of Spark, a task that runs twice counts twice.
+    This function registers the source with the session: Spark does not return accumulator values from sources that it
+    found by itself.
+    Raises NotImplementedError in Spark 4.0, which can't register a source that it found by itself; PySpark's own error
+    in Spark Connect, which does not support accumulators. mode=PERMISSIVE reports damage in all versions.
     """
-    from rocketc.spark.source import RocketmqSource  # not before it is needed
+    from rocketc.spark.source import RocketmqSource  # a slow import
 
     accumulator = spark.sparkContext.accumulator(Dropped(), DroppedSum())
     try:
@@ -31,7 +32,7 @@ def dropped_accumulator(spark: SparkSession) -> Accumulator[Dropped]:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
         raise NotImplementedError(
-            f"Spark {spark.version} brings no accumulator back from a source that it has found by itself, and takes no "
-            "other for it: use Spark 4.1 or newer, or mode=PERMISSIVE, which tells of damage in rows"
+            f"Spark {spark.version} does not return accumulators from a source that it found by itself, and can't "
+            "register another: use Spark 4.1 or newer, or mode=PERMISSIVE, which returns damage as rows"
         ) from None
     return accumulator

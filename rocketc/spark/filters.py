@@ -1,4 +1,4 @@
-"""Spark's filters (WHERE ...) -> arguments of rocketc.scan(), so that what they drop is never decoded or shipped."""
+"""Spark's filters (WHERE ...) as arguments of rocketc.scan(): filtered messages are not decoded or sent to the JVM."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NEVER_NULL = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
 
 
 def session_pushes() -> bool:
-    """Whether this is the process in which Spark asks what its filters become.
+    """Whether this is the process in which Spark calls pushFilters().
 
-    It asks only if spark.sql.python.filterPushdown.enabled is true, and fails every query of a reader that could be
-    asked otherwise. The setting itself is not told to us; the process it asks in has a module of its own.
+    Spark calls it only if spark.sql.python.filterPushdown.enabled is true. If the setting is false, queries of a reader
+    with pushFilters() fail. A source can't read the setting, but the process for pushFilters() has its own module.
 
     >>> session_pushes()
     False
@@ -32,7 +32,7 @@ def session_pushes() -> bool:
 
 
 class Narrowing:
-    """What is left of a scan by all filters that were taken, which hold together.
+    """The arguments of a scan that is narrowed by filters. A message must match all of them.
 
     >>> from pyspark.sql.datasource import EqualTo, GreaterThan
     >>> narrowing = Narrowing()
@@ -48,7 +48,7 @@ class Narrowing:
         self._bounds: dict[str, int] = {}  # begin, end, start, stop
 
     def take(self, filter: Any) -> bool:
-        """Narrow the scan by a filter as far as possible; True if no row is left that Spark would have to drop."""
+        """Narrow the scan by a filter as far as possible. True: Spark does not have to apply the filter again."""
         attribute: tuple[str, ...] = getattr(filter, "attribute", ())
         value = getattr(filter, "value", None)
         if len(attribute) != 1:
@@ -56,7 +56,7 @@ class Narrowing:
         column, kind = source_of(attribute[0]), type(filter).__name__
         if kind == "IsNotNull":
             return column in _NEVER_NULL
-        if value is None:  # of EqualNullSafe: IS NULL
+        if value is None:  # EqualNullSafe with null: IS NULL
             return False
         if kind in ("EqualTo", "EqualNullSafe"):
             kind, value = "In", (value,)
@@ -67,13 +67,13 @@ class Narrowing:
         return False
 
     def of(self, scan: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a scan, and what was taken beside them."""
+        """Return the arguments of a scan, narrowed by the filters."""
         out = dict(scan)
         for name, texts in self._texts.items():
             mine = sorted(texts)
             if name == "topics" and name in out:
                 mine = [text for text in mine if is_asked(text, out[name])]
-            elif name in out:  # Spark asks again, so that the user's own tags and keys are enough
+            elif name in out:  # Spark applies the filter again, so the tags or keys of the options are enough
                 continue
             out[name] = mine
         if self._queues is not None:
@@ -97,7 +97,7 @@ class Narrowing:
         elif column == "msgId" and _all(str, values):
             self._take_ids(values)
         elif column in ("topic", "keys") and _all(str, values) and any("\ufffd" in text for text in values):
-            return False  # it may stand for bytes that are no UTF-8
+            return False  # U+FFFD may replace bytes that are not UTF-8
         elif column == "topic" and _all(str, values):
             self._keep("topics", values)
             return True
@@ -110,7 +110,7 @@ class Narrowing:
     def _keep(self, name: str, texts: set[str]) -> None:
         if name != "keys":
             self._texts[name] = self._texts.get(name, texts) & texts
-        else:  # a message has several
+        else:  # a message can have several keys
             self._texts.setdefault(name, texts)
 
     def _take_ids(self, ids: Collection[str]) -> None:
@@ -142,7 +142,7 @@ class Narrowing:
 
 
 _COLUMNS = {"storeTimestamp": ("begin", "end"), "physicalOffset": ("start", "stop")}
-# Class of a filter -> whether it is a lower bound, and whether the half-open bound lies one behind its value.
+# Class of a filter -> (it is a lower bound, the bound of the half-open range is its value + 1).
 _COMPARED = {
     "GreaterThanOrEqual": (True, False),
     "GreaterThan": (True, True),
@@ -156,5 +156,5 @@ def _all(kind: type, values: Collection[Any]) -> bool:
 
 
 def _is_plain_tag(text: str) -> bool:
-    """Whether rocketc.scan(tags=) takes the text for one tag as it stands."""
+    """Whether rocketc.scan(tags=) reads the text as exactly this one tag."""
     return text not in ("", "*") and "||" not in text and text == text.strip() and "\ufffd" not in text

@@ -1,4 +1,4 @@
-"""A commit log that grows while a stream reads it: where its whole records end, and whether any of it was lost."""
+"""A commit log that grows while a stream reads it: finds the end of its complete records, and data that was lost."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 VERSION = 1
-_CHECKED = 88  # bytes of a record up to its body: its own offset, time and CRC among them
-_LOOKS = 10
+_CHECKED = 88  # bytes of a record before its body, which include its physical offset, times and CRC
+_LOOKS = 10  # retries
 _PLACES = ["physicalOffset", "storeSize"]
 Files = tuple[LogFile, ...]
 Given = ParamSpec("Given")
@@ -31,17 +31,17 @@ Found = TypeVar("Found")
 
 
 class DataLossError(RocketcError):
-    """What a stream was to read is not there any more."""
+    """Data that a stream has to read does not exist any more."""
 
 
 @dataclass(frozen=True)
 class LogPosition:
-    """How far a stream has read: its offset in Spark's checkpoint.
+    """The position of a stream in the log: its offset in Spark's checkpoint.
 
-    offset   physical offset of what comes next; None: there was no log yet
-    initial  where the stream began
-    last     where the last record before it begins (a blank one may follow), and
-    crc      the CRC-32 of its first bytes: whether it is still there; None: the stream begins where it stands
+    offset   physical offset from which the stream reads next; None: the log did not exist yet
+    initial  physical offset where the stream began
+    last     physical offset of the last record before `offset` (a blank record may follow it); None: nothing was read
+    crc      CRC-32 of the first bytes of that record, to check that it is still there; None: nothing was read
 
     >>> LogPosition.from_json(LogPosition(4096, 0, 4000, 77).to_json())
     LogPosition(offset=4096, initial=0, last=4000, crc=77)
@@ -58,18 +58,18 @@ class LogPosition:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> LogPosition:
-        """Raises ValueError for what this version of rocketc did not write."""
+        """Read a position. Raises ValueError if this version of rocketc did not write it."""
         version = given.get("version")
         if isinstance(version, int) and version > VERSION:
             raise ValueError(
-                f"rocketmq: the checkpoint holds an offset of version {version}, {dict(given)}; this rocketc knows "
-                f"version {VERSION}: install the one that wrote it, or begin with a new checkpoint"
+                f"rocketmq: the checkpoint holds an offset of version {version}, {dict(given)}; this rocketc reads "
+                f"version {VERSION}: install the rocketc that wrote it, or use a new checkpoint"
             )
         values = {field: given.get(name) for name, field in _JSON.items()}
         if version != VERSION or not all(value is None or type(value) is int for value in values.values()):
             raise ValueError(
-                f"rocketmq: the checkpoint holds {dict(given)}, which is no offset of this source; it is another "
-                "query's: begin with a new checkpoint"
+                f"rocketmq: the checkpoint holds {dict(given)}, which is not an offset of this source. It belongs to "
+                "another query: use a new checkpoint"
             )
         return cls(**values)
 
@@ -83,7 +83,7 @@ _JSON = {"physicalOffset": "offset", "initialOffset": "initial", "lastRecord": "
 
 
 def _retried(look: Callable[Given, Found]) -> Callable[Given, Found]:
-    """A look that is taken anew if a file was deleted since it was listed, as a running store does with old ones."""
+    """Decorate a method to retry if a file was deleted after it was listed; a running store deletes old files."""
 
     @functools.wraps(look)
     def looks(*args: Given.args, **named: Given.kwargs) -> Found:
@@ -99,17 +99,17 @@ def _retried(look: Callable[Given, Found]) -> Callable[Given, Found]:
 
 
 class GrowingLog:
-    """The log that a stream reads. Nothing stays open between two calls.
+    """The log that a stream reads. No file stays open between two calls.
 
-    paths         as in rocketc.scan(); a path that is not there yet is an empty log
-    options       keyword arguments of rocketc.scan() for what is wanted
-    fail_on_loss  data that is gone is DataLossError, otherwise a line on stderr
+    paths         as in rocketc.scan(); a path that does not exist yet is an empty log
+    options       keyword arguments of rocketc.scan() that select messages
+    fail_on_loss  raise DataLossError for lost data; otherwise write a line to stderr
     """
 
     def __init__(self, paths: list[str], options: Mapping[str, Any], fail_on_loss: bool) -> None:
         self._paths = paths
         self._wanted: dict[str, Any] = {**options, "errors": "skip", "decompress": False}
-        # A record that is being written has its header first: its body is checked even where no one else wants that.
+        # The header of a record is written first. So its body is checked even if the options do not check CRCs.
         self._all: dict[str, Any] = {"errors": "skip", "decompress": False, "unwrap": False, "crc": "body"}
         if options.get("crc") == "full":
             self._all["crc"] = "full"
@@ -118,7 +118,7 @@ class GrowingLog:
         self._known_end: LogPosition | None = None
 
     def files(self) -> Files:
-        """The files there are up to the last one with data, in order."""
+        """Return the existing files up to the last one with data, in order."""
         try:
             logs = resolve(self._paths)
         except StoreIOError as error:
@@ -127,20 +127,20 @@ class GrowingLog:
             self._tell(f"{error.strerror}; the stream waits for it")
             return ()
         if len(logs) > 1:
-            raise ValueError(f"rocketmq: {self._name}: {len(logs)} commit logs; a stream reads one, take one for each")
+            raise ValueError(f"rocketmq: {self._name}: {len(logs)} commit logs; use a stream for each of them")
         for file in logs[0].files:
             if file.base is None:
-                raise ValueError(f"rocketmq: {file.path}: a stream needs files that are named by their offset")
+                raise ValueError(f"rocketmq: {file.path}: a stream needs files that are named by their physical offset")
         return logs[0].files
 
     def begin(self) -> LogPosition:
-        """In front of the first record."""
+        """Return the position before the first record."""
         files = self.files()
         return _at(files[0].origin) if files else LogPosition()
 
     @_retried
     def begin_at(self, time: int) -> LogPosition:
-        """In front of a file before which there are only records stored before this time."""
+        """Return the position before the first file that may have records stored at this time or later."""
         files = self.files()
         if not files:
             return LogPosition()
@@ -149,7 +149,7 @@ class GrowingLog:
 
     @_retried
     def end(self) -> LogPosition:
-        """Behind the last whole record; in front of the first file if there is none."""
+        """Return the position after the last complete record; before the first file if there is no record."""
         files = self.files()
         if not files:
             return LogPosition()
@@ -165,14 +165,14 @@ class GrowingLog:
         max_files: int | None = None,
         max_records: int | None = None,
     ) -> LogPosition:
-        """Behind a whole record: the end of a batch that begins at start. start itself if there is nothing new.
+        """Return the end of a batch that begins at `start`, after a complete record; `start` if nothing is new.
 
-        upto         records from here on come later
-        max_bytes    the batch ends with the record that holds its last byte
-        max_files    files that it reads
-        max_records  of those that the filters let through; a record with an inner batch counts as its messages, and is
-                     not cut
-        Limits let one record through at least. Raises DataLossError.
+        upto         records that begin here or later are not in the batch
+        max_bytes    size of the batch; it ends with the record that contains its last byte
+        max_files    number of files that the batch reads
+        max_records  number of messages that the options select; an inner batch counts as its messages, and is not
+                     divided
+        A batch has at least one record, whatever the limits are. Raises DataLossError.
         """
         files = self.files()
         at, known = self._stand(files, start)
@@ -201,9 +201,9 @@ class GrowingLog:
 
     @_retried
     def parts(self, start: LogPosition, end: LogPosition) -> list[LogFile]:
-        """What a batch reads. Raises DataLossError."""
+        """Return the parts of files that a batch reads. Raises DataLossError."""
         if start.begins and end.initial is not None and start.offset != end.initial:
-            start = _at(end.initial)  # it is the first batch once more; Spark does not keep where that began
+            start = _at(end.initial)  # the first batch again; Spark does not keep its start
         if end.offset is None or start.offset == end.offset:
             return []
         files = self.files()
@@ -212,10 +212,10 @@ class GrowingLog:
             return []
         end_known = bool(files) and end.offset <= files[-1].next_base and _is_there(files, end)
         if not end_known:
-            self._lose_range(at, end.offset, "the log was cut, or written anew, since the batch was planned")
+            self._lose_range(at, end.offset, "the log was cut or replaced after the batch was planned")
         for gap_start, gap_stop in _gaps(files):
             if at < gap_stop and gap_start < end.offset:
-                self._lose_range(max(at, gap_start), gap_stop, "a file is not there")
+                self._lose_range(max(at, gap_start), gap_stop, "a file is missing")
         return [
             replace(
                 file,
@@ -232,19 +232,19 @@ class GrowingLog:
         return replace(end, initial=at if start.initial is None else start.initial)
 
     def _end(self, files: Files, at: int) -> LogPosition | None:
-        """Behind the last whole record of those from `at` on, which begins one; None: there is none."""
+        """Return the position after the last complete record from `at` on, where a record begins; None: no record."""
         last, known = files[-1], self._known_end
         if known is not None and ((known.offset or 0) < at or not _is_there(files, known)):
             known = None
         if known is not None and known.offset is not None:
             at = known.offset
             if last.origin <= at <= last.next_base and not any(_read(last, at, 8)):
-                return known  # nothing was written since
+                return known  # nothing was written after it
         self._known_end = self._last(files, at, None) or known
         return self._known_end
 
     def _last(self, files: Files, at: int, stop: int | None, known: bool = True) -> LogPosition | None:
-        """Behind the last whole record of those that begin from `at` on, but before stop. None: there is none."""
+        """Return the position after the last complete record that begins in [at, stop); None: no record."""
         for file in reversed(list(_between(files, at, stop))):
             messages = scan(_part(file, at, known, stop), columns=_PLACES, **self._all)
             last = None
@@ -257,7 +257,7 @@ class GrowingLog:
     def _nth(
         self, files: Files, at: int, known: bool, stop: int, count: int, options: Mapping[str, Any]
     ) -> LogPosition | None:
-        """Behind the record that holds the n-th message from `at` on; None: there are fewer before stop."""
+        """Return the position after the record with the `count`-th message from `at` on; None: fewer before `stop`."""
         for file in _between(files, at, stop):
             for batch in scan(_part(file, at, known, stop), columns=_PLACES, **options).batches():
                 if batch.num_rows >= count:
@@ -266,11 +266,11 @@ class GrowingLog:
         return None
 
     def _stand(self, files: Files, place: LogPosition) -> tuple[int, bool]:
-        """Where the stream goes on, and whether a record begins there for sure. Raises DataLossError."""
+        """Return where the stream continues, and whether a record certainly begins there. Raises DataLossError."""
         at = place.offset
         if not files:
             if place.last is not None:
-                self._lose(f"the stream has read up to offset {at}, and there are no files any more")
+                self._lose(f"the stream has read up to offset {at}, and the log files are gone")
             return at or 0, True
         first = files[0].origin
         if at is None:
@@ -282,15 +282,13 @@ class GrowingLog:
             end = self._last(files, first, None)
             back = first if end is None or end.offset is None else end.offset
             if back < at:
-                self._lose(f"the log ends at offset {back}, and the stream has read up to {at}: it was cut")
+                self._lose(f"the log ends at offset {back}, but the stream has read up to {at}: the log was cut")
                 return back, True
-            self._lose(
-                f"the log is not the one that the stream has read up to offset {at}: it was cut and written anew"
-            )
+            self._lose(f"this is not the log that the stream has read up to offset {at}: it was cut and written again")
             return at, False
         for start, stop in _gaps(files):
             if start <= at < stop:
-                self._lose_range(at, stop, "a file is not there")
+                self._lose_range(at, stop, "a file is missing")
                 return stop, True
         return at, True
 
@@ -300,12 +298,12 @@ class GrowingLog:
     def _lose(self, what: str) -> None:
         if self._fail_on_loss:
             raise DataLossError(
-                f"rocketmq: {self._name}: {what}; option failOnDataLoss=false goes on with what is there"
+                f"rocketmq: {self._name}: {what}; use option failOnDataLoss=false to continue with the remaining data"
             )
         self._tell(what)
 
     def _tell(self, what: str) -> None:
-        """Say it on stderr, once: Spark has it in the log of the driver."""
+        """Write a line to stderr, once per text; Spark adds it to the log of the driver."""
         if what not in self._told:
             self._told.add(what)
             print(f"rocketc: {self._name}: {what}", file=sys.stderr)
@@ -320,29 +318,29 @@ def _at(offset: int) -> LogPosition:
 
 
 def _between(files: Files, start: int, stop: int | None) -> Iterator[LogFile]:
-    """The files that have any of these offsets."""
+    """Yield the files that contain any offset in [start, stop)."""
     return (file for file in files if start < file.next_base and (stop is None or file.origin < stop))
 
 
 def _part(file: LogFile, start: int, known: bool, stop: int | None) -> LogFile:
-    """What a file has between these offsets; known: a record begins at the first one for sure."""
+    """Return the part of a file between these offsets; known: a record certainly begins at `start`."""
     part = replace(file, stop=stop, exact_stop=stop)
     return replace(part, start=start, exact=known) if file.origin < start else part
 
 
 def _gaps(files: Files) -> Iterator[tuple[int, int]]:
-    """The offsets between files that have no file."""
+    """Yield the ranges of offsets between two files."""
     return ((one.next_base, other.origin) for one, other in itertools.pairwise(files) if one.next_base < other.origin)
 
 
 def _record(batch: pyarrow.RecordBatch, row: int) -> tuple[int, int]:
-    """Where a record begins, and its bytes; of columns _PLACES."""
+    """Return the physical offset and the size of a record, from a row of the columns _PLACES."""
     start, size = (column[row].as_py() for column in batch.columns)
     return start, size
 
 
 def _place(file: LogFile, start: int, size: int, closed: bool = False) -> LogPosition:
-    """Behind a record of a file, and behind the blank one that closes the file."""
+    """Return the position after a record of a file; closed: after the blank record that ends the file."""
     return LogPosition(file.next_base if closed else start + size, None, start, _crc(file, start))
 
 
@@ -351,13 +349,13 @@ def _crc(file: LogFile, record: int) -> int:
 
 
 def _is_there(files: Iterable[LogFile], place: LogPosition) -> bool:
-    """Whether the last record that was read still stands where it stood; True if its file is gone, as files go."""
+    """Whether the last record that was read is still in its place; also True if its file was deleted."""
     if place.last is None:
         return True
     return all(_crc(file, place.last) == place.crc for file in files if file.origin <= place.last < file.next_base)
 
 
 def _read(file: LogFile, offset: int, count: int) -> bytes:
-    """Bytes from this physical offset on, as many as there are."""
+    """Read up to `count` bytes from this physical offset on."""
     with errors_named(file.path), open(file.path, "rb", buffering=0) as opened:
         return os.pread(opened.fileno(), count, offset - file.origin)

@@ -1,4 +1,4 @@
-"""The options that name queues and queue offsets in JSON, as Kafka's source has them -> arguments of rocketc.scan()."""
+"""Options with queues and queue offsets in JSON, as of Spark's Kafka source, as arguments of rocketc.scan()."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OFFSETS = {"startingOffsets": EARLIEST, "endingOffsets": LATEST}
 
 
 def assigned(values: Mapping[str, str], topics: list[str | re.Pattern[str]] | None) -> dict[str, Any]:
-    """What assign, startingOffsets and endingOffsets say, where they are JSON.
+    """Return the arguments for the options assign, startingOffsets and endingOffsets, if they are JSON.
 
-    values  of options, by their names
-    topics  of subscribe or subscribePattern
+    values  option -> its value
+    topics  the topics of subscribe or subscribePattern
     Raises ValueError as parse_options() does.
 
     >>> assigned({"assign": '{"orders": [0, 2]}', "startingOffsets": '{"orders": {"2": 70}}'}, None)
@@ -31,7 +31,7 @@ def assigned(values: Mapping[str, str], topics: list[str | re.Pattern[str]] | No
     if "assign" in values:
         for topic, queues in _objects("assign", values["assign"]).items():
             if not isinstance(queues, list) or not all(_is_number(queue_id) for queue_id in queues):
-                _refuse("assign", values["assign"], f"of {topic!r}: a list of queue ids")
+                _refuse("assign", values["assign"], f"the value of {topic!r} must be a list of queue ids")
             offsets[topic] = dict.fromkeys(queues, (None, None))
         out["topics"] = list(offsets)
     for at, (name, whole) in enumerate(_OFFSETS.items()):
@@ -39,7 +39,7 @@ def assigned(values: Mapping[str, str], topics: list[str | re.Pattern[str]] | No
             continue
         for topic, queues in _objects(name, values[name]).items():
             if not is_asked(topic, offsets if "assign" in values else topics):
-                _refuse(name, values[name], f"topic {topic!r} is not asked for")
+                _refuse(name, values[name], f"topic {topic!r} is not selected by assign, subscribe or subscribePattern")
             for queue_id, offset in _offsets(name, values[name], topic, queues, whole).items():
                 known = offsets.setdefault(topic, {None: (None, None)})
                 if queue_id not in known and None not in known:
@@ -47,7 +47,7 @@ def assigned(values: Mapping[str, str], topics: list[str | re.Pattern[str]] | No
                 low, high = known.get(queue_id, (None, None))
                 known[queue_id] = (offset, high) if at == 0 else (low, offset)
     for queues_of in offsets.values():
-        if None in queues_of:  # behind those that are named
+        if None in queues_of:  # move it after the named queues
             queues_of[None] = queues_of.pop(None)
     return {**out, "offsets": offsets} if offsets else out
 
@@ -55,13 +55,13 @@ def assigned(values: Mapping[str, str], topics: list[str | re.Pattern[str]] | No
 def _offsets(name: str, value: str, topic: str, queues: Any, whole: int) -> dict[int, int | None]:
     out: dict[int, int | None] = {}
     if not isinstance(queues, dict):
-        _refuse(name, value, f'of {topic!r}: queue ids with their offsets, {{"0": 70}}')
+        _refuse(name, value, f'the value of {topic!r} must map queue ids to offsets, such as {{"0": 70}}')
     for queue_id, offset in queues.items():
         if not re.fullmatch(r"\d{1,9}", queue_id, re.ASCII):
-            _refuse(name, value, f"of {topic!r}: {queue_id!r} is no queue id")
+            _refuse(name, value, f"of {topic!r}: {queue_id!r} is not a queue id")
         if offset != whole and not _is_number(offset):
             word = "earliest" if whole == EARLIEST else "latest"
-            _refuse(name, value, f"of {topic!r}, queue {queue_id}: a queue offset, or {whole} for {word}")
+            _refuse(name, value, f"{topic!r}, queue {queue_id}: it must be a queue offset, or {whole} for {word}")
         out[int(queue_id)] = None if offset == whole else offset
     return out
 
@@ -70,9 +70,9 @@ def _objects(name: str, value: str) -> dict[str, Any]:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError) as error:
-        _refuse(name, value, f"no JSON: {error}")
+        _refuse(name, value, f"not JSON: {error}")
     if not isinstance(found, dict):
-        _refuse(name, value, 'topics in JSON, such as {"orders": ...}')
+        _refuse(name, value, 'it must be a JSON object of topics, such as {"orders": ...}')
     return found
 
 
@@ -81,7 +81,7 @@ def _is_number(value: Any) -> bool:
 
 
 def is_asked(topic: str, topics: Iterable[str | re.Pattern[str]] | None) -> bool:
-    """Whether rocketc.scan(topics=) takes messages of a topic.
+    """Whether rocketc.scan(topics=) selects messages of a topic.
 
     >>> is_asked("orders", ["bills", re.compile("ord.*")]), is_asked("orders", None), is_asked("orders", [])
     (True, True, False)

@@ -1,4 +1,4 @@
-"""The options of format("rocketmq"): texts that a user gives -> what rocketc.scan() takes."""
+"""The options of format("rocketmq"), parsed into arguments of rocketc.scan()."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketc.spark.offset_options import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
 _NO_TABLES = (
-    "Spark keeps no options of permanent tables for a source in Python; use CREATE TEMPORARY VIEW ... USING rocketmq"
+    "Spark does not keep options of permanent tables for a Python source; use CREATE TEMPORARY VIEW ... USING rocketmq"
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MS = datetime.timedelta(milliseconds=1)
@@ -24,19 +24,19 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,6}))?(Z|[
 
 @dataclass(frozen=True)
 class Options:
-    """What the options of a load() ask for.
+    """The parsed options of a load().
 
-    paths    as the user gave them: local, file: URIs, URLs
-    columns  names in order, of those that were named one by one
-    kafka    columns are those of Spark's Kafka source; headers: with `headers` among them
-    damage   damaged ranges are rows, too
-    pushdown take the filters of the query, if the session allows it
-    scan     keyword arguments of rocketc.scan() but for columns; can be pickled
+    paths    as the user gave them: local paths, file: URIs, URLs
+    columns  column names in order, if the option lists names; None otherwise
+    kafka    columns are those of Spark's Kafka source; headers: they include `headers`
+    damage   damaged ranges are returned as rows
+    pushdown use the filters of the query, if the session allows it
+    scan     keyword arguments of rocketc.scan() except columns; can be pickled
     plan     keyword arguments of partitions.plan()
-    store    of rocketc.open(), when messages are written
-    given    names of the options that were given, but for the path
+    store    keyword arguments of rocketc.open(), for writing
+    given    names of the options that were given, except the path
     dropped  the number of the accumulator that counts dropped ranges
-    stream   what only a stream can do: option -> its value
+    stream   options for streams only: option -> its value
     """
 
     paths: tuple[str, ...]
@@ -53,7 +53,7 @@ class Options:
     dropped: int | None = None
 
     def row(self) -> tuple[str, ...]:
-        """The columns of a row unless the user gives a schema.
+        """Return the columns of a row if the user does not give a schema.
 
         >>> Options(("store",), kafka=True).row()
         ('key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType')
@@ -67,15 +67,16 @@ class Options:
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Take all options of a load(); their names are case-insensitive.
+    """Parse all options of a load(). Option names are case-insensitive.
 
-    given  Spark's: `path` from load(path), `paths` (a JSON list) from load([path, ...]), those of docs/howto/spark.md
-    Raises ValueError, whose text names the option, the value given, and what is allowed.
+    given  the options from Spark: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those in
+           docs/howto/spark.md
+    Raises ValueError that names the option, its value, and the allowed values.
 
     >>> parse_options({"path": "store", "Subscribe": "orders, bills", "verifyCrc": "full"}).scan
     {'errors': 'raise', 'topics': ['orders', 'bills'], 'crc': 'full'}
     """
-    if "provider" in given:  # the properties of a table that is being made, not options
+    if "provider" in given:  # these are the properties of a table that is created, not options
         raise ValueError(f"rocketmq: {_NO_TABLES}")
     values: dict[str, str] = {}
     storage = StorageOptions()
@@ -90,7 +91,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         raise ValueError(f"rocketmq: options {' and '.join(ways)}: give one of them")
     kafka = values.get("columns", "").strip().lower() == "kafka"
     if "includeHeaders" in values and not kafka:
-        _refuse("includeHeaders", values["includeHeaders"], "only beside columns=kafka; take the column properties")
+        _refuse("includeHeaders", values["includeHeaders"], "only with columns=kafka; use the column properties")
     headers = _one_of(_BOOL, "includeHeaders", values.get("includeHeaders", "false"))
     columns = _columns(values["columns"]) if "columns" in values and not kafka else None
     mode = _one_of({word: word for word in _MODES}, "mode", values.get("mode", "FAILFAST"))
@@ -118,7 +119,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     dropped = None
     if "droppedAccumulator" in values:
         if mode != "DROPMALFORMED":
-            _refuse("droppedAccumulator", values["droppedAccumulator"], "only beside mode=DROPMALFORMED")
+            _refuse("droppedAccumulator", values["droppedAccumulator"], "only with mode=DROPMALFORMED")
         dropped = _number("droppedAccumulator", values["droppedAccumulator"])
     store = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_STORE.items() if name in values}
     names = tuple(name for name in values if name not in ("path", "paths"))
@@ -128,7 +129,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 
 def check_use(options: Options, writing: bool) -> None:
-    """Raise ValueError for an option of the other side.
+    """Raise ValueError for a write option in a read, or a read option in a write.
 
     >>> check_use(parse_options({"path": "store", "subscribe": "orders"}), writing=True)
     Traceback (most recent call last):
@@ -141,7 +142,7 @@ def check_use(options: Options, writing: bool) -> None:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A hint for a name that is none of the known ones, or nothing.
+    """Return a hint for a name that is not known: the most similar known name; or an empty text.
 
     >>> near("toipc", ["topic", "body"]), near("BODY", ["topic", "body"]), near("x", ["topic", "body"])
     (' (did you mean topic?)', ' (did you mean body?)', '')
@@ -156,11 +157,11 @@ def _refuse(name: str, value: str, why: str) -> NoReturn:
 
 
 def _known(name: str) -> str:
-    """An option's name as docs/howto/spark.md spells it."""
+    """Return the name of an option as docs/howto/spark.md spells it."""
     if known := _NAMES.get(name.lower()):
         return known
     options = [known for known in _NAMES.values() if known != "paths"] + [f"{_STORAGE}NAME"]
-    raise ValueError(f"rocketmq: option {name}: there is none{near(name, options)}; there are {', '.join(options)}")
+    raise ValueError(f"rocketmq: unknown option {name}{near(name, options)}; the options are {', '.join(options)}")
 
 
 def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
@@ -175,10 +176,10 @@ def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
         paths += more
     if not paths:
         raise ValueError(
-            f"rocketmq: option path: not given; load(path) or OPTIONS (path '...') sets it. Of a table: {_NO_TABLES}"
+            f"rocketmq: option path: missing; set it by load(path) or OPTIONS (path '...'). For tables: {_NO_TABLES}"
         )
     if "" in paths:
-        _refuse("path", "", "a store, a commit log folder, a file or a glob")
+        _refuse("path", "", "it must be a store, a commit log folder, a file or a glob")
     return tuple(paths)
 
 
@@ -186,22 +187,22 @@ def _columns(value: str) -> tuple[str, ...]:
     names = _list("columns", value)
     for name in names:
         if name not in _COLUMNS:
-            _refuse("columns", value, f"{name!r} is no column{near(name, _COLUMNS)}; there are {', '.join(_COLUMNS)}")
+            _refuse("columns", value, f"unknown column {name!r}{near(name, _COLUMNS)}; use {', '.join(_COLUMNS)}")
         if names.count(name) > 1:
-            _refuse("columns", value, f"{name} comes twice")
+            _refuse("columns", value, f"{name} is given twice")
     return tuple(names)
 
 
 def _list(name: str, value: str) -> list[str]:
-    """Texts with commas between; blanks around each are dropped."""
+    """Parse a comma-separated list; blanks around items are removed."""
     items = [item.strip() for item in value.split(",")]
     if "" in items:
-        _refuse(name, value, "an empty item; a list has commas between its items")
+        _refuse(name, value, "it has an empty item; items are separated by commas")
     return items
 
 
 def _storage_value(value: str) -> Any:
-    """What fsspec gets: a short whole number, true, false, null, JSON in braces, brackets or quotes; else the text."""
+    """Parse a value for fsspec: a short whole number, true, false, null, JSON in {}, [] or quotes; otherwise text."""
     if re.fullmatch(r'0|-?[1-9]\d{0,8}|true|false|null|[\[{"].*', value.strip(), re.ASCII | re.DOTALL):
         try:
             return json.loads(value)
@@ -214,22 +215,22 @@ def _pattern(name: str, value: str) -> re.Pattern[str]:
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
-        _refuse(name, value, f"no regular expression: {error}")
+        _refuse(name, value, f"not a regular expression: {error}")
 
 
 def _time(name: str, value: str) -> int:
-    """Milliseconds since the epoch, of themselves or of an ISO-8601 time that says its zone."""
+    """Parse milliseconds since the epoch, or an ISO-8601 time with a time zone."""
     text = value.strip()
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
         if len(text) == 8:
-            _refuse(name, value, f"a date has dashes, and a time: {text[:4]}-{text[4:6]}-{text[6:]}T00:00Z")
+            _refuse(name, value, f"write a date with dashes and a time: {text[:4]}-{text[4:6]}-{text[6:]}T00:00Z")
         if len(text) in (9, 10, 11):
-            _refuse(name, value, f"these look like seconds; epoch milliseconds are {text}000")
+            _refuse(name, value, f"this looks like seconds; in epoch milliseconds it is {text}000")
         return int(text)
     iso = _ISO.fullmatch(text)
     if iso is None or iso[5] is None:
-        why = "it says no time zone" if iso or re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else "no time"
-        _refuse(name, value, f"{why}; a time is epoch milliseconds, 2026-01-31T09:30:00Z or 2026-01-31T09:30+08:00")
+        why = "missing time zone" if iso or re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else "not a time"
+        _refuse(name, value, f"{why}; use epoch milliseconds, 2026-01-31T09:30:00Z or 2026-01-31T09:30+08:00")
     day, minutes, seconds, fraction, zone = iso.groups()
     zone = "+00:00" if zone in "zZ" else f"{zone[:3]}:{zone[-2:]}"
     try:
@@ -238,26 +239,26 @@ def _time(name: str, value: str) -> int:
         )
     except ValueError as error:
         _refuse(name, value, str(error))
-    return -((_EPOCH - when) // _MS)  # a part of a millisecond counts as a whole one
+    return -((_EPOCH - when) // _MS)  # rounded up to a whole millisecond
 
 
 def _count(name: str, value: str) -> int:
     if not re.fullmatch(r"\d{1,9}", value.strip(), re.ASCII) or int(value) < 1:
-        _refuse(name, value, "a whole number, 1 or more")
+        _refuse(name, value, "it must be a whole number, 1 or more")
     return int(value)
 
 
 def _number(name: str, value: str) -> int:
     if not re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII):
-        _refuse(name, value, "the aid of an accumulator, rocketc.spark.dropped_accumulator(spark).aid")
+        _refuse(name, value, "it must be the aid of an accumulator, rocketc.spark.dropped_accumulator(spark).aid")
     return int(value)
 
 
 def _bytes(name: str, value: str) -> int:
-    """A size as Spark's own options have it: 134217728, 128m, 128MB."""
+    """Parse a size as in Spark's own options: 134217728, 128m, 128MB."""
     found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", value.strip().lower(), re.ASCII)
     if found is None or int(found[1]) < 1:
-        _refuse(name, value, "bytes, 1 or more: 134217728, 128m, 1g")
+        _refuse(name, value, "it must be a number of bytes, 1 or more: 134217728, 128m, 1g")
     return min(int(found[1]) << 10 * (" kmgt".index(found[2] or " ")), 1 << 62)
 
 
@@ -265,11 +266,11 @@ def _one_of(allowed: Mapping[str, Any], name: str, value: str) -> Any:
     for word, meaning in allowed.items():
         if value.strip().lower() == word.lower():
             return meaning
-    _refuse(name, value, f"it is one of {', '.join(allowed)}")
+    _refuse(name, value, f"it must be one of {', '.join(allowed)}")
 
 
 def _starting(name: str, value: str) -> str:
-    """JSON is looked at by assigned(): a stream then begins with the first message of the log that it lets pass."""
+    """Parse startingOffsets. assigned() parses JSON; a stream then begins with the first message that it selects."""
     words = {"earliest": "earliest", "latest": "latest"}
     return "earliest" if value.lstrip().startswith("{") else str(_one_of(words, name, value))
 
@@ -283,10 +284,10 @@ def _word(allowed: Mapping[str, Any]) -> Callable[[str, str], Any]:
 
 
 _MODES = {"FAILFAST": "raise", "PERMISSIVE": "skip", "DROPMALFORMED": "skip"}
-_STORAGE = "storage."  # before the names of options that fsspec gets
+_STORAGE = "storage."  # prefix of the options for fsspec
 _BOOL = {"true": True, "false": False}
 _COLUMNS = (*SCHEMA.names, *DAMAGE.names)
-# Option -> argument of rocketc.scan(), and how its text is read.
+# Option -> argument of rocketc.scan(), and the function that parses its value.
 _TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "subscribe": ("topics", _list),
     "subscribePattern": ("topics", lambda name, value: [_pattern(name, value)]),
@@ -306,7 +307,7 @@ _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {
 _TO_STORE: dict[str, tuple[str, Callable[[str, str], int]]] = {
     "mappedFileSizeCommitLog": ("mapped_file_size_commit_log", _bytes)
 }
-# Those that only a stream can follow.
+# Options for streams only.
 _OF_STREAM: dict[str, Callable[[str, str], Any]] = {
     "startingOffsets": _starting,
     "maxBytesPerTrigger": _bytes,

@@ -1,4 +1,4 @@
-"""What a task of the source does: parts of files -> batches of columns. Runs in Spark's workers."""
+"""The tasks of the source: they read parts of files into batches of columns, in Spark's workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SOURCE = {
     "timestampType": "storeTimestamp",
     "headers": "properties",
 }
-LOG_APPEND_TIME = 1  # Kafka's timestampType of a time that the broker has set
+LOG_APPEND_TIME = 1  # Kafka's timestampType of a time that the broker sets
 
 
 def read_parts(
@@ -44,13 +44,13 @@ def read_parts(
     damage: bool = False,
     dropped: int | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The messages of parts of files, one part after the other.
+    """Yield the messages of parts of files, one part after the other.
 
     columns  names of rocketc.spark.schema.FIELDS
-    options  keyword arguments of rocketc.scan() but for columns
-    damage   each damaged range of a part is a row behind its messages; options must say errors="skip"
-    dropped  otherwise the number of the accumulator that counts them, accumulator.dropped_accumulator()
-    Raises what rocketc.scan() raises.
+    options  keyword arguments of rocketc.scan() except columns
+    damage   return each damaged range of a part as a row after its messages; options must have errors="skip"
+    dropped  without `damage`: the number of the accumulator that counts damaged ranges, see dropped_accumulator()
+    Raises the errors of rocketc.scan().
     """
     spare_collections()
     for part in known_parts(parts, options):
@@ -58,7 +58,7 @@ def read_parts(
 
 
 def source_of(column: str) -> str:
-    """The column of a scan that a column of a row is made from.
+    """Return the column of a scan from which a column of a row is made.
 
     >>> source_of("partition"), source_of("tags")
     ('queueId', 'tags')
@@ -67,7 +67,7 @@ def source_of(column: str) -> str:
 
 
 def sources_of(columns: Iterable[str]) -> list[str]:
-    """The columns of a scan that these are made from; at least one, to count.
+    """Return the columns of a scan from which these are made; at least one, so that rows can be counted.
 
     >>> sources_of(["key", "timestamp", "timestampType", "_error"]), sources_of(["_error"])
     (['keys', 'storeTimestamp'], ['queueId'])
@@ -86,7 +86,7 @@ def _batches(
         if damage and messages.report.damage:
             yield _damage_rows(messages.report.damage, columns)
     except CorruptRecordError as error:
-        advice = "option mode=DROPMALFORMED leaves it out and goes on, PERMISSIVE makes a row of it"
+        advice = "option mode=DROPMALFORMED skips it, PERMISSIVE returns it as a row"
         raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
     finally:
         if not damage:
@@ -96,7 +96,7 @@ def _batches(
 
 
 def _shaped(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> pyarrow.RecordBatch:
-    """The columns of Spark's rows from those of a scan."""
+    """Make the columns of Spark's rows from those of a scan."""
     pa = import_pyarrow()
     arrays = []
     for name in columns:
@@ -109,7 +109,7 @@ def _shaped(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> pyarrow.Recor
 
 
 def _damage_rows(damage: Sequence[Damage], columns: Sequence[str]) -> pyarrow.RecordBatch:
-    """A row for each damaged range: null but for where it is, and why."""
+    """Return a row per damaged range: its position and reason; the other columns are null."""
     pa = import_pyarrow()
     fields = pa.schema(Schema(sources_of(columns)))
     empty = pa.RecordBatch.from_arrays([pa.nulls(len(damage), field.type) for field in fields], schema=fields)
@@ -143,27 +143,27 @@ _MADE: dict[str, Callable[[Any], Any]] = {"key": _binary, "timestampType": _appe
 
 
 def _tell(report: ScanReport) -> None:
-    """One line about what mode=DROPMALFORMED has dropped; a worker's stderr goes to its executor's log."""
+    """Write one line about what mode=DROPMALFORMED dropped to stderr, which goes to the log of the executor."""
     if damage := report.damage:
         lost = sum(one.stop - one.start for one in damage)
         more = f", the first of {len(damage)} ranges; {lost} bytes in all" if len(damage) > 1 else ""
         print(f"rocketc: {damage[0]}{more}", file=sys.stderr)
 
 
-LEAST_BYTES = 16 << 20  # a smaller part is read sooner than its queues are looked at
+LEAST_BYTES = 16 << 20  # reading a smaller part is faster than reading its queues
 _MOST_QUEUES = 2000
-_RECORD_BYTES = 4 << 10  # of a record on average: smaller ones are passed over sooner than their units are read
-_GAP_BYTES = 1 << 20  # less between two records is read with them: sooner done than to begin anew
+_RECORD_BYTES = 4 << 10  # average size of a record: skipping smaller records is faster than reading their units
+_GAP_BYTES = 1 << 20  # reading a smaller gap between two records is faster than starting a new read
 
 
 def known_parts(parts: Iterable[LogFile], scan: Mapping[str, Any]) -> Iterator[Log | LogFile]:
-    """The parts, those of a large file as the ranges that have to be read for the messages that a scan asks for.
+    """Yield the parts. A large part is replaced by the ranges that contain messages of the scan, found by the queues.
 
-    scan  arguments of rocketc.scan(): `topics`, `queues` and `offsets` are looked at
-    That pays for rare messages among large ones: a part is read as it stands if few of them are farther than 1 MiB from
-    the next, or if its records have less than 4 KiB on average.
-    The queues are trusted where all of them together lie in the log without a gap. Each gap is read, and so is
-    a part whose units contradict one another, or whose store has no queues beside its log.
+    scan  arguments of rocketc.scan(); `topics`, `queues` and `offsets` are used
+    This is faster for rare messages among large ones. A part is read in full if few gaps between the wanted messages
+    are larger than 1 MiB, or if its records have less than 4 KiB on average.
+    The queues are trusted where the records of all queues together cover the log without a gap. Gaps are read. A part
+    is also read in full if its units contradict one another, or if the store does not have consume queues.
     """
     kept: dict[str, ConsumeQueues | None] = {}
     for part in parts:

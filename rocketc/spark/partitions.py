@@ -1,4 +1,4 @@
-"""What one task reads: parts of commit log files, cut by bytes; small ones together."""
+"""Divides commit log files among tasks: large files are cut into parts, small files are read together."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rocketc.read.parallel import processors
 from rocketc.read.scan import open_walker, scan
 
 MAX_BYTES = 256 << 20
-_LEAST_BYTES = 4 << 20  # a part of less is not worth a task of its own
-_OPEN_BYTES = 1 << 20  # what it costs to open a file, in bytes that are read meanwhile
+_LEAST_BYTES = 4 << 20  # the least size of a part, unless min_partitions asks for more parts
+_OPEN_BYTES = 1 << 20  # opening a file takes about as long as reading this number of bytes
 
 
 class Split(NamedTuple):
-    """The records of a commit log file whose first byte lies in [start, stop), physical offsets.
+    """The records of a commit log file whose first byte is in [start, stop), physical offsets.
 
-    A list of splits makes a DataFrame that decode_batches() reads: spark.createDataFrame(splits(store)).
+    decode_batches() reads a DataFrame of splits: spark.createDataFrame(splits(store)).
     """
 
     path: str
@@ -36,13 +36,13 @@ class Split(NamedTuple):
 
 
 def splits(path: Paths, max_bytes: int = MAX_BYTES, storage_options: Options | None = None) -> list[Split]:
-    """Cut a store into splits for the tasks of Spark: no file in a split with another, no split above max_bytes.
+    """Cut a store into splits for the tasks of Spark. A split has one file, or a part of it, of at most max_bytes.
 
-    path       as in rocketc.scan(); tasks see the same files under the same absolute paths
-    max_bytes  of stored records; the last record of a split may reach beyond
-    storage_options  as in rocketc.scan(); splits do not hold them: what decodes them wants them, too
-    Together they hold each record once, and each damaged range, whatever max_bytes is: a task searches for the first
-    record of its split, and reads nothing before it. Raises StoreIOError as rocketc.scan() does.
+    path       as in rocketc.scan(); tasks must see the same files under the same absolute paths
+    max_bytes  size of a split; its last record may end after it
+    storage_options  as in rocketc.scan(); splits do not contain them: give them also to the function that decodes
+    For every max_bytes, the splits together contain each record and each damaged range once. A task searches for the
+    first record of its split and does not read bytes before it. Raises StoreIOError as rocketc.scan() does.
     """
     if max_bytes < 1:
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
@@ -60,12 +60,12 @@ def plan(
     stop: int | None = None,
     storage: Options | None = None,
 ) -> list[tuple[LogFile, ...]]:
-    """What each task reads, in the order of the logs: parts of at most max_bytes, small files together.
+    """Return the parts that each task reads, in the order of the logs: at most max_bytes each, small files together.
 
-    logs            of resolve(); a file may have a start and a stop
-    min_partitions  at least so many, if there are bytes enough; parts become smaller then. None: one for each core
-                    that this process may use, of 4 MiB at least
-    start, stop     physical offsets; parts without a record that begins there are left out
+    logs            from resolve(); a file may have a start and a stop
+    min_partitions  least number of tasks, if there are enough bytes; parts are then smaller. None: one task per core
+                    that this process may use, with parts of at least 4 MiB
+    start, stop     physical offsets; parts without a record that begins in this range are left out
     storage         options of the file systems of URLs
 
     >>> import pathlib, tempfile
@@ -97,7 +97,7 @@ def plan(
 
 
 def absolute(path: str) -> str:
-    """A path that means the same in another folder.
+    """Return an absolute path; a URL stays the same.
 
     >>> absolute("/data/store"), absolute("s3://bucket/store")
     ('/data/store', 's3://bucket/store')
@@ -106,9 +106,9 @@ def absolute(path: str) -> str:
 
 
 def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iterable[LogFile]:
-    """The files, absolute, each cut into equal parts of at most so many bytes; the last one goes to the file's end.
+    """Yield the files with absolute paths, each cut into equal parts of at most max_bytes.
 
-    A file of which only a part is to be read is cut within that part.
+    The last part goes to the file's end. If a file has a start or a stop, only that part of it is cut.
     """
     for log in logs:
         for file in log.files:
@@ -120,7 +120,7 @@ def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iter
                     yield file
                 continue
             base = file.base
-            if base is None:  # the first record tells it
+            if base is None:  # the first record has its physical offset
                 base = open_walker(file, Filter(), storage).base
             first = base if file.start is None else file.start
             cuts = [first + size * n // count for n in range(1, count)]
@@ -135,7 +135,7 @@ def _parts(logs: Iterable[Log], max_bytes: int, storage: Options | None) -> Iter
 
 
 def _overlaps(part: LogFile, start: int | None, stop: int | None) -> bool:
-    """Whether a record of a part may begin in [start, stop)."""
+    """Whether a record of the part may begin in [start, stop)."""
     end = part.next_base if part.stop is None else part.stop
     return (start is None or start < end) and (stop is None or part.begin < stop)
 
@@ -146,12 +146,12 @@ def _bytes_of(part: LogFile) -> int:
 
 
 def data_bytes(file: LogFile) -> int:
-    """Where the last of a file's bytes is that is no hole: files are made as long as they may become.
+    """Return the position after the last byte of a file that is not in a hole. Log files have their full size at once.
 
     >>> data_bytes(LogFile("nowhere", 0, 100, 100, True))
     0
     """
-    if is_url(file.path):  # what of it was never written, nobody tells
+    if is_url(file.path):  # holes of a remote file are not known
         return file.size
     end = 0
     with suppress(OSError), open(file.path, "rb", buffering=0) as opened:
@@ -159,23 +159,23 @@ def data_bytes(file: LogFile) -> int:
     return min(end, file.size)
 
 
-_WHOLE_BYTES = 16 << 20  # a file of no more is asked for the times of all its records
-_LOOK_BYTES = 1 << 20  # of a larger one, so much is looked at
-_LOOKS = 16  # ... in so many places, the first and the last bytes among them
-_AT_ONCE = 16  # files by URL: it is the way there that takes the time
+_WHOLE_BYTES = 16 << 20  # of files up to this size, the times of all records are read
+_LOOK_BYTES = 1 << 20  # of a larger file, this number of bytes is read ...
+_LOOKS = 16  # ... at this number of positions, the start and the end included
+_AT_ONCE = 16  # remote files that are read in parallel, because of network latency
 Times = tuple[int, int]
 
 
 def prune(
     logs: Iterable[Log], begin: int | None = None, end: int | None = None, storage: Options | None = None
 ) -> list[Log]:
-    """The logs without the files whose records were all stored before `begin`, or at `end` or later; epoch ms.
+    """Return the logs without the files whose records were all stored before `begin`, or at `end` or later; epoch ms.
 
-    A file of up to 16 MiB is left out by the times of all its records. Of a larger one those in 16 places are looked
-    at, and it is left out only if they rise from each to the next: where a clock was set back, all is read. What can't
-    be read here is read by a task, which tells what is wrong with it.
+    For a file of up to 16 MiB, the times of all records are read. For a larger file, the times at 16 positions are
+    read. It is left out only if they rise from each position to the next, because the clock may have been set back.
+    A file that can't be read is kept; the task that reads it reports the error.
 
-    storage  options of the file systems of URLs; of URLs several are looked at, at the same time
+    storage  options of the file systems of URLs; several URLs are read at the same time
     """
     if begin is None and end is None:
         return list(logs)
@@ -189,7 +189,7 @@ def prune(
 
 
 def times_of(file: LogFile, storage: Options | None = None) -> Times | None:
-    """The first and the last store timestamp in a file, epoch ms; None: not to be told without reading it."""
+    """Return the first and the last store timestamp in a file, epoch ms; None: not known without reading all of it."""
     size = data_bytes(file)
     if size <= _WHOLE_BYTES:
         return _times_in(file, storage)
@@ -224,7 +224,7 @@ def is_outside(file: LogFile, begin: int | None, end: int | None, storage: Optio
 
 
 def _times_in(part: LogFile, storage: Options | None) -> Times | None:
-    """The least and the greatest store timestamp of the records in a part; None: it has none."""
+    """Return the least and the greatest store timestamp of the records in a part; None: no record."""
     messages = scan(part, errors="skip", crc="none", unwrap=False, storage_options=storage)
     whole = count(messages, threads=1).total
     return None if whole.first is None or whole.last is None else (whole.first, whole.last)

@@ -1,4 +1,4 @@
-"""The columns of a scan, of Kafka's source, and of damage as Spark schemas."""
+"""Spark schemas: the columns of a scan, of Spark's Kafka source, and of damaged ranges."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _TYPES: dict[str, DataType] = {
 
 
 def schema(columns: Sequence[str] | None = None) -> StructType:
-    """The Spark schema of these columns in this order; None: of all. Every column is nullable, as Spark wants it.
+    """Return the Spark schema of these columns in this order; None: all columns. Every column is nullable.
 
-    Raises ValueError for a name that is no column, or that comes twice.
+    Raises ValueError for a name that is not a column, or that is given twice.
 
     >>> schema(["topic", "queueId"]).simpleString()
     'struct<topic:string,queueId:int>'
@@ -56,7 +56,7 @@ def schema(columns: Sequence[str] | None = None) -> StructType:
 
 SCHEMA = schema()
 
-# What mode=PERMISSIVE adds: a row of a damaged range has these, and null in all else but `file`.
+# The columns that mode=PERMISSIVE adds. A row of a damaged range has these and `file`; its other columns are null.
 DAMAGE = StructType(
     [
         StructField("_corrupt_offset", LongType()),

@@ -1,8 +1,8 @@
-"""df.write.format("rocketmq"): rows appended to a store, all or none; docs/howto/spark.md, Writing.
+"""df.write.format("rocketmq"): append rows to a store, all or none; docs/howto/spark.md, Writing.
 
-A store has one writer. So tasks only stage their rows, below `sparkwrite` in the store's folder, and commit(), on the
-driver, appends them in the order of the partitions. While it does, sparkwrite/journal.json says where the log ended
-before: what a commit that failed, or was killed, has appended is cut off again, by itself or by the next write.
+A store has one writer. So tasks only stage their rows, in files below `sparkwrite` in the store's folder. commit(), on
+the driver, appends them in the order of the partitions. Meanwhile sparkwrite/journal.json holds the former end of the
+log. If the commit fails, it cuts off the rows that it appended; if it is killed, the next write cuts them off.
 """
 
 from __future__ import annotations
@@ -43,30 +43,33 @@ if TYPE_CHECKING:
     from rocketc.store._store import MessageStore
 
 FOLDER = "sparkwrite"
-_OLD_S = 7 * 86_400  # a folder of staged rows that is so old has nobody who will commit it
+_OLD_S = 7 * 86_400  # a folder of staged rows that is older than this will not be committed
 _COLUMNS = {field.name: field.dataType for field in SCHEMA}
 
-# Arrow batches instead of rows, in Spark 4.1 and newer.
+# Spark 4.1 and newer pass Arrow batches instead of rows.
 _Base: Any = getattr(datasource, "DataSourceArrowWriter", datasource.DataSourceWriter)
 
 
 @dataclass
 class Staged(datasource.WriterCommitMessage):
-    """What a task has staged: its file, None if it had no rows."""
+    """The staged rows of a task: the path of their file; None if the task had no rows."""
 
     path: str | None
     rows: int
 
 
 class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
-    """One write. Raises ValueError for columns that don't fit and for mode("overwrite"), StoreLockedError if the store
-    is open elsewhere; both before a task runs."""
+    """One write.
+
+    Before a task runs, it raises ValueError for wrong columns and for mode("overwrite"), and StoreLockedError if
+    another process has the store open.
+    """
 
     def __init__(self, paths: list[str], settings: Mapping[str, Any], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ValueError('rocketmq: a log is appended to, never replaced: mode("append"), or another path')
+            raise ValueError('rocketmq: a log can\'t be replaced: use mode("append"), or another path')
         if len(paths) != 1:
-            raise ValueError(f"rocketmq: option path: {len(paths)} paths; a write has one store")
+            raise ValueError(f"rocketmq: option path: {len(paths)} paths; a write needs exactly one store")
         check_columns(schema)
         self._root = os.path.abspath(paths[0])
         self._settings = dict(settings)
@@ -77,7 +80,7 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
             end_killed(self._root, self._settings)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
-        """Stage the rows of a task, durable."""
+        """Stage the rows of a task in a durable file."""
         import pyarrow as pa
 
         batches = (batch for batch in _checked(_batches(iterator)) if batch.num_rows)
@@ -103,7 +106,7 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
         return Staged(path, rows)
 
     def commit(self, messages: list[Staged | None]) -> None:
-        """Append what was staged, in the order of the partitions, and flush; or leave the log as it was."""
+        """Append the staged rows in the order of the partitions, and flush. On an error, restore the end of the log."""
         paths = [one.path for one in messages if one is not None and one.path is not None]
         if not paths:
             return
@@ -119,7 +122,7 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
                 except IllegalMessageError as error:
                     raise IllegalMessageError(f"rocketmq: message {row} of the write: {error}") from None
             store.flush()
-            journal.remove(self._root)  # while the store is locked: another job that finds it would undo these rows
+            journal.remove(self._root)  # while the store is locked: another job would undo these rows
         except BaseException:
             with suppress(RocketcError):
                 store.close()
@@ -128,18 +131,18 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
         try:
             store.close()
         except RocketcError as error:  # the rows are durable
-            print(f"rocketc: {self._root}: written, but: {error}", file=sys.stderr)
+            print(f"rocketc: {self._root}: all rows are written, but closing failed: {error}", file=sys.stderr)
         shutil.rmtree(self._folder, ignore_errors=True)
         _remove_empty(self._root)
 
     def abort(self, messages: list[Staged | None]) -> None:
-        """A task has failed for good, or commit() has: what was staged goes."""
+        """Delete the staged rows, after a task or commit() has failed finally."""
         shutil.rmtree(self._folder, ignore_errors=True)
         _remove_empty(self._root)
 
 
 class _Journal:
-    """Where a log ended before a commit, and which staged files are appended."""
+    """The journal of a commit: where the log ended before it, and which staged files it appends."""
 
     def __init__(self, store: MessageStore, paths: Sequence[str]) -> None:
         self.start = store.max_phy_offset
@@ -159,18 +162,18 @@ class _Journal:
 
     @staticmethod
     def read(root: str) -> tuple[int, list[str]] | None:
-        """Of a commit that did not end: where the log ended, and what was staged."""
+        """Return the former end of the log and the staged files of a commit that did not end; None: no such commit."""
         path = os.path.join(root, FOLDER, "journal.json")
         try:
             with open(path, encoding="utf-8") as file:
                 told = json.load(file)
             if told["version"] != 1:
-                raise ValueError(f"{path}: version {told['version']}; this rocketc knows 1")
+                raise ValueError(f"{path}: version {told['version']}; this rocketc reads version 1")
             return int(told["start"]), [str(one) for one in told["staged"]]
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path}: no journal of a write: {error}") from None
+            raise ValueError(f"{path}: not a journal of a write: {error}") from None
 
     @staticmethod
     def remove(root: str) -> None:
@@ -179,9 +182,9 @@ class _Journal:
             sync_folder(os.path.join(root, FOLDER))
 
     def undo(self, root: str) -> None:
-        """Cut the log of a closed store back to where it was; the next opening mends queues and index.
+        """Cut the log of a closed store back to its former end. The next open repairs queues and index.
 
-        Without its journal nothing is cut: then another job has undone it, and may have appended since.
+        If the journal does not exist any more, nothing is cut: another job undid this commit, and may have appended.
         """
         lock = StoreLock(root)
         try:
@@ -198,9 +201,9 @@ class _Journal:
 
 
 def end_killed(root: str, settings: Mapping[str, Any]) -> None:
-    """Cut off what a commit that was killed has appended.
+    """Cut off the rows that a killed commit appended.
 
-    Raises RocketcError if somebody else has appended since: that is not to be cut.
+    Raises RocketcError if another writer has appended after it; nothing is cut then.
     """
     if _Journal.read(root) is None:
         return
@@ -216,8 +219,8 @@ def end_killed(root: str, settings: Mapping[str, Any]) -> None:
         if appended is None:
             place = os.path.join(root, FOLDER, "journal.json")
             raise RocketcError(
-                f"{root}: a write by Spark was killed at physical offset {journal.start} and somebody has appended "
-                f"since: its rows are in doubt, look at them; delete {place} to go on behind them"
+                f"{root}: a write by Spark was killed at physical offset {journal.start}, and another writer has "
+                f"appended since. Check the rows from there on, then delete {place} to keep them and continue"
             )
         if appended:
             journal.cut()
@@ -229,7 +232,7 @@ def end_killed(root: str, settings: Mapping[str, Any]) -> None:
 
 
 def _appended(root: str, start: int, paths: Sequence[str]) -> int | None:
-    """How many staged rows stand at the end of the log; None if something else does."""
+    """Return the number of staged rows at the end of the log; None if other messages are there."""
     count = 0
     rows = _rows(paths)
     for message in scan(root, start=start, errors="skip", unwrap=False, decompress=False):
@@ -248,43 +251,43 @@ def _appended(root: str, start: int, paths: Sequence[str]) -> int | None:
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise ValueError if rows of this schema are no messages: topic and body are a must.
+    """Raise ValueError if rows of this schema are not messages. The columns topic and body are required.
 
     >>> check_columns(StructType().add("topic", "string").add("body", "string"))
     Traceback (most recent call last):
         ...
-    ValueError: rocketmq: column body is binary, not string
+    ValueError: rocketmq: column body must be binary, not string
     """
     for at, field in enumerate(schema):
         if field.name not in _COLUMNS:
             hint = near(field.name, _COLUMNS)
             raise ValueError(
-                f"rocketmq: a message has no {field.name!r}{hint}: drop it; there are {', '.join(_COLUMNS)}"
+                f"rocketmq: unknown column {field.name!r}{hint}: drop it; a message has {', '.join(_COLUMNS)}"
             )
         wanted = _COLUMNS[field.name]
         if type(field.dataType) is not type(wanted) or field.dataType.simpleString() != wanted.simpleString():
             raise ValueError(
-                f"rocketmq: column {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}"
+                f"rocketmq: column {field.name} must be {wanted.simpleString()}, not {field.dataType.simpleString()}"
             )
         if field.name in schema.names[:at]:
-            raise ValueError(f"rocketmq: column {field.name} comes twice")
+            raise ValueError(f"rocketmq: column {field.name} exists twice")
     for name in ("topic", "body"):
         if name not in schema.names:
-            raise ValueError(f"rocketmq: no column {name}; a message needs topic and body")
+            raise ValueError(f"rocketmq: column {name} is missing; a message needs topic and body")
 
 
 def _check_place(root: str) -> None:
-    """Raise StoreIOError where no store can be made."""
+    """Raise StoreIOError if no store can be created at this path."""
     if not os.path.lexists(root):
         return
     with errors_named(root):
         names = set(os.listdir(root))
     if "commitlog" not in names and names - {FOLDER, "lost+found"}:
-        raise StoreIOError(errno.ENOTEMPTY, "no store, and not empty", root)
+        raise StoreIOError(errno.ENOTEMPTY, "not a store, and not empty", root)
 
 
 def _batches(iterator: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
-    """What Spark gives to write(): batches, or in Spark 4.0 rows."""
+    """Yield the rows from Spark as batches; Spark 4.0 passes rows, newer versions pass batches."""
     import pyarrow as pa
 
     schema = pa.schema(Schema())
@@ -309,12 +312,12 @@ def _as_batch(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.Rec
 
 
 def _aware(value: Any) -> Any:
-    """Spark's rows have local times that don't say so; Arrow would take them for UTC."""
+    """Return a time with a time zone. Spark's rows have naive local times, which Arrow would read as UTC."""
     return value.astimezone(timezone.utc) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _checked(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """The batches, if their topics and bodies are there. What else may be wrong with a message the store says."""
+    """Yield the batches. Raises IllegalMessageError for a null topic or body; the store checks everything else."""
     import pyarrow.compute as pc
 
     before = 0
@@ -329,7 +332,7 @@ def _checked(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordB
 
 
 def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The arguments of store.put() that staged rows say."""
+    """Yield the arguments of store.put() for staged rows."""
     import pyarrow as pa
 
     for path in paths:
@@ -349,7 +352,7 @@ def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _message(row: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of store.put() for a staged row."""
+    """Return the arguments of store.put() for a staged row."""
     if "bornTimestamp" in row:
         row["bornTimestamp"] //= 1000  # from us
     if "properties" in row:
@@ -358,7 +361,7 @@ def _message(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _forget_old(root: str, own: str) -> None:
-    """Throw away what jobs staged whose driver was killed long ago."""
+    """Delete staged rows of jobs whose driver was killed long ago."""
     folder = os.path.join(root, FOLDER)
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
@@ -368,7 +371,7 @@ def _forget_old(root: str, own: str) -> None:
 
 
 def _remove_empty(root: str) -> None:
-    """Leave no folder behind that has no use; nor a root that is no store."""
+    """Remove the folder of staged rows if it is empty, and the root if it is empty, too."""
     with suppress(OSError):
         os.rmdir(os.path.join(root, FOLDER))
         os.rmdir(root)

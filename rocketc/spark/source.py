@@ -29,10 +29,10 @@ _ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "start", "stop", "
 
 
 class RocketmqSource(DataSource):
-    """The messages of commit logs; docs/howto/spark.md lists its options.
+    """The data source of messages in commit logs; docs/howto/spark.md lists its options.
 
-    Spark finds it as pyspark_rocketmq.DefaultSource; where that is not installed, spark.dataSource.register() takes it.
-    Raises ValueError for an option, at load().
+    Spark finds it as pyspark_rocketmq.DefaultSource. If that is not installed, register it with
+    spark.dataSource.register(). A wrong option raises ValueError at load().
     """
 
     @classmethod
@@ -44,45 +44,51 @@ class RocketmqSource(DataSource):
         self._asked = parse_options(options)
 
     def schema(self) -> StructType:
-        """Spark asks at load(), unless the user gives a schema: then is the time to tell of a path that is none."""
+        """Return the schema of the rows. Spark calls this at load() if the user does not give a schema.
+
+        Raises StoreIOError for a path that does not exist; a stream waits for such a path.
+        """
         try:
             resolve(paths_of(self._asked), self._asked.scan.get("storage_options"))
         except StoreIOError as error:
             if error.errno != errno.ENOENT or not self._asked.stream:
-                raise  # a stream waits for a store that is to come
+                raise  # a stream waits until the store is created
         return StructType([FIELDS[name] for name in self._asked.row()])
 
     def reader(self, schema: StructType) -> RocketmqReader:
-        """schema: the one above, or what the user gave to .schema(); then ValueError says where it does not fit."""
+        """Return the reader of a batch query. Raises ValueError for a schema of the user that does not fit.
+
+        schema  that of schema(), or that of the user
+        """
         check_use(self._asked, writing=False)
         check_schema(schema, self._asked)
         for name, value in self._asked.stream.items():
             if (name, value) != ("startingOffsets", "earliest"):
-                raise ValueError(f"rocketmq: option {name}: only for a stream, spark.readStream")
+                raise ValueError(f"rocketmq: option {name}: only for streams (spark.readStream)")
         if self._asked.pushdown and session_pushes():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RocketmqWriter:
-        """schema: of the rows. Raises what can be known before a task runs: see rocketc/spark/sink.py."""
+        """Return the writer of rows with this schema. Errors that are known before a task runs: see sink.py."""
         check_use(self._asked, writing=True)
         return RocketmqWriter(local_paths(self._asked), self._asked.store, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """schema: as of reader()."""
-        from rocketc.spark.stream import RocketmqStreamReader  # a batch needs none of it
+        """Return the reader of a streaming query; schema: as in reader()."""
+        from rocketc.spark.stream import RocketmqStreamReader  # not needed for a batch query
 
         check_use(self._asked, writing=False)
         check_schema(schema, self._asked)
         if self._asked.pushdown:
-            raise ValueError("rocketmq: option filterPushdown: not for a stream; say what is wanted as options")
+            raise ValueError("rocketmq: option filterPushdown: not for streams; use options such as subscribe and tags")
         if "endingOffsets" in self._asked.given:
-            raise ValueError("rocketmq: option endingOffsets: not for a stream, which has no end")
+            raise ValueError("rocketmq: option endingOffsets: not for streams, which do not end")
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 
 class RocketmqReader(FastStartup, DataSourceReader):
-    """A task for each part of the log; planned on the driver, read in the workers."""
+    """The reader of a batch query: the driver divides the log among tasks, the workers read it."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._paths = paths_of(options)
@@ -93,9 +99,9 @@ class RocketmqReader(FastStartup, DataSourceReader):
         self._cut = options.plan
 
     def partitions(self) -> list[InputPartition]:
-        """Parts of files, absolute; small files together. Raises StoreIOError for a path that can't be read.
+        """Return the parts of files that each task reads. Raises StoreIOError for a path that can't be read.
 
-        What is left out because nothing in it is asked for, a line on stderr says: the log of the driver.
+        Files without requested messages are left out. A line on stderr, in the log of the driver, reports them.
         """
         bounds = {name: self._options.get(name) for name in ("begin", "end", "start", "stop")}
         storage = self._options.get("storage_options")
@@ -106,7 +112,7 @@ class RocketmqReader(FastStartup, DataSourceReader):
         return [InputPartition(parts) for parts in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
-        """The messages of a task; a plan without files is one task, whose partition holds None or, in 4.0, is it."""
+        """Yield the messages of a task. Without files there is one task, with a partition of None."""
         parts = partition.value if partition is not None else None
         return read_parts(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
 
@@ -117,29 +123,29 @@ class RocketmqReader(FastStartup, DataSourceReader):
         if asked:
             what = ", ".join(f"{name}={value!r}" for name, value in asked.items())
             print(
-                f"rocketc: {left} of {len(files)} files left out, {len(tasks)} tasks; they look for {what}",
+                f"rocketc: {left} of {len(files)} files left out, {len(tasks)} tasks; the query selects {what}",
                 file=sys.stderr,
             )
 
 
 class PushingReader(RocketmqReader):
-    """... whose scan is narrowed by the query's own filters, too: option filterPushdown.
+    """A reader that also uses the filters of the query: option filterPushdown.
 
-    A class of its own, for a reader that has pushFilters() fails every query of a session that does not push filters.
+    It is a separate class because a reader with pushFilters() fails in a session that does not push filters.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Narrow the scan; returns the filters that Spark still has to ask."""
+        """Narrow the scan. Return the filters that Spark still has to apply."""
         narrowing = Narrowing()
         answered = [narrowing.take(filter) for filter in filters]
         self._options = narrowing.of(self._options)
-        if self._damage:  # rows of damage have nothing that was asked: Spark drops them
+        if self._damage:  # Spark must also filter the rows of damaged ranges
             return filters
         return [filter for filter, done in zip(filters, answered, strict=True) if not done]
 
 
 def local_paths(options: Options) -> list[str]:
-    """What a stream reads, and a writer writes. Raises StoreIOError for a URI of another file system.
+    """Return the local paths of a stream or a write. Raises StoreIOError for a URI of another file system.
 
     >>> local_paths(Options(("file:/data/store", "store")))
     ['/data/store', 'store']
@@ -148,7 +154,7 @@ def local_paths(options: Options) -> list[str]:
 
 
 def paths_of(options: Options) -> list[str]:
-    """What rocketc.scan() calls the paths. Raises StoreIOError for a URI that is none of its URLs.
+    """Return the paths for rocketc.scan(). Raises StoreIOError for a URI that it does not support.
 
     >>> paths_of(Options(("file:/data/store", "store", "s3://bucket/store")))
     ['/data/store', 'store', 's3://bucket/store']
@@ -157,33 +163,33 @@ def paths_of(options: Options) -> list[str]:
 
 
 def check_schema(asked: StructType, options: Options | None = None) -> None:
-    """Raise ValueError for a schema that is not made of columns as they are: any of them, in any order.
+    """Raise ValueError for a schema with unknown columns or wrong types. It may have any columns in any order.
 
-    options  of the load(); the option `columns` must name the same ones, but for columns=kafka
+    options  those of the load(); the option `columns`, if it lists names, must list those of the schema
 
     >>> check_schema(StructType([FIELDS["queueId"], FIELDS["body"]]))
     >>> check_schema(StructType().add("queueId", FIELDS["queueOffset"].dataType))
     Traceback (most recent call last):
         ...
-    ValueError: rocketmq: schema: queueId is int, not bigint
+    ValueError: rocketmq: schema: queueId must be int, not bigint
     """
     known = [*(KAFKA if options is not None and options.kafka else SCHEMA).names, *DAMAGE.names]
     for at, field in enumerate(asked):
         if field.name not in known:
             raise ValueError(
-                f"rocketmq: schema: {field.name!r} is no column{near(field.name, known)}; there are {', '.join(known)}"
+                f"rocketmq: schema: unknown column {field.name!r}{near(field.name, known)}; use {', '.join(known)}"
             )
         wanted = FIELDS[field.name].dataType
         if field.dataType != wanted:
             raise ValueError(
-                f"rocketmq: schema: {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}"
+                f"rocketmq: schema: {field.name} must be {wanted.simpleString()}, not {field.dataType.simpleString()}"
             )
         if not field.nullable:
-            raise ValueError(f"rocketmq: schema: {field.name} is {wanted.simpleString()} and nullable, not NOT NULL")
+            raise ValueError(f"rocketmq: schema: {field.name} must be a nullable {wanted.simpleString()}, not NOT NULL")
         if field.name in asked.names[:at]:
-            raise ValueError(f"rocketmq: schema: {field.name} comes twice")
+            raise ValueError(f"rocketmq: schema: {field.name} exists twice")
     if not asked.names:
-        raise ValueError("rocketmq: a schema without columns; take one, such as queueId int, to count")
+        raise ValueError("rocketmq: a schema without columns; to count rows, use one column, such as queueId int")
     columns = options.columns if options is not None else None
     if columns is not None and list(columns) != asked.names:
         raise ValueError(

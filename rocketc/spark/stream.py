@@ -1,4 +1,4 @@
-"""spark.readStream.format("rocketmq"): micro-batches over a commit log that grows."""
+"""spark.readStream.format("rocketmq"): micro-batches of a commit log that grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # Spark 4.0 and 4.1 know no limits
+except ImportError:  # Spark 4.0 and 4.1 do not support limits
     HAS_LIMITS = False
 else:
     HAS_LIMITS = True
@@ -39,9 +39,9 @@ Offset = dict[str, Any]
 
 
 class _StreamReader(FastStartup, DataSourceStreamReader):
-    """What all versions of Spark ask for; offsets are those of LogPosition.
+    """The methods for all versions of Spark. Offsets are those of LogPosition.
 
-    It lives in a Python process beside the driver for as long as the query runs; tasks have a copy, for read() alone.
+    It exists in a Python process beside the driver while the query runs. Tasks have a copy, for read() only.
     """
 
     def __init__(self, paths: list[str], options: Options, columns: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class _StreamReader(FastStartup, DataSourceStreamReader):
         self._log = GrowingLog(paths, options.scan, self._fail_on_loss)
 
     def initialOffset(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         begin = self._options.scan.get("begin")
         if begin is not None:
             return self._log.begin_at(begin).to_json()
@@ -63,12 +63,12 @@ class _StreamReader(FastStartup, DataSourceStreamReader):
         return replace(end, initial=end.offset).to_json()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The tasks of a batch, also of one that is done once more: the same rows then."""
+        """Return the tasks of a batch. If a batch is repeated, its rows are the same."""
         files = self._log.parts(LogPosition.from_json(start), LogPosition.from_json(end))
         return [InputPartition(parts) for parts in plan([Log(tuple(files), ())], **self._options.plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The messages of a task."""
+        """Yield the messages of a task."""
         for part in partition.value:
             try:
                 asked = self._options
@@ -76,7 +76,7 @@ class _StreamReader(FastStartup, DataSourceStreamReader):
             except StoreIOError as error:
                 if self._fail_on_loss or error.errno != errno.ENOENT:
                     raise
-                print(f"rocketc: {part.path}: deleted since the batch was planned", file=sys.stderr)
+                print(f"rocketc: {part.path}: deleted after the batch was planned", file=sys.stderr)
 
 
 _LIMITS = {"maxBytesPerTrigger": "max_bytes", "maxOffsetsPerTrigger": "max_records", "maxFilesPerTrigger": "max_files"}
@@ -89,14 +89,14 @@ if HAS_LIMITS:
         _target: LogPosition | None = None
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """The first of the limits that the options set; Spark has room for one, latestOffset() keeps them all."""
+            """Return the first limit of the options: Spark takes only one. latestOffset() applies all of them."""
             for name, kind in _KINDS.items():
                 if name in self._limits:
                     return kind(self._limits[name])
             return ReadAllAvailable()
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-            """The end of the next batch; start if there is nothing new."""
+            """Return the end of the next batch; `start` if nothing is new."""
             limits: Mapping[str, int] = {} if isinstance(limit, ReadAllAvailable) else self._limits
             place = LogPosition.from_json(start)
             if self._target is not None and self._target.offset is None:
@@ -105,7 +105,7 @@ if HAS_LIMITS:
             return start if end == place else end.to_json()
 
         def reportLatestOffset(self) -> Offset | None:
-            """The end of the log: how far it is ahead of the stream, the query's progress shows."""
+            """Return the end of the log. The progress of the query shows how far the stream is behind."""
             end = self._log.end()
             return None if end.offset is None else end.to_json()
 
@@ -117,9 +117,9 @@ if HAS_LIMITS:
 else:
 
     class RocketmqStreamReader(_StreamReader):  # type: ignore[no-redef]
-        """A stream in Spark 4.0 and 4.1, which do not tell where the last batch ended: it is remembered.
+        """A stream in Spark 4.0 and 4.1, which do not pass the end of the last batch, so this object keeps it.
 
-        After a restart no one knows until a batch is planned: the first one has no limits then.
+        After a restart the end is not known until a batch is planned, so the first batch does not have limits.
         """
 
         _planned: LogPosition | None = None

@@ -1,4 +1,4 @@
-"""What makes a task of ours cheap in a Python worker of Spark."""
+"""Makes tasks faster in Spark's Python workers: early TCP acknowledgements, fewer garbage collections."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _QUICK = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
 class FastStartup:
-    """What travels to a worker with a task. When it is there, what the JVM has sent is acknowledged.
+    """Base of objects that Spark sends to a worker with a task. Unpickling one acknowledges what the JVM has sent.
 
-    The JVM sends a task in two pieces, and keeps the second one back until the first is acknowledged (Nagle); the
-    system of the worker keeps the acknowledgement back, to send it with an answer, 40 ms at most. No task can answer
-    before it has both pieces, so each one would take these 40 ms. Between the pieces the worker unpickles the task.
+    The JVM sends a task in two pieces. Nagle's algorithm delays the second piece until the first is acknowledged. The
+    kernel of the worker delays that acknowledgement by up to 40 ms, to send it with an answer. A task can't answer
+    before it has both pieces, so each task would take 40 ms longer. The worker unpickles the task between the pieces.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -26,26 +26,26 @@ class FastStartup:
 
 
 def acknowledge() -> None:
-    """In a worker of Spark: tell whoever has sent something by TCP, now. Does nothing elsewhere.
+    """In a worker of Spark: send the TCP acknowledgements of all connections now. Does nothing in other processes.
 
     >>> acknowledge()
     """
     if _QUICK is None or not in_worker():
         return
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # no socket, or none of TCP
+        with contextlib.suppress(OSError):  # not a TCP socket
             connection = socket.socket(fileno=int(name))
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, _QUICK, 1)
             finally:
-                connection.detach()  # it is Spark's
+                connection.detach()  # do not close the descriptor: it belongs to Spark
 
 
 def spare_collections() -> None:
-    """In a worker of Spark: what is there by now, modules mostly, is left out when it collects garbage after each task.
+    """In a worker of Spark: exclude the objects that exist now, mostly modules, from garbage collection.
 
-    That costs more than all else that a task does in Python. Spark has workers apart for sources:
-    nothing of a user's functions is left out.
+    Spark collects garbage after each task, which takes longer than the other Python work of a task. Spark runs sources
+    in workers of their own, so no objects of a user's functions are excluded.
     """
     if in_worker() and not gc.get_freeze_count():
         gc.collect()

@@ -256,17 +256,17 @@ def test_what_is_no_archive_is_told(golden: Golden, spark: Any, tmp_path: Path) 
     target = tmp_path / "out"
     archive(spark, prefix(store, tmp_path / "copy", 70_000, True), target, columns=["topic", "body"])
     for error, text, call in (
-        (ValueError, "holds 'notes', which no archive has made", lambda: archive(spark, store, tmp_path / "taken")),
+        (ValueError, "not an archive: it holds 'notes'", lambda: archive(spark, store, tmp_path / "taken")),
         (rocketc.StoreIOError, "nowhere", lambda: archive(spark, "nowhere", target)),
         (rocketc.StoreIOError, "Not a directory", lambda: archive(spark, store, tmp_path / "x")),
-        (ValueError, "lie in one another", lambda: archive(spark, store, store / "archive")),
+        (ValueError, "one contains the other", lambda: archive(spark, store, store / "archive")),
         (ValueError, "files are named by their physical offset", lambda: archive(spark, tmp_path / "x", target)),
         (ValueError, r"columns=.*made with \['topic', 'body'\]", lambda: archive(spark, store, target)),
         (ValueError, "topics=", lambda: archive(spark, store, target, columns=["topic", "body"], topics="a")),
         (ValueError, "unknown column 'nope'; the columns are", lambda: archive(spark, store, target, columns=["nope"])),
         (ValueError, "max_bytes=0", lambda: archive(spark, store, target, max_bytes=0)),
         (ValueError, "compression", lambda: archive(spark, store, target, compression="rar")),
-        (rocketc.StoreIOError, "no archive here", lambda: read_archive(spark, tmp_path)),
+        (rocketc.StoreIOError, "not an archive", lambda: read_archive(spark, tmp_path)),
     ):
         with pytest.raises(error, match=text):
             call()
@@ -277,10 +277,10 @@ def test_what_is_no_archive_is_told(golden: Golden, spark: Any, tmp_path: Path) 
     assert read_archive(spark, target).columns == ["topic", "body", "date"]
     newest = target / "_commits" / "00000001.json"
     newest.write_text(newest.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(ValueError, match=r"00000001.json: version 9; this rocketc knows 1"):
+    with pytest.raises(ValueError, match=r"00000001.json: version 9; this rocketc reads version 1"):
         archive(spark, store, target, columns=["topic", "body"])
     newest.write_text("{}")
-    with pytest.raises(ValueError, match=r"00000001.json: no commit of an archive"):
+    with pytest.raises(ValueError, match=r"00000001.json: not a commit of an archive"):
         archive(spark, store, target, columns=["topic", "body"])
 
 
@@ -312,11 +312,11 @@ def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: p
     assert run() == (0, "", "rocketc: nothing new\n")
     assert visible(Path(target)) == scanned(Path(store))
     for args, text in (
-        (["--tag", "a"], "whole topics: not with tags"),
-        (["--stop", "1"], "whole topics: not with stop"),
-        (["--force"], "not with --force"),
+        (["--tag", "a"], "whole topics and can't be used with tags"),
+        (["--stop", "1"], "whole topics and can't be used with stop"),
+        (["--force"], "can't be used with --force"),
         (["--partition-by", "date"], "folders by topic,date"),
-        (["-t", "/a/"], "no /REGEX/"),
+        (["-t", "/a/"], "not a /REGEX/"),
         (["--columns", "body"], "it was made with"),
     ):
         with pytest.raises(Exception, match=text):

@@ -44,7 +44,7 @@ def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> No
     done = run("demo.py", "--folder", ".", cwd=here)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "All 4 ways and the Parquet files agree; 521 flights were cancelled." in done.stdout
+    assert "All 4 ways and the Parquet files agree; 521 flights were canceled." in done.stdout
     assert "UA  United Air Lines         4,637         32     8.3    53.0" in done.stdout
     lines = done.stdout.splitlines()
     assert max(len(line) for line in lines if not line.startswith("$")) <= 80
@@ -78,9 +78,9 @@ def test_without_java_it_says_so(tmp_path: Path, script: str) -> None:
     args = ["--folder", tmp_path] if script == "demo.py" else ["store", tmp_path]
     done = run(script, *args, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 1
-    assert done.stderr.startswith("Spark needs Java 17 or newer, and no `java` is on the PATH.")
+    assert done.stderr.startswith("Spark needs Java 17 or newer, but no `java` is on the PATH.")
     done = run(script, *args, cwd=tmp_path, JAVA_HOME="/nowhere")
-    assert done.returncode == 1 and "JAVA_HOME=/nowhere has none" in done.stderr
+    assert done.returncode == 1 and "there is none in JAVA_HOME=/nowhere" in done.stderr
 
 
 def test_with_an_old_java_it_says_so(tmp_path: Path) -> None:

@@ -79,12 +79,12 @@ def test_paths() -> None:
         with pytest.raises(ValueError, match=f"^rocketmq: option paths={re.escape(repr(wrong))}: not a JSON list"):
             parse_options({"paths": wrong})
     for nothing in ({}, {"paths": "[]"}):
-        with pytest.raises(ValueError, match=r"^rocketmq: option path: not given; .*use CREATE TEMPORARY VIEW"):
+        with pytest.raises(ValueError, match=r"^rocketmq: option path: missing; .*use CREATE TEMPORARY VIEW"):
             parse_options(nothing)
-    with pytest.raises(ValueError, match=r"^rocketmq: Spark keeps no options of permanent tables"):
+    with pytest.raises(ValueError, match=r"^rocketmq: Spark does not keep options of permanent tables"):
         parse_options({"provider": "rocketmq", "path": "a", "owner": "me"})
     for empty in ({"path": ""}, {"paths": json.dumps(["a", ""])}):
-        with pytest.raises(ValueError, match=r"^rocketmq: option path='': a store"):
+        with pytest.raises(ValueError, match=r"^rocketmq: option path='': it must be a store"):
             parse_options(empty)
 
 
@@ -114,44 +114,44 @@ def test_times_as_iso_8601(when: datetime, minutes: int, spec: str, zone: str, b
 
 def test_a_time_says_its_zone() -> None:
     for text in ("2026-01-31T09:30", "2026-01-31 09:30:15.123", "2026-01-31"):
-        with pytest.raises(ValueError, match=f"option startingTimestamp='{text}': it says no time zone; .*09:30:00Z"):
+        with pytest.raises(ValueError, match=f"option startingTimestamp='{text}': missing time zone; .*09:30:00Z"):
             scan_of(startingTimestamp=text)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("columns", "topic,bdoy", "'bdoy' is no column (did you mean body?); there are topic, queueId, queueOffset"),
-        ("columns", "Topic", "'Topic' is no column (did you mean topic?)"),
-        ("columns", "topic,body,topic", "topic comes twice"),
-        ("columns", "", "an empty item"),
-        ("subscribe", "a,,b", "an empty item; a list has commas between its items"),
-        ("subscribe", "", "an empty item"),
-        ("subscribePattern", "a(", "no regular expression: missing ), unterminated subpattern"),
-        ("tags", ",", "an empty item"),
-        ("keys", " ", "an empty item"),
-        ("startingTimestamp", "yesterday", "no time; a time is epoch milliseconds, 2026-01-31T09:30:00Z or"),
-        ("startingTimestamp", "1700000000", "these look like seconds; epoch milliseconds are 1700000000000"),
-        ("endingTimestamp", "20260131", "a date has dashes, and a time: 2026-01-31T00:00Z"),
+        ("columns", "topic,bdoy", "unknown column 'bdoy' (did you mean body?); use topic, queueId, queueOffset"),
+        ("columns", "Topic", "unknown column 'Topic' (did you mean topic?)"),
+        ("columns", "topic,body,topic", "topic is given twice"),
+        ("columns", "", "it has an empty item"),
+        ("subscribe", "a,,b", "it has an empty item; items are separated by commas"),
+        ("subscribe", "", "it has an empty item"),
+        ("subscribePattern", "a(", "not a regular expression: missing ), unterminated subpattern"),
+        ("tags", ",", "it has an empty item"),
+        ("keys", " ", "it has an empty item"),
+        ("startingTimestamp", "yesterday", "not a time; use epoch milliseconds, 2026-01-31T09:30:00Z or"),
+        ("startingTimestamp", "1700000000", "this looks like seconds; in epoch milliseconds it is 1700000000000"),
+        ("endingTimestamp", "20260131", "write a date with dashes and a time: 2026-01-31T00:00Z"),
         ("endingTimestamp", "2026-02-30T00:00Z", "day is out of range for month"),
         ("endingTimestamp", "2026-01-30T00:00+99:00", "offset must be a timedelta strictly between"),
-        ("endingTimestamp", "-1", "no time; "),
-        ("endingTimestamp", "1" * 30, "no time; "),
-        ("mode", "skip", "it is one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
-        ("includeHeaders", "true", "only beside columns=kafka"),
-        ("droppedAccumulator", "0", "only beside mode=DROPMALFORMED"),
-        ("verifyCrc", "yes", "it is one of true, false, full"),
-        ("decompress", "", "it is one of true, false"),
-        ("startingOffsets", "-2", "it is one of earliest, latest"),
-        ("failOnDataLoss", "no", "it is one of true, false"),
-        ("maxBytesPerTrigger", "0", "bytes, 1 or more"),
-        ("maxOffsetsPerTrigger", "0", "a whole number, 1 or more"),
-        ("maxFilesPerTrigger", "1k", "a whole number, 1 or more"),
-        ("minPartitions", "0", "a whole number, 1 or more"),
-        ("minPartitions", "many", "a whole number, 1 or more"),
-        ("maxBytesPerPartition", "0", "bytes, 1 or more: 134217728, 128m, 1g"),
-        ("maxBytesPerPartition", "128 megabytes", "bytes, 1 or more"),
-        ("maxBytesPerPartition", "-1", "bytes, 1 or more"),
+        ("endingTimestamp", "-1", "not a time; "),
+        ("endingTimestamp", "1" * 30, "not a time; "),
+        ("mode", "skip", "it must be one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
+        ("includeHeaders", "true", "only with columns=kafka"),
+        ("droppedAccumulator", "0", "only with mode=DROPMALFORMED"),
+        ("verifyCrc", "yes", "it must be one of true, false, full"),
+        ("decompress", "", "it must be one of true, false"),
+        ("startingOffsets", "-2", "it must be one of earliest, latest"),
+        ("failOnDataLoss", "no", "it must be one of true, false"),
+        ("maxBytesPerTrigger", "0", "it must be a number of bytes, 1 or more"),
+        ("maxOffsetsPerTrigger", "0", "it must be a whole number, 1 or more"),
+        ("maxFilesPerTrigger", "1k", "it must be a whole number, 1 or more"),
+        ("minPartitions", "0", "it must be a whole number, 1 or more"),
+        ("minPartitions", "many", "it must be a whole number, 1 or more"),
+        ("maxBytesPerPartition", "0", "it must be a number of bytes, 1 or more: 134217728, 128m, 1g"),
+        ("maxBytesPerPartition", "128 megabytes", "it must be a number of bytes, 1 or more"),
+        ("maxBytesPerPartition", "-1", "it must be a number of bytes, 1 or more"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_option(name: str, value: str, why: str) -> None:
@@ -216,7 +216,7 @@ def test_contradictions() -> None:
 def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> None:
     with pytest.raises(ValueError) as caught:
         scan_of(**{name: "x"})
-    assert str(caught.value) == f"rocketmq: option {name}: there is none{hint}; there are {OPTIONS}"
+    assert str(caught.value) == f"rocketmq: unknown option {name}{hint}; the options are {OPTIONS}"
 
 
 @pytest.mark.parametrize(
@@ -247,19 +247,19 @@ def test_queues_and_their_offsets(given: Mapping[str, str], wanted: dict[str, An
 @pytest.mark.parametrize(
     ("name", "value", "why", "more"),
     [
-        ("assign", "orders", "no JSON: ", {}),
-        ("assign", '["orders"]', 'topics in JSON, such as {"orders": ...}', {}),
-        ("assign", '{"a": 1}', "of 'a': a list of queue ids", {}),
-        ("assign", '{"a": [true]}', "of 'a': a list of queue ids", {}),
-        ("assign", '{"a": [-1]}', "of 'a': a list of queue ids", {}),
-        ("startingOffsets", '{"a": ', "no JSON: ", {}),
-        ("startingOffsets", '{"a": [1]}', "of 'a': queue ids with their offsets, {\"0\": 70}", {}),
-        ("startingOffsets", '{"a": {"x": 1}}', "of 'a': 'x' is no queue id", {}),
-        ("startingOffsets", '{"a": {"0": -1}}', "of 'a', queue 0: a queue offset, or -2 for earliest", {}),
-        ("endingOffsets", '{"a": {"0": -2}}', "of 'a', queue 0: a queue offset, or -1 for latest", {}),
-        ("endingOffsets", "earliest", "it is one of latest", {}),
-        ("endingOffsets", '{"a": {"0": 1e3}}', "of 'a', queue 0: a queue offset, or -1 for latest", {}),
-        ("endingOffsets", '{"b": {"0": 1}}', "topic 'b' is not asked for", {"subscribe": "a"}),
+        ("assign", "orders", "not JSON: ", {}),
+        ("assign", '["orders"]', 'it must be a JSON object of topics, such as {"orders": ...}', {}),
+        ("assign", '{"a": 1}', "the value of 'a' must be a list of queue ids", {}),
+        ("assign", '{"a": [true]}', "the value of 'a' must be a list of queue ids", {}),
+        ("assign", '{"a": [-1]}', "the value of 'a' must be a list of queue ids", {}),
+        ("startingOffsets", '{"a": ', "not JSON: ", {}),
+        ("startingOffsets", '{"a": [1]}', "the value of 'a' must map queue ids to offsets, such as {\"0\": 70}", {}),
+        ("startingOffsets", '{"a": {"x": 1}}', "of 'a': 'x' is not a queue id", {}),
+        ("startingOffsets", '{"a": {"0": -1}}', "'a', queue 0: it must be a queue offset, or -2 for earliest", {}),
+        ("endingOffsets", '{"a": {"0": -2}}', "'a', queue 0: it must be a queue offset, or -1 for latest", {}),
+        ("endingOffsets", "earliest", "it must be one of latest", {}),
+        ("endingOffsets", '{"a": {"0": 1e3}}', "'a', queue 0: it must be a queue offset, or -1 for latest", {}),
+        ("endingOffsets", '{"b": {"0": 1}}', "topic 'b' is not selected by ", {"subscribe": "a"}),
         ("endingOffsets", '{"a": {"7": 1}}', "queue 7 of 'a' is not in option assign", {"assign": '{"a": [0]}'}),
     ],
 )
@@ -272,9 +272,9 @@ def test_one_way_to_name_topics() -> None:
     with pytest.raises(ValueError, match="options subscribe and assign: give one of them"):
         scan_of(subscribe="a", assign='{"a": [0]}')
     source = RocketmqSource({"path": "s", "endingOffsets": '{"a": {"0": 1}}'})
-    with pytest.raises(ValueError, match="endingOffsets: not for a stream"):
+    with pytest.raises(ValueError, match="endingOffsets: not for streams"):
         source.streamReader(SCHEMA)
-    with pytest.raises(ValueError, match="startingOffsets: only for a stream"):
+    with pytest.raises(ValueError, match="startingOffsets: only for streams"):
         RocketmqSource({"path": "s", "startingOffsets": "latest"}).reader(SCHEMA)
 
 
@@ -295,17 +295,17 @@ def test_any_columns_in_any_order_are_a_schema() -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (struct(("topic", BinaryType())), "schema: topic is string, not binary"),
-        (struct(("topic", StringType()), ("queueId", LongType())), "schema: queueId is int, not bigint"),
-        (struct(("bornTimestamp", TimestampNTZType())), "schema: bornTimestamp is timestamp, not timestamp_ntz"),
-        (struct(("properties", StringType())), "schema: properties is map<string,string>, not string"),
-        (struct(("topic", VarcharType(9))), "schema: topic is string, not varchar(9)"),
-        (struct(("topic", StringType("UTF8_LCASE"))), "schema: topic is string, not string collate UTF8_LCASE"),
-        (StructType().add("tags", "string", nullable=False), "schema: tags is string and nullable, not NOT NULL"),
-        (struct(("Topic", StringType())), "schema: 'Topic' is no column (did you mean topic?); there are topic, "),
-        (struct(("price", StringType())), "schema: 'price' is no column; there are topic, queueId, "),
-        (struct(*[("topic", StringType())] * 2), "schema: topic comes twice"),
-        (struct(), "a schema without columns; take one, such as queueId int, to count"),
+        (struct(("topic", BinaryType())), "schema: topic must be string, not binary"),
+        (struct(("topic", StringType()), ("queueId", LongType())), "schema: queueId must be int, not bigint"),
+        (struct(("bornTimestamp", TimestampNTZType())), "schema: bornTimestamp must be timestamp, not timestamp_ntz"),
+        (struct(("properties", StringType())), "schema: properties must be map<string,string>, not string"),
+        (struct(("topic", VarcharType(9))), "schema: topic must be string, not varchar(9)"),
+        (struct(("topic", StringType("UTF8_LCASE"))), "schema: topic must be string, not string collate UTF8_LCASE"),
+        (StructType().add("tags", "string", nullable=False), "schema: tags must be a nullable string, not NOT NULL"),
+        (struct(("Topic", StringType())), "schema: unknown column 'Topic' (did you mean topic?); use topic, "),
+        (struct(("price", StringType())), "schema: unknown column 'price'; use topic, queueId, "),
+        (struct(*[("topic", StringType())] * 2), "schema: topic exists twice"),
+        (struct(), "a schema without columns; to count rows, use one column, such as queueId int"),
         (schema(["body", "topic"]), "option columns='topic,body': the schema has body,topic; give one of them"),
     ],
 )

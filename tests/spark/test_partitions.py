@@ -125,7 +125,7 @@ def test_a_split_may_leave_its_bounds_open(golden: Golden) -> None:
     assert keys(decode_partition([(path, whole[1][0], whole[5][0])], as_="message", **options)) == whole[2:5]
     assert keys(decode_partition([(path, whole[3][0], whole[-1][0])], as_="message", **options)) == whole[3:9]
     assert keys(decode_partition([(path, Path(path).read_bytes())], as_="message", **options)) == whole[2:9]
-    with pytest.raises(ValueError, match="the second is where it ends, not its length"):
+    with pytest.raises(ValueError, match="the second number is the end, not the length"):
         list(decode_partition([(path, 65536, 1000)]))
 
 
@@ -146,7 +146,7 @@ def test_items_of_all_kinds_may_be_mixed(golden: Golden, tmp_path: Path) -> None
     + [{"path": "a"}, ("path", "0", "1"), (b"path", 0, 1)],
 )
 def test_another_item_is_a_clear_error(item: Any) -> None:
-    with pytest.raises(TypeError, match=r"is no split \(file, start, stop\) .* no path and no pair \(path, bytes\)"):
+    with pytest.raises(TypeError, match=r"is not a split \(file, start, stop\) .* a path or a pair \(path, bytes\)"):
         list(decode_partition([item]))
 
 

@@ -154,7 +154,7 @@ def test_what_can_not_be_read_is_told_at_load(spark: SparkSession, server: Serve
         (f"{server.url}/nowhere", r"StoreIOError: \[Errno 2\] No such file or directory: 'http://.*/nowhere'"),
         ("s3://bucket/store", "StoreIOError: .*Install s3fs to access S3: 's3://bucket/store'"),
         ("nosuch://there/x", "StoreIOError: .*Protocol not known: nosuch: 'nosuch://there/x'"),
-        ("hdfs:/there/x", "StoreIOError: .*no local path.*'hdfs:/there/x'"),
+        ("hdfs:/there/x", "StoreIOError: .*not a local path.*'hdfs:/there/x'"),
     ):
         with pytest.raises(AnalysisException, match=text):
             spark.read.format("rocketmq").load(url)

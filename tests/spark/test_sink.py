@@ -110,20 +110,20 @@ def test_what_does_not_fit_is_told_before_a_task_runs(spark: Any, filled: Path, 
     (tmp_path / "taken" / "notes").write_text("mine")
     one = "topic string, body binary"
     for columns, path, options, overwrite, text in (
-        ("topic string", filled, {}, False, "no column body; a message needs topic and body"),
-        ("topic string, body string", filled, {}, False, "column body is binary, not string"),
-        (f"{one}, queueId long", filled, {}, False, "column queueId is int, not bigint"),
-        (f"{one}, topic string", filled, {}, False, "column topic comes twice"),
-        (f"{one}, tag string", filled, {}, False, r"a message has no 'tag' \(did you mean tags\?\): drop it"),
+        ("topic string", filled, {}, False, "column body is missing; a message needs topic and body"),
+        ("topic string, body string", filled, {}, False, "column body must be binary, not string"),
+        (f"{one}, queueId long", filled, {}, False, "column queueId must be int, not bigint"),
+        (f"{one}, topic string", filled, {}, False, "column topic exists twice"),
+        (f"{one}, tag string", filled, {}, False, r"unknown column 'tag' \(did you mean tags\?\): drop it"),
         (one, filled, {"subscribe": "t"}, False, "option subscribe is for reading"),
-        (one, filled, {"mappedFileSizeCommitLog": "x"}, False, "bytes, 1 or more"),
-        (one, filled, {}, True, "never replaced"),
-        (one, tmp_path / "taken", {}, False, "no store, and not empty"),
+        (one, filled, {"mappedFileSizeCommitLog": "x"}, False, "it must be a number of bytes, 1 or more"),
+        (one, filled, {}, True, "can't be replaced"),
+        (one, tmp_path / "taken", {}, False, "not a store, and not empty"),
         (one, filled / "lock", {}, False, "Not a directory"),
     ):
         with pytest.raises((ValueError, rocketc.StoreIOError), match=text):
             RocketmqSource({"path": str(path), **options}).writer(StructType.fromDDL(columns), overwrite)
-    with pytest.raises(ValueError, match="2 paths; a write has one store"):
+    with pytest.raises(ValueError, match="2 paths; a write needs exactly one store"):
         RocketmqSource({"paths": '["a", "b"]'}).writer(schema(["topic", "body"]), False)
     with pytest.raises(ValueError, match="option mappedFileSizeCommitLog is for writing"):
         RocketmqSource({"path": str(filled), **SMALL}).reader(schema(["topic"]))
@@ -264,10 +264,10 @@ def test_what_others_appended_since_is_not_cut(filled: Path) -> None:
     with pytest.raises(rocketc.RocketcError, match=rf"killed at physical offset {start} .* delete .*journal.json"):
         staged(filled, [])
     journal.write_text('{"version": 7}')
-    with pytest.raises(ValueError, match=r"journal.json: version 7; this rocketc knows 1"):
+    with pytest.raises(ValueError, match=r"journal.json: version 7; this rocketc reads version 1"):
         staged(filled, [])
     journal.write_text("[")
-    with pytest.raises(ValueError, match=r"journal.json: no journal of a write"):
+    with pytest.raises(ValueError, match=r"journal.json: not a journal of a write"):
         staged(filled, [])
     journal.unlink()
     end_killed(str(filled), SETTINGS)

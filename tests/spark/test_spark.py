@@ -262,12 +262,12 @@ def test_damage_that_is_reported_does_not_stop_a_task(spark: SparkSession, golde
 def test_other_columns_are_named(spark: SparkSession, ddl: str) -> None:
     df = spark.createDataFrame([(None,) * len(ddl.split(", "))], ddl)
     names = ", ".join(field.split()[0] for field in ddl.split(", "))
-    with pytest.raises(PythonException, match=rf"columns {names}; it takes .path, start, stop., .path, content. or"):
+    with pytest.raises(PythonException, match=rf"columns {names}; use .path, start, stop., .path, content. or"):
         df.mapInArrow(decode_batches, SCHEMA).collect()
 
 
 def test_wrong_items_and_nulls_reach_the_driver_as_text(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match=r"\('a', 7\) \(tuple\) is no split \(file, start, stop\)"):
+    with pytest.raises(Exception, match=r"\('a', 7\) \(tuple\) is not a split \(file, start, stop\)"):
         spark.sparkContext.parallelize([("a", 7)]).mapPartitions(decode_partition).collect()
     for ddl in ("path string", "path string, content binary"):
         row = (None,) if "content" not in ddl else ("a", None)
@@ -324,7 +324,7 @@ def test_columns_of_the_binary_file_source_may_be_left_out(golden: Golden) -> No
     [
         ({"path": [1]}, "path"),
         ({"path": ["a"], "content": ["text"]}, "content is string, not binary"),
-        ({"path": ["a"], "start": [0.5], "stop": [1.5]}, "no split"),
+        ({"path": ["a"], "start": [0.5], "stop": [1.5]}, "not a split"),
         ({"path": ["a"], "content": [b""], "when": [1]}, "columns path, content, when;"),
         ({}, r"columns \(none\);"),
     ],

@@ -314,10 +314,10 @@ def test_a_path_that_will_never_be_one(tmp_path: Path, log: GrowingLog) -> None:
     (tmp_path / "other").mkdir()
     for name in ("log.bak", "other"):
         shutil.copy(log.file_at(0), tmp_path / name)
-    with pytest.raises(ValueError, match=r"log\.bak: a stream needs files that are named by their offset"):
+    with pytest.raises(ValueError, match=r"log\.bak: a stream needs files that are named by their physical offset"):
         Query(tmp_path / "log.bak")
     source = RocketmqSource({"paths": json.dumps([str(log.folder), str(tmp_path / "other")])})
-    with pytest.raises(ValueError, match="2 commit logs; a stream reads one"):
+    with pytest.raises(ValueError, match="2 commit logs; use a stream for each"):
         source.streamReader(source.schema()).initialOffset()
 
 
@@ -440,7 +440,7 @@ def lossy(query: Query, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[A
     capsys.readouterr()
     query.batches()
     query.batches()
-    what = str(caught.value).removeprefix("rocketmq: ").partition("; option failOnDataLoss=false")[0]
+    what = str(caught.value).removeprefix("rocketmq: ").partition("; use option failOnDataLoss=false")[0]
     assert capsys.readouterr().err.splitlines() == [f"rocketc: {what}"]
     return what.removeprefix(f"{query.path}: "), query.rows[before:]
 
@@ -462,7 +462,7 @@ def test_a_file_in_the_middle_that_is_not_there(log: GrowingLog, capsys: pytest.
     offsets = append(log, 100)
     log.file_at(4096).unlink()
     what, rows = lossy(Query(log.folder), capsys)
-    assert what == "physical offsets 4096 to 8192 are lost: a file is not there"
+    assert what == "physical offsets 4096 to 8192 are lost: a file is missing"
     assert rows == [offset for offset in offsets if not 4096 <= offset < 8192]
 
 
@@ -496,7 +496,7 @@ def test_files_that_go_between_plan_and_task(log: GrowingLog, capsys: pytest.Cap
             log.file_at(0).unlink()
             rows = [row for p in partitions for batch in query.reader.read(p) for row in batch.column(0).to_pylist()]
             assert rows == [offset for offset in offsets if offset >= 4096]
-            assert f"rocketc: {log.file_at(0)}: deleted since" in capsys.readouterr().err
+            assert f"rocketc: {log.file_at(0)}: deleted after" in capsys.readouterr().err
 
 
 def test_a_log_that_was_cut(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
@@ -509,14 +509,14 @@ def test_a_log_that_was_cut(log: GrowingLog, capsys: pytest.CaptureFixture[str])
         file.write(bytes(4096 - offsets[6]))
     log.end = offsets[6]
     what, rows = lossy(query, capsys)
-    assert what == f"the log ends at offset {offsets[6]}, and the stream has read up to {at}: it was cut"
+    assert what == f"the log ends at offset {offsets[6]}, but the stream has read up to {at}: the log was cut"
     assert rows == [] and query.at == offsets[6]
     new = append(log, 3)
     query.batches()
     assert query.rows == offsets + new
 
 
-def test_a_log_that_was_cut_and_written_anew(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_was_cut_and_written_again(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
     offsets = append(log, 10)
     query = Query(log.folder)
     query.batches()
@@ -525,7 +525,7 @@ def test_a_log_that_was_cut_and_written_anew(log: GrowingLog, capsys: pytest.Cap
     assert new[4] == query.at
     at = query.at
     what, rows = lossy(query, capsys)
-    assert what == f"the log is not the one that the stream has read up to offset {at}: it was cut and written anew"
+    assert what == f"this is not the log that the stream has read up to offset {at}: it was cut and written again"
     assert rows == new[4:]
 
 
@@ -536,7 +536,7 @@ def test_a_log_that_was_cut_below_a_planned_batch(log: GrowingLog, capsys: pytes
     with log.file_at(0).open("r+b") as file:
         file.seek(offsets[6])
         file.write(bytes(4096 - offsets[6]))
-    with pytest.raises(DataLossError, match=r"offsets 0 to \d+ are lost: the log was cut, or written anew, since"):
+    with pytest.raises(DataLossError, match=r"offsets 0 to \d+ are lost: the log was cut or replaced after"):
         query.run()
     query.options["failOnDataLoss"] = "false"
     query.start()
@@ -548,7 +548,7 @@ def test_a_store_that_is_gone(log: GrowingLog, capsys: pytest.CaptureFixture[str
     query = Query(log.folder)
     query.batches()
     kept = log.folder.rename(log.folder.parent / "kept")
-    with pytest.raises(DataLossError, match=r"has read up to offset \d+, and there are no files any more; option"):
+    with pytest.raises(DataLossError, match=r"has read up to offset \d+, and the log files are gone; use option"):
         query.batches()
     query.options["failOnDataLoss"] = "false"
     query.start()
@@ -583,10 +583,10 @@ def test_what_the_checkpoint_holds_stays_as_it_is(log: GrowingLog) -> None:
 @pytest.mark.parametrize(
     ("offset", "why"),
     [
-        ({"version": 2, "physicalOffset": 0}, r"of version 2, .* this rocketc knows version 1: install the one that"),
-        ({"physicalOffset": 0}, r"\{'physicalOffset': 0\}, which is no offset of this source"),
-        ({"version": 1, "physicalOffset": "0"}, "which is no offset of this source"),
-        ({"version": "1"}, "which is no offset of this source"),
+        ({"version": 2, "physicalOffset": 0}, r"of version 2, .* this rocketc reads version 1: install the rocketc"),
+        ({"physicalOffset": 0}, r"\{'physicalOffset': 0\}, which is not an offset of this source"),
+        ({"version": 1, "physicalOffset": "0"}, "which is not an offset of this source"),
+        ({"version": "1"}, "which is not an offset of this source"),
     ],
 )
 def test_an_offset_of_another_source(log: GrowingLog, offset: Any, why: str) -> None:
@@ -608,8 +608,8 @@ def test_options_of_a_stream_and_of_a_batch(log: GrowingLog) -> None:
     ):
         source = RocketmqSource({"path": str(log.folder), name: value})
         source.streamReader(source.schema())
-        with pytest.raises(ValueError, match=rf"^rocketmq: option {name}: only for a stream, spark\.readStream$"):
+        with pytest.raises(ValueError, match=rf"^rocketmq: option {name}: only for streams \(spark\.readStream\)$"):
             source.reader(source.schema())
     source = RocketmqSource({"path": str(log.folder), "filterPushdown": "true"})
-    with pytest.raises(ValueError, match=r"^rocketmq: option filterPushdown: not for a stream"):
+    with pytest.raises(ValueError, match=r"^rocketmq: option filterPushdown: not for streams"):
         source.streamReader(source.schema())

@@ -137,7 +137,7 @@ def test_damage_and_wrong_options_fail_the_query(spark: SparkSession, log: Growi
     with pytest.raises(PySparkException, match="hdfs://there/x"):
         Stream(spark, "hdfs://there/x", tmp_path).run()
     batch = spark.read.format("rocketmq").option("maxBytesPerTrigger", "1m").load(str(log.folder))
-    with pytest.raises(PySparkException, match="option maxBytesPerTrigger: only for a stream"):
+    with pytest.raises(PySparkException, match="option maxBytesPerTrigger: only for streams"):
         batch.collect()
 
 

@@ -1,7 +1,7 @@
-"""Pages of the site that are made, and what is changed in those that are there.
+"""The generated pages of the site, and changes to the pages of docs/.
 
-The pages of docs/ are written for a reader on GitHub as well. Their links lead to tests, benches and sources, too:
-these become pages below `project/`, so that every link of the site leads somewhere, without a network.
+The pages of docs/ are also for readers on GitHub, and they link to tests, benchmarks and sources. These files become
+pages below `project/`, so that every link of the site works without a network.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[([^][]*)\]\(([^)\s]+)\)")
 LANGUAGES = {".py": "python", ".pyx": "cython", ".pyi": "python", ".pxd": "cython", ".h": "c", ".c": "c", ".sh": "sh",
              ".java": "java", ".json": "json", ".toml": "toml"}  # fmt: skip
-HIDDEN = "---\nsearch:\n  exclude: true\n---\n"  # of a search: sources are not what readers look for
+HIDDEN = "---\nsearch:\n  exclude: true\n---\n"  # not in the search: readers do not search for sources
 
 
 FENCED = re.compile(r"(^(`{3,}).*?^\2 *$)", re.M | re.S)
 
 
 def outside_code(markdown: str, change: Callable[[str], str]) -> str:
-    """What is not in a fenced block, changed."""
+    """Apply a function to the text outside of fenced blocks."""
     pieces = FENCED.split(markdown)  # text, block, its fence, text, ...
     return "".join(change(piece) if n % 3 == 0 else piece for n, piece in enumerate(pieces) if n % 3 != 2)
 
 
 def links(markdown: str) -> Iterator[str]:
-    """Relative ones, without their anchors."""
+    """Return the relative links of a page, without their anchors."""
     for _, target in LINK.findall(FENCED.sub("", markdown)):
         if not re.match(r"\w+:|#", target):
             yield target.partition("#")[0]
@@ -51,7 +51,7 @@ def text_of(path: str) -> str:
 
 
 def title_of(path: str) -> str:
-    """The first heading of a page or a notebook."""
+    """Return the first heading of a page or a notebook."""
     markdown = notebooks.page(ROOT / path) if path.endswith(".ipynb") else text_of(path)
     heading = re.search(r"^# (.*)", markdown, re.M)
     return heading[1] if heading else path
@@ -68,7 +68,7 @@ class Site:
             self._add(str(path.relative_to(ROOT)))
 
     def _follow(self, source: str) -> None:
-        """Add what this page of the repository links to."""
+        """Add the files and folders to which this page of the repository links."""
         for target in links(text_of(source)):
             found = joined(posixpath.dirname(source), target)
             if not found.startswith(("docs/", "..")) and (ROOT / found).exists():
@@ -86,7 +86,7 @@ class Site:
             self._follow(found)
 
     def page_of(self, found: str) -> str:
-        """The page that shows a file or folder of the repository."""
+        """Return the page that shows a file or folder of the repository."""
         if found.startswith("docs/"):
             return found.removeprefix("docs/")
         if found.endswith(".ipynb"):
@@ -96,7 +96,7 @@ class Site:
         return f"project/{found}" if found.endswith(".md") else f"project/{found}.md"
 
     def made(self) -> dict[str, str]:
-        """Name -> Markdown of each page that is not in docs/."""
+        """Return name -> Markdown of each page that is not in docs/."""
         return reference.pages() | {page: self._shown(origin) for page, origin in self.origins.items()}
 
     def _shown(self, origin: str) -> str:
@@ -113,7 +113,7 @@ class Site:
         return f"{HIDDEN}# {origin}\n\n{fence}{language}\n{text_of(origin).rstrip()}\n{fence}\n"
 
     def _row(self, folder: str, name: str) -> str:
-        """A line of the list of a folder: the name, and the first sentence of what a Python file says of itself."""
+        """Return the line of a file in the list of a folder: its name, and the first sentence of its docstring."""
         path = ROOT / folder / name
         said = re.match(r'"""(.+?)(?:"""|\n|$)', path.read_text(encoding="utf-8")) if name.endswith(".py") else None
         page = self.page_of(f"{folder}/{name}")
@@ -121,7 +121,7 @@ class Site:
         return f"| {shown} | {escaped(said[1]) if said else ''} |"
 
     def for_the_site(self, page: str, markdown: str) -> str:
-        """The Markdown of a page as the site wants it."""
+        """Return the Markdown of a page for the site."""
         if page.startswith("reference/"):
             return markdown
         origin = self.origins.get(page, f"docs/{page}")
@@ -137,7 +137,7 @@ class Site:
             shown = title_of(target) if in_list else found[1]
             return f"[{shown}]({there}{mark}{anchor})"
 
-        markdown = re.sub(r"^<!--.*?-->\n?", "", markdown, flags=re.M | re.S)  # for the tests
+        markdown = re.sub(r"^<!--.*?-->\n?", "", markdown, flags=re.M | re.S)  # marks for the tests
         markdown = re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.M)
         markdown = outside_code(markdown, lambda text: LINK.sub(relinked, text))
         return drawings.drawn(markdown)

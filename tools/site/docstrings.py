@@ -1,4 +1,4 @@
-"""Docstrings for mkdocstrings: those of compiled modules, whose stubs have none, and all of them as Markdown."""
+"""Docstrings for mkdocstrings, as Markdown; also those of compiled modules, whose stubs do not have docstrings."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def named(text: str, owner: str) -> str:
 
 
 def rendered(text: str, owner: str = "") -> str:
-    """A docstring as Markdown: paragraphs, tables of names and meanings, examples."""
+    """Return a docstring as Markdown: paragraphs, tables of names and meanings, examples."""
     out: list[str] = []
     lines = text.splitlines()
     while lines:
@@ -120,7 +120,7 @@ def taken(lines: list[str], wanted: Any) -> list[str]:
 
 
 def table(lines: list[str], owner: str) -> str:
-    """Lines such as `name, other   what they are`, and those below that go on."""
+    """Read lines such as `name, other   what they are`, and their continuation lines."""
     first = re.match(rf"{TERM} {{2,}}(?=\S)", lines[0])
     assert first is not None
     column = first.end()
@@ -140,7 +140,7 @@ def table(lines: list[str], owner: str) -> str:
 
 
 def fixed(text: str) -> str:
-    """In code, also within a table."""
+    """Return text as code that also works in a table."""
     return f"<code>{escaped(text).replace('_', '&#95;')}</code>" if text else ""
 
 

@@ -1,9 +1,9 @@
-"""Drawings of lines and boxes as pictures.
+"""Converts drawings of lines and boxes to pictures.
 
-In docs/ a drawing is text, so that it can be read anywhere and compared with the code (tests/test_format_page.py). On
-the site it is the same drawing as SVG: each character has its place on a grid, lines are lines. In a drawing of bytes,
-four characters wide each, fields have the colour of their kind, and say what they mean when one points at them; dumps
-have the same colours.
+In docs/ a drawing is text, so that it can be read anywhere and compared with the code (tests/test_format_page.py). The
+site shows the same drawing as SVG: each character has its place on a grid, and lines are drawn. In a drawing of bytes,
+a byte is four characters wide. Fields have the color of their kind, and show their meaning under the mouse pointer.
+Dumps have the same colors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-WIDE, HIGH, BYTE = 8.0, 17.0, 4  # pixels of a character; characters of a byte
+WIDE, HIGH, BYTE = 8.0, 17.0, 4  # pixels per character; characters per byte
 # Where the lines of a character go to: up, down, left, right.
 LINES = {
     "│": "ud",
@@ -50,9 +50,9 @@ TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 def drawn(markdown: str) -> str:
-    """The Markdown of a page with its drawings and dumps as pictures."""
+    """Return the Markdown of a page with its drawings and dumps as pictures."""
     meanings = fields(markdown)
-    legend = LEGEND  # stands once, behind the first drawing of bytes
+    legend = LEGEND  # printed once, after the first drawing of bytes
 
     def one(found: re.Match[str]) -> str:
         nonlocal legend
@@ -70,7 +70,7 @@ def drawn(markdown: str) -> str:
 
 
 def fields(markdown: str) -> dict[str, str]:
-    """Name -> meaning, of the tables of fields."""
+    """Return name -> meaning, from the tables of fields."""
     rows = re.findall(r"^\| \d* ?\| `(\w+)` \| [^|]* \| (.*) \|$", markdown, re.M)
     return {
         name: re.sub(r"\[(.*?)\]\(.*?\)|[`*]", r"\1", meaning).replace("\\|", "|") for name, meaning in rows if meaning
@@ -111,7 +111,7 @@ def picture(text: str, meanings: dict[str, str]) -> str:
 
 
 def strokes(lines: list[str]) -> str:
-    """A path over all lines: from the middle of each character to where it joins the next."""
+    """Return a path over all lines, from the middle of each character to its borders."""
     out = []
     middle = WIDE / 2 + 1, HIGH / 2 + 1
     for row, line in enumerate(lines):
@@ -124,7 +124,7 @@ def strokes(lines: list[str]) -> str:
 
 
 def boxes(lines: list[str], left: int, meanings: dict[str, str]) -> Iterator[str]:
-    """Behind each field of a drawing of bytes: its colour, a mark for each byte, and what it means."""
+    """Return the background of each field in a drawing of bytes: its color, a mark per byte, and its meaning."""
     legend = dict(re.findall(r"\b([A-Z]{2})  (\w+)", "\n".join(line for line in lines if "│" not in line)))
     for row, line in enumerate(lines):
         label = line[:left].strip()
@@ -152,7 +152,7 @@ def boxes(lines: list[str], left: int, meanings: dict[str, str]) -> Iterator[str
 
 
 def dump(text: str) -> str:
-    """Bytes of a file in the colours of their fields."""
+    """Return a dump of bytes in the colors of their fields."""
     out, kind = [], "other"
     for line in text.rstrip("\n").splitlines():
         columns = re.fullmatch(r"(\w{6})  (.{47})  (.{17}\S*) ?(.*)", f"{line:75}")
@@ -163,5 +163,5 @@ def dump(text: str) -> str:
         kind = kind_of(name.strip()) if name.strip() else kind
         shown = f'<b class="{kind}">{data.rstrip()}</b>{" " * (len(data) - len(data.rstrip()))}'
         out.append(f"<i>{at}</i>  {shown}  {html.escape(f'{name} {value}'.rstrip())}")
-    body = "\n".join(out).replace("\n\n", "\n&#8203;\n")  # an empty line would end the block of HTML
+    body = "\n".join(out).replace("\n\n", "\n&#8203;\n")  # an empty line would end the HTML block
     return f'<div class="highlight dump"><pre><code>{body}</code></pre></div>'

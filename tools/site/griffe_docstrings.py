@@ -7,12 +7,12 @@ from typing import Any
 
 import griffe
 
-sys.path.insert(0, str(Path(__file__).parent))  # griffe imports this file alone
+sys.path.insert(0, str(Path(__file__).parent))  # griffe imports only this file
 from docstrings import CONSTANTS, fetched, rendered
 
 
 class Docstrings(griffe.Extension):
-    """Replace each docstring by Markdown: those of compiled modules come from the objects, as their stubs have none."""
+    """Replace each docstring by Markdown. Docstrings of compiled modules are read from the objects, not from stubs."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.is_class:

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it makes the site; see mkdocs.yml."""
+"""The hooks that MkDocs calls while it builds the site; see mkdocs.yml."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # MkDocs imports this file alone
+sys.path.insert(0, str(HERE))  # MkDocs imports only this file
 import content  # noqa: E402
 
 SITE = content.Site()
@@ -24,5 +24,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.parent is None:
-        page.meta["hide"] = ["navigation"]  # beside it there is nothing
+        page.meta["hide"] = ["navigation"]  # this page does not have neighbors
     return SITE.for_the_site(page.file.src_uri, markdown)

@@ -1,11 +1,11 @@
-"""Notebooks: run as a plain Python program, and shown as pages of the site.
+"""Runs notebooks as plain Python programs, and converts them to pages of the site.
 
-    python tools/site/notebooks.py examples/notebooks/*.ipynb           # run them, and keep what they show
-    python tools/site/notebooks.py --check examples/notebooks/*.ipynb   # run them, and compare; exit code 1: it differs
+    python tools/site/notebooks.py examples/notebooks/*.ipynb           # run them, and store their outputs
+    python tools/site/notebooks.py --check examples/notebooks/*.ipynb   # run them, and compare; exit code 1: different
 
-A cell shows what Jupyter would: what is printed, the value of its last line (its HTML, if it has one), and the figures
-of matplotlib. No kernel is needed for that, only what the cells themselves import. Of figures nothing is compared but
-that they are there, of HTML nothing.
+The outputs of a cell are those of Jupyter: printed text, the value of its last line (as HTML if possible), and the
+figures of matplotlib. This does not need a kernel, only the packages that the cells import. --check compares only that
+figures exist, and it does not compare HTML.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Output = dict[str, Any]
 
 
 def run(notebook: dict[str, Any], folder: Path) -> list[list[Output]]:
-    """The outputs of each code cell, run one after the other with `folder` as current directory."""
+    """Run the code cells one after the other with `folder` as current directory, and return their outputs."""
     os.environ["MPLBACKEND"] = "agg"
     os.chdir(folder)
     space: dict[str, Any] = {"__name__": "__main__"}
@@ -55,7 +55,7 @@ def cell_outputs(source: str, space: dict[str, Any]) -> list[Output]:
 
 
 def figures() -> list[str]:
-    """Those that matplotlib has open, as PNG in base64; they are closed."""
+    """Return the open figures of matplotlib as PNG in base64, and close them."""
     if "matplotlib.pyplot" not in sys.modules:
         return []
     from matplotlib import pyplot
@@ -74,7 +74,7 @@ def lines(text: str) -> list[str]:
 
 
 def compared(outputs: list[Output]) -> list[str]:
-    """What of the outputs must be the same each time, as lines."""
+    """Return the lines of the outputs that must be the same in each run."""
     found = []
     for output in outputs:
         data = output.get("data", {})
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
             kept, now = compared(cell["outputs"]), compared(made)
             if check and kept != now:
                 differ = True
-                print(f"{path.name}: cell {number} shows something else than it did")
+                print(f"{path.name}: the output of cell {number} is not the stored one")
                 print("\n".join(difflib.unified_diff(kept, now, "kept", "now", lineterm="", n=1)))
             cell["outputs"], cell["execution_count"] = made, number
             for output in made:
@@ -103,11 +103,11 @@ def main(arguments: list[str]) -> int:
     return 1 if differ else 0
 
 
-# ------------------------------------------------------------------------------------------ on the site
+# ------------------------------------------------------------------------------------------ pages of the site
 
 
 def page(path: Path) -> str:
-    """A notebook as Markdown."""
+    """Return a notebook as Markdown."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -124,7 +124,7 @@ def shown(output: Output) -> str:
         return fenced("".join(output["text"]))
     data = output["data"]
     if "image/png" in data:
-        return f'<img alt="what the cell draws" class="figure" src="data:image/png;base64,{data["image/png"]}">'
+        return f'<img alt="the figure of the cell" class="figure" src="data:image/png;base64,{data["image/png"]}">'
     if "text/html" in data:
         inside = re.sub(r"\s*\n\s*|<style.*?</style>", "", "".join(data["text/html"]), flags=re.S)
         table = re.sub(r' border="1"| class="dataframe"| style="text-align: right;"', "", inside)

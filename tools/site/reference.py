@@ -1,4 +1,4 @@
-"""The pages of the reference: public names for mkdocstrings, and the command line.
+"""The pages of the reference: public names, by mkdocstrings, and the command line.
 
 mkdocstrings reads signatures from the Python files and the stubs; docstrings.py gives it the docstrings. A public name
 without a page makes the site fail: see missing().
@@ -21,7 +21,7 @@ from docstrings import fixed, grid, prose
 
 ROOT = Path(__file__).parents[2]
 
-# Page -> title, what it is about, and the names on it. A name is what one imports: module, dot, name.
+# Page -> title, subject, and the names on it. A name is written as for an import: module, dot, name.
 PAGES: dict[str, tuple[str, str, list[str]]] = {
     "reading": (
         "Reading",
@@ -44,18 +44,18 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "store": (
         "A store",
-        "To write to a store, and to read it by queue, key, id and time.",
+        "Write to a store, and read it by queue, key, id and time.",
         [
             *["open", "MessageStore", "PutResult", "PutStatus", "GetResult", "GetStatus", "RawGetResult"],
             *["QueryResult", "Subscription", "QueueChange"],
             *["tables.TopicConfig", "CleanReport", "Cleaned", "OldestKept"],
         ],
     ),
-    "settings": ("Settings", "All that open() takes, and `broker.conf` says.", ["StoreConfig"]),
+    "settings": ("Settings", "The settings of open() and of `broker.conf`.", ["StoreConfig"]),
     "queue": ("A work queue", "A queue that outlives the process.", ["Queue", "Consumer", "Item"]),
     "repair": (
         "Verify, salvage, rebuild",
-        "What is wrong with a store, and what can be done about it.",
+        "Find errors in a store, and repair them.",
         [
             *["verify", "VerifyReport", "FileReport", "QueueRange", "jobs.DerivedReport"],
             *["jobs.Finding", "salvage", "SalvageReport", "rebuild", "RebuildReport"],
@@ -63,7 +63,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "records": (
         "Records and ids",
-        "Single records as RocketMQ stores them, batches as clients send them, and what the two kinds of ids say.",
+        "Single records as RocketMQ stores them, batches as clients send them, and the fields of both kinds of ids.",
         [
             *["encode", "encode_blank", "encode_batch", "decode_batch", "decode_offset_id", "OffsetId"],
             *["decode_unique_id", "UniqueId"],
@@ -84,7 +84,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "metrics": (
         "Metrics",
-        "Numbers of a store for monitoring; what each metric means: [howto/observe.md](../howto/observe.md).",
+        "Metrics of a store for monitoring; their meaning is in [howto/observe.md](../howto/observe.md).",
         [
             *["metrics.measures", "metrics.Measure", "metrics.Sample", "metrics.Histogram", "metrics.SnapshotReader"],
             *["metrics.StoreSnapshot", "metrics.TopicSnapshot", "metrics.Lag"],
@@ -93,7 +93,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "errors": (
         "Errors",
-        "Each says what was wrong, where, and what to do. `except rocketc.RocketcError` catches all of them.",
+        "Each message says what is wrong, where, and what to do. `except rocketc.RocketcError` catches all errors.",
         [
             *["RocketcError", "CorruptRecordError", "CorruptUnitError", "DamageWarning", "MissingCodecError"],
             *["PatternTimeoutError", "StoreIOError", "StoreFullError", "StoreLockedError", "StoreFailedError"],
@@ -102,8 +102,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "spark": (
         "Spark",
-        '`spark.read.format("rocketmq")` and its options: [howto/spark.md](../howto/spark.md). Here are the functions '
-        "for jobs of your own; they need the extra `spark`.",
+        '`spark.read.format("rocketmq")` and its options: [howto/spark.md](../howto/spark.md). The functions here are '
+        "for your own jobs; they need the extra `spark`.",
         [
             *["spark.splits", "spark.Split", "spark.decode_partition", "spark.decode_batches", "spark.schema"],
             *["spark.SCHEMA", "spark.dropped_accumulator", "spark.Dropped"],
@@ -114,7 +114,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
 
 
 def public() -> set[str]:
-    """What `import rocketc` gives, and each module below it that says in `__all__` what it gives."""
+    """Return the public names of `rocketc`, and of each module below it that has `__all__`."""
     import rocketc
 
     names = set(rocketc.__all__)
@@ -129,7 +129,7 @@ def public() -> set[str]:
 
 
 def missing() -> set[str]:
-    """Public names that no page has."""
+    """Return the public names that are on no page."""
     return public() - {name for _, _, names in PAGES.values() for name in names}
 
 
@@ -167,10 +167,10 @@ def page_of(page: str) -> str:
 
 
 def command_page() -> str:
-    """Every command, with its options, as `rocketc COMMAND --help` says it."""
+    """Return a page of all commands and options, with the texts of `rocketc COMMAND --help`."""
     from rocketc.cli.main import cli
 
-    context = click.Context(cli, info_name="rocketc", **cli.context_settings)  # click keeps -h of the first one it sees
+    context = click.Context(cli, info_name="rocketc", **cli.context_settings)  # click uses -h of the first context
     parts = ["# The command line", said(cli.help or "")]
     epilog = (cli.epilog or "").split("\b\n")[-1].split("\n\n")
     parts += [shell(epilog[0]), " ".join(epilog[1].split())]
@@ -187,7 +187,7 @@ def command_page() -> str:
 
 
 def said(text: str) -> str:
-    """click's help text: paragraphs; those that begin with a backspace keep their lines."""
+    """Return click's help text as Markdown; paragraphs that begin with a backspace keep their lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(
         f"```text\n{each.removeprefix(chr(8)).strip(chr(10))}\n```" if each.startswith("\b") else prose(each)
@@ -196,7 +196,7 @@ def said(text: str) -> str:
 
 
 def shell(block: str) -> str:
-    """Examples: lines that are indented are commands."""
+    """Return examples as Markdown; indented lines are commands."""
     lines = block.strip("\n").splitlines()
     language = "console" if any(line.strip().startswith("rocketc ") for line in lines) else "text"
     body = [line for line in lines if line.strip() != "Examples:"]
@@ -209,6 +209,6 @@ def shell(block: str) -> str:
 def pages() -> dict[str, str]:
     """Return path below the site's docs -> Markdown. Raises ValueError for a public name without a page."""
     if lost := missing():
-        raise ValueError(f"tools/site/reference.py: no page of the reference has {', '.join(sorted(lost))}")
+        raise ValueError(f"tools/site/reference.py: names on no page of the reference: {', '.join(sorted(lost))}")
     made = {f"reference/{page}.md": page_of(page) for page in PAGES}
     return made | {"reference/cli.md": command_page()}

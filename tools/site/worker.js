@@ -1,5 +1,5 @@
-// The search runs in a Worker, and browsers start none for a page that was opened from a folder (file:).
-// There a hidden frame does the same work; it has of a Worker what the search uses.
+// The search runs in a Worker, but browsers do not start a Worker for a page from a folder (file:).
+// For such a page, a hidden frame does the same work, with the functions of a Worker that the search uses.
 if (location.protocol === "file:") {
   const inside = `
     self.postMessage = (data) => parent.postMessage(data, "*")

@@ -34,7 +34,7 @@ def call(run, monkeypatch, tmp_path):
 
 def test_table(call, tmp_path):
     code, out, err = call("--quick")
-    assert (code, err) == (0, f"rocketc: measuring in {tmp_path}, for some seconds\n")
+    assert (code, err) == (0, f"rocketc: measuring in {tmp_path}; this takes seconds\n")
     head, *rows = out.splitlines()
     assert head.split() == ["store", "rate", "machine", "rate", "ratio"]
     assert len(rows) == len(WORKS) and max(map(len, rows)) <= 80
@@ -72,7 +72,7 @@ def test_too_little_room(call, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 4096))
     code, out, err = call()
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"rocketc: \.: [\d.]+ MiB are needed for a while, and 4\.0 KiB are free\n", err), err
+    assert re.fullmatch(r"rocketc: \.: the measurement needs [\d.]+ MiB, and 4\.0 KiB are free\n", err), err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -164,8 +164,8 @@ def test_an_abort_file_without_a_process_id(tmp_path, rows, run, junk):
     path = tmp_path / "abort"
     path.write_bytes(junk)
     assert rows(path) == [{"present": True, "file": str(path)}]
-    assert run("cat", path)[1] == f"{path}: there, without a process id\n"
-    assert "process       not told\n" in run("info", path)[1]
+    assert run("cat", path)[1] == f"{path}: exists, without a process id\n"
+    assert "process       unknown\n" in run("info", path)[1]
 
 
 def test_golden_tables(golden, rows, run):
@@ -447,7 +447,7 @@ def test_a_table_with_its_copy(tmp_path, run):
     (tmp_path / "topics.json.bak").write_text('{"topicConfigTable":{"a":{}}}')
     code, out, err = run("cat", "--json", path)
     assert (code, json.loads(out)) == (1, {"topicConfigTable": {"a": {}}, "file": f"{path}.bak"})
-    assert err.rstrip().endswith(f"or a whole number; this is {path}.bak")
+    assert err.rstrip().endswith(f"or a whole number; the output is that of {path}.bak")
     code, out, _ = run("info", "--json", path)
     assert (code, json.loads(out)["files"]) == (1, [{"file": f"{path}.bak", "counts": {"topics": 1}}])
     path.unlink()
@@ -528,7 +528,7 @@ def test_options_without_effect_are_refused_by_name(golden, run, place, options)
         *options[:1] * 2
     )
     assert (code, out) == (2, "")
-    assert f"rocketc cat: {name} says nothing about " in err
+    assert f"rocketc cat: {name} does not apply to " in err
 
 
 def test_the_end_of_a_queue_is_not_a_start(golden, run):

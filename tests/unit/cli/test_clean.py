@@ -261,14 +261,14 @@ def test_a_missing_store(call, tmp_path):
     for path in ("none", "empty"):
         for options in ((), ("-n",)):
             code, out, err = call(path, *options)
-            assert (code, out, err) == (1, "", f"rocketc: nothing to clean: {path} holds no commit log\n")
+            assert (code, out, err) == (1, "", f"rocketc: nothing to clean: {path} does not contain a commit log\n")
     assert os.listdir(tmp_path / "empty") == [] and not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("older", ["72", "h", "-1h", "1y", ""])
 def test_wrong_ages(call, older):
     code, _, err = call("s", "--older-than", older)
-    assert code == 2 and "is no age; such as 90m, 72h, 7d" in err
+    assert code == 2 and "is not an age such as 90m, 72h, 7d" in err
 
 
 def test_unreadable_configuration_files(call, store, tmp_path):

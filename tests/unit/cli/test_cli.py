@@ -63,7 +63,7 @@ def test_help_of_cat_lists_every_option_and_token(run):
         (["dog"], "rocketc: No such command 'dog'"),
         (["cat", "--jsn", "x"], "--jsn"),
         (["cat", "-c", "0", "x"], "-c"),
-        (["cat", "-c", "many", "x"], "'many' is no whole number"),
+        (["cat", "-c", "many", "x"], "'many' is not a whole number"),
         (["cat", "-q", "-1", "x"], "-1 is less than 0"),
         (["cat", "-q", "2147483648", "x"], "more than 2147483647"),
         (["cat", "-o", "middle", "x"], "'middle' is neither a queue offset"),
@@ -74,8 +74,8 @@ def test_help_of_cat_lists_every_option_and_token(run):
         (["cat", "--from", "yesterday", "x"], "'yesterday': a time is ISO-8601"),
         (["cat", "--to", "20260131", "x"], "2026-01-31"),
         (["cat", "--to", "1700000000", "x"], "1700000000000"),
-        (["cat", "--grep", "(", "x"], "'(' is no regular expression"),
-        (["cat", "-t", "/[/", "x"], "'[' is no regular expression"),
+        (["cat", "--grep", "(", "x"], "'(' is not a regular expression"),
+        (["cat", "-t", "/[/", "x"], "'[' is not a regular expression"),
         (["cat", "-f", "%t %z", "x"], "unknown token %z"),
         (["cat", "-f", "100%", "x"], "unknown token %"),
         (["cat", "-f", r"a\q", "x"], r"unknown token \q"),
@@ -83,21 +83,21 @@ def test_help_of_cat_lists_every_option_and_token(run):
         (["cat", "-J", "-f", "%t", "x"], "exclude each other"),
         (["cat", "--body", "rot13", "x"], "rot13"),
         (["cat", "--crc", "some", "x"], "some"),
-        (["get", "x"], "say which message: one of --offset, --id and --key"),
-        (["get", "--offset", "1", "--key", "k", "x"], "say which message"),
-        (["get", "--offset", "1", "-t", "a", "x"], "-t is for --id and --key"),
+        (["get", "x"], "give one of --offset, --id and --key"),
+        (["get", "--offset", "1", "--key", "k", "x"], "give one of --offset, --id and --key"),
+        (["get", "--offset", "1", "-t", "a", "x"], "-t can't be used with --offset"),
         (["get", "--offset", "-1", "x"], "-1 is less than 0"),
-        (["get", "--key", "", "x"], "an empty id or key is none"),
+        (["get", "--key", "", "x"], "the id or key is empty"),
         (["get", "--key", "k", "-J", "-f", "%t", "x"], "exclude each other"),
         (["get", "--key", "k", "-f", "%z", "x"], "unknown token %z"),
         (["get", "--key", "k", "-c", "0", "x"], "-c"),
         (["decode-id"], "Missing argument 'ID...'"),
-        (["decode-id", "--month", "2026-13", "x"], "'2026-13' is no month such as 2026-01"),
-        (["decode-id", "--month", "0000-01", "x"], "'0000-01' is no month"),
+        (["decode-id", "--month", "2026-13", "x"], "'2026-13' is not a month such as 2026-01"),
+        (["decode-id", "--month", "0000-01", "x"], "'0000-01' is not a month"),
         (["decode-id", "--file-size", "0", "x"], "0 is less than 1"),
         (["verify"], "Missing argument 'PATH...'"),
         (["verify", "--jobs", "0", "x"], "0 is less than 1"),
-        (["top", "-n", "nan", "x"], "'nan' is no time in seconds"),
+        (["top", "-n", "nan", "x"], "'nan' is not a time in seconds"),
         (["top", "-n", "0", "x"], "not in the range 0.1<=x<=3600"),
         (["completion"], "Missing argument"),
     ],
@@ -125,7 +125,7 @@ def test_an_argument_that_is_not_utf8(run, log, args):
     """A shell passes the byte 0xFF like this."""
     code, out, err = run(*args, log.folder.parent)
     assert (code, out) == (2, "")
-    assert err.startswith("rocketc") and r"'\udcff' is no UTF-8" in err and err.count("\n") == 1
+    assert err.startswith("rocketc") and r"'\udcff' is not UTF-8" in err and err.count("\n") == 1
 
 
 def test_wrong_usage_from_the_shell():

@@ -36,7 +36,7 @@ def told(call):
 def test_an_offset_id_for_people(call):
     assert call(OFFSET) == (0, """\
 C0A8010A00002A9F0000000040001000
-  offset id       says where a broker stored the message
+  offset id       where a broker stored the message
   store host      192.168.1.10:10911 (private)
   physical offset 1073745920
   file            00000000001073741824, byte 4096, if files are 1 GiB
@@ -46,7 +46,7 @@ C0A8010A00002A9F0000000040001000
 def test_a_unique_id_for_people(call):
     assert call(UNIQUE.lower()) == (0, """\
 7F0000010A3C18B4AAC22D1F2B6C0003
-  unique id       says which client gave it to the message
+  unique id       which client made the message
   address         127.0.0.1 (loopback)
   process         2620 (the low 16 bits of its id)
   class loader    0x18B4AAC2 (its hash code, if the client is Java)
@@ -59,7 +59,7 @@ def test_a_unique_id_for_people(call):
 def test_an_id_of_unclear_kind_for_people(call):
     code, out, err = call("E0000001" + "0" * 24)
     assert (code, err) == (0, "")
-    assert "not clear of which kind: it reads as both, and neither is likely\n" in out
+    assert "kind unclear: it can be read as both kinds, and both are unlikely\n" in out
     for doubt in ("224.0.0.1 can't be the address of a broker", "port 0 is not valid", "process id 0 is not valid"):
         assert f"  but {doubt}\n" in out
     assert out.index("offset id") < out.index("but port 0 is not valid") < out.index("unique id")

@@ -151,7 +151,7 @@ def test_bodies_for_people(tmp_path, get):
     assert "body, " not in out
     _, out, _ = get(write(tmp_path, package.encode("t", b"\xff" * 300)), "--offset", 0)
     assert out.endswith("  000000f0" + "  " + " ".join(["ff"] * 16) + "  " + "." * 16 + "\n"
-                        "  ... 44 more; --body hex shows all\n")  # fmt: skip
+                        "  ... 44 more bytes; use --body hex to see all\n")  # fmt: skip
     _, out, _ = get(write(tmp_path, package.encode("t", "zwei\nZeilen é\x1b[31m".encode())), "--offset", 0)
     assert out.endswith("body, 19 bytes\n  zwei\n  Zeilen é\\x1b[31m\n")
     _, out, _ = get(write(tmp_path, package.encode("t", b"")), "--offset", 0)
@@ -353,8 +353,8 @@ def test_an_offset_id_of_another_broker(log, get):
     code, out, err = get(log.folder, "--id", wrong)
     assert (code, out) == (1, "")
     assert err == (
-        f"rocketc: the id is of a message that 10.0.0.8:10911 stored; at its offset, byte {log.places[3]}, lies one "
-        f"that 10.0.0.7:10911 stored: --offset {log.places[3]} shows it\n"
+        f"rocketc: the id is of a message that 10.0.0.8:10911 stored; the message at its physical "
+        f"offset {log.places[3]} was stored by 10.0.0.7:10911: use --offset {log.places[3]} to see it\n"
     )
 
 
@@ -381,7 +381,7 @@ def test_a_unique_id_of_an_unknown_form(tmp_path, get):
     other.write_bytes(package.encode("t", b"y", properties={"UNIQ_KEY": lower}))
     assert get(other, "--id", lower, "-f", "%s") == (0, "y", "")
     code, _, err = get(path, "--id", "k")  # a key is not an id
-    assert (code, err) == (1, "rocketc: no message has the unique id 'k': 115 B in 1 file were searched\n")
+    assert (code, err) == (1, "rocketc: no message has the unique id 'k': searched 115 B in 1 file\n")
 
 
 def test_ids_of_a_topic(log, get):
@@ -389,7 +389,7 @@ def test_ids_of_a_topic(log, get):
     assert get(log.folder, "--id", message.msg_id, "-t", "orders", "-f", "%s") == (0, "body 1", "")
     assert get(log.folder, "--id", message.msg_id, "-t", "/or.*/", "-f", "%s") == (0, "body 1", "")
     code, out, err = get(log.folder, "--id", message.msg_id, "-t", "audit")
-    assert (code, out, err) == (1, "", "rocketc: the message with this id is of another topic, orders\n")
+    assert (code, out, err) == (1, "", "rocketc: the message with this id has another topic: orders\n")
     code, out, err = get(log.folder, "--id", message.properties["UNIQ_KEY"], "-t", "audit")
     assert (code, out) == (1, "") and err.startswith("rocketc: no message of these topics has the unique id '0A00")
 
@@ -414,7 +414,7 @@ def test_all_messages_of_a_key_in_the_order_of_the_log(log, get):
 def test_a_key_without_messages(log, get):
     size = package.scan(log.folder)
     size.count()
-    expected = f"rocketc: no message has the key 'k9': {size.report.bytes / 1024:.1f} KiB in 3 files were searched\n"
+    expected = f"rocketc: no message has the key 'k9': searched {size.report.bytes / 1024:.1f} KiB in 3 files\n"
     assert get(log.folder, "--key", "k9") == (1, "", expected)
 
 

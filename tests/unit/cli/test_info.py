@@ -112,7 +112,7 @@ def test_bytes_cut_off_by_a_recovery_are_shown(golden, told, info, tmp_path):
     (kept,) = (root / "cut").iterdir()
     assert told(root)[1]["cut"] == {"files": 1, "bytes": kept.stat().st_size}
     text = line(info(root)[1], "cut")
-    assert text.startswith("16.2 KiB in 1 file that a recovery took off the log: `rocketc cat ")
+    assert text.startswith("16.2 KiB in 1 file that a recovery cut off the log: `rocketc cat ")
     assert text.replace(" ", "").endswith(f"{root}/cut`".replace(" ", ""))
 
 
@@ -123,7 +123,7 @@ def test_a_log_that_has_lost_its_end_is_not_whole(golden, info, tmp_path, gone):
     code, text, _ = info(root)
     assert code == 1
     assert line(text, "damage").startswith(
-        "the log's end is gone: the checkpoint knows of messages until 2026-11-21T08:10:5"
+        "the end of the log is missing: the checkpoint has messages until 2026-11-21T08:10:5"
     )
     assert json.loads(info(root, "--json")[1])["hadMessagesUntil"] > T0
     (root / "abort").touch()  # a process may be writing to it
@@ -136,7 +136,7 @@ def test_the_flights_table(golden, info):
     _, text, _ = info(store.path)
     assert line(text, "offsets") == "0 to 14600195 (13.9 MiB), in 4 files"
     assert line(text, "times") == "2026-11-21T08:14:24.840Z to 2026-11-21T08:14:38.729Z (13 s)"
-    assert line(text, "end") == "byte 2017283 of 00000000000012582912, behind its 3727 messages"
+    assert line(text, "end") == "byte 2017283 of 00000000000012582912, after its 3727 messages"
     assert line(text, "queues") == "6 queues of 1 topic, 3 index files"
     assert "00000000000004194304  4.0 MiB  4.0 MiB  2026-11-21T08:14:31.831Z\n" in text
 
@@ -168,7 +168,7 @@ def test_stores_that_were_killed(golden, told, info, name):
 def test_damage_in_the_middle_of_a_file_is_not_searched(golden, info):
     code, text, _ = info(golden("v533-bitrot").path)
     assert code == 0
-    assert line(text, "damage") == "none seen; read were the first record of each file, and the last file"
+    assert line(text, "damage") == "none found in the first record of each file and in the last file"
 
 
 # ---------------------------------------------------------------- errors and unusual files
@@ -376,7 +376,7 @@ def test_a_store_open_in_rocketc_names_the_process_if_its_id_is_known(log, told,
     root = log.folder.parent
     lock = StoreLock(root)
     assert told(root)[1]["lock"] == {"present": True, "pid": None}
-    assert line(info(root)[1], "state") == "in use: a process that nothing names holds the lock"
+    assert line(info(root)[1], "state") == "in use: an unknown process holds the lock"
     AbortFile(root).create()
     assert told(root)[1]["lock"] == {"present": True, "pid": os.getpid()}
     assert line(info(root)[1], "state") == f"in use: process {os.getpid()} holds the lock"

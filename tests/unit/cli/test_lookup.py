@@ -86,7 +86,7 @@ def test_get_of_golden_stores(golden, both, name):
 
 def test_get_of_missing_messages(golden, run):
     code, out, err = run("get", golden("flights-2013-01").path, "--key", "none", "-t", "flights")
-    assert (code, out) == (1, "") and "the index has none" in err
+    assert (code, out) == (1, "") and "not in the index" in err
 
 
 def test_get_by_id_and_with_a_count(golden, both):

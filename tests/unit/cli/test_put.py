@@ -77,7 +77,7 @@ def test_lines_of_stdin(call, text, meant):
 def test_an_argument_that_is_not_utf8(call, option):
     code, out, err = call("store", "--topic=orders", option % "\udcff", *SMALL, stdin=b"x")
     assert (code, out) == (2, "")
-    assert r"'\udcff' is no UTF-8" in err
+    assert r"'\udcff' is not UTF-8" in err
     assert not os.path.exists("store")
 
 
@@ -235,27 +235,27 @@ def test_message_of(line, meant):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("", "no JSON: Expecting value"),
-        ("{", "no JSON: "),
-        ("[" * 100_000, "no JSON: "),
-        ('{"body":' + "9" * 5000 + "}", "no JSON: "),
-        ("\xff", "no JSON: "),
-        ("[]", "no JSON object"),
-        ('{"tag":"A"}', "a message has no 'tag'; there are body, bodyBase64, "),
-        ("{}", "one of body, bodyBase64, bodyHex says the body; there is none"),
-        ('{"body":null}', "there is none"),
-        ('{"body":"","bodyHex":""}', "there is body and bodyHex"),
-        ('{"body":1}', "body is 1, which is no text"),
+        ("", "not JSON: Expecting value"),
+        ("{", "not JSON: "),
+        ("[" * 100_000, "not JSON: "),
+        ('{"body":' + "9" * 5000 + "}", "not JSON: "),
+        ("\xff", "not JSON: "),
+        ("[]", "not a JSON object"),
+        ('{"tag":"A"}', "unknown field 'tag'; a message can have body, bodyBase64, "),
+        ("{}", "give exactly one of body, bodyBase64, bodyHex; the line has none"),
+        ('{"body":null}', "the line has none"),
+        ('{"body":"","bodyHex":""}', "the line has body and bodyHex"),
+        ('{"body":1}', "body is 1, not a text"),
         ('{"body":"\\ud800"}', "body: "),
         ('{"bodyBase64":"?"}', "bodyBase64: "),
         ('{"bodyHex":"f"}', "bodyHex: "),
-        ('{"body":"","topic":5}', "topic is 5, which is no text"),
-        ('{"body":"","queueId":"1"}', "queueId is '1', which is no whole number"),
-        ('{"body":"","queueId":1.0}', "queueId is 1.0, which is no whole number"),
-        ('{"body":"","flag":true}', "flag is True, which is no whole number"),
-        ('{"body":"","keys":["a"]}', "keys is ['a'], which is no text"),
-        ('{"body":"","properties":[]}', "properties is no object with texts in it"),
-        ('{"body":"","properties":{"a":1}}', "properties is no object with texts in it"),
+        ('{"body":"","topic":5}', "topic is 5, not a text"),
+        ('{"body":"","queueId":"1"}', "queueId is '1', not a whole number"),
+        ('{"body":"","queueId":1.0}', "queueId is 1.0, not a whole number"),
+        ('{"body":"","flag":true}', "flag is True, not a whole number"),
+        ('{"body":"","keys":["a"]}', "keys is ['a'], not a text"),
+        ('{"body":"","properties":[]}', "properties is not an object with text values"),
+        ('{"body":"","properties":{"a":1}}', "properties is not an object with text values"),
         ('{"body":"","bornHost":"::1"}', "bornHost '::1' must have the form 127.0.0.1:10911"),
         ('{"body":"","bornHost":"localhost"}', "bornHost 'localhost'"),
     ],
@@ -335,7 +335,7 @@ def test_a_line_that_is_too_long(call):
     ("args", "says"),
     [
         ([], "Missing argument 'STORE'"),
-        (["s"], "say the topic: -t TOPIC"),
+        (["s"], "give the topic: -t TOPIC"),
         (["s", "-t", "t", "-q", "1", "--queues", "2"], "--queue and --queues exclude each other"),
         (["s", "-t", "t", "-q", "-1"], "-1 is less than 0"),
         (["s", "-t", "t", "--queues", "0"], "0 is less than 1"),
@@ -346,11 +346,11 @@ def test_a_line_that_is_too_long(call):
         (["s", "-t", "t", "--flush", "now"], "now"),
         (["s", "-t", "t", "--recovery", "mine"], "mine"),
         (["s", "-t", "t", "--file-size", "1"], "mapped_file_size_commit_log is 1; allowed are 128 to 2147483647"),
-        (["s", "-t", "t", "--file-size", "many"], "'many' is no size"),
+        (["s", "-t", "t", "--file-size", "many"], "'many' is not a size"),
         (["s", "-t", "t", "--conf", "wrong.conf"], "wrong.conf: maxMessageSize is 'x', which is not a whole number"),
-        (["notes", "-t", "t"], "notes is no store, and not empty"),
-        (["notes/a.txt", "-t", "t"], "notes/a.txt is no folder; the store comes first, then files"),
-        (["log", "-t", "t"], "log is a commit log; say the folder above it"),
+        (["notes", "-t", "t"], "notes is not a store, and not empty"),
+        (["notes/a.txt", "-t", "t"], "notes/a.txt is not a folder; give the store first, then the files"),
+        (["log", "-t", "t"], "log is a commit log; give the folder that contains it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -529,7 +529,7 @@ def test_a_disk_that_fails(call, monkeypatch, at):
     code, out, err = call("s", "-t", "t", "--flush", "sync", *SMALL, stdin=b"a\nb\n")
     error, doubt, told = err.splitlines()
     assert (code, out, error) == (1, "", "rocketc: the log: Input/output error")
-    assert doubt == "rocketc: the last messages may not be on the disk"
+    assert doubt == "rocketc: the last messages may not be durable"
     assert told.startswith("rocketc: 2 messages put into s: ")
 
 

@@ -84,7 +84,7 @@ def test_a_missing_store(call, tmp_path):
 
 def test_a_commit_log_is_not_a_store(call, run_here, store):
     for told in (call("v533-broker/commitlog"), run_here("clean", "v533-broker/commitlog")):
-        assert told[:2] == (2, "") and "is a commit log; say the folder above it" in told[2]
+        assert told[:2] == (2, "") and "is a commit log; give the folder that contains it" in told[2]
 
 
 def test_progress_is_shown(call, store, monkeypatch):

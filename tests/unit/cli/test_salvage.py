@@ -83,7 +83,7 @@ def test_interrupted(call, rotten, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["rocketc.jobs.salvage"], "find", interrupt)
         code, out, err = call("v533-bitrot", "new")
-    assert (code, out, err) == (130, "", "rocketc: interrupted: new.unfinished stays, the same command goes on there\n")
+    assert (code, out, err) == (130, "", "rocketc: interrupted: new.unfinished is kept; run the same command again\n")
     assert "1499 records" in call("v533-bitrot", "new")[1]
 
 

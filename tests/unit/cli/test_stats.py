@@ -191,7 +191,7 @@ def test_more_groups_than_the_limit(told, stats, tmp_path, monkeypatch):
     assert (other["otherGroups"], other["messages"]) == (0, 25)
     _, text, err = stats(log, "--top", "2")
     assert "(other: more than 3 groups)" in text
-    assert err == ("rocketc: there are more than 5 groups: 25 messages of those that came later are counted together\n")
+    assert err == ("rocketc: there are more than 5 groups: 25 messages of the later groups are counted together\n")
 
 
 # ---------------------------------------------------------------- the table
@@ -384,7 +384,7 @@ def test_times_far_apart_and_no_times(stats, tmp_path):
     assert code == 0 and max(map(len, text.splitlines())) <= 80
     log = write(tmp_path / "none", {"store_timestamp": (1 << 63) - 1})
     code, text, _ = stats(log, "--plot", "--by", "second")
-    assert (code, text) == (0, "no message has a time that can be shown\n")
+    assert (code, text) == (0, "no message has a valid time\n")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 133])
@@ -431,11 +431,11 @@ def test_without_plotext(stats, monkeypatch, tmp_path, module, said):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--by", "topics"], "'topics' is none of topic, queue, tag, key, host, store-host, second, minute, hour, day, "
-         "size; did you mean 'topic'?"),
-        (["--by", "topic,,tag"], "'' is none of topic, queue"),
+        (["--by", "topics"], "'topics' is not one of topic, queue, tag, key, host, store-host, second, minute, hour, "
+         "day, size; did you mean 'topic'?"),
+        (["--by", "topic,,tag"], "'' is not one of topic, queue"),
         (["--by", "zzz"], "hour, day, size;"),
-        (["--by", "tag,tags"], "a name comes twice in 'tag,tags'"),
+        (["--by", "tag,tags"], "a name is given twice in 'tag,tags'"),
         (["--top", "-1"], "-1 is less than 0"),
         (["--sort", "size"], "'size' is not one of 'bytes', 'messages', 'name', 'time'"),
         (["--json", "--plot"], "--json and --plot exclude each other"),
@@ -467,7 +467,7 @@ def test_nothing_to_read(stats, tmp_path):
 
 def test_no_message_is_selected(stats, tmp_path):
     code, out, err = stats(write(tmp_path / "log", {}), "-t", "other")
-    assert (code, out, err) == (0, "", "rocketc: no message is counted\n")
+    assert (code, out, err) == (0, "", "rocketc: no message is selected\n")
     assert stats(tmp_path / "log", "-t", "other", "--json") == (0, "", "")
 
 
@@ -600,7 +600,7 @@ def test_a_progress_bar_is_shown(golden, stats, monkeypatch):
 def test_the_help_describes_the_checks(stats):
     code, text, _ = stats("--help")
     assert code == 0
-    assert "nothing (default)" in text and "--by topic,queue" in text
+    assert "none (default)" in text and "--by topic,queue" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

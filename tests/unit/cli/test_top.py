@@ -139,8 +139,8 @@ def test_the_table_fits_and_is_harmless(open_store):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("top", "PATH/commitlog", "--once"), "is a commit log; say the folder above it"),
-        (("top", "PATH"), "--once or --json prints one look"),
+        (("top", "PATH/commitlog", "--once"), "is a commit log; give the folder that contains it"),
+        (("top", "PATH"), "use --once or --json to print one snapshot"),
         (("top", "s3://a/b", "--once"), "top"),
         (("top", "PATH", "--interval", "0"), "interval"),
     ],
@@ -160,7 +160,7 @@ def test_without_textual(golden, run, monkeypatch):
     ended = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True)
     os.close(ours), os.close(theirs)
     assert ended.returncode == 2
-    assert "pip install 'rocketc[top]'; --once and --json print one look" in ended.stderr
+    assert "pip install 'rocketc[top]'; --once and --json print one snapshot" in ended.stderr
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.delitem(sys.modules, "rocketc.cli.top_screen")
     assert run("top", path, "--once", "-n", "0.1")[::2] == (0, "")

@@ -6,7 +6,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /**
- * One store of mib MiB or of count messages, closed in good order; records: what it holds, checksum: the log's end.
+ * Writes a store of mib MiB or of count messages and closes it. records: its messages; checksum: the end of the log.
  *
  * <pre>dir= body=128 mib=1024 count= filemib=1024 topics=1 queues=4</pre>
  */

@@ -16,14 +16,14 @@ import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.MessageFilter;
 
 /**
- * getMessage over queue 0 of a topic, from its first message to the one before offset "to", batch messages a call.
- * records: how many came; checksum: their bytes, or (mode=decode) the sum of their offsets, in the queue and in the log,
- * and of the lengths of their bodies.
+ * getMessage over queue 0 of a topic, from its first message to the one before offset "to", batch messages per call.
+ * records: number of messages; checksum: their bytes, or (mode=decode) the sum of their queue offsets, physical offsets
+ * and body lengths.
  *
  * <pre>dir= mode=slices|copy|decode batch=32 to=(the queue's end) tag=(any) topic=BenchTopic cold=false filemib=1024</pre>
  *
- * cold: the store is opened anew in each round, outside the clock, and closed again, so that no page of it stays mapped;
- * the caller drops them from the page cache between two rounds. more: cpu_us of the whole JVM for each message.
+ * cold: each round opens the store and closes it, outside the clock, so that no page of it stays mapped;
+ * the caller removes its pages from the page cache between two rounds. more: cpu_us of the whole JVM per message.
  */
 final class Get implements Round {
     private static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();

@@ -7,8 +7,8 @@ import java.util.TreeMap;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
 /**
- * load() of a store that was closed (normal) or killed (abnormal=true): the checksum is the log's end.
- * Consume queues and index are there, as Java itself has left them; the store is never started, so nothing is written.
+ * load() of a store that was closed (normal) or killed (abnormal=true). checksum: the end of the log.
+ * Java has written the consume queues and the index. The store is never started, so nothing is written.
  *
  * <pre>dir= abnormal=false filemib=1024</pre>
  */

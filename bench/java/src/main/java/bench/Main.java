@@ -8,21 +8,21 @@ import java.util.Locale;
 import java.util.stream.Collectors;
 
 /**
- * One JVM measures one thing, so that no other work spoils what the JIT has learnt.
+ * One JVM measures one command, so that other work does not change what the JIT compiler has learned.
  *
  * <pre>
  * java bench.Main scan skip|body|crc|digest FILE...    MessageDecoder over commit log files
  * java bench.Main crc heap|direct SIZE                 java.util.zip.CRC32
  * java bench.Main put KEY=VALUE...                     DefaultMessageStore: see Put
  * java bench.Main load KEY=VALUE...                    recovery: see Load
- * java bench.Main fill KEY=VALUE...                    makes a store: see Fill
+ * java bench.Main fill KEY=VALUE...                    writes a store: see Fill
  * java bench.Main rebuild KEY=VALUE...                 consume queues and index from the log: see Rebuild
  * java bench.Main get KEY=VALUE...                     getMessage over a whole queue: see Get
  * java bench.Main query KEY=VALUE...                   queryMessage, getOffsetInQueueByTime: see Query
- * java bench.Main wake KEY=VALUE...                    from a put to the get of one who waits: see Wake
+ * java bench.Main wake KEY=VALUE...                    from a put to the get of a waiting reader: see Wake
  * </pre>
  *
- * Each line "go" on standard input runs one round and prints one JSON line; the end of the input ends it.
+ * Each line "go" on standard input runs one round and prints one JSON line. The end of the input ends the program.
  */
 public final class Main {
     private Main() {
@@ -34,13 +34,13 @@ public final class Main {
             System.exit(0);
         } catch (Throwable e) {
             e.printStackTrace();
-            System.exit(1);                     // RocketMQ leaves threads behind that would keep the JVM
+            System.exit(1);                     // threads of RocketMQ would keep the JVM running
         }
     }
 
     private static void serve(String[] argv) throws Exception {
         PrintStream answers = System.out;
-        System.setOut(System.err);              // whatever a library prints must not mix with the answers
+        System.setOut(System.err);              // output of libraries must not mix with the results
         if (argv.length < 2) {
             System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE | "
                 + "put|load|fill|rebuild|get|query|wake KEY=VALUE...");

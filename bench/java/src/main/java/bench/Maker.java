@@ -16,7 +16,7 @@ final class Maker {
     private final byte[] body;
     private final String[] topics;
     private final int queues;                   // of each topic
-    private byte[] encoded;                     // of a batch: the client has made it, the broker gets it as it is
+    private byte[] encoded;                     // of a batch: the client encodes it, the broker gets these bytes
     private long next;
 
     Maker(Args args, long first) {

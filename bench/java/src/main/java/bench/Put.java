@@ -12,22 +12,22 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /**
- * putMessage, count messages a round: by one thread or several, or (window > 0) asyncPutMessage with at most so many
- * that are not yet completed, or (batch > 0) putMessages of so many a call. The checksum is the log's end behind them.
+ * putMessage, count messages per round, by one or more threads; or (window > 0) asyncPutMessage with at most window
+ * uncompleted messages; or (batch > 0) putMessages of batch messages per call. checksum: the end of the log after them.
  *
  * <pre>dir= body=128 count=100000 threads=1 window=0 batch=0 flush=async|sync filemib=1024
  * topics=1 queues=4</pre>
  *
- * more: dispatched_s, until queues and index have caught up; cpu_us of the whole JVM for each message until then;
- * queued: how many messages all queues hold together;
- * p50_us, p90_us, p99_us, p999_us, p9999_us, max_us of a put (latency=true), roll_us: the slowest of those that began a new file.
+ * more: dispatched_s, the seconds until all messages are dispatched; cpu_us of the whole JVM per message until then;
+ * queued: number of messages in all queues;
+ * p50_us, p90_us, p99_us, p999_us, p9999_us, max_us of a put (latency=true); roll_us: the slowest put that began a new file.
  */
 final class Put implements Round {
     private static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
     private final DefaultMessageStore store;
     private final Maker[] makers;
-    private final long[][] nanos;               // of each put, in order of time; none unless asked for
-    private final long[][] rolls;               // of each put that began a file, else 0
+    private final long[][] nanos;               // of each put, in order of time; empty without latency=true
+    private final long[][] rolls;               // of each put that began a file; 0 for other puts
     private final int count;
     private final int window;
     private final int batch;
@@ -59,7 +59,7 @@ final class Put implements Round {
         more.put("cpu_us", (SYSTEM.getProcessCpuTime() - cpu) / 1e3 / count);
         more.put("queued", (double) Stores.queued(store));
         percentiles(more);
-        store.flush();                          // so that no write-back of ours disturbs the other side's round
+        store.flush();                          // so that write-back does not disturb the round of the other side
         return new Result(seconds, count, store.getMaxPhyOffset(), more);
     }
 

@@ -10,14 +10,14 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.QueryMessageResult;
 
 /**
- * count look-ups a round in a store whose log common.write_log has made, of messages all over it: the i-th asks for
- * number i * 2654435761 modulo total. Keys and times are made outside the clock. records: how many messages came,
+ * count look-ups per round in a store with a log of common.write_log, all over the log: the i-th look-up is for
+ * message i * 2654435761 modulo total. Keys and times are made outside the clock. records: number of messages found;
  * checksum: the sum of their physical offsets, or (what=time: getOffsetInQueueByTime in queue 0) of the offsets in the
  * queue.
  *
  * <pre>dir= what=key|unique|miss|time total= count=100000 filemib=1024</pre>
  *
- * more: cpu_us of the whole JVM for each look-up; first: which one the round began with.
+ * more: cpu_us of the whole JVM per look-up; first: number of the first look-up of the round.
  */
 final class Query implements Round {
     private static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();

@@ -9,13 +9,13 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
 /**
- * Consume queues and index of a log, made anew each round, until nothing is left to dispatch: load() and start(), the
- * first of which also checks the log. records: what all queues hold then, checksum: the log's end.
+ * Rebuilds consume queues and index of a log in each round, until all messages are dispatched: load() and start().
+ * load() also checks the log. records: messages in all queues; checksum: the end of the log.
  *
  * <pre>dir= filemib=1024</pre>
  *
- * more: load_s; cpu_us of the whole JVM for each message. 4.9 dispatches in start(), which looks only once a second
- * whether all is done: our clock stops when it is. 5.3 dispatches in load().
+ * more: load_s; cpu_us of the whole JVM per message. 4.9 dispatches in start(), which checks only once a second
+ * whether all is dispatched; our clock stops as soon as it is. 5.3 dispatches in load().
  */
 final class Rebuild implements Round {
     private static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();

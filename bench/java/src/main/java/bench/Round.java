@@ -5,8 +5,8 @@ import java.util.Map;
 /** The one thing that this JVM measures. */
 interface Round {
     /**
-     * What one round took and gave; the checksum proves that the work was done, and done right.
-     * more: other figures of the same round by name, such as cpu_us (of the whole JVM, for each message) and p99_us.
+     * The time and the result of one round. The checksum proves that the work was done, and done correctly.
+     * more: other figures of the round by name, such as cpu_us (of the whole JVM, per message) and p99_us.
      */
     record Result(double seconds, long records, long checksum, Map<String, Double> more) {
         Result(double seconds, long records, long checksum) {

@@ -56,7 +56,7 @@ final class Stores {
         BrokerStatsManager stats = new BrokerStatsManager("bench", true);
         MessageStoreConfig config = config(args);
         for (Constructor<?> k : DefaultMessageStore.class.getConstructors()) {
-            if (k.getParameterCount() == 5) {       // 5.x: the topics too
+            if (k.getParameterCount() == 5) {       // 5.x: also the topics
                 return (DefaultMessageStore) k.newInstance(config, stats, nobody, new BrokerConfig(), new ConcurrentHashMap<>());
             }
             if (k.getParameterCount() == 4) {

@@ -10,12 +10,12 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 
 /**
- * One puts count messages, 1 to 3 ms apart; another waits for each of them: woken by the store's MessageArrivingListener,
- * as a broker wakes those whose pull it holds, it calls getMessage. Measured from before putMessage until that has the message.
+ * One thread puts count messages, 1 to 3 ms apart. Another thread waits for each: the store's MessageArrivingListener wakes
+ * it, as for a held pull in a broker, and it calls getMessage. Times are from before putMessage until getMessage returns it.
  *
  * <pre>dir= body=128 count=500 filemib=1024</pre>
  *
- * seconds: of the whole round, records: how many came, checksum: the queue's end; more: p50_us, p90_us, p99_us, p999_us, max_us.
+ * seconds: of the whole round; records: number of messages; checksum: the end of the queue; more: p50_us, p90_us, p99_us, p999_us, max_us.
  */
 final class Wake implements Round {
     private static final int QUEUE = 0;
