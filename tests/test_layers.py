@@ -656,5 +656,5 @@ def test_the_drawing_is_written_and_replaced(tree):
     structure.write(structure.read(root))
     assert page.read_text() == f"before\n{structure.block(structure.read(root))}after\n"
     tree({structure.PAGE: "no mark\n"})
-    with pytest.raises(SystemExit, match="has no line"):
+    with pytest.raises(SystemExit, match="does not contain the line"):
         structure.write(structure.read(root))

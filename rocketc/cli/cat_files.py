@@ -63,8 +63,8 @@ def cat_files(
         for of, row in islice(rows, count):
             cat.show(of, row)
         cat.faults.flush()
-    if cat.shown or cat.is_amiss or offset is not None:
-        return 1 if cat.is_amiss else 0
+    if cat.shown or cat.has_errors or offset is not None:
+        return 1 if cat.has_errors else 0
     note("nothing to read")
     return 1
 
@@ -77,14 +77,14 @@ class _Cat:
         self.index_slots = index_slots
         self.faults = Faults(self.tell)
         self.shown = 0  # rows
-        self.is_amiss = False  # whether an error was reported on stderr
+        self.has_errors = False  # whether an error was reported on stderr
         self._out = out
         self._as_json = as_json
         self._headed = ""
 
     def tell(self, what: object) -> None:
         """Report an error on stderr, after the results that were printed before it."""
-        self.is_amiss = True
+        self.has_errors = True
         self._out.flush()
         note(str(what))
 

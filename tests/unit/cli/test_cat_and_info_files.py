@@ -318,7 +318,7 @@ def test_ext_files_and_addresses(queue, rows, run):
 @pytest.mark.parametrize(
     ("files", "shown", "told"),
     [
-        ([unit(1) + unit(2, size=0, code=1) + unit(3)], [0, 2], ["queue offset 1: bad_size (no record"]),
+        ([unit(1) + unit(2, size=0, code=1) + unit(3)], [0, 2], ["queue offset 1: bad_size (a record or unit cannot"]),
         ([unit(1) + unit(2, size=-5) * 2 + unit(3)], [0, 3], ["queue offsets 1 to 2: bad_size"]),
         ([unit(1) + unit(-2) + unit(3, size=-1)], [0], ["queue offset 1: bad_phy", "queue offset 2: bad_size"]),
         ([unit(1) + bytes(40) + unit(3)], [0, 3], ["queue offsets 1 to 2: zeroed"]),
@@ -435,7 +435,7 @@ def test_a_torn_checkpoint(tmp_path, run):
         code, out, err = run(command, path)
         assert code == 1
         # a table wraps a long path at any position
-        assert "checkpoint:acheckpointhas40bytesandmore,thisone39" in "".join((out + err).split())
+        assert "checkpoint:acheckpointhasatleast40bytes,not39" in "".join((out + err).split())
 
 
 def test_a_table_with_its_copy(tmp_path, run):

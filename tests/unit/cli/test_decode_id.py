@@ -124,7 +124,7 @@ def test_the_month_of_a_unique_id(told, call):
 def test_an_invalid_id_is_reported_and_the_others_are_shown(call):
     code, out, err = call(OFFSET, "nonsense", UNIQUE, "AB")
     assert code == 2
-    assert out.count("says w") == 2 and out.count("\n\n") == 1
+    assert out.count(" id  ") == 2 and out.count("\n\n") == 1
     assert err.splitlines() == [
         "rocketc: 'nonsense' is not a message id: character 1 is 'n', not a hex digit",
         "rocketc: 'AB' is not a message id: it has 2 hex digits, not 32 (IPv4) or 56 (IPv6)",

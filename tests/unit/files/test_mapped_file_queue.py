@@ -105,7 +105,7 @@ def test_a_file_of_another_size(tmp_path, size):
 @pytest.mark.parametrize("start", [1, SIZE - 1, SIZE + 20])
 def test_a_name_that_is_not_the_start_of_a_file(tmp_path, start):
     fill(tmp_path, start)
-    with pytest.raises(StoreIOError, match="name is no offset"):
+    with pytest.raises(StoreIOError, match="its name is not the offset"):
         loaded(tmp_path)
 
 
@@ -131,7 +131,7 @@ def test_wrong_arguments(tmp_path):
     for size in (0, -1, 1 << 31):
         with pytest.raises(ValueError, match="1 to 2147483647"):
             MappedFileQueue([tmp_path], size)
-    with pytest.raises(ValueError, match="needs a folder"):
+    with pytest.raises(ValueError, match="needs at least one folder"):
         MappedFileQueue([], SIZE)
     with pytest.raises(TypeError):
         MappedFileQueue([5], SIZE)

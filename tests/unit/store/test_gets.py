@@ -345,7 +345,7 @@ def test_a_put_to_a_topic_that_may_not_be_created(tmp_path):
     with rocketc.open(tmp_path, auto_create_topic_enable=False, mapped_file_size_commit_log=FILE) as store:
         store.create_topic("first")
         store.put("first", b"x")
-        with pytest.raises(rocketc.IllegalMessageError, match=r"create_topic\(\) makes it"):
+        with pytest.raises(rocketc.IllegalMessageError, match=r"create it with create_topic\(\)"):
             store.put("second", b"x")
         assert store.max_phy_offset == store.message(0).store_size
 

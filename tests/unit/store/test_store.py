@@ -321,7 +321,7 @@ def test_the_file_size_is_kept(tmp_path):
     assert {path.stat().st_size for path in (tmp_path / "commitlog").iterdir()} == {FILE}
     with pytest.raises(rocketc.StoreIOError, match=f"it has {FILE} bytes"):
         rocketc.open(tmp_path, mapped_file_size_commit_log=2 * FILE)
-    with pytest.raises(rocketc.StoreIOError, match="check the setting"):
+    with pytest.raises(rocketc.StoreIOError, match="check the file size setting"):
         rocketc.open(tmp_path, config=rocketc.StoreConfig())
     assert not (tmp_path / "abort").exists()
 
