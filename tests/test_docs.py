@@ -133,7 +133,7 @@ $ ls store/made; no-such-program | rocketc --version
         ("```console\nrocketc\n```", "page.md:3: a console block begins with"),
         ("```python\nn = 1\n1 / 0\n```", 'page.md", line 4, in <module>'),
         ("```python\n>>> 1\n2\n```", 'File "page.md", line 3, in page.md'),
-        ("```python\n1", "page.md:2: this block has no end"),
+        ("```python\n1", "page.md:2: this block does not end"),
         ("<!-- not run: -->\n```python\n1\n```", "says no reason"),
         ("<!-- not run: why -->\n# Title\n```python\n1\n```", "page.md:3: no block follows"),
     ],
