@@ -1,4 +1,4 @@
-"""What rocketc.metrics and `rocketc top` tell of a store that RocketMQ has open and writes to."""
+"""What rocketc.metrics and `rocketc top` report of a store that RocketMQ has open and writes to."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from rocketc.metrics import Watch
 
 
 def until(watch, dispatched):
-    """The look at which the queues have the log up to an offset."""
+    """The first look in which the queues have the log up to an offset."""
     end = time.monotonic() + 30
     while (look := watch.look()).dispatched != dispatched:
         assert time.monotonic() < end, look
