@@ -1,6 +1,6 @@
 """Messages to put into a store with RocketMQ or rocketc, and the ledger of what must be read from it afterwards.
 
-A message is a dict with the field names of Peer.java; offsets are added by the put. `{"batch": [...]}` is a client batch.
+A message is a dict with the field names of Peer.java; a put adds the offsets. `{"batch": [...]}` is a client batch.
 """
 
 import random

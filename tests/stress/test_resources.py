@@ -1,4 +1,4 @@
-"""Memory, open files, maps, threads and the processor: all of them bounded, whatever lies in a store's folder."""
+"""Limits of memory, open files, maps, threads and CPU time, whatever a store's folder holds."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import rocketc
 pytestmark = [
     pytest.mark.promise(8),
     pytest.mark.measure,
-    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system has no /proc"),
+    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="/proc is not available"),
 ]
 
 GIB, TIB = 1 << 30, 1 << 40
@@ -80,7 +80,7 @@ def gets(store):
 
 @pytest.fixture
 def many_files(tmp_path):
-    """A store of 2,000 files of 1 GiB, each of them a hole behind two records."""
+    """A store of 2,000 files of 1 GiB, each with two records and a hole."""
     (tmp_path / "commitlog").mkdir()
     for n in range(FILES):
         data = b""
@@ -112,7 +112,7 @@ def run(code, *arguments, timeout=60):
 @pytest.mark.some(1)
 @pytest.mark.parametrize("addresses", [0, 12 * GIB])
 def test_two_thousand_files_are_read(many_files, addresses):
-    """With 256 open files; and with addresses for ten of them: what nobody reads is unmapped for what is asked for."""
+    """With 256 open files, and with address space for ten log files: unused maps are removed for new ones."""
     code = """
 scans()
 anonymous = status("RssAnon")
@@ -131,7 +131,9 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous}))
 @pytest.mark.long
 @pytest.mark.parametrize("addresses", [0, 12 * GIB])
 def test_two_thousand_files_are_written(many_files, addresses):
-    """The same store opened for writing: recovered, filled, read, cleaned; files that are read get no room."""
+    """The same store opened for writing: recovered, filled, read and cleaned; no space is allocated for files that are
+    read.
+    """
     code = """
 SMALL = {"max_hash_slot_num": 5000, "max_index_num": 20000}
 anonymous = status("RssAnon")
@@ -168,8 +170,8 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous, "gib": blocks *
     assert told["files"] <= 20
     assert told["threads"] <= 8
     assert told["maps"] <= FILES + 200 if not addresses else told["maps"] < 200
-    assert told["grown"] < 64 << 10, "KiB; queues and index are files"
-    assert told["gib"] < 9, "the files that were written to, and one made ahead"
+    assert told["grown"] < 64 << 10, "growth in KiB; queues and index are files"
+    assert told["gib"] < 9, "the files that were written to, and one prepared file"
 
 
 def test_a_limit_of_addresses_says_what_to_do(tmp_path):
@@ -210,7 +212,7 @@ with rocketc.open(root, mapped_file_size_commit_log=1 << 12, max_hash_slot_num=5
     assert told["most"] < 40
 
 
-# ------------------------------------------------------------------------------------------- sizes that lie
+# ------------------------------------------------------------------------------------------- wrong sizes
 
 
 def record(**fields):
@@ -218,7 +220,7 @@ def record(**fields):
 
 
 def lying(at, value):
-    """A record one of whose numbers is another one."""
+    """A record with one changed number."""
     data = bytearray(record())
     struct.pack_into(">i", data, at, value)
     return bytes(data)
@@ -229,7 +231,7 @@ HEADER = struct.pack(">qqqqii", 1, 1 << 60, 0, 1 << 60, 0x7FFFFFFF, 0x7FFFFFFF)
 QUEUE, EXT, INDEX = f"consumequeue/t/0/{0:020d}", f"consumequeue_ext/t/0/{0:020d}", "index/20240101000000000"
 NUMBERS = '{"topicConfigTable":{"t":{"topicName":"t","readQueueNums":2147483647,"writeQueueNums":2147483647}}}'
 
-CLAIMS = {  # the files of a store, and how long each is made
+CLAIMS = {  # the files of a store, and the length of each
     "size": ({LOG: lying(0, 0x7FFFFFFF)}, {}),
     "body": ({LOG: lying(84, 0x7FFFFFFF)}, {}),
     "blank": ({LOG: struct.pack(">ii", 0x7FFFFFFF, oracle.MAGIC_BLANK).ljust(FILE, b"\0")}, {}),
@@ -261,8 +263,8 @@ CLAIMS = {  # the files of a store, and how long each is made
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_memory_that_is_claimed_is_not_taken(tmp_path, claim):
-    """Every way over such a store: it works, or it is an error of ours; and no more memory than for any other."""
+def test_claimed_sizes_are_not_allocated(tmp_path, claim):
+    """Each operation on such a store works or raises an error of the library, in the memory of a normal store."""
     files, lengths = CLAIMS[claim]
     for name, data in {LOG: record(), **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -316,7 +318,7 @@ print(json.dumps({"grown": (status("VmHWM") - before) >> 10}))
 """
     assert run(code, tmp_path)["grown"] < 100, "MiB"
     blocks = sum(path.lstat().st_blocks for path in tmp_path.rglob("*"))
-    assert blocks * 512 < 64 << 20, "nor room on the disk"
+    assert blocks * 512 < 64 << 20, "disk space must not grow either"
     count("inputs")
 
 
@@ -375,7 +377,7 @@ os._exit(0)
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", THREADS)
 def test_an_idle_store(tmp_path, kind):
-    """Under 1 % of one processor, whoever waits in it for how long; and so many threads, however much is in it."""
+    """Less than 1 % of a CPU, whatever waits in the store; and the expected number of threads, however large it is."""
     told = run(IDLE, kind, tmp_path)
     assert told["share"] < 0.01
     assert told["threads"] <= THREADS[kind]
@@ -383,7 +385,7 @@ def test_an_idle_store(tmp_path, kind):
 
 @pytest.mark.long
 def test_an_idle_follower(tmp_path):
-    """`rocketc cat -F`, and what it costs its store: nothing."""
+    """A waiting `rocketc cat -F` uses less than 1 % of a CPU."""
     with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
         store.put("t", b"first")
         with command.start("cat", "-F", tmp_path) as process:
@@ -397,7 +399,7 @@ def test_an_idle_follower(tmp_path):
 
 
 def ticks(pid):
-    """Seconds of the processor that a process has used."""
+    """CPU time of a process in seconds."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -405,7 +407,7 @@ def ticks(pid):
 
 @pytest.mark.long
 def test_threads_do_not_grow(tmp_path):
-    """Thousands of queues and clients of them: a store has the threads that it has."""
+    """Thousands of queues and clients: the number of a store's threads is constant."""
     code = """
 root = sys.argv[1]
 before = used()["threads"]
