@@ -235,7 +235,7 @@ def test_nothing_there(memory: Callable[[Path], str], tmp_path: Path) -> None:
         assert text in str(told.value)
 
 
-def test_follow_takes_local_files_only(golden: Golden, memory: Callable[[Path], str]) -> None:
+def test_follow_accepts_local_files_only(golden: Golden, memory: Callable[[Path], str]) -> None:
     with pytest.raises(ValueError, match="local files only"):
         rocketc.scan(memory(golden("v533-store").path)).follow()
 

@@ -91,7 +91,7 @@ def test_what_must_be_durable(memory_path, case):
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "crashed"])
 @pytest.mark.parametrize("sizes", [(0, 4096), (0, 0), (0, 0, 4096), (100, 0, 4096, 0)])
-def test_files_that_were_being_made(memory_path, sizes, closed):
+def test_files_that_were_being_created(memory_path, sizes, closed):
     """The names of several log files were on the disk, but not all their lengths: open() refused the store."""
     root = memory_path / "store"
     rocketc.open(root, **FIELDS).close()
@@ -104,7 +104,7 @@ def test_files_that_were_being_made(memory_path, sizes, closed):
     assert len(records_of(root)) == 3
 
 
-def test_a_file_that_was_being_made_before_others(memory_path):
+def test_a_file_that_was_being_created_before_others(memory_path):
     """Nothing of the file's log was durable: bytes in later files are cut off and kept, and the store opens."""
     root = memory_path / "store"
     with rocketc.open(root, **FIELDS) as store:
@@ -128,7 +128,7 @@ def test_a_closed_log_that_lost_the_bytes_of_a_file_is_refused(memory_path):
         rocketc.open(root, **FIELDS)
 
 
-def test_a_queue_that_came_after_the_clock_was_set_back(memory_path, monkeypatch):
+def test_a_queue_created_after_the_clock_was_set_back(memory_path, monkeypatch):
     """The queue's messages have earlier times than the checkpoint's, so the catch-up did not search for them."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 0)

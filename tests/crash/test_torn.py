@@ -203,7 +203,7 @@ def test_a_torn_blank_record(memory_path, missing, rolled):
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 599, 600])
 @pytest.mark.parametrize("full", [False, True], ids=["ahead", "for the next record"])
 @pytest.mark.parametrize("told", [False, True], ids=["size found", "size told"])
-def test_a_file_that_was_being_made(memory_path, size, full, told):
+def test_a_file_that_was_being_created(memory_path, size, full, told):
     """A crash leaves the next file without its full length: it is created again."""
     fields = {"mapped_file_size_commit_log": 600} if told else {}
     with rocketc.open(memory_path / "whole", mapped_file_size_commit_log=600) as store:
@@ -223,7 +223,7 @@ def test_a_file_that_was_being_made(memory_path, size, full, told):
     assert bodies(root) == [*before, b"two" * 40, b"two" * 60]
 
 
-def test_a_short_file_with_something_in_it_is_left_alone(memory_path):
+def test_a_short_file_with_content_is_refused_and_kept(memory_path):
     with rocketc.open(memory_path / "store", mapped_file_size_commit_log=600) as store:
         store.put("orders", b"one")
     path = memory_path / "store/commitlog" / ("%020d" % 600)

@@ -43,7 +43,7 @@ def record(data: bytes, folder: Path) -> None:
     compare.check_report(scan.report, walked, expected, oracle.learn_base(log) if base is None else base)
     report = scan.report
     assert list(scan) == first and scan.report == report, "the second pass must return the same"
-    # count() opens no compressed body
+    # count() does not decompress bodies
     assert scan.count() == len(oracle.records(compare.expected(walked, **{**open_bodies, "decompress": False})))
     records = oracle.records(expected)
     assert compare.table_rows(scan.to_arrow()) == [compare.row_of_record(one) for one in records]

@@ -66,7 +66,7 @@ def test_we_open_its_closed_store_without_changing_it(peer, tmp_path):
 
 
 @pytest.mark.parametrize("log", ["small", pytest.param("large", marks=pytest.mark.long)])
-def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
+def test_files_after_turns_are_those_of_one_writer(peer, tmp_path, monkeypatch, log):
     if log == "large":  # then only its end is dispatched again
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
@@ -79,7 +79,7 @@ def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("log", ["small", "large"])
-def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monkeypatch, log):
+def test_we_finish_the_dispatch_of_a_killed_process(start, peer, tmp_path, monkeypatch, log):
     if log == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")

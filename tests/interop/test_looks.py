@@ -22,7 +22,7 @@ def until(watch, dispatched):
 
 
 @pytest.mark.some(1)
-def test_a_look_at_a_store_that_rocketmq_writes(peer, tmp_path):
+def test_metrics_of_a_store_that_rocketmq_writes(peer, tmp_path):
     root = tmp_path / "store"
     peer.open(root, SETTINGS)
     peer.put(root, [of_size(300, "First")] * 10)

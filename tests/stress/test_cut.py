@@ -61,7 +61,7 @@ CUTS = [0, 1, 4095, 4096, 4097, 100_000, 409_600, 700_001, 999_000, 999_999]
 
 @pytest.mark.parametrize("crc", ["none", "body"])
 @pytest.mark.parametrize("taken", [1, 300, 999])
-def test_cut_while_messages_are_taken(tmp_path, crc, taken):
+def test_cut_while_messages_are_read(tmp_path, crc, taken):
     """1,000 records of 1,000 bytes; after `taken` of them the file is cut. Records before the cut are still whole."""
     code = f"""
 for cut in {CUTS}:
@@ -76,12 +76,12 @@ for cut in {CUTS}:
                     os.truncate(path, cut)
         except rocketc.CorruptRecordError as e:
             error = e
-        count = max(whole(cut, 1000), {taken})      # records in the list that was made before may come too
+        count = max(whole(cut, 1000), {taken})      # records decoded before the cut may follow
         assert found[:count] == list(range(count)), (cut, len(found))
         assert found == list(range(len(found)))
         assert len(found) <= max(whole(cut, 1000), {taken} + 64), (cut, len(found))
         if len(found) == 1000:
-            continue                                # all had been copied
+            continue                                # all records had been copied
         if errors == "raise":
             assert (error.file, error.offset, error.reason) == (path, len(found) * 1000, "file_cut"), (cut, error)
             assert "from 1000000 to %d" % cut in str(error), error
@@ -96,7 +96,7 @@ for cut in {CUTS}:
 @pytest.mark.some(5)
 @pytest.mark.parametrize("size", [150, 1000, 4096, 70_000])
 @pytest.mark.parametrize("columns", [None, ["queueOffset"], ["topic", "body"]])
-def test_cut_while_a_batch_is_made(tmp_path, size, columns):
+def test_cut_while_a_batch_is_built(tmp_path, size, columns):
     """The predicate of a record cuts the file in the middle of a batch."""
     code = f"""
 size, count = {size}, 2_000_000 // {size}
@@ -142,7 +142,7 @@ for cut in (0, 5000, 50_000):
         for m in scan:
             found.append(check(m, 1000))
     except rocketc.CorruptRecordError as e:
-        raise AssertionError(e)         # opened later: it simply is as short as that
+        raise AssertionError(e)         # opened after the cut: the file is just shorter
     assert len(found) == cut // 1000
 """
     run(code, tmp_path)

@@ -191,7 +191,7 @@ def test_readers_in_c_while_the_ring_is_overwritten(open_store):
         for n in range(count):
             store.put("T", b"x", queue_id=n % 7, tags=str(n % 7))
 
-    put(200)  # many times the ring before the first look: both followers miss entries, whatever the scheduler does
+    put(200)  # many times the ring before the first fetch: both followers miss entries, whatever the scheduler does
     assert store.wait_dispatched(SOON)
     threads = [threading.Thread(target=one.spin) for one in several]
     for thread in threads:

@@ -140,7 +140,7 @@ assert [m.body for m in scan][-1] == b"last"
 [damage] = scan.report.damage
 assert (damage.start, damage.stop, damage.reason) == (2 * GIB + 10 * size, 3 * GIB - size, "zeroed")
 
-# A record in a hole's last bytes: only its size begins there.
+# A record that begins in the last bytes of a hole: only a part of its size field is there.
 for before in range(1, 4):
     write(2 * GIB)
     at = (1 << 29) - before
@@ -179,7 +179,7 @@ one = oracle.encode("t", b"")
 at = 0
 with open(path, "wb") as file:
     for n in range(256):
-        # the record of a body of zeros, without writing them
+        # a record with a body of zeros, which are not written
         whole = len(one) + size
         file.seek(at)
         file.write(whole.to_bytes(4, "big") + one[4:8] + crc.to_bytes(4, "big") + one[12:28])

@@ -50,7 +50,7 @@ MANY_FILES = """
 GIB, FILES, EACH = 1 << 30, 2000, 2
 root, addresses = sys.argv[1], int(sys.argv[2])
 everything = [getattr(rocketc, name) for name in rocketc.__all__]  # modules are loaded before the measurement
-rocketc.decode(oracle.encode("t", b"x")).to_arrow()     # what that takes, it takes only once
+rocketc.decode(oracle.encode("t", b"x")).to_arrow()     # memory that is allocated once
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 if addresses:
     resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
@@ -147,7 +147,7 @@ with rocketc.open(root, **SMALL) as store:
     assert len(store.get("t", 0, FILES * EACH)) == 5
     assert {message.body for message in store.query("t", "k700")} == {b"700"}
     look()
-    if addresses:       # what is held stays, and the rest is an error that says so
+    if addresses:       # held views stay valid, other reads raise
         held = []
         try:
             for at in range(0, FILES * EACH, 2):
@@ -174,12 +174,12 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous, "gib": blocks *
     assert told["gib"] < 9, "the files that were written to, and one prepared file"
 
 
-def test_a_limit_of_addresses_says_what_to_do(tmp_path):
+def test_an_exceeded_limit_of_addresses_is_explained(tmp_path):
     code = """
 limit = (status("VmSize") << 10) + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    with rocketc.open(sys.argv[1]) as store:        # its files have 1 GiB
+    with rocketc.open(sys.argv[1]) as store:        # its log files have 1 GiB
         store.put("t", b"x")
 except rocketc.StoreIOError as error:
     print(json.dumps(str(error)))
@@ -280,7 +280,7 @@ root = sys.argv[1]
 rocketc.decode(oracle.encode("t", b"x")).to_arrow()
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")     # VmHWM begins anew
+    file.write("5")     # resets VmHWM
 before = status("VmHWM")
 SMALL = {"mapped_file_size_consume_queue": 2000, "max_hash_slot_num": 50, "max_index_num": 200}
 
@@ -365,7 +365,7 @@ if kind in ("get", "behind"):
         wait_in_a_thread(lambda: store.get("t", 0, store.max_offset("t", 0), wait=60))
 if kind == "follow":
     wait_in_a_thread(lambda: asyncio.run(follow()))
-time.sleep(2)       # what was put is on the disk by then
+time.sleep(2)       # by then the messages are on the disk
 threads, seconds, started = used()["threads"], time.process_time(), time.monotonic()
 time.sleep(3)
 share = (time.process_time() - seconds) / (time.monotonic() - started)
