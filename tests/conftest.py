@@ -114,9 +114,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep tests of one group in one process: those with Spark share one, those with RocketMQ one Java process per
-    release.
-    """
+    """Keep tests of a group in one process: they share one Spark, or one Java process per release of RocketMQ."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Grouping(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]

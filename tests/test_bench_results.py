@@ -118,9 +118,7 @@ def test_the_readme_has_the_figures_that_were_published(module):
 
 # ---------------------------------------------------------------- compare
 def test_the_median_is_between_order_statistics(module):
-    """With six values the confidence is 97 %; five do not reach 95 %; of eleven the least and the greatest are not
-    needed.
-    """
+    """Six values give a confidence of 97 %, five less than 95 %; eleven do not need the least and the greatest."""
     ranges = module("compare").median_range
     assert ranges([3, 1, 2, 6, 5, 4]) == (1, 6, 1 - 2 / 64)
     assert ranges([1, 2, 3, 4, 5])[2] == 1 - 2 / 32 < 0.95

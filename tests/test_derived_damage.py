@@ -316,9 +316,7 @@ def records_of_files(files: remains.Files) -> list[oracle.Record]:
 
 
 def assert_numbered(root: Path, says: object) -> None:
-    """Assert that remaining messages have their offsets, that answers are correct, and that puts continue, also after
-    reopening.
-    """
+    """Assert that remaining messages have their offsets, answers are correct, and puts continue, now and later."""
     with opened(root, **FIELDS) as one:
         assert_answers(one.store, records_of(root), says)
         for (topic, queue_id), known in by_queue(records_of(root)).items():

@@ -96,9 +96,7 @@ def test_derived_files_of_a_damaged_store_follow_from_the_rest_of_its_log(tmp_pa
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.usefixtures("taken_for")
 def test_checkpoint(tmp_path, name, from_log):
-    """logicsMsgTimestamp: the last message, because all queues are durable. indexMsgTimestamp: end of the last full
-    file.
-    """
+    """logicsMsgTimestamp: the last message, as all queues are durable. indexMsgTimestamp: end of the last full file."""
     store = stores.unpack(name, tmp_path)
     root = only_the_log(store, tmp_path) if from_log else store.path
     records = open_and_close(root, store.config)

@@ -124,9 +124,7 @@ def flip_log(property_crc, count=200):
 
 
 def check_flip(data, spans, at, bit, expected, crc):
-    """Flip one bit: other records are unchanged; the record with the bit is unchanged, lost, or different where no CRC
-    covers it.
-    """
+    """Flip one bit: other records are unchanged; its record is unchanged, lost, or different if no CRC covers it."""
     bad = bytearray(data)
     bad[at] ^= 1 << bit
     scan = rocketc.decode(bad, errors="skip", crc=crc)

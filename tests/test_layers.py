@@ -350,9 +350,7 @@ def private_imports(root: Path) -> list[str]:
 
 
 def private_uses(root: Path) -> list[str]:
-    """Uses of obj._x where only other packages define _x, by the classes that obj may have, or else if unknown by any
-    class.
-    """
+    """Uses of obj._x where only other packages define _x: by the classes of obj if known, otherwise by any class."""
     wrong = []
     anywhere = defaultdict(set)
     for module, found in members(root).items():

@@ -108,9 +108,7 @@ class Story:
         self.failed: BaseException | None = None
 
     def do(self, call: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-        """Return the result of a call, or None if it raised an exception of the library that names the file and the
-        error.
-        """
+        """Return the result of a call, or None if it raised a clear exception of the library: see assert_ours()."""
         try:
             result = call(*arguments, **how)
         except Exception as error:

@@ -144,9 +144,7 @@ def filled(root: Path, **fields: Any) -> Any:
 
 
 def numbers_of_messages_that_were_cleaned(recorder: Recorder, root: Path) -> None:
-    """Only consume queue files held the queue offsets. They were not on the disk yet, so the offsets were assigned
-    twice.
-    """
+    """Only consume queue files that were not on the disk yet had the queue offsets, which were assigned twice."""
     recorder.watch(root)
     with filled(root) as store:
         assert store.clean(expired_ms=-1).log_files > 1

@@ -256,9 +256,7 @@ def as_put(record: oracle.Record) -> Put:
 
 
 def assert_messages(records: list[oracle.Record], known: Known) -> None:
-    """Assert that each message that must be there is, once, unchanged, at its offset, and no message that was never
-    put.
-    """
+    """Assert that each message that must be there is, once, unchanged, at its offset, and no unknown message."""
     found: dict[int, Put] = {}
     lengths: Counter[tuple[str, int]] = Counter()
     for record in records:

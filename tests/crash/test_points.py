@@ -58,9 +58,7 @@ def test_a_writer_killed_inside_its_writes(pointed, memory_path, mix):
 
 
 def derived(root: Path) -> tuple[remains.Files, list[bytes]]:
-    """The consume queue files, and the index files, whose names are their creation times; asserts that the log is
-    unchanged.
-    """
+    """The consume queue files, and the index files, whose names are times. Asserts that the log is unchanged."""
     files = remains.take(root)
     assert [m["storedBody"] for m in remains.messages(files)] == [body(n) for n in range(COUNT)]
     queues = {name: data for name, data in files.items() if name.startswith("consumequeue")}

@@ -74,9 +74,7 @@ def write(root: Path, kind: str, ending: str, last: int = 9, size: int = FILE_SI
 
 
 def assert_goes_on(root: Path, files: Files, kind: str, start: int, says: object) -> None:
-    """Assert that recovery of `files`, whose record at `start` is torn, cuts it off and keeps it; a put then writes
-    there.
-    """
+    """Assert that recovery of `files`, whose record at `start` is torn, cuts it off and keeps it, and a put follows."""
     config, fields = {**KINDS, **KINDS_OF_SECTORS}[kind]
     tail = b"".join(data[max(start - base, 0) :] for base, data in remains.log(files)).rstrip(b"\0")
     before = remains.messages(remains.zeroed(files, start))

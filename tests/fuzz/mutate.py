@@ -17,8 +17,9 @@ _BLANK = struct.pack(">i", oracle.MAGIC_BLANK)
 
 
 def in_a_log(skip: int, base: Callable[[bytes], int]) -> Callable[[bytes, int, int, Mutate], bytes]:
-    """Make a mutator of inputs that are `skip` bytes of options and a log; base(data): physical offset of its first
-    byte.
+    """Make a mutator of inputs that are `skip` bytes of options and a log.
+
+    base(data)  physical offset of the log's first byte
     """
 
     def mutator(data: bytes, most: int, seed: int, mutate: Mutate) -> bytes:

@@ -154,9 +154,7 @@ class Peer:
         return self.receive()
 
     def open(self, root: Path, settings: Mapping[str, object]) -> Told:
-        """Load and start a store with MessageStoreConfig's settings; return the bounds of its log when all is
-        dispatched.
-        """
+        """Load and start a store with MessageStoreConfig's settings; return the bounds of its log after dispatch."""
         return self.ask(do="open", root=str(root), settings=dict(settings))
 
     def put(self, root: Path, messages: Iterable[Told]) -> list[Told]:

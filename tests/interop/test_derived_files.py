@@ -24,9 +24,7 @@ def puts(seed, count, **options):
 
 
 def state(root):
-    """Everything that changes when queues or index are written; RocketMQ writes each index file's header when it
-    closes.
-    """
+    """What changes when queues or index are written. RocketMQ writes each index file's header when it closes."""
     queues = [path for path in (root / "consumequeue").rglob("*") if path.is_file()]
     times = {path: path.stat().st_mtime_ns for path in queues}
     return files_of(root, "commitlog", *DERIVED), times

@@ -209,9 +209,7 @@ def drawn(made: Made, seed: int, each: int) -> list[tuple[str, oracle.Record, st
 
 
 def third_last(made: Made, case: tuple[str, oracle.Record, str]) -> bool:
-    """After a clean shutdown 4.9.7 starts at the third last file; 5.3.3 and rocketc start at the file where the queues
-    end.
-    """
+    """After a clean shutdown 4.9.7 starts at the third last file, 5.3.3 and rocketc at the file where queues end."""
     kind, m, state = case
     hit = {start // SIZE for start, _ in KINDS[kind](made, m)}
     return state == "clean" and bool(hit & {made.files - 3, made.files - 2})

@@ -151,9 +151,7 @@ class ReplicaModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.lost)
     @rule(max_bytes=block_bytes, byte=st.integers(0, 11), bit=st.integers(0, 7))
     def copy_damage(self, max_bytes: int, byte: int, bit: int) -> None:
-        """Damage size, magic number or CRC of the first record. The CRC of a blank record or of an empty body is not
-        checked.
-        """
+        """Damage the first record. Only a blank record's CRC and an empty body's CRC are not checked."""
         at = self.next()
         self.master.flush()
         block = bytearray(self.master.read_raw(at, max_bytes))

@@ -120,17 +120,13 @@ class StoreModel(RuleBasedStateMachine):
         self.spare_buffers()
 
     def spare_buffers(self) -> None:
-        """Flush before the pool runs out of buffers: a file without a buffer is written directly, so readers see it too
-        early.
-        """
+        """Flush before the pool runs out of buffers: a file without a buffer is written and readable at once."""
         behind = self.store.max_phy_offset - self.store.flushed_phy_offset
         if self.pool and behind > BUFFERS // 2 * FILE_SIZE:
             self.flush()
 
     def recover(self, files: remains.Files) -> None:
-        """Continue with the files that are left: no acknowledged message is missing except those that the promise
-        excludes.
-        """
+        """Continue with the files that are left: only messages that the promise excludes may be missing."""
         least, most = self.durable, len(self.puts)
         self.store.close()
         remains.lay(files, self.root)

@@ -58,9 +58,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 def is_sound(path: Path, count: int) -> bool:
-    """Check that queues and index agree with the log after the store was opened again, and that it has `count`
-    messages.
-    """
+    """Check that queues and index agree with the log after reopening, and that it has `count` messages."""
     with rocketc.open(path) as store:
         store.wait_dispatched()
     report = rocketc.verify(path)

@@ -36,7 +36,7 @@ def write(count, size, room=0):
         file.truncate(max(room, count * size))
 
 def whole(cut, size):
-    "How many records end before the cut."
+    "The number of records that end before the cut."
     return cut // size
 
 def check(m, size):

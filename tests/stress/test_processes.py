@@ -169,9 +169,7 @@ def test_the_next_writer_cuts(tmp_path, seed):
 
 
 def lose_the_end(root, at):
-    """Write zeros from a physical offset on, as a power cut leaves unflushed bytes, and delete the checkpoint, which
-    contradicts them.
-    """
+    """Write zeros from a physical offset on, as a power cut does, and delete the checkpoint, which contradicts them."""
     for path in (root / "commitlog").iterdir():
         base, size = int(path.name), path.stat().st_size
         if base + size > at:

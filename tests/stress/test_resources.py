@@ -31,12 +31,12 @@ import rocketc
 from support import oracle
 
 def status(name):
-    "A number of /proc/self/status; sizes are KiB."
+    "A number of /proc/self/status; sizes are in KiB."
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
 
 def used():
-    "What this process has of what is limited."
+    "The limited resources that this process uses."
     with open("/proc/self/maps") as file:
         maps = sum(1 for _ in file)
     return {"files": len(os.listdir("/proc/self/fd")), "maps": maps, "threads": status("Threads")}
@@ -131,9 +131,7 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous}))
 @pytest.mark.long
 @pytest.mark.parametrize("addresses", [0, 12 * GIB])
 def test_two_thousand_files_are_written(many_files, addresses):
-    """The same store opened for writing: recovered, filled, read and cleaned; no space is allocated for files that are
-    read.
-    """
+    """The same store open for writing: recovered, filled, read, cleaned; reads do not allocate space for files."""
     code = """
 SMALL = {"max_hash_slot_num": 5000, "max_index_num": 20000}
 anonymous = status("RssAnon")

@@ -26,7 +26,7 @@ root, armed = sys.argv[1], Path(sys.argv[2])
 told = {}
 
 def anonymous():
-    "MiB of memory of our own: what is mapped of files is not."
+    "Anonymous memory in MiB, without mapped files."
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
 
@@ -35,7 +35,7 @@ def many(threads, work):
         return list(pool.map(work, range(threads)))
 
 def put_for(seconds, body=b"x" * 1000, pause=0):
-    "What puts said, one behind the other, for so long."
+    "Put repeatedly for some seconds; return the number of each status."
     said, until = {}, time.monotonic() + seconds
     while not said or time.monotonic() < until:
         try:
@@ -134,9 +134,7 @@ def test_sync_puts_report_a_timeout(slowly, tmp_path):
 
 
 def test_futures_wait(slowly, tmp_path):
-    """20,000 futures while the disk is slow: they are done when their messages are durable, and cost only a future
-    each.
-    """
+    """20,000 futures while the disk is slow: each is done when its message is durable, and needs little memory."""
     told = slowly(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=1 << 26)

@@ -80,9 +80,7 @@ class Terminal(io.StringIO):
 
 
 class GrowingLog:
-    """A commit log as a broker writes it: files of full length filled with zeros, and records written into them one by
-    one.
-    """
+    """A commit log as a broker writes it: records are written one by one into files of full length."""
 
     def __init__(self, folder: Path, file_size: int = 4096) -> None:
         self.folder = folder

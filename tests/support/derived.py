@@ -254,8 +254,7 @@ def files_of(root: Path, *folders: str) -> dict[str, bytes]:
 def without_names(found: Mapping[str, bytes]) -> Files:
     """Replace index files, which are named by the time of day, by their contents in the order of the names.
 
-    RocketMQ creates an index file with the first record, rocketc with the first key: an index file without keys is left
-    out.
+    RocketMQ creates an index file with the first record, rocketc with the first key: a file without keys is skipped.
     """
     queues = {path: data for path, data in found.items() if not path.startswith("index/")}
     indexes = [found[path] for path in sorted(found) if path not in queues]

@@ -159,9 +159,7 @@ def encode_properties(properties: Properties, *, trailing_separator: bool = True
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """The properties, found by index scan: a value may contain U+0001. Of duplicates the last value and the first place
-    are used.
-    """
+    """The properties; a value may contain U+0001. Of duplicates the last value is used, in the place of the first."""
     text = raw.decode("utf-8", "replace")
     found: dict[str, str] = {}
     i = 0
@@ -784,9 +782,7 @@ def batch_queue_units(data: bytes) -> list[BatchQueueUnit]:
 
 
 def index_file(data: bytes, slots: int) -> tuple[IndexHeader, list[int], list[IndexEntry]]:
-    """Header, slots and units of an index file of `slots` slots, including unused units and unit 0, which is never
-    used.
-    """
+    """Header, slots and units of an index file of `slots` slots, including unused units and number 0."""
     body = 40 + 4 * slots
     header = IndexHeader(*struct.unpack_from(">qqqqii", data))
     chains = [n for (n,) in struct.iter_unpack(">i", data[40:body])]
