@@ -36,7 +36,7 @@ def test_a_picture_is_damage(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["empty", "00000000000000000000"])
-def test_an_empty_file_is_without_messages(tmp_path, name):
+def test_an_empty_file_contains_no_messages(tmp_path, name):
     path = tmp_path / name
     path.touch()
     for take in passes(path):

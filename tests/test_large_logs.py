@@ -162,7 +162,7 @@ CRASHES = [
 
 @pytest.mark.parametrize(("name", "gone"), CRASHES)
 def test_a_quiet_queue_lost_files_in_a_crash(quiet, root, name, gone):
-    """The part that is dispatched again is without a record of the queue, and the loss is still detected."""
+    """The part that is dispatched again does not have a record of the queue, and the loss is still detected."""
     files = dict(quiet[name])
     names = sorted(path for path in files if path.startswith("consumequeue/once/0/"))
     assert len(names) >= 3

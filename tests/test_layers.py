@@ -371,8 +371,8 @@ def private_uses(root: Path) -> list[str]:
 def types_of(root: Path, module: str, variable: str) -> set[tuple[str, str]]:
     """The classes that a variable or attribute of this name may have, each as (module, its name in this module).
 
-    The types in the module itself are used. If the module is without types, those in the other modules of its package
-    are used, where base classes may be.
+    If the module itself does not give a type, the other modules of its package are searched, because base classes may
+    be there.
     """
     near = members(root)[module].types.get(variable)
     modules = [module] if near else [each for each in members(root) if package_of(each) == package_of(module)]

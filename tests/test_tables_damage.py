@@ -150,7 +150,7 @@ def test_a_table_is_cut(files, root, told, name, bak):
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_table_is_overwritten(files, root, told, name, how):
-    """JSON is without a checksum: a changed table that is valid JSON is used. Any other is not, not even in part."""
+    """JSON does not have a checksum: a changed table that is valid JSON is used. Any other is not used at all."""
     some = known(files, name, root)
     chance = random.Random(how)
     for n in range(40):

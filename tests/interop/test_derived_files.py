@@ -138,7 +138,7 @@ def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
 
 
 def test_our_note_misses_a_queue_after_a_turn_of_rocketmq(peer, tmp_path, monkeypatch, caplog):
-    """The part of the log that is dispatched again is without a record of the queue."""
+    """The part of the log that is dispatched again does not have a record of the queue."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
     turns.rocketc_puts([of_size(200, topic="early"), *puts(1, 300)])

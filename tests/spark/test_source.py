@@ -302,7 +302,7 @@ def test_a_missing_path_fails_at_load(spark: SparkSession, tmp_path: Path) -> No
         spark.read.format("rocketmq").schema("topic string").load(f"{tmp_path}/nowhere").collect()
 
 
-def test_a_store_without_messages_is_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_store_without_messages_returns_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert load(spark, tmp_path).collect() == []
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))

@@ -95,7 +95,7 @@ def test_acknowledged_messages_since_the_last_deletion_are_there(memory_path, op
 
 
 def assert_whole(store, putters):
-    """Assert that each queue is without gaps from 0 on, and has all acknowledged messages after its first one.
+    """Assert that each queue begins at 0, has all acknowledged messages after its first one, and does not have gaps.
 
     Returns the (queue offset, physical offset) pairs of each queue.
     """
