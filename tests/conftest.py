@@ -1,4 +1,4 @@
-"""For all tests: a current build of the extensions, hypothesis profiles, golden stores."""
+"""Set-up of all tests: a current build of the extensions, Hypothesis profiles, golden stores."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ from support import promise_counts, sources, stores
 
 ROOT = Path(__file__).parents[1]
 
-# HYPOTHESIS_PROFILE=debug to look at one failure; `ci` where CI is set, `dev` elsewhere.
+# Use HYPOTHESIS_PROFILE=debug to look at one failure; `ci` is used where CI is set, otherwise `dev`.
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("dev", max_examples=100, deadline=None)
 hypothesis.settings.register_profile("debug", max_examples=20, deadline=None, verbosity=hypothesis.Verbosity.verbose)
@@ -29,7 +29,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 
 @functools.cache
 def sources_of(path: Path) -> set[Path]:
-    """A Cython file, and every .pxd that it takes in, as Cython follows them."""
+    """A Cython file, and every .pxd that it needs, directly or not."""
     found = {path}
     for name in re.findall(r"^(?:from|cimport) (rocketc[\w.]*) (?:cimport|as)", path.read_text(), re.MULTILINE):
         found |= sources_of(ROOT / "pyx" / (name.replace(".", "/") + ".pxd"))
@@ -37,10 +37,10 @@ def sources_of(path: Path) -> set[Path]:
 
 
 def why_not_testable() -> str | None:
-    """Say why the package that tests would import is not the one they mean, or None.
+    """Return why the package that tests would import is not the intended one, or None.
 
-    ROCKETC_TEST_PACKAGE names the folder of the package to test where it is not this source tree's: an installed
-    wheel, a build with sanitizers.
+    ROCKETC_TEST_PACKAGE names the folder of the package to test if it is not in this source tree: an installed wheel, a
+    build with sanitizers.
     """
     spec = importlib.util.find_spec("rocketc")
     if spec is None or not spec.submodule_search_locations:
@@ -48,7 +48,7 @@ def why_not_testable() -> str | None:
     found = Path(next(iter(spec.submodule_search_locations))).resolve()
     meant = Path(os.environ.get("ROCKETC_TEST_PACKAGE") or ROOT / "rocketc").resolve()
     if found != meant:
-        return f"the tests mean {meant}, but Python imports {found}"
+        return f"the tests need {meant}, but Python imports {found}"
     only = os.environ.get("ROCKETC_MODULES", "").split()  # as in setup.py
     shared = [*sources.HEADERS, ROOT / "setup.py"]
     for source in sources.PYX:
@@ -66,15 +66,19 @@ def why_not_testable() -> str | None:
 def pytest_sessionstart() -> None:
     if reason := why_not_testable():
         pytest.exit(f"{reason}; run `make setup`", returncode=4)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would children
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # the background of a shell, the same
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores SIGHUP, and children would inherit that
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores it for background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """@pytest.mark.some(n): of a test's variants n, drawn once and for all, are for each run; the others are `long`.
-    @pytest.mark.promise(n): the report of a case tells which promises of docs/promises.md it holds."""
+    """Apply the markers `some` and `promise`.
+
+    @pytest.mark.some(n): n variants of a test run each time, always the same ones; the others are `long`.
+
+    @pytest.mark.promise(n): the report of a case says which promises of docs/promises.md it holds.
+    """
     variants: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("some") and not item.get_closest_marker("long"):
@@ -93,7 +97,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     if report.failed:
-        print(f"\n{report.nodeid} failed", file=sys.stderr, flush=True)  # a long run tells why only when it ends
+        print(f"\n{report.nodeid} failed", file=sys.stderr, flush=True)  # a long run prints the error only at its end
     promises = dict(report.user_properties).get("promises", ())
     if not promises:
         return
@@ -110,7 +114,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that start Spark share one, and those with RocketMQ a process a release: each group runs in one process."""
+    """Keep tests of a group in one process: they share one Spark, or one Java process per release of RocketMQ."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Grouping(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
@@ -149,7 +153,7 @@ def open_store(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     yield make
     for store in opened:
-        with contextlib.suppress(rocketc.StoreFailedError):  # a test that let it fail has looked at that
+        with contextlib.suppress(rocketc.StoreFailedError):  # the test has checked the failure
             store.close()
 
 
@@ -193,6 +197,6 @@ def run_here(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
-    """A folder without a disk below it: syncing costs nothing there, and it is not nearly full, as a disk may be."""
+    """A folder in memory: syncs cost nothing there, and unlike a disk it is not nearly full."""
     with remains.memory() as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""bench/run.py, report.py and compare.py: what they make of rows; the benches themselves run by hand."""
+"""bench/run.py, report.py and compare.py with given rows; the benches themselves are run manually."""
 
 import importlib
 import json
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
-pytestmark = pytest.mark.skipif(not BENCH.exists(), reason="there is no bench folder beside the tests")
+pytestmark = pytest.mark.skipif(not BENCH.exists(), reason="the bench folder is missing")
 
 
 @pytest.fixture
 def module(monkeypatch):
-    """module(name): a file of bench/."""
+    """Import a file of bench/."""
     monkeypatch.syspath_prepend(BENCH)
     yield importlib.import_module
     for name in ("common", "compare", "report", "run"):
@@ -34,7 +34,7 @@ def point(figure, series, x):
 
 
 # ---------------------------------------------------------------- report
-def test_what_is_missed_is_bold_and_counted(module):
+def test_missed_goals_are_bold_and_counted(module):
     report = module("report")
     rows = [row("a", ratio=2.0, goal=2), row("b", ratio=1.99, goal=2), row("c")]
     text = report.page(report.Results({"machine": "M"}, rows, []), {})
@@ -43,7 +43,7 @@ def test_what_is_missed_is_bold_and_counted(module):
     assert "- machine: M" in text and "## append" in text and text.count("| c |") == 1
 
 
-def test_a_row_says_medians_and_the_spread(module):
+def test_a_row_has_medians_and_the_spread(module):
     report = module("report")
     text = report.line(row(ours=(0.5, 1.2345, 1234567), theirs=(7, 7, 7), case="a|b"), with_goal=False)
     assert text == "| 2.00 | a\\|b | Java | 1.23 (0.500 to 1,230,000) | 7.00 | M/s |"
@@ -71,7 +71,7 @@ def test_plots_have_a_curve_for_each_side(module, tmp_path):
     first = (tmp_path / "sizes-messages.svg").read_bytes()
     assert b"rocketc: put" in first and b"<svg" in first
     report.write(report.Results({}, rows, []), tmp_path)
-    assert (tmp_path / "sizes-messages.svg").read_bytes() == first, "the same rows, the same bytes"
+    assert (tmp_path / "sizes-messages.svg").read_bytes() == first, "the same rows must give the same bytes"
 
 
 def test_every_figure_of_a_bench_is_known(module):
@@ -84,12 +84,12 @@ def test_every_figure_of_a_bench_is_known(module):
 
 
 @pytest.mark.parametrize("line", ["{", "7", '"x"', "null"])
-def test_a_line_that_is_no_result(module, line):
+def test_a_line_that_is_not_a_result(module, line):
     with pytest.raises(SystemExit, match="line 2 is not a benchmark result"):
         module("report").Results.read([json.dumps(row()), line])
 
 
-def test_what_is_published_is_what_was_measured(module, tmp_path):
+def test_published_results_are_the_measured_ones(module, tmp_path):
     report = module("report")
     case = report.HEADLINES["append"][0]
     rows = [row(case, ratio=1.2345, goal=2), row(case, against="RocksDB", goal=1), row("else", goal=1)]
@@ -117,8 +117,8 @@ def test_the_readme_has_the_figures_that_were_published(module):
 
 
 # ---------------------------------------------------------------- compare
-def test_the_median_lies_between_order_statistics(module):
-    """Six values hold it with 97 %; five can't with 95; of eleven the least and the greatest are not needed."""
+def test_the_median_is_between_order_statistics(module):
+    """Six values give a confidence of 97 %, five less than 95 %; eleven do not need the least and the greatest."""
     ranges = module("compare").median_range
     assert ranges([3, 1, 2, 6, 5, 4]) == (1, 6, 1 - 2 / 64)
     assert ranges([1, 2, 3, 4, 5])[2] == 1 - 2 / 32 < 0.95
@@ -127,8 +127,8 @@ def test_the_median_lies_between_order_statistics(module):
     assert ranges([1.0])[2] == 0
 
 
-def test_noise_is_called_noise_and_a_change_a_change(module):
-    """Of no change one in twenty may be called one; a change of 10 % in noise of 3 % is always seen."""
+def test_noise_and_changes_are_distinguished(module):
+    """At most 1 in 20 unchanged pairs may be reported as a change; a change of 10 % in noise of 3 % is always found."""
     compare, rnd = module("compare"), random.Random(7)
     told = [compare.verdict([rnd.gauss(0, 0.03) for _ in range(8)]) for _ in range(400)]
     wrong = sum(one.startswith(("FASTER", "SLOWER")) for one in told)
@@ -144,7 +144,7 @@ def write(path, *rows):
 
 
 def env():
-    """The scripts import what lies beside them."""
+    """An environment in which the scripts can import the files next to them."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
 
 
@@ -153,7 +153,7 @@ def run(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, env=env(), timeout=120)
 
 
-def test_results_by_twos(tmp_path):
+def test_pairs_of_results_are_compared(tmp_path):
     files = []
     for n in range(6):
         files.append(write(tmp_path / f"before{n}", row(ratio=2 + n / 100), row("gone", ratio=1)))
@@ -174,7 +174,7 @@ def test_results_by_twos(tmp_path):
         (["--base", str(BENCH.parent), str(BENCH / "bench_record.py")], "another checkout"),
     ],
 )
-def test_what_compare_refuses(arguments, text):
+def test_compare_refuses_wrong_arguments(arguments, text):
     done = run("compare.py", *arguments)
     assert done.returncode != 0 and text in done.stderr and "Traceback" not in done.stderr
 
@@ -187,8 +187,8 @@ print(json.dumps({row}), flush=True)
 """
 
 
-def test_run_keeps_what_each_script_says(tmp_path):
-    """One that fails does not keep the others from running; the results name it."""
+def test_run_keeps_the_output_of_each_script(tmp_path):
+    """A script that fails does not stop the others, and the results name it."""
     good, bad = tmp_path / "bench_good.py", tmp_path / "bench_bad.py"
     good.write_text(SCRIPT.format(row=row("good", goal=1), then="assert '--quick --seconds 2' in ' '.join(sys.argv)"))
     bad.write_text(SCRIPT.format(row=row("bad", goal=3), then="sys.exit(3)"))
@@ -205,12 +205,12 @@ def test_run_keeps_what_each_script_says(tmp_path):
     assert str(Path.home()) not in page and str(BENCH) not in page
 
 
-def test_run_refuses_a_script_that_is_not_there(tmp_path):
+def test_run_refuses_a_missing_script(tmp_path):
     done = run("run.py", "--into", tmp_path / "into", tmp_path / "bench_none.py")
     assert done.returncode == 2 and "there is no" in done.stderr and not (tmp_path / "into").exists()
 
 
-def test_run_that_is_interrupted_keeps_what_was_measured(tmp_path):
+def test_an_interrupted_run_keeps_finished_results(tmp_path):
     import signal
 
     script = tmp_path / "bench_slow.py"

@@ -1,4 +1,4 @@
-"""The arm64 way of crc32.h, run by an emulator where this machine is no arm64 one."""
+"""The arm64 code of crc32.h, run by an emulator on other machines."""
 
 import platform
 import shutil
@@ -34,7 +34,7 @@ int main(void)
 
 
 @pytest.mark.long
-def test_the_arm64_way_agrees_with_zlib(tmp_path: Path) -> None:
+def test_the_arm64_code_agrees_with_zlib(tmp_path: Path) -> None:
     native = platform.machine() in ("aarch64", "arm64")
     compiler = shutil.which("cc" if native else "aarch64-linux-gnu-gcc")
     emulator = [] if native else [shutil.which("qemu-aarch64")]

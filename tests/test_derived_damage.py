@@ -1,5 +1,7 @@
-"""Whatever happens to the files that are derived from the log: the store opens, says what it mended, answers rightly,
-numbers on, and leaves what follows from the log."""
+"""Damage to the files that are derived from the log: the store opens, reports its repairs, and answers correctly.
+
+Queue offsets continue, and the repaired files follow from the log.
+"""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ FIELDS: dict[str, Any] = {
     "max_hash_slot_num": 4,
     "max_index_num": 8,
 }
-QUEUES = [("orders", 0), ("orders", 1), ("Aa", 0), ("BB", 3)]  # topics of one hash
+QUEUES = [("orders", 0), ("orders", 1), ("Aa", 0), ("BB", 3)]  # topics with the same hash
 COUNT = 100
 ENDS = ["closed", "killed"]
 
@@ -37,7 +39,7 @@ def fill(store: Any, seed: int, count: int, first: int = 0) -> None:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, remains.Files]:
-    """Stores: `closed` and `killed` hold the same messages, `other` has other ones."""
+    """Stores: `closed` and `killed` hold the same messages, `other` has different ones."""
     found = {}
     with remains.memory() as folder:
         for name, seed in (("closed", 1), ("other", 2)):
@@ -64,9 +66,9 @@ def derived_files(files: remains.Files, *folders: str) -> list[str]:
 
 
 def assert_mended(root: Path, says: object, *, told: bool | None = None, folder: str = "") -> None:
-    """Open what was laid down, and look at all of it.
+    """Open the files in root, and check answers, puts and the files afterwards.
 
-    told  whether something has to be told of the opening; None: it may be
+    `told`  whether the opening must log something; None: it may
     """
     records = records_of(root)
     queues = by_queue(records)
@@ -88,7 +90,7 @@ def assert_mended(root: Path, says: object, *, told: bool | None = None, folder:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_happened(made, root, end):
+def test_undamaged_files(made, root, end):
     remains.lay(made[end], root)
     assert_files(root, FIELDS)
     assert_mended(root, end, told=False)
@@ -111,7 +113,7 @@ def test_folders_are_deleted(made, root, end):
 
 
 def cuts(files: remains.Files) -> list[tuple[str, int]]:
-    """Every cut of a full queue file, the last one of that queue, a full index file and the last one."""
+    """Every length of a full consume queue file, of the queue's last file, of a full index file and of the last one."""
     found = []
     for names in (derived_files(files, "index"), [n for n in derived_files(files) if "orders/0" in n]):
         for name in (names[1], names[-1]):
@@ -167,8 +169,8 @@ def test_a_file_is_overwritten(made, root, end, how):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_queue_that_is_ahead_of_the_log(made, root, end):
-    """What it has too much is cleared; the page that it shares with the others is not."""
+def test_units_after_the_end_of_the_log_are_cleared(made, root, end):
+    """Units without a record are cleared; other units in the same page are kept."""
     name = "consumequeue/Aa/0/00000000000000000400"
     data = made[end][name]
     stop = 20 * sum(any(data[at : at + 20]) for at in range(0, len(data), 20))
@@ -179,8 +181,8 @@ def test_a_queue_that_is_ahead_of_the_log(made, root, end):
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("shift", [200, 20_000, 1 << 60])
-def test_files_of_a_queue_have_other_numbers(made, root, end, shift):
-    """The log tells how many messages a queue had, not the names of its files."""
+def test_files_of_a_queue_are_renamed(made, root, end, shift):
+    """The queue offsets follow from the log, not from the file names."""
     for topic, queue_id in QUEUES:
         folder = f"consumequeue/{topic}/{queue_id}/"
         files = {name: data for name, data in made[end].items() if not name.startswith(folder)}
@@ -191,7 +193,7 @@ def test_files_of_a_queue_have_other_numbers(made, root, end, shift):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_files_change_places(made, root, end):
+def test_files_are_swapped(made, root, end):
     names = derived_files(made[end])
     chance = random.Random(7)
     for _ in range(60):
@@ -212,8 +214,8 @@ def test_the_files_of_another_store(made, root, end, folders):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_queues_that_the_log_does_not_know(made, root, end):
-    """Their messages are gone; what comes next is numbered on."""
+def test_queues_without_records_in_the_log(made, root, end):
+    """The messages of these queues are gone."""
     files = dict(made[end])
     for name in derived_files(made["other"], "consumequeue"):
         if "/orders/0/" in name:
@@ -256,11 +258,11 @@ def assert_files_mended(root: Path, name: str) -> None:
         assert_answers(one.store, records_of(root), name)
 
 
-# ---------------------------------------------------------------- the log itself
+# ---------------------------------------------------------------- damage to the log itself
 @pytest.mark.parametrize("derived", ["kept", "gone"])
 @pytest.mark.parametrize("end", ENDS)
-def test_the_log_lost_records(made, root, end, derived):
-    """Damage in the middle, or a whole file: the messages behind it keep their offsets."""
+def test_later_messages_keep_their_offsets_when_the_log_loses_records(made, root, end, derived):
+    """Damage in the middle, or a missing file: later messages keep their queue offsets."""
     log = remains.log(made[end])
     losses = [(log[1][0] + 300, log[1][0] + 320), (log[0][0], log[0][0] + 600)]
     for start, stop in losses:
@@ -280,7 +282,7 @@ def test_the_log_lost_records(made, root, end, derived):
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("derived", ["kept", "gone"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_first_files_of_the_log_are_gone(made, root, end, derived, count):
+def test_the_first_files_of_the_log_are_missing(made, root, end, derived, count):
     files = dict(made[end])
     for base, _ in remains.log(files)[:count]:
         del files[f"commitlog/{base:020d}"]
@@ -291,8 +293,8 @@ def test_the_first_files_of_the_log_are_gone(made, root, end, derived, count):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_all_of_the_log_is_gone(made, root, end):
-    """Queues remember where they were. A durable log that is gone may be a missing disk: nothing is begun anew."""
+def test_the_whole_log_is_missing(made, root, end):
+    """Queues keep their queue offsets. If a durable log is missing, a disk may be missing, so no new log is begun."""
     lengths = {
         queue: records[-1]["queueOffset"] + 1 for queue, records in by_queue(records_of_files(made[end])).items()
     }
@@ -314,7 +316,7 @@ def records_of_files(files: remains.Files) -> list[oracle.Record]:
 
 
 def assert_numbered(root: Path, says: object) -> None:
-    """What is left has its offsets and answers rightly, and so does what comes next, now and at the next opening."""
+    """Assert that remaining messages have their offsets, answers are correct, and puts continue, now and later."""
     with opened(root, **FIELDS) as one:
         assert_answers(one.store, records_of(root), says)
         for (topic, queue_id), known in by_queue(records_of(root)).items():

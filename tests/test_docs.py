@@ -1,4 +1,4 @@
-"""What the pages of docs/ and README.md show is what happens. support/pages.py says how to write a page."""
+"""The examples in docs/ and README.md are run and compared. support/pages.py says how to write a page."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ BY_NAME = {str(path.relative_to(ROOT)): path for path in PAGES}
 def test_page(name, golden, tmp_path, monkeypatch):
     page = Page(BY_NAME[name])
     if page.spark or not any(block.runs and not block.spark for block in page.blocks):
-        return  # tests/spark/test_docs.py has it, or there is nothing to run
+        return  # tests/spark/test_docs.py runs it, or there is nothing to run
     folder = tmp_path / "page"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -23,13 +23,13 @@ def test_page(name, golden, tmp_path, monkeypatch):
 
 
 def anchors(path: Path) -> set[str]:
-    """Those that GitHub makes from the headings of a page."""
+    """The anchors that GitHub makes from the headings of a page."""
     headings = re.findall(r"^#+ (.*)", path.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_links_lead_somewhere(name):
+def test_links_have_a_target(name):
     path = BY_NAME[name]
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if not target.startswith("https://"):
@@ -49,7 +49,7 @@ def test_index_names_every_page():
 
 @pytest.fixture
 def run(golden, tmp_path, monkeypatch):
-    """run(text): a page with this text, run."""
+    """run(text): run a page with this text."""
     folder = tmp_path / "page"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -86,10 +86,10 @@ def test_matches(shown, printed, same):
     assert matches(shown.splitlines(), printed.splitlines()) is same
 
 
-STORE = "<!-- store: store=v533-bitrot -->\n"  # a small one
+STORE = "<!-- store: store=v533-bitrot -->\n"  # a small store
 
 
-def test_blocks_that_are_so(run):
+def test_correct_blocks(run):
     assert run(f"""{STORE}
 ```console
 $ rocketc cat store -c 1 -f '%t\\n'
@@ -133,12 +133,12 @@ $ ls store/made; no-such-program | rocketc --version
         ("```console\nrocketc\n```", "page.md:3: a console block begins with"),
         ("```python\nn = 1\n1 / 0\n```", 'page.md", line 4, in <module>'),
         ("```python\n>>> 1\n2\n```", 'File "page.md", line 3, in page.md'),
-        ("```python\n1", "page.md:2: this block has no end"),
+        ("```python\n1", "page.md:2: this block does not end"),
         ("<!-- not run: -->\n```python\n1\n```", "says no reason"),
         ("<!-- not run: why -->\n# Title\n```python\n1\n```", "page.md:3: no block follows"),
     ],
 )
-def test_blocks_that_are_not_so(run, text, told):
+def test_wrong_blocks_are_reported(run, text, told):
     with pytest.raises(Wrong) as caught:
         run(STORE + text)
     assert re.search(told, str(caught.value), re.S), caught.value

@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and every public function has one."""
+"""The examples in docstrings run, and every public function has an example."""
 
 import doctest
 import importlib
@@ -12,13 +12,13 @@ import pytest
 import rocketc
 
 FOUND = [module.name for module in pkgutil.walk_packages(rocketc.__path__, "rocketc.")]
-SERVANTS = ("exports", "metrics", "report", "spark", "cli")  # their functions serve public ones, and commands
-MODULES = ["rocketc", *(name for name in FOUND if not name.endswith(".__main__"))]  # to import that is to run it
+SERVANTS = ("exports", "metrics", "report", "spark", "cli")  # public functions and commands use them
+MODULES = ["rocketc", *(name for name in FOUND if not name.endswith(".__main__"))]  # importing __main__ runs it
 assert len(MODULES) >= 150
 
 
 def public_functions() -> Iterator[tuple[str, object]]:
-    """What `import rocketc` gives, the methods of its classes, and the functions of the packages below the doors."""
+    """The functions of `rocketc`, the methods of its classes, and the functions of the packages below the doors."""
     for name in rocketc.__all__:
         thing = getattr(rocketc, name)
         if inspect.isclass(thing):
@@ -37,7 +37,7 @@ def public_functions() -> Iterator[tuple[str, object]]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the examples make their folders
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # for the folders that the examples make
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
@@ -49,5 +49,5 @@ def test_public_function_has_an_example(thing):
 def test_scan_and_decode_take_the_same_options():
     scan, decode = (inspect.signature(function).parameters for function in (rocketc.scan, rocketc.decode))
     options = [parameter for parameter in scan.values() if parameter.kind is parameter.KEYWORD_ONLY]
-    options = [p for p in options if p.name != "storage_options"]  # a buffer lies in no file system
+    options = [p for p in options if p.name != "storage_options"]  # a buffer is not in a file system
     assert options == [p for p in decode.values() if p.kind is p.KEYWORD_ONLY and p.name != "file"]

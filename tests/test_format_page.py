@@ -1,4 +1,4 @@
-"""docs/format.md is so: drawings and tables are those of layout.h and the oracle, dumps are bytes of golden stores."""
+"""docs/format.md is correct: drawings and tables agree with layout.h and the oracle, dumps with golden stores."""
 
 import itertools
 import re
@@ -15,10 +15,10 @@ from support.native import native
 
 PAGE = Path(__file__).parents[1] / "docs/format.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-FLAT = re.sub(r"\s+", " ", TEXT)  # a sentence is found however its lines are broken
+FLAT = re.sub(r"\s+", " ", TEXT)  # so that a sentence is found wherever its lines are broken
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", TEXT, re.M | re.S)
 
-BYTE = 4  # characters of a drawing
+BYTE = 4  # characters per byte of a drawing
 WIDTHS = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "i8 in V1, i16 in V2": 1, "8 or 20 bytes": 8, "8 bytes": 8}
 
 
@@ -28,13 +28,13 @@ WIDTHS = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "i8 in V1, i16 in V2": 1, "8 or
 @dataclass(frozen=True)
 class Cell:
     name: str
-    at: int | None  # None: behind something of any length
-    width: int | None  # bytes; None: any
+    at: int | None  # None: after a field of variable length
+    width: int | None  # bytes; None: variable
 
 
 @cache
 def drawings() -> dict[str, list[Cell]]:
-    """The cells of each drawing, under the heading above it and its number there: `Batches`, `4. Index files 2`."""
+    """The cells of each drawing, by the heading above it and its number there: `Batches`, `4. Index files 2`."""
     found: dict[str, list[Cell]] = {}
     heading = ""
     for part in re.split(r"^(#+ [^\n]*\n|```\w*\n.*?^```$)", TEXT, flags=re.M | re.S):
@@ -69,7 +69,7 @@ def snake(name: str) -> str:
 
 
 def of_layout(starts: dict[str, int]) -> list[Cell]:
-    """Cells of neighbouring fields: each goes up to the next; the last has any length."""
+    """Cells of adjacent fields: each ends where the next begins; the last has any length."""
     ends = [*list(starts.values())[1:], None]
     return [Cell(name, at, end - at if end else None) for (name, at), end in zip(starts.items(), ends, strict=True)]
 
@@ -101,7 +101,7 @@ def test_record():
 
 
 def test_record_with_ipv6_hosts():
-    """Each field stands where it does with IPv4 hosts, and what the hosts before it have more."""
+    """Each field has its IPv4 offset plus the extra bytes of the hosts before it."""
     extra, moved = native.RC_HOST_V6_EXTRA, 0
     expected = []
     for cell in fixed("A message record"):
@@ -139,7 +139,7 @@ def test_units(name):
     assert drawn == expected
 
 
-def test_end_of_a_batch_entry():
+def test_end_of_a_message_of_a_batch():
     assert drawings()["Batches"][-2:] == [Cell("propertiesLength", None, 2), Cell("properties", None, None)]
 
 
@@ -155,7 +155,7 @@ NOTE = "rocketc's note in the checkpoint"
 
 
 def test_note_in_the_checkpoint(open_store, tmp_path):
-    """It stands where the page says, and says what the page says, of a store that begins in the middle."""
+    """The note's place and content are as the page describes, for a store that begins in the middle."""
     store = open_store(mapped_file_size_commit_log=8 << 10, mapped_file_size_consume_queue=200)
     puts = [store.put(f"T{n % 3}", bytes(500), queue_id=n % 2) for n in range(100)]
     store.wait_dispatched()
@@ -201,7 +201,7 @@ def test_note_of_what_is_flushed(open_store, tmp_path):
     assert data[464:488] == b"rcqueued" + data[8:16] + put.end.to_bytes(8, "big")
 
 
-COUNTED = bytes(range(1, 250))  # every field has another number
+COUNTED = bytes(range(1, 250))  # every field has a different value
 
 DECODED = {
     "3. Consume queues": lambda data: oracle.queue_units(data)[0],
@@ -260,8 +260,8 @@ def test_magic_numbers_and_bits():
     assert len(bits) == 11
 
 
-def test_drawings_join():
-    """Every wall goes on above and below it, and no line is wider than 100 columns."""
+def test_lines_of_drawings_are_connected():
+    """Every vertical line continues above and below, and no line is wider than 100 columns."""
     for block in BLOCKS:
         lines = block.splitlines()
         assert max(map(len, lines)) <= 100 or "import struct" in block, block
@@ -290,7 +290,7 @@ class Dump:
 
     @property
     def base(self) -> int:
-        """Of a file that is named by an offset."""
+        """The offset in the file's name, if it has one."""
         return int(self.path.rpartition("/")[2])
 
 
@@ -334,7 +334,7 @@ def host(value: str) -> tuple[str, bytes]:
 
 
 def in_log(data: bytes, dump: Dump) -> dict[str, tuple[str, bytes]]:
-    """A message record, a blank one, or the first entry of a batch."""
+    """A message record, a blank record, or the first message of a batch."""
     start = dump.fields[0].at
     magic = dump.fields[1].text
     if magic == "blank":
@@ -480,7 +480,7 @@ def test_all_kinds_are_dumped():
 
 def test_hashes_and_sums():
     hashes = re.findall(r"`hash\(\"([^\"]+)\"\)\s=\s(-?\d+)`", TEXT)
-    assert len(hashes) == 4  # all that the page gives
+    assert len(hashes) == 4  # the number on the page
     for value, told in hashes:
         assert oracle.java_hash(value) == int(told), value
     [(value, told)] = re.findall(r"`crc\(\"(\w+)\"\) = (\d+)`", TEXT)

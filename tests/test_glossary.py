@@ -1,4 +1,4 @@
-"""docs/glossary.md: the names that its tables give exist, and they agree with each other."""
+"""docs/glossary.md: the names in its tables exist, and they agree with each other."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""Every golden store, every record, every field: as RocketMQ reads it, through Message, Arrow and JSON."""
+"""Every field of every record of every golden store is read as RocketMQ reads it, through Message, Arrow and JSON."""
 
 import hashlib
 import json
@@ -14,8 +14,10 @@ pytestmark = pytest.mark.promise(9)
 
 @pytest.fixture(scope="module")
 def items(golden):
-    """items(name): what the oracle reads in a golden store, which agrees with RocketMQ:
-    unit/support/test_oracle_golden.py."""
+    """items(name): what the oracle reads in a golden store.
+
+    tests/unit/support/test_oracle_golden.py checks that it agrees with RocketMQ.
+    """
     done = {}
 
     def get(name):
@@ -31,7 +33,7 @@ def sha256(data):
 
 
 def told(m):
-    """A message in the shape of a line of expected.jsonl: m is a dict of JSON keys with `storedBody` and `body`."""
+    """A message in the form of a line of expected.jsonl; m is a dict of JSON keys with `storedBody` and `body`."""
     return {
         **{key: m[key] for key in m if key not in ("body", "physicalOffset", "storeSize", "keys", "tags", "file")},
         "phyOffset": m["physicalOffset"],
@@ -44,13 +46,13 @@ def told(m):
 
 
 def same(found, expected):
-    """Compare as far as `expected` has keys; both are in the form of expected.jsonl."""
+    """Compare the keys that `expected` has; both are in the form of expected.jsonl."""
     return [{key: f[key] for key in e} for f, e in zip(found, expected, strict=True)]
 
 
 ROW_KEYS = ["phyOffset", "size", "topic", "queueId", "queueOffset", "flag", "sysFlag", "bornTimestamp", "bornHost"]
 ROW_KEYS += ["storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "bodyCRC", "properties"]
-ROW_KEYS += ["plainBodySha256", "plainBodyLen", "msgId"]  # what a row can say of a record
+ROW_KEYS += ["plainBodySha256", "plainBodyLen", "msgId"]  # the fields of a record that a row has
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)
@@ -122,7 +124,7 @@ def test_json(golden, name):
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.parametrize("unwrap", [True, False])
 def test_everything_as_the_oracle_reads_it(items, golden, name, unwrap):
-    """The damaged stores too, and inner batches taken apart: messages, rows, JSON, damage, numbers of the report."""
+    """Damaged stores and inner batches too: messages, rows, JSON, damage, numbers of the report."""
     expected = compare.expected(items(name), unwrap=unwrap)
     messages, _ = compare.outline(expected)
     scan = rocketc.scan(golden(name).path, errors="skip", crc="full", unwrap=unwrap)
@@ -136,8 +138,8 @@ def test_everything_as_the_oracle_reads_it(items, golden, name, unwrap):
     compare.check_report(scan.report, items(name), expected)
 
 
-def test_inner_batches_are_handed_out_as_their_messages(golden):
-    """The numbers of the golden store itself: INNER_BASE, INNER_NUM, and the queue's batch units."""
+def test_inner_batches_are_read_as_their_messages(golden):
+    """The numbers in the golden store: INNER_BASE, INNER_NUM, and the units of the batch queue."""
     store = golden("v533-broker")
     records = [m for m in rocketc.scan(store.path, unwrap=False) if m.sys_flag & 0x80]
     assert len(records) > 10
@@ -158,7 +160,7 @@ def test_inner_batches_are_handed_out_as_their_messages(golden):
 
 
 def test_the_damage_of_the_golden_stores(golden):
-    """Where the stores were damaged, by the files that tell it."""
+    """The places of the damage, according to the files that describe it."""
     rotten = golden("v533-bitrot").about["told"]["damage"]
     scan = rocketc.scan(golden("v533-bitrot").path, errors="skip")
     records = scan.count()
@@ -180,8 +182,8 @@ def test_the_damage_of_the_golden_stores(golden):
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_a_store_by_all_its_names(golden, name, monkeypatch):
-    """Root, commitlog folder, glob, list of files, each file by itself, relative paths: the same messages."""
+def test_a_store_by_all_forms_of_its_path(golden, name, monkeypatch):
+    """Root, commitlog folder, glob, list of files, single files, relative paths: the same messages."""
     store = golden(name)
 
     def offsets(path):
@@ -200,7 +202,7 @@ def test_a_store_by_all_its_names(golden, name, monkeypatch):
 
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_a_file_as_bytes(golden, name):
-    """Each file read as a buffer, its place learnt from the first record, gives what the scan of the file gives."""
+    """Each file, read as a buffer whose offset follows from its first record, has the messages of the file's scan."""
     for path in golden(name).log_files:
         from_file = rocketc.scan(path, errors="skip")
         data = path.read_bytes()

@@ -1,7 +1,7 @@
 """The messages of each golden store, put again with the same fields and clock, give RocketMQ's own bytes.
 
-What is compared: every record whole, and the 8 bytes of every blank record. Behind those a blank means nothing (old
-releases and the transient pool leave stale bytes there), and ours are zeros.
+Compared are every record, and the first 8 bytes of every blank record. The other bytes of a blank record are not
+read: old releases and the transient pool leave stale bytes there, rocketc writes zeros.
 """
 
 import itertools
@@ -18,7 +18,7 @@ SHARED = ("topic", "queueId", "sysFlag", "bornTimestamp", "bornHost", "storeTime
 
 
 def golden_log(store):
-    """(first offset, bytes) of each log file as RocketMQ wrote it; a bit flipped since is flipped back."""
+    """(first offset, bytes) of each log file as RocketMQ wrote it; a bit that was flipped on purpose is restored."""
     files = [(start, data) for start, data, _ in oracle.read_log(store.path / "commitlog")]
     damage = store.about["told"].get("damage", {})
     if "byte" in damage:
@@ -32,10 +32,10 @@ def golden_log(store):
 
 
 def calls(items):
-    """Items in log order, those that one call put together as one list.
+    """Items in log order; those that were put in one call are in one list.
 
-    A run of single messages of one millisecond looks like a client batch too. Put as one they give the same bytes, if
-    no file ends within them, so a run ends at each blank record.
+    A run of single messages of one millisecond also looks like a client batch. Put as a batch they give the same bytes
+    if no file ends within them, so a run ends at each blank record.
     """
 
     def kind(item):
@@ -58,7 +58,7 @@ def could_be_batch(run):
 
 
 def put(store, run, crc):
-    """Put what one call put; where the result says the first record went."""
+    """Put the messages of one call; return the offsets of the first record."""
     first = run[0]
     fields = {
         "queue_id": first["queueId"],
@@ -89,7 +89,7 @@ def test_put_again(golden, tmp_path, name):
     size = len(files[0][1])
     items = oracle.walk_log(files, crc="full")
     whole = list(itertools.takewhile(lambda item: not isinstance(item, oracle.Damage), items))
-    assert items[len(whole) + 1 :] == [], "only a torn last record is no record"
+    assert items[len(whole) + 1 :] == [], "only the last record may be torn"
     config = golden(name).config
     crc = config.enabled_append_prop_crc
     assert files[0][0] == 0
@@ -104,7 +104,7 @@ def test_put_again(golden, tmp_path, name):
     ) as store:
         for run in calls(whole):
             if isinstance(run[0], oracle.Blank):
-                if run[0].stop - run[0].start == size:  # a message longer than a file, which we refuse, left it
+                if run[0].stop - run[0].start == size:  # left by a message longer than a file, which we refuse
                     store._roll()
                     store._roll()
                 continue
@@ -128,7 +128,7 @@ def test_put_again(golden, tmp_path, name):
 
 
 def last_file(whole, size):
-    """Start of the file that the last item is in."""
+    """Start of the file that has the last item."""
     last = whole[-1]
     start = last.start if isinstance(last, oracle.Blank) else last["start"]
     return start - start % size

@@ -1,5 +1,8 @@
-"""What RocketMQ answered to questions about each whole golden store, rocketc answers too: over RocketMQ's own queues
-and index and over those that rocketc builds from the log; in a store for writing and in one for reading only."""
+"""rocketc gives RocketMQ's answers to queries about each whole golden store.
+
+The stores have RocketMQ's own queues and index, or those that rocketc builds from the log. They are open for writing,
+or read-only.
+"""
 
 import os
 
@@ -36,7 +39,7 @@ def store(request, told, tmp_path_factory):
 
 
 def set_times(told, root):
-    """Modification times are what RocketMQ 4.x tells time by."""
+    """Set the files' modification times, which RocketMQ 4.x compares with message times."""
     for kind in FOLDERS[:2]:
         for path in (root / kind).rglob("*"):
             if path.is_file():
@@ -50,7 +53,7 @@ def known(told):
 
 
 def asked(told, kind):
-    """Questions and answers are one in a golden store's file."""
+    """A golden store's file holds each query together with its answer."""
     return [{"kind": kind, **question} for question in told.queries[kind]]
 
 
@@ -72,8 +75,8 @@ def test_answers(told, known, store, kind):
 
 
 @pytest.mark.some(14)
-def test_tags_as_they_are_spelt(told, store):
-    """As a client of RocketMQ sees a queue: without the messages whose tags only have the same hash."""
+def test_tags_are_compared_as_text(told, store):
+    """A queue as a client of RocketMQ sees it: without messages whose tags only have the same hash."""
     asked = {(q["topic"], q["queueId"], tuple(q["tags"])) for q in told.queries["getMessage"] if q["tags"]}
     for topic, queue_id, tags in sorted(asked):
         found, at = [], store.min_offset(topic, queue_id)
@@ -114,7 +117,7 @@ def test_messages_by_unique_id(told, store):
 
 
 def test_every_message_of_every_queue(told, store):
-    """All that the log has, unit by unit, whole and as RocketMQ reads it."""
+    """Every record of the log, unit by unit, complete and as RocketMQ reads it."""
     queued = [message for message in told.messages if message["sysFlag"] & 0xC in (0, 8)]
     known = {message["phyOffset"]: message for message in queued}
     seen = []

@@ -1,5 +1,7 @@
-"""Consume queues, key index and checkpoint of each golden store: built from its commit log alone they are
-RocketMQ's own files byte for byte, and a store that is only opened and closed keeps those that it has."""
+"""Consume queues, key index and checkpoint of each golden store, compared with RocketMQ's files byte for byte.
+
+They are built from the commit log alone. A store that is only opened and closed keeps its files.
+"""
 
 import logging
 import shutil
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.promise(9)
 
 
 def only_the_log(store, folder):
-    """A store with the golden one's commit log, and the kinds of its topics."""
+    """A store with the golden store's commit log and the types of its topics."""
     shutil.copytree(store.path / "commitlog", folder / "commitlog")
     topics = store.path / "config" / "topics.json"
     if topics.exists():
@@ -24,25 +26,28 @@ def only_the_log(store, folder):
 
 
 def from_log_of(records, store):
-    """The derived files that records of a log must have, as the golden store's settings say."""
+    """The derived files that follow from records of a log with the golden store's settings."""
     return from_log(records, store.about["config"], store.batch_topics)
 
 
 def open_and_close(root, config):
-    """What the log has once the store was opened and closed."""
+    """Open and close the store; return the records of its log."""
     rocketc.open(root, config=config).close()
     return records_of(root)
 
 
 def records_of(root):
-    """Those that are dispatched. A body is not looked at when a store was closed cleanly, nor in RocketMQ: a record
-    with a damaged one has its unit and keys, and is told by those who read it."""
+    """The records that are dispatched.
+
+    After a clean shutdown the bodies are not checked, as in RocketMQ: a record with a damaged body has its unit and
+    keys, and a reader reports the damage.
+    """
     return oracle.records(oracle.walk_log(oracle.read_log(root / "commitlog"), crc="none"))
 
 
 @pytest.fixture(params=["small", "large"])
 def taken_for(request, monkeypatch):
-    """Of a large log only the end is dispatched again when it is opened: here it has only to count as one."""
+    """When a large log is opened, only its end is dispatched again; here any log is treated as large."""
     if request.param == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
 
@@ -68,18 +73,18 @@ def test_an_untouched_store_keeps_its_derived_files(tmp_path, name, caplog):
     caplog.set_level(logging.INFO, "rocketc")
     rocketc.open(store.path, config=store.config).close()
     after = files_of(store.path, "config", *FOLDERS)
-    if name in stores.DAMAGED:  # RocketMQ's rule: after a crash, what the checkpoint does not know of the index goes
+    if name in stores.DAMAGED:  # RocketMQ's rule: after a crash, the index part after the checkpoint is deleted
         same_files(without_names(after), without_names(before))
     else:
         assert sorted(after) == sorted(before)
         assert [path for path in before if after[path] != before[path]] == []
-        assert {path: (store.path / path).stat().st_mtime_ns for path in before} == times, "RocketMQ 4 tells time by it"
+        assert {path: (store.path / path).stat().st_mtime_ns for path in before} == times, "RocketMQ 4 uses these times"
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("name", stores.DAMAGED)
 @pytest.mark.usefixtures("taken_for")
-def test_derived_files_of_a_damaged_store_follow_what_its_log_kept(tmp_path, name):
+def test_derived_files_of_a_damaged_store_follow_from_the_rest_of_its_log(tmp_path, name):
     store = stores.unpack(name, tmp_path)
     records = open_and_close(store.path, store.config)
     wanted = from_log_of(records, store)
@@ -91,7 +96,7 @@ def test_derived_files_of_a_damaged_store_follow_what_its_log_kept(tmp_path, nam
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.usefixtures("taken_for")
 def test_checkpoint(tmp_path, name, from_log):
-    """logicsMsgTimestamp: the queues are durable to the last message. indexMsgTimestamp: end of the last full file."""
+    """logicsMsgTimestamp: the last message, as all queues are durable. indexMsgTimestamp: end of the last full file."""
     store = stores.unpack(name, tmp_path)
     root = only_the_log(store, tmp_path) if from_log else store.path
     records = open_and_close(root, store.config)
@@ -106,7 +111,7 @@ def test_checkpoint(tmp_path, name, from_log):
 
 @pytest.mark.parametrize("name", stores.WHOLE)
 def test_put_again_gives_the_same_derived_files(golden, tmp_path, name):
-    """Not built at opening, but behind the puts as they come."""
+    """The files are not built at opening, but dispatched after the puts."""
     from test_golden_put import calls, golden_log, put
 
     store = golden(name)

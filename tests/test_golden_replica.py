@@ -1,6 +1,7 @@
-"""A golden store as master: its log, as RocketMQ wrote it, copied by read_raw() and append_raw() gives the same store.
+"""A golden store as master: copying its log by read_raw() and append_raw() gives the same store.
 
-The log is RocketMQ's byte for byte, with what lies behind its blank records; queues and index are RocketMQ's, too.
+The log is equal to RocketMQ's byte for byte, including the bytes after the start of its blank records; queues and index
+are equal too.
 """
 
 import shutil
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.promise(9)
 
 @pytest.fixture
 def empty(tmp_path):
-    """empty(golden store): a folder for its replica, with the kinds of its topics, which are no part of the log."""
+    """empty(golden store): make a folder for its replica, with the types of its topics, which are not in the log."""
 
     def make(store):
         topics = store.path / "config" / "topics.json"
@@ -45,7 +46,7 @@ def test_a_replica_of_a_golden_store(golden, empty, name, max_bytes):
 
 @pytest.mark.parametrize("name", stores.WHOLE)
 def test_a_replica_that_begins_with_the_last_file(golden, empty, name):
-    """As RocketMQ's slaves do."""
+    """RocketMQ's slaves begin like that."""
     store = golden(name)
     root = empty(store)
     start = max(int(path.name) for path in store.log_files if any(path.read_bytes()))
@@ -63,7 +64,7 @@ def test_a_replica_that_begins_with_the_last_file(golden, empty, name):
 
 @pytest.mark.parametrize("name", ["v533-bitrot", "v533-torn", "v497-torn"])
 def test_damage_of_a_golden_store_is_refused(golden, empty, name):
-    """What stands before it is equal; the damaged record is named, and does not go in."""
+    """The bytes before the damage are copied; the error names the damaged record, which is not copied."""
     store = golden(name)
     root = empty(store)
     damage = oracle.damage(oracle.walk_log(oracle.read_log(store.path / "commitlog")))[0]

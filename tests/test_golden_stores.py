@@ -1,4 +1,4 @@
-"""The golden stores arrive as RocketMQ left them."""
+"""Golden stores are unpacked as RocketMQ left them."""
 
 import os
 import tarfile
@@ -20,8 +20,8 @@ def test_sizes_and_times_are_restored(golden, name):
                 assert found.st_size == member.size, member.name
 
 
-@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="this system cannot tell holes")
-def test_holes_stay_holes(golden):
+@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="SEEK_HOLE is not available")
+def test_holes_are_kept(golden):
     wheel = golden("v533-broker").path / "timerwheel"
     assert wheel.stat().st_size > 30_000_000
     assert wheel.stat().st_blocks * 512 < 1_000_000
@@ -35,5 +35,5 @@ def test_expected_records_agree_with_their_counts(golden, name):
 
 
 @pytest.mark.parametrize("name", stores.DAMAGED)
-def test_damaged_stores_tell_their_recovery(golden, name):
+def test_damaged_stores_have_their_recovery(golden, name):
     assert golden(name).recovered

@@ -1,4 +1,4 @@
-"""examples/grafana.json: a board that Grafana takes, of metrics that a store gives."""
+"""examples/grafana.json: a dashboard that Grafana accepts, with metrics that a store has."""
 
 import json
 import re
@@ -18,7 +18,7 @@ WORDS = {"sum", "rate", "max", "topk", "by", "histogram_quantile", "label_values
 
 @pytest.fixture(scope="module")
 def series(tmp_path_factory):
-    """{name: names of its labels} of what Prometheus reads of a store that has been used."""
+    """{name: label names} of the metrics that Prometheus reads from a store that was used."""
     import rocketc
 
     with rocketc.open(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=1 << 20) as store:
@@ -37,7 +37,7 @@ def series(tmp_path_factory):
 
 
 @pytest.mark.parametrize("expr", [*(target["expr"] for target in TARGETS), *QUERIES])
-def test_each_query_is_of_metrics_and_labels_that_there_are(series, expr):
+def test_queries_use_existing_metrics_and_labels(series, expr):
     names = set(re.findall(r"\broc\w+", expr))
     assert names and names <= series.keys()
     for name, labels in re.findall(r"\b(roc\w+)\{(.*?)\}", expr):
@@ -49,13 +49,13 @@ def test_each_query_is_of_metrics_and_labels_that_there_are(series, expr):
     assert all(expr.count(one) == expr.count(two) for one, two in ("()", "[]", "{}"))
 
 
-def test_legends_are_of_labels_that_there_are(series):
+def test_legends_use_existing_labels(series):
     for target in TARGETS:
         [name, *_] = re.findall(r"\broc\w+", target["expr"])
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= series[name]
 
 
-def test_it_has_the_form_of_a_board():
+def test_it_has_the_form_of_a_dashboard():
     assert isinstance(BOARD["schemaVersion"], int) and BOARD["schemaVersion"] >= 36
     assert BOARD["title"] and BOARD["uid"] and len(BOARD["uid"]) <= 40
     panels = BOARD["panels"]

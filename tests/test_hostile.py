@@ -1,4 +1,4 @@
-"""Bytes that nobody would write on purpose: a clear error or report, no crash, no hang, and the other records equal."""
+"""Hostile bytes: a clear error or report, no crash, no hang, and the other records are read unchanged."""
 
 import itertools
 import random
@@ -44,12 +44,12 @@ def offsets(data, **options):
     return [m.phy_offset for m in rocketc.decode(data, errors="skip", **options)]
 
 
-# ---------------------------------------------------------------------------------------------- cut
+# ---------------------------------------------------------------------------------------------- truncated records
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_cut_at_every_length(kind):
-    """Behind two records: they are there, and what is left of the third is one damage, by decode and by columns."""
+    """After two records: both are read, and the rest of the third is one damage, with decode and with columns."""
     before = log_of(["V1", kind])
     whole = before + record(kind, phy_offset=len(before))
     for cut in range(len(before) + 1, len(whole)):
@@ -63,7 +63,7 @@ def test_a_record_cut_at_every_length(kind):
 
 
 def every_cut(data, base, records):
-    """data[:cut] for each cut: the records that end before it, and one damage, unless nothing but zeros is left."""
+    """data[:cut] for each cut: the records that end before it, and one damage, unless the rest is only zeros."""
     ends = [r["stop"] - base for r in records]
     whole = 0
     for cut in range(1, len(data)):
@@ -82,7 +82,7 @@ def every_cut(data, base, records):
 
 @pytest.mark.parametrize("name", ["v533-store", "v497-broker"])
 def test_each_kind_of_golden_record_cut_at_every_length(golden, name):
-    """One record of each form and sysFlag, the smallest, cut everywhere behind the record before it."""
+    """The smallest record of each form and sysFlag, truncated everywhere, after the record before it."""
     chosen = {}
     for path in golden(name).log_files:
         base, data = int(path.name), path.read_bytes()
@@ -110,7 +110,7 @@ def test_all_golden_records_cut_at_every_length(golden, name):
 
 # ---------------------------------------------------------------------------------------------- flipped bits
 
-PROTECTED = "the body, the physical offset, and all that a length depends on"
+PROTECTED = "the body, the physical offset, and everything that a length depends on"
 
 
 def flip_log(property_crc, count=200):
@@ -124,7 +124,7 @@ def flip_log(property_crc, count=200):
 
 
 def check_flip(data, spans, at, bit, expected, crc):
-    """Flip one bit: all other records are equal, and the one that holds it is equal, lost, or other where no CRC is."""
+    """Flip one bit: other records are unchanged; its record is unchanged, lost, or different if no CRC covers it."""
     bad = bytearray(data)
     bad[at] ^= 1 << bit
     scan = rocketc.decode(bad, errors="skip", crc=crc)
@@ -151,22 +151,22 @@ def test_every_bit_of_a_record_in_the_middle(crc, property_crc):
         at - start for at in range(start, stop) for bit in range(8) if check_flip(data, spans, at, bit, expected, crc)
     }
     body = set(range(88, 93))
-    lengths = {*range(0, 8), *range(28, 36), *range(84, 88), 93, *range(99, 101)}  # and what must agree
+    lengths = {*range(0, 8), *range(28, 36), *range(84, 88), 93, *range(99, 101)}  # and related fields
     assert not survived & lengths
     if crc == "none":
         assert body <= survived
     else:
         assert not survived & (body | set(range(8, 12)))
     if crc == "full" and property_crc:
-        # A flip in the name of the property makes it no CRC.
+        # A flip in the property's name makes it another property.
         assert survived <= set(range(stop - start - 20 - 1, stop - start - 11))
 
 
 def test_every_bit_of_a_log(request):
-    """200 messages; of each bit the outline is the oracle's: the record that holds it is lost or kept, no other one."""
+    """200 messages: as the oracle says, the record with the bit is lost or kept, and no other record changes."""
     data, spans = flip_log(True)
     expected = {m.phy_offset: m.record for m in rocketc.decode(data, crc="full")}
-    # The position within the record decides, and three of 200 are as good as all: `long` does all.
+    # The position within the record decides, so three of 200 are enough: `long` tries all.
     for n in (0, 100, 199):
         for at in range(*spans[n]):
             check_flip(data, spans, at, at * 5 % 8, expected, "full")
@@ -174,7 +174,7 @@ def test_every_bit_of_a_log(request):
 
 @pytest.mark.long
 @pytest.mark.parametrize("crc", ["body", "full"])
-def test_really_every_bit_of_a_log(crc):
+def test_all_bits_of_a_log(crc):
     data, spans = flip_log(True)
     expected = {m.phy_offset: m.record for m in rocketc.decode(data, crc=crc)}
     for at in range(len(data)):
@@ -182,7 +182,7 @@ def test_really_every_bit_of_a_log(crc):
             check_flip(data, spans, at, bit, expected, crc)
 
 
-# ---------------------------------------------------------------------------------------------- numbers that lie
+# ---------------------------------------------------------------------------------------------- wrong numbers
 
 LIES = [0, 1, -1, 7, 8, 90, 91, 0x7F, 0x80, 0x7FFF, -0x8000, 0x7FFFFFFF, -0x80000000, 0x7FFFFFF0]
 LENGTHS = {"size": (0, ">i"), "body": (84, ">i"), "topic": (92, ">b"), "properties": (98, ">h")}
@@ -191,7 +191,7 @@ LENGTHS = {"size": (0, ">i"), "body": (84, ">i"), "topic": (92, ">b"), "properti
 @pytest.mark.parametrize("field", LENGTHS)
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_lengths_that_lie(field, lie, place):
+def test_wrong_lengths(field, lie, place):
     at, code = LENGTHS[field]
     bits = 8 * struct.calcsize(code)
     if not -(1 << bits - 1) <= lie < 1 << bits - 1:
@@ -210,7 +210,7 @@ def test_lengths_that_lie(field, lie, place):
 
 
 @pytest.mark.parametrize("flags", [0x10, 0x20, 0x30, -1, 1 << 31 - 1, 0x700])
-def test_hosts_that_are_not_as_long_as_they_say(flags):
+def test_flags_that_contradict_the_length_of_hosts(flags):
     data = bytearray(log_of(["V1", "empty", "V1"]))
     for start in (len(log_of(["V1"])), 0):
         struct.pack_into(">i", data, start + 36, flags if flags < 1 << 31 else flags - (1 << 32))
@@ -245,7 +245,7 @@ def test_a_megabyte_of_noise_between_two_records():
 
 
 def headers_over_one_another(size: int, step: int) -> bytearray:
-    """Records every `step` bytes that all end where the bytes end: right in all but the CRC of their bodies."""
+    """Records every `step` bytes that all end where the bytes end: valid except for the CRC of their bodies."""
     data = bytearray(size)
     for at in range(0, size - 200, step):
         head = oracle.encode("t", b"", phy_offset=at)
@@ -259,15 +259,15 @@ def headers_over_one_another(size: int, step: int) -> bytearray:
 
 
 @pytest.mark.measure
-def test_headers_over_one_another_take_no_time_to_speak_of():
-    """95,000 headers in 8 MiB, each with the rest for its body: to check each would be to read 400 GB."""
+def test_overlapping_headers_are_skipped_fast():
+    """95,000 headers in 8 MiB, each with the rest as its body: checking each body would read 400 GB."""
     data = headers_over_one_another(8 << 20, 88)
     assert isinstance(oracle.walk(bytes(data[-300:]), base=len(data) - 300)[0], oracle.Damage)
-    data += b"\xff" * 20  # else the first could be stepped over as a whole
+    data += b"\xff" * 20  # otherwise the first record could be skipped as a whole
     good = oracle.encode("t", b"good" * 5000, phy_offset=len(data))
     start = time.process_time()
     scan = rocketc.decode(bytes(data) + good, errors="skip")
-    assert [m.phy_offset for m in scan] == [len(data)], "what comes behind them is found"
+    assert [m.phy_offset for m in scan] == [len(data)], "the record after them must be found"
     assert time.process_time() - start < 3
 
 
@@ -284,7 +284,7 @@ def packed(kind, plain):
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
 @pytest.mark.parametrize("size", [0, 1, LIMIT - 1, LIMIT, LIMIT + 1, 4 * LIMIT])
-def test_the_limit_is_kept(kind, size):
+def test_the_limit_of_decompression_is_kept(kind, size):
     flag, body = packed(kind, bytes(size))
     data = log_of(["V1"]) + record("V1", body=body, sys_flag=flag, phy_offset=len(log_of(["V1"])))
     scan = rocketc.decode(data, errors="skip", max_decompressed=LIMIT)
@@ -297,8 +297,8 @@ def test_the_limit_is_kept(kind, size):
 @pytest.mark.some(1)
 @pytest.mark.measure
 @pytest.mark.parametrize("kind", [1, 2, 3])
-def test_bombs_cost_no_memory(kind):
-    """A bomb of 1 GiB, and dozens of 15 MiB that are within the limit: memory stays within a few of them."""
+def test_decompression_bombs_do_not_use_memory(kind):
+    """A bomb of 1 GiB, and dozens of 15 MiB within the limit: memory stays at the size of a few of them."""
     code = f"""
 import resource, sys, rocketc
 from support import oracle, strategies
@@ -330,12 +330,12 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
     if sys.version_info >= (3, 14):
         code = code.replace("from backports import zstd", "from compression import zstd")
     done = python(code)
-    assert int(done) < 200, "MiB more than before"
+    assert int(done) < 200, "growth in MiB"
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
 def test_compressed_bytes_cut_and_flipped(kind):
-    """Whatever becomes of them: the plain body, or bad_compression; the records beside them are equal."""
+    """Whatever is changed: the result is the plain body or bad_compression, and adjacent records are unchanged."""
     plain = b"some plain text, over and over; " * 8
     flag, body = packed(kind, plain)
     rng = random.Random(kind)
@@ -360,8 +360,8 @@ def test_compressed_bytes_cut_and_flipped(kind):
 
 @pytest.mark.parametrize("number", ["0", "-1", "2", "99999999999999999999", "x", "", "1" * 30000])
 @pytest.mark.parametrize("base", ["7", "-1", "999", "99999999999999999999", "x", "\uff17"])
-def test_properties_of_a_batch_that_lie(number, base):
-    """Entries and QUEUEOFFSET decide, as in RocketMQ's clients; INNER_NUM and INNER_BASE only say the same again."""
+def test_wrong_properties_of_a_batch(number, base):
+    """The encoded messages and QUEUEOFFSET decide, as in RocketMQ's clients; INNER_NUM and INNER_BASE are redundant."""
     wire = oracle.encode_batch([(0, b"a", None), (0, b"b", None)])
     flag = oracle.INNER_BATCH | oracle.NEED_UNWRAP
     properties = {"INNER_NUM": number, "INNER_BASE": base}
@@ -371,14 +371,14 @@ def test_properties_of_a_batch_that_lie(number, base):
 
 
 @pytest.mark.parametrize("offset", [-(1 << 63), -1, (1 << 63) - 1])
-def test_a_queue_offset_at_its_end(offset):
+def test_the_greatest_and_least_queue_offsets(offset):
     data = oracle.encode_inner_batch("t", [(0, b"a", None), (0, b"b", None)], queue_offset=offset)
     found = [m.queue_offset for m in rocketc.decode(data)]
     assert found[0] == offset
     assert found == rocketc.decode(data).to_arrow().column("queueOffset").to_pylist()
 
 
-def test_every_byte_of_a_batch_set_to_each_lie():
+def test_every_byte_of_a_batch_set_to_each_edge_value():
     wire = oracle.encode_batch([(1, b"one", {"a": "b"}), (2, b"two", b"\xff")])
     flag = oracle.INNER_BATCH | oracle.NEED_UNWRAP
     for at in range(len(wire)):
@@ -421,7 +421,7 @@ STRINGS = {
 
 
 @pytest.mark.parametrize("name", STRINGS)
-def test_properties_as_hostile_as_they_can_be(name):
+def test_hostile_properties(name):
     data = oracle.encode("t", b"", properties=STRINGS[name])
     walked = oracle.read(oracle.walk(data))
     [message] = rocketc.decode(data)
@@ -436,7 +436,7 @@ def test_properties_as_hostile_as_they_can_be(name):
 @pytest.mark.measure
 @pytest.mark.parametrize("name", STRINGS)
 def test_long_properties_are_decoded_in_linear_time(name):
-    """A thousand records with such a string: 32 MB, which takes far less than the seconds allowed here."""
+    """200 records with such a string: 6 MB, which takes far less than the allowed seconds."""
     data = b""
     parts = []
     for _ in range(200):
@@ -481,7 +481,7 @@ for at in range(len(first)):
     python(code)
 
 
-def test_options_that_cannot_be():
+def test_invalid_options():
     for options, error in [
         ({"errors": "ignore"}, ValueError),
         ({"crc": "half"}, ValueError),
@@ -508,7 +508,7 @@ def test_options_that_cannot_be():
 
 
 def test_combinations_of_all_kinds():
-    """Every pair of record forms behind one another, whole."""
+    """Every pair of record forms, one right after the other, undamaged."""
     for kinds in itertools.product(KINDS, repeat=2):
         data = log_of(kinds)
         walked = oracle.walk(data)

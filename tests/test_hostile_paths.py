@@ -1,4 +1,4 @@
-"""Files and folders that are no log, or not for us to read: a clear error that names the path, and no hang."""
+"""Files and folders that are not a log, or not readable: a clear error that names the path, and no hang."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ PNG = bytes.fromhex(
 
 
 def passes(path):
-    """All ways over a scan with errors="raise", each of which may be where an error comes from."""
+    """All ways to read a path with errors="raise"; each of them may raise."""
     for take in (list, lambda s: s.count(), lambda s: s.to_arrow(), lambda s: list(s.batches())):
         yield lambda take=take: take(rocketc.scan(path))
 
@@ -36,7 +36,7 @@ def test_a_picture_is_damage(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["empty", "00000000000000000000"])
-def test_an_empty_file_has_no_messages(tmp_path, name):
+def test_an_empty_file_contains_no_messages(tmp_path, name):
     path = tmp_path / name
     path.touch()
     for take in passes(path):
@@ -55,7 +55,7 @@ def test_a_folder_without_a_log(tmp_path):
 
 
 def errors_of(path):
-    """Every way over a path fails with StoreIOError that names the file."""
+    """Assert that every way to read the path raises StoreIOError; yield the errors."""
     for take in passes(path):
         with pytest.raises(rocketc.StoreIOError) as caught:
             take()
@@ -73,15 +73,15 @@ def test_a_file_without_permission(tmp_path):
 
 
 def test_a_file_without_permission_as_another_user(tmp_path):
-    """The same as root, who may read everything: by somebody else."""
+    """The same if the tests run as root: the file is read in a process of another user."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can change the user")
     path = tmp_path / "00000000000000000000"
     path.write_bytes(oracle.encode("topic", b"body"))
     path.chmod(0)
     for folder in [tmp_path, *tmp_path.parents]:
         if not folder.stat().st_mode & 1:
-            pytest.skip("the way to the file is closed to others")
+            pytest.skip("a folder above the file is not accessible to others")
     code = f"""
 import os, rocketc
 os.setuid(65534)
@@ -100,8 +100,8 @@ def make_socket(path):
 
 @pytest.mark.parametrize("name", ["thing", "00000000000000000000"])
 @pytest.mark.parametrize("whole_folder", [False, True])
-def test_things_that_are_no_files(tmp_path, name, whole_folder):
-    """A FIFO, a socket, a folder, a device, a symlink to nothing: no hang, an error that names it."""
+def test_paths_that_are_not_regular_files(tmp_path, name, whole_folder):
+    """A FIFO, a socket, a folder, a device, a dangling symlink: no hang, and an error that names it."""
     makers = {
         "fifo": os.mkfifo,
         "socket": make_socket,
@@ -116,13 +116,13 @@ def test_things_that_are_no_files(tmp_path, name, whole_folder):
         folder = tmp_path / kind / "commitlog"
         folder.mkdir(parents=True)
         path = folder / name
-        os.chdir(folder)  # a socket has a short name
+        os.chdir(folder)  # the path of a socket must be short
         try:
             make(name)
         finally:
             os.chdir(here)
         if whole_folder and name == "thing":
-            assert list(rocketc.scan(folder)) == [], kind  # not named like a log file: none of ours
+            assert list(rocketc.scan(folder)) == [], kind  # its name is not that of a log file
             continue
         what = str(folder if whole_folder else path)
         code = f"import rocketc\ntry: rocketc.scan({what!r}).count()\nexcept rocketc.StoreIOError as e: print(e)"
@@ -138,7 +138,7 @@ def test_a_device_in_the_way(tmp_path):
 
 
 def test_a_bad_file_among_good_ones(tmp_path):
-    """Files that end in blanks around one that is a picture: it costs only itself."""
+    """Files that end in blank records around a picture: only that file is lost."""
     size = 1024
     files = oracle.lay_out([{"topic": "t", "body": b"x" * 100}] * 20, size)
     files[1] = (files[1][0], PNG.ljust(size, b"\xff"))

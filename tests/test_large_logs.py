@@ -1,5 +1,8 @@
-"""A log that is too large to be dispatched again as a whole whenever it is opened: its end is, after a crash from the
-checkpoint on. What comes out is what follows from the log."""
+"""A log that is too large to be dispatched again as a whole at each opening.
+
+Only its end is dispatched again; after a crash, the part from the checkpoint on. Queues and index must follow from the
+log.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -14,12 +17,12 @@ from test_derived_damage import FIELDS, QUEUES, derived_files, fill
 import rocketc
 from rocketc.files import _checkpoint
 
-STEPS, STEP = 10, 25  # so often so many messages
+STEPS, STEP = 10, 25  # this number of steps, each with this number of messages
 
 
 @pytest.fixture(autouse=True, params=["file", "record"])
 def small_is_smaller(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """What is dispatched again begins at a file, or at any record of it."""
+    """Dispatching again begins at a file, or at any record in it."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 5000)
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 5000)
     if request.param == "record":
@@ -28,7 +31,7 @@ def small_is_smaller(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
 
 @pytest.fixture(scope="module")
 def steps() -> list[remains.Files]:
-    """A store as it was when all was dispatched, again and again; the last one is closed."""
+    """A store after each step, with all records dispatched; the last one is closed."""
     found = []
     with remains.memory() as folder:
         root = Path(folder, "store")
@@ -83,7 +86,7 @@ def test_closed(steps, root):
 
 @pytest.mark.parametrize("durable", range(STEPS))
 def test_killed(steps, root, durable):
-    """The checkpoint is as old as step `durable`; of the machine's files each is of that step or a later one."""
+    """The checkpoint is from step `durable`; each other file is from that step or a later one."""
     chance = random.Random(durable)
     for way in range(4):
         files = dict(steps[STEPS - 1])
@@ -102,14 +105,14 @@ def test_killed(steps, root, durable):
 
 
 @pytest.mark.parametrize("queue", ["orders/0", "orders/1", "Aa/0", "BB/3", "once/0", ""])
-def test_a_queue_is_gone(steps, root, queue):
+def test_a_queue_is_deleted(steps, root, queue):
     gone = f"consumequeue/{queue}".rstrip("/")
     remains.lay({name: data for name, data in steps[-1].items() if not name.startswith(f"{gone}/")}, root)
     assert assert_sound(root, gone)
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
-def test_a_file_is_gone(steps, root, place):
+def test_a_file_is_deleted(steps, root, place):
     names = [name for name in derived_files(steps[-1], "consumequeue") if "/orders/0/" in name]
     gone = {"first": names[0], "middle": names[len(names) // 2], "last": names[-1]}[place]
     remains.lay({name: data for name, data in steps[-1].items() if name != gone}, root)
@@ -118,11 +121,11 @@ def test_a_file_is_gone(steps, root, place):
 
 @pytest.fixture(scope="module")
 def quiet() -> dict[str, remains.Files]:
-    """Stores that a queue has got no message of for long; a crash left them, and the checkpoint knows nearly all.
+    """Stores in which a queue got its last message long ago; a crash left them, and the checkpoint covers nearly all.
 
     new      never opened before
     again    opened again
-    cleaned  opened again, and the first files of the log are gone since
+    cleaned  opened again, and the first files of the log were deleted since
     """
     found = {}
     with remains.memory() as folder:
@@ -136,13 +139,13 @@ def quiet() -> dict[str, remains.Files]:
                 store.put("often", b"%d" % n)
             if name == "cleaned":
                 store.delete_before(FIELDS["mapped_file_size_commit_log"])
-                assert 10 <= store.min_offset("once") < 20, "one of its files is gone"
+                assert 10 <= store.min_offset("once") < 20, "one of its files is deleted"
                 for n in range(100):
                     store.put("often", b"%d" % n)
             assert store.wait_dispatched(30)
             taken = remains.take(root)
             assert "abort" in taken
-            late = 1 << 41  # ms: so much is known to be durable
+            late = 1 << 41  # ms: the checkpoint says that everything is durable
             notes = taken["checkpoint"][40:]
             found[name] = {**taken, "checkpoint": _checkpoint.encode((late, late, late, 0, 0))[:40] + notes}
             store.close()
@@ -153,13 +156,13 @@ CRASHES = [
     (name, gone)
     for name in ("new", "again", "cleaned")
     for gone in ("nothing", "first", "middle", "last", "all but the folder", "all")
-    if (name, gone) != ("new", "all")  # nobody has noted yet that there was a queue
+    if (name, gone) != ("new", "all")  # no note of the queue exists yet
 ]
 
 
 @pytest.mark.parametrize(("name", "gone"), CRASHES)
 def test_a_quiet_queue_lost_files_in_a_crash(quiet, root, name, gone):
-    """It has no record in what is dispatched again, and yet it is noticed."""
+    """The part that is dispatched again does not have a record of the queue, and the loss is still detected."""
     files = dict(quiet[name])
     names = sorted(path for path in files if path.startswith("consumequeue/once/0/"))
     assert len(names) >= 3
@@ -171,7 +174,7 @@ def test_a_quiet_queue_lost_files_in_a_crash(quiet, root, name, gone):
         (root / "consumequeue/once/0").mkdir(parents=True)
     records = records_of(root)
     with opened(root, **FIELDS) as one:
-        if gone not in ("last", "all but the folder"):  # a queue that the crash left behind is nothing to tell of
+        if gone not in ("last", "all but the folder"):  # a queue that the crash left incomplete is not reported
             assert bool(one.told) == bool(lost), one.told
         assert_answers(one.store, records, (name, gone))
         number = by_queue(records)["once", 0][-1]["queueOffset"] + 1
@@ -182,7 +185,7 @@ def test_a_quiet_queue_lost_files_in_a_crash(quiet, root, name, gone):
 
 
 def honest(ask: Callable[[], Any]) -> Any:
-    """The answer, or None if damage was told instead."""
+    """The answer, or None if damage was reported instead."""
     try:
         return ask()
     except rocketc.CorruptRecordError:
@@ -190,7 +193,7 @@ def honest(ask: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("how", ["zeros", "noise"])
-def test_damage_in_the_middle_is_told_when_it_is_met(steps, root, how):
+def test_damage_in_the_middle_is_reported_when_it_is_read(steps, root, how):
     chance = random.Random(how)
     names = derived_files(steps[-1], "consumequeue")
     for _ in range(40):

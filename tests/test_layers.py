@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def tool(name):
-    """A module of tools/, which is no package."""
+    """Import a module of tools/, which is not a package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses searches for its module there
     spec.loader.exec_module(module)
     return module
 
@@ -67,7 +67,7 @@ def unknown(root: Path) -> list[str]:
 
 
 def by_name(root: Path) -> list[str]:
-    """import_module outside of the doors: they are rocketc/__init__.py, __main__.py and the start of the CLI."""
+    """Uses of import_module outside of the doors: rocketc/__init__.py, __main__.py and the start of the CLI."""
     return [
         f"{each.file}:{each.line}: {each.imported}"
         for each in read(root).imports
@@ -225,7 +225,7 @@ def is_private(name: str) -> bool:
 
 @dataclass
 class Class:
-    """A class, or a struct of Cython: what its own text says."""
+    """A class, or a struct of Cython, as its own text describes it."""
 
     bases: list[str] = field(default_factory=list)  # as written
     defined: set[str] = field(default_factory=set)  # private fields and methods
@@ -239,7 +239,7 @@ class Module:
     types: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # classes that a variable may have
 
     def add(self, owner: str, name: str, file: str, line: int, within: str | None) -> None:
-        """Note the use of a private name; within is the class whose text it is in."""
+        """Record the use of a private name; within is the class that contains it."""
         if within is not None and owner in ("self", "cls"):
             self.classes[within].used.append((name, file, line))
         else:
@@ -269,12 +269,12 @@ def names_of(node: ast.AST) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-# Cython, line by line: the start of a class, the start of a member that is no field, and private names in use.
+# Cython, line by line: the start of a class, the start of a member that is not a field, and uses of private names.
 CLASS = re.compile(r"(?:(?:cdef|ctypedef)\s+)?(?:packed\s+)?(class|struct|union)\s+(\w+)\s*(?:\(([^)]*)\))?")
 MEMBER = re.compile(r"(?:c?p?def|async def)\b|_\w+\s*(?::[^=]*)?=(?!=)")
 STORED = re.compile(r"\bself\s*\.\s*(_\w+)\s*(?::[^=\n]+)?[-+*/|&^%<>]{0,2}=(?!=)")
 USED = re.compile(r"((?:\w+\s*\.\s*)*\w+|<\s*\w+\s*\??\s*>[^()<>]*\)|[)\]])\s*\.\s*(_\w+)")
-# What a variable may be, in Python and in Cython.
+# The possible types of a variable, in Python and in Cython.
 TYPED = re.compile(r"(?P<variable>\w+)\s*(?::|=(?=[\w\s.]*\())\s*(?P<type>(?:\w+\.)?[A-Z]\w*)")  # a: A, a = A()
 DECLARED = re.compile(r"\b(?P<type>[A-Z]\w*)(?: |\s?\*+\s?)(?P<variable>\w+)")  # cdef A a, A* a
 
@@ -350,7 +350,7 @@ def private_imports(root: Path) -> list[str]:
 
 
 def private_uses(root: Path) -> list[str]:
-    """obj._x where _x is defined in other packages only: by the classes that obj may have, or else by any class."""
+    """Uses of obj._x where only other packages define _x: by the classes of obj if known, otherwise by any class."""
     wrong = []
     anywhere = defaultdict(set)
     for module, found in members(root).items():
@@ -371,7 +371,8 @@ def private_uses(root: Path) -> list[str]:
 def types_of(root: Path, module: str, variable: str) -> set[tuple[str, str]]:
     """The classes that a variable or attribute of this name may have, each as (module, its name in this module).
 
-    The module itself decides; if it gives no type, other modules of its package do, where base classes may stand.
+    If the module itself does not give a type, the other modules of its package are searched, because base classes may
+    be there.
     """
     near = members(root)[module].types.get(variable)
     modules = [module] if near else [each for each in members(root) if package_of(each) == package_of(module)]
@@ -490,7 +491,7 @@ def test_a_use_of_a_private_member_is_refused(tree, path, text, name):
         ("pyx/rocketc/store/_c.pyx", "cdef class C:\n    def f(self):\n        self.base._grow()\n"),
     ],
 )
-def test_a_use_is_refused_by_the_type_where_both_packages_define_the_name(tree, path, text):
+def test_a_use_is_refused_by_type_if_both_packages_define_the_name(tree, path, text):
     own = {"rocketc/store/d.py": "class D:\n    def _grow(self): self._grow()\n"}
     field = {"pyx/rocketc/store/_e.pxd": "from rocketc.log.a cimport A\ncdef class E:\n    cdef A base\n"}
     root = tree({**LOG, **own, **field, path: text})
@@ -550,7 +551,7 @@ def unexplained(root: Path) -> list[str]:
 
 
 def misplaced(root: Path) -> list[str]:
-    """Folders that are no package of ORDER or lack an __init__, and extensions without a stub or stubs without one."""
+    """Folders that are not a package of ORDER or lack an __init__, extensions without a stub, and stubs without one."""
     wrong = []
     for folder, marker in (("rocketc", "__init__.py"), ("pyx/rocketc", "__init__.pxd")):
         for path in sorted((root / folder).rglob("*.p*")):
@@ -568,7 +569,7 @@ def misplaced(root: Path) -> list[str]:
         if ".py" in suffixes and len(suffixes) > 1:
             wrong.append(f"{module}: Python and Cython of one name")
         if ".pyx" in suffixes and not (root / "/".join(module.split(".")[:-1]) / "__init__.py").is_file():
-            wrong.append(f"{module}: its folder is no Python package")
+            wrong.append(f"{module}: its folder is not a Python package")
     for path in sorted((root / "pyx").rglob("__init__.pxd")):
         if path.read_text(encoding="utf-8").strip():
             wrong.append(f"{path.relative_to(root).as_posix()}: must be empty")
@@ -609,7 +610,7 @@ def test_a_well_placed_tree_is_allowed(tree):
         ({"pyx/rocketc/log/_b.pyx": ""}, "rocketc.log._b: a .pyx needs a .pyi"),
         ({"rocketc/log/_b.pyi": ""}, "rocketc.log._b: a .pyx needs a .pyi"),
         ({"rocketc/log/_a.py": ""}, "rocketc.log._a: Python and Cython of one name"),
-        ({"pyx/rocketc/c/_b.pyx": "", "rocketc/c/_b.pyi": ""}, "rocketc.c._b: its folder is no Python package"),
+        ({"pyx/rocketc/c/_b.pyx": "", "rocketc/c/_b.pyi": ""}, "rocketc.c._b: its folder is not a Python package"),
         ({"pyx/rocketc/log/__init__.pxd": "cimport x"}, "pyx/rocketc/log/__init__.pxd: must be empty"),
     ],
 )
@@ -621,7 +622,7 @@ def test_a_misplaced_file_is_refused(tree, files, wrong):
 
 
 def test_the_whole_project_is_read():
-    """A reader that finds nothing would keep every rule."""
+    """Without this, a reader that finds nothing would pass every check."""
     found = read(ROOT)
     assert len(found.files) >= 150
     assert len(found.imports) >= 1000
@@ -635,8 +636,8 @@ def test_the_drawing_is_in_the_page():
     assert structure.block(read(ROOT)) in page, "run python tools/structure.py --write"
 
 
-def test_the_drawing_is_straight():
-    """Each line of the frame is as long as the others, and a row a package, higher ones above."""
+def test_the_lines_of_the_drawing_have_equal_lengths():
+    """All lines of the frame have the same length, and each package has a row, higher ones above."""
     lines = structure.draw(read(ROOT)).splitlines()
     assert {len(line) for line in lines} == {len(lines[0])}
     assert len(lines[0]) <= structure.WIDTH

@@ -1,7 +1,7 @@
-"""What runs without the GIL calls nothing of Python's: read off the annotated C that Cython makes of each module.
+"""Code without the GIL does not use Python's API, as the annotated C of each module shows.
 
-Cython refuses most of it by itself; what it lets pass are calls that may raise, and so take the GIL for each call's
-check, or a traceback. Lines below a `with gil:` are left out: they are the way back, on errors.
+Cython itself refuses most uses. It accepts calls that may raise, which take the GIL for each call's check or for a
+traceback. Lines in a `with gil:` block are not checked: they handle errors.
 """
 
 import html
@@ -24,7 +24,7 @@ _TAKES_IT = re.compile(r"^\s*with gil\s*:")
 
 class Line(NamedTuple):
     number: int
-    score: int  # how much of Python's API its C calls; 0: none
+    score: int  # the amount of Python's API in its C code; 0: none
     code: str
 
 
@@ -55,10 +55,10 @@ def indent(code: str) -> int:
 
 
 def without_gil(lines: list[Line]) -> list[Line]:
-    """Those inside nogil functions and blocks, but for what stands below `with gil:`."""
+    """The lines in nogil functions and blocks, except those in `with gil:` blocks."""
     found: list[Line] = []
-    statement = block = taken = None  # indents: of the statement that is being read, the nogil block, the gil block
-    depth = 0  # of open brackets: a signature may go over lines
+    statement = block = taken = None  # indents of the current statement, the nogil block, the gil block
+    depth = 0  # of open brackets: a signature may span lines
     for line in lines:
         code = line.code
         if not code.strip():
@@ -81,7 +81,7 @@ def without_gil(lines: list[Line]) -> list[Line]:
 
 
 def test_blocks_are_found():
-    """The reader of blocks, on what it must tell apart."""
+    """The reader of blocks distinguishes all kinds of blocks."""
     text = """\
 cdef int one(int a,
              int b) noexcept nogil:
@@ -115,7 +115,7 @@ def test_nothing_of_python_without_the_gil(module, tmp_path):
 
 
 @pytest.mark.long
-def test_the_score_tells(tmp_path, monkeypatch):
+def test_the_score_finds_a_call_that_may_raise(tmp_path, monkeypatch):
     """A call that may raise takes the GIL for the check: it is found."""
     folder = tmp_path / "pyx/rocketc"
     folder.mkdir(parents=True)

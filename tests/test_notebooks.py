@@ -1,4 +1,4 @@
-"""The notebooks of examples/ show what happens: run cell by cell, and compared (tools/site/notebooks.py)."""
+"""The notebooks of examples/ are run cell by cell, and their output is compared (tools/site/notebooks.py)."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_every_cell_was_run(path):
     assert "/tmp/" not in text
 
 
-def test_what_differs_is_told(tmp_path):
+def test_differences_are_reported(tmp_path):
     def cell(source, *printed):
         outputs = [{"output_type": "stream", "name": "stdout", "text": [*printed]}] if printed else []
         return {"cell_type": "code", "source": [source], "outputs": outputs}

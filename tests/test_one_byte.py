@@ -1,7 +1,7 @@
-"""A store damaged in one byte, somewhere in its files: at most the message that was hit is lost, that is always
-reported, and everything else is as it was, for those who read, `verify`, `salvage`, and whoever opens it for writing.
+"""A store damaged in one byte anywhere in its files: at most the message with that byte is lost.
 
-ROCKETC_SEED=n damages the bytes of seed n; a failure names it.
+The loss is always reported, and everything else is unchanged: for readers, `verify`, `salvage`, and when the store is
+opened for writing. ROCKETC_SEED=n damages the bytes of seed n; a failure names its seed.
 """
 
 import contextlib
@@ -33,16 +33,16 @@ SIZES: dict[str, Any] = {
     "max_index_num": 16,
     "flush_interval_commit_log": 10,
 }
-QUEUES = [("orders", 0), ("orders", 1), ("Aa", 3)]  # and `rare`, which has two messages, and `once`
+QUEUES = [("orders", 0), ("orders", 1), ("Aa", 3)]  # in addition to `rare`, which has two messages, and `once`
 COUNT = 60
 KINDS = [(crc, end) for crc in ("property CRC", "body CRC") for end in ("closed", "killed")]
 BODY_AT = 88
-CRC_BYTES, CRC_DIGITS = 20, 11  # of the property of a record's own CRC; of its value and what ends it
+CRC_BYTES, CRC_DIGITS = 20, 11  # of the property of a record's own CRC; of its value and the separator
 
 
 @dataclass
 class Made:
-    """A store as it was: its files, and each record by its physical offset."""
+    """A store before the damage: its files, and each record by its physical offset."""
 
     fields: dict[str, Any]
     crc: bool
@@ -86,7 +86,7 @@ def made(request: pytest.FixtureRequest) -> Made:
 
 
 def until_told(checkpoint: Path, end: int) -> None:
-    """What the checkpoint does not call durable yet, recovery may cut off."""
+    """Wait until the checkpoint says that the log is durable to `end`: recovery may cut off the rest."""
     while _checkpoint.flushed_offset(checkpoint, _checkpoint.read(checkpoint)) < end:
         time.sleep(0.01)
 
@@ -97,8 +97,7 @@ def bytes_of(files: remains.Files, at: int, size: int) -> bytes:
 
 
 def hits(made: Made, seed: int, many: int) -> Iterator[tuple[str, int, int]]:
-    """(file, byte, what it is turned over by): a log's more often than others, what is used more often than what is
-    not."""
+    """(file, byte, bits to flip): log files more often than others, used bytes more often than unused ones."""
     chance = random.Random(seed)
     logs = [name for name in made.files if name.startswith("commitlog/")]
     others = [name for name, data in made.files.items() if data and name not in logs]
@@ -114,7 +113,7 @@ def hits(made: Made, seed: int, many: int) -> Iterator[tuple[str, int, int]]:
 
 
 def hit_record(made: Made, name: str, at: int) -> int | None:
-    """Physical offset of the record that holds a byte of a file."""
+    """Physical offset of the record that contains a byte of a file."""
     if not name.startswith("commitlog/"):
         return None
     at += int(name.partition("/")[2])
@@ -124,7 +123,7 @@ def hit_record(made: Made, name: str, at: int) -> int | None:
 
 
 def assert_all_but(made: Made, found: dict[int, bytes], hit: int | None, at: int, says: object) -> bool:
-    """All records are as they were but for the one that was hit; whether that is lost."""
+    """Assert that all records except the damaged one are unchanged; return whether that one is lost."""
     others = {where: record for where, record in made.records.items() if where != hit}
     assert {where: record for where, record in found.items() if where != hit} == others, says
     if hit is None or hit not in found:
@@ -135,8 +134,10 @@ def assert_all_but(made: Made, found: dict[int, bytes], hit: int | None, at: int
 
 
 def is_covered(made: Made, hit: int, at: int) -> bool:
-    """Whether a CRC covers a byte of a record's file: that of the body, or that of all but itself, if its name is
-    there."""
+    """Whether a CRC covers a byte of a record's file.
+
+    The body's CRC covers the body; the record's CRC, if it is stored, covers all but itself.
+    """
     record = made.records[hit]
     pos = at - hit % SIZES["mapped_file_size_commit_log"]
     body_length = int.from_bytes(record[BODY_AT - 4 : BODY_AT], "big")
@@ -170,7 +171,7 @@ def one(made: Made, root: Path, name: str, at: int, turn: int, says: object) -> 
     assert assert_all_but(made, found, hit, at, says) == lost, says
     assert not lost or not salvaged.is_whole, says
 
-    # A record that was hit where no CRC covers it may have become one of another queue.
+    # A record that was damaged outside of a CRC may now belong to another queue.
     for path, number_kept in ((new, False), (root, lost)):
         with rocketc.open(path, **made.fields) as store:
             assert_all_but(made, by_queue(made, store, hit), hit, at, (says, path))
@@ -181,12 +182,12 @@ def one(made: Made, root: Path, name: str, at: int, turn: int, says: object) -> 
 
 
 def stands_in(message: rocketc.Message) -> bool:
-    """For something that was lost: salvage says so in a topic of that name, or what there was room for."""
+    """Whether the message replaces a lost one: salvage uses a topic of that name, cut to the space that there was."""
     return "rocketc_lost".startswith(message.topic) and message.sys_flag & 0xC == 0xC
 
 
 def by_queue(made: Made, store: Any, hit: int | None) -> dict[int, bytes]:
-    """The records that a store finds at the queue offsets that they had."""
+    """The records that a store finds at their former queue offsets."""
     found = {}
     for (topic, queue_id), places in made.queued.items():
         for queue_offset, where in enumerate(places):

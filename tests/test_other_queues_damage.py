@@ -1,5 +1,7 @@
-"""Batch consume queues and extensions, whatever happens to their files: the store opens, says what it mended, answers
-rightly, numbers on, and leaves what follows from the log."""
+"""Damage to batch queues and consume queue extensions: the store opens, reports its repairs, and answers correctly.
+
+Queue offsets continue, and the repaired files follow from the log.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ import rocketc
 
 pytestmark = pytest.mark.promise(6)
 
-INNER = 0xC0  # an inner batch, that a client has to unwrap
+INNER = 0xC0  # an inner batch, which a client has to unwrap
 LOG = {"mapped_file_size_commit_log": 4096, "max_hash_slot_num": 50, "max_index_num": 1000}
 BATCHES = {**LOG, "mapped_file_size_consume_queue": 200, "mapper_file_size_batch_consume_queue": 230}
 EXTENDED = {
@@ -33,7 +35,7 @@ Made = dict[str, remains.Files]
 
 
 def batch_of(chance: random.Random, base: int, n: int) -> tuple[int, dict[str, Any]]:
-    """How many messages it has, and the arguments of a put of it."""
+    """The number of messages of an inner batch, and the arguments of its put."""
     count = chance.randrange(1, 5)
     body = oracle.encode_batch([(0, b"%d.%d" % (n, i), {"KEYS": "k"}) for i in range(count)])
     properties = {"INNER_NUM": str(count), "INNER_BASE": str(base)}
@@ -41,7 +43,7 @@ def batch_of(chance: random.Random, base: int, n: int) -> tuple[int, dict[str, A
 
 
 def fill_batches(store: Any, seed: int) -> None:
-    """Inner batches, messages alone in queues of batches, and some in simple queues."""
+    """Put inner batches, single messages in batch queues, and messages in normal queues."""
     chance = random.Random(seed)
     bases = [0, 0]
     store.create_topic("Inner", queue_type="BatchCQ")
@@ -59,7 +61,7 @@ def fill_batches(store: Any, seed: int) -> None:
 
 
 def made_with(fields: dict[str, Any], put: Callable[[Any, int], None]) -> Made:
-    """Stores: `closed` and `killed` hold the same messages, `other` has other ones."""
+    """Stores: `closed` and `killed` hold the same messages, `other` has different ones."""
     found = {}
     with remains.memory() as folder:
         for name, seed in (("closed", 1), ("other", 2)):
@@ -74,7 +76,7 @@ def made_with(fields: dict[str, Any], put: Callable[[Any, int], None]) -> Made:
 
 
 def joined(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The same, but a batch queue in one piece: any number may be that of its first file."""
+    """The same files, but each batch queue as one: its first file may have any number."""
     out: dict[str, bytes] = {}
     for path, data in sorted(files.items()):
         name = path.rpartition("/")[0] if path.startswith("batchconsumequeue/") else path
@@ -83,7 +85,7 @@ def joined(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 class Kind:
-    """Stores of one kind of queues: how they are made, and what follows from their log.
+    """Stores with one kind of queue: how they are made, and the files that follow from their log.
 
     folders  of the files that are damaged
     """
@@ -117,7 +119,7 @@ class Kind:
             assert_batches(store, records, says)
 
     def put_more(self, store: Any, root: Path, says: object) -> None:
-        """The next message of each queue comes behind its last one."""
+        """Put to each queue; the message must follow its last one."""
         ends = {queue: end_of(records[-1]) for queue, records in by_queue(records_of(root)).items()}
         for topic, queue_id in [(t, q) for t in (*BATCH_TOPICS, "orders") for q in (0, 1)] if self.batches else QUEUES:
             number = ends.get((topic, queue_id), 0)
@@ -139,12 +141,12 @@ def root() -> Iterator[Path]:
 
 
 def end_of(record: oracle.Record) -> int:
-    """The queue offset behind a record's messages."""
+    """The queue offset after a record's messages."""
     return record["queueOffset"] + int(record["properties"].get("INNER_NUM", 1))
 
 
 def assert_batches(store: Any, records: list[oracle.Record], says: object) -> None:
-    """Batch queues hold what the log says, and any of their messages is a place to begin at."""
+    """Assert that batch queues agree with the log, and that a read can begin at any of their messages."""
     for (topic, queue_id), queue in by_queue([r for r in records if r["topic"] in BATCH_TOPICS]).items():
         places = [(n, r["physicalOffset"]) for r in queue for n in range(r["queueOffset"], end_of(r))]
         low, high = places[0][0], places[-1][0] + 1
@@ -159,9 +161,9 @@ def assert_batches(store: Any, records: list[oracle.Record], says: object) -> No
 
 
 def assert_mended(kind: Kind, root: Path, says: object, *, told: bool | None) -> None:
-    """Open what was laid down, and look at all of it.
+    """Open the files in root, and check answers, puts and the files afterwards.
 
-    told  whether something has to be told of the opening; None: it may be
+    `told`  whether the opening must log something; None: it may
     """
     with opened(root, **kind.fields) as one:
         assert told is None or bool(one.told) == told, (says, one.told)
@@ -175,7 +177,7 @@ def assert_mended(kind: Kind, root: Path, says: object, *, told: bool | None) ->
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_happened(kind, root, end):
+def test_undamaged_files(kind, root, end):
     remains.lay(kind.made[end], root)
     kind.assert_files(root, end)
     assert_mended(kind, root, end, told=False)
@@ -209,7 +211,7 @@ def test_a_file_is_cut(kind, root, end, step):
 def overwritten(data: bytes, how: str, chance: random.Random) -> bytes:
     if how == "ones":
         return b"\xff" * len(data)
-    if how == "most":  # numbers that overflow when something is added to them
+    if how == "most":  # numbers that overflow in an addition
         return b"\x7f" + b"\xff" * 7 + b"\x7f\xff\xff\xff" * ((len(data) - 8) // 4)
     return damaged(data, how, chance)
 
@@ -227,7 +229,7 @@ def test_a_file_is_overwritten(kind, root, end, how):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_files_change_places(kind, root, end):
+def test_files_are_swapped(kind, root, end):
     names = kind.names(end)
     chance = random.Random(7)
     for _ in range(40):
@@ -250,7 +252,7 @@ def test_the_files_of_another_store(kind, root, end):
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", ["gone", *HOWS])
 def test_the_log_begins_later(kind, root, end, how):
-    """What queues say of records that were cleaned away nobody can check: only that they are before the others."""
+    """Units of cleaned records cannot be checked, except that they are before the others."""
     chance = random.Random(how)
     files = {name: data for name, data in kind.made[end].items() if name != f"commitlog/{0:020d}"}
     names = [name for name in kind.names(end) if name.endswith("/" + "0" * 20)]

@@ -1,4 +1,4 @@
-"""A log cut into parts: each record and each damaged range is in one of them, wherever the cuts are."""
+"""A log split into parts: each record and each damaged range is in exactly one part, wherever the splits are."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ HERE = 4096  # physical offset of the small log
 
 
 def of(parts: Iterable[LogFile | Path], **how: Any) -> Found:
-    """Messages, damage and bytes of all parts, in their order."""
+    """Messages, damage and bytes of all parts, in order."""
     messages, damage, read = [], [], 0
     for part in parts:
         scan = rocketc.scan(part, errors="skip", **how)
@@ -47,7 +47,7 @@ def records(bodies: Iterable[bytes]) -> bytes:
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], Path]:
-    """A log of one file that holds these bytes; nobody writes it, so nobody waits for the rest of a torn record."""
+    """Write a log of one file with these bytes. It is not being written, so a scan does not wait at a torn record."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
     def write(data: bytes) -> Path:
@@ -105,8 +105,8 @@ def test_cut_at_two_places(small: Callable[[bytes], Path], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_read_on_where_a_scan_ended(small: Callable[[bytes], Path], name: str) -> None:
-    """What stands there is ours, damage too: a search would pass over it."""
+def test_continue_where_a_scan_ended(small: Callable[[bytes], Path], name: str) -> None:
+    """The part begins exactly there and includes damage, which a search for the next record would skip."""
     path = small(LOGS[name])
     messages, damage, _ = of([path])
     for at in [*(phy_offset for phy_offset, _ in messages), *(start for start, _, _ in damage), HERE + len(LOGS[name])]:
@@ -149,7 +149,7 @@ def test_damaged_logs_with_many_cuts(golden: Golden, tmp_path: Path, data: st.Da
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.sampled_from(starts)) + data.draw(st.sampled_from([0, 0, 1, 4, 30, 90]))
         length = min(data.draw(st.sampled_from([1, 4, 300, 9000])), len(content) - at)
-        taken = data.draw(st.sampled_from([None, *starts]))  # zeros, or bytes that stood elsewhere in the file
+        taken = data.draw(st.sampled_from([None, *starts]))  # zeros, or bytes from another place in the file
         old = bytes(length) if taken is None else bytes(content[taken : taken + length])
         content[at : at + len(old)] = old
     path = tmp_path / first.name
@@ -159,7 +159,7 @@ def test_damaged_logs_with_many_cuts(golden: Golden, tmp_path: Path, data: st.Da
     assert of(cut_at(path, cuts)) == of([path])
 
 
-def test_what_a_plan_puts_together(tmp_path: Path) -> None:
+def test_a_plan_groups_small_files(tmp_path: Path) -> None:
     for n, size in enumerate([300, 300, 5000, 100, 100]):
         (tmp_path / f"{n * 10_000:020d}").write_bytes(b"x" * size)
     logs = resolve(tmp_path)
@@ -176,7 +176,7 @@ def test_what_a_plan_puts_together(tmp_path: Path) -> None:
     assert plan([]) == []
 
 
-def test_room_that_nothing_was_written_to_makes_no_tasks(tmp_path: Path) -> None:
+def test_unwritten_space_does_not_add_tasks(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}"
     path.write_bytes(rocketc.encode("t", b"x"))
     with open(path, "r+b") as file:

@@ -1,5 +1,7 @@
-"""What RocketMQ's own unit tests assert of queues, index, reads and dispatch, asserted of rocketc: section 12 of the
-specification, under the names that RocketMQ's tests have."""
+"""The assertions of RocketMQ's own unit tests about queues, index, reads and dispatch, checked for rocketc.
+
+They are section 12 of the specification; the sections below have the names of RocketMQ's test classes.
+"""
 
 import contextlib
 import time
@@ -22,7 +24,7 @@ NOW = 1_700_000_000_000
 
 
 def hundred(store, topic="T", **fields):
-    """A record of 100 bytes."""
+    """Put a record of 100 bytes."""
     return store.put(topic, bytes(9 - len(topic)), **fields)
 
 
@@ -44,7 +46,7 @@ def bodies(got):
 
 
 @pytest.mark.parametrize("hosts", [{}, {"born_host": V6, "store_host": V6}], ids=["v4", "v6"])
-def test_batch_put_entries_stand_one_behind_the_other_and_are_found(open_store, hosts):
+def test_messages_of_a_batch_are_consecutive_and_found(open_store, hosts):
     store = open_store(**SMALL, flush="sync")
     entries = [(0, b"body %d" % n, {"KEYS": f"k{n}"}) for n in range(10)]
     result = store.put_batch("T", entries, **hosts)
@@ -87,8 +89,8 @@ def test_light_queues_exist_after_dispatch(open_store):
         assert bodies(store.get(name)) == [b"0", b"1", b"2"]
 
 
-def test_a_light_queue_that_cannot_be_made_gets_its_message_later(open_store, tmp_path):
-    """A record is dispatched once all its queues have it, and none has it twice."""
+def test_a_light_queue_that_cannot_be_created_gets_its_message_later(open_store, tmp_path):
+    """A record is dispatched when all its queues have it, and no queue has it twice."""
     store = open_store(**SMALL, enable_lmq=True, enable_multi_dispatch=True)
     store.put("T", b"0")
     assert store.wait_dispatched(3)
@@ -99,7 +101,7 @@ def test_a_light_queue_that_cannot_be_made_gets_its_message_later(open_store, tm
         store.wait_dispatched(3)
     (tmp_path / "consumequeue" / "%LMQ%b").unlink()
     store.put("T", b"2")
-    for _ in range(20):  # it tries again twice a second
+    for _ in range(20):  # the store retries twice a second
         with contextlib.suppress(rocketc.StoreIOError):
             assert store.wait_dispatched(3)
             break
@@ -109,7 +111,7 @@ def test_a_light_queue_that_cannot_be_made_gets_its_message_later(open_store, tm
     assert bodies(store.query("T", "k")) == [b"1"]
     store.close()
     (index,) = files_of(tmp_path, "index").values()
-    assert int.from_bytes(index[36:40], "big") == 2, "one key, and the unit that nobody uses"
+    assert int.from_bytes(index[36:40], "big") == 2, "one key, and the unused first unit"
 
 
 def test_every_unit_points_to_its_extension(open_store, tmp_path):
@@ -133,7 +135,7 @@ def delete_log_files(root, count):
         path.unlink()
 
 
-def test_minimum_offset_stays_where_nothing_is_gone(open_store):
+def test_minimum_offset_stays_if_nothing_is_deleted(open_store):
     store = open_store(**TEN_A_FILE)
     for _ in range(50):
         hundred(store)
@@ -221,7 +223,7 @@ def test_write_and_read(open_store):
     assert bodies(store.get("T", 0, 20)) == [b"more"]
 
 
-def test_look_at_the_first_and_last_record_and_at_the_end(open_store):
+def test_get_the_first_and_last_record_and_the_end(open_store):
     store = open_store(**SMALL)
     first, *_, last = [store.put("T", b"%d" % n) for n in range(10)]
     assert store.message(first.phy_offset).body == b"0"
@@ -263,7 +265,7 @@ def test_times_in_an_empty_queue(open_store):
     assert store.store_time("T", 0, -1) == -1
 
 
-def test_store_time_is_what_the_put_was_told(open_store):
+def test_store_time_is_the_one_that_the_put_returned(open_store):
     store = open_store(**SMALL)
     results = [store.put("T", b"%d" % n) for n in range(30)]
     assert store.wait_dispatched(3)
@@ -271,7 +273,7 @@ def test_store_time_is_what_the_put_was_told(open_store):
     assert store.store_time("T", 0, 30) == -1
 
 
-def test_a_message_with_too_long_properties_takes_no_offset(open_store):
+def test_a_message_with_too_long_properties_does_not_use_an_offset(open_store):
     store = open_store(**SMALL, flush="sync")
     with pytest.raises(rocketc.IllegalMessageError):
         store.put("T", b"", properties={"p": "x" * 32768})
@@ -296,7 +298,7 @@ def test_max_offset(open_store):
     assert [store.max_offset("T"), store.max_offset("T", committed=False)] == [3, 3]
 
 
-def test_pulling_some_gives_so_many(open_store):
+def test_get_returns_the_number_asked_for(open_store):
     store = open_store(**SMALL)
     for n in range(32):
         store.put("T", b"%d" % n)
@@ -315,7 +317,7 @@ def test_a_clean_restart_keeps_offsets(open_store):
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "aborted"])
-def test_a_damaged_last_record_leaves_log_and_queue(open_store, tmp_path, clean):
+def test_a_damaged_last_record_is_removed_from_log_and_queue(open_store, tmp_path, clean):
     store = open_store(**SMALL)
     for n in range(100):
         last = store.put("Topic", b"%d" % n, keys=f"k{n}")
@@ -338,7 +340,7 @@ def test_a_damaged_last_record_leaves_log_and_queue(open_store, tmp_path, clean)
 
 
 def test_folders_exist_once_a_store_is_open(open_store, tmp_path):
-    """RocketMQ makes the queues' folder at once, rocketc with the first queue."""
+    """RocketMQ creates the queues' folder at once, rocketc with the first queue."""
     store = open_store(**SMALL)
     assert (tmp_path / "commitlog").is_dir()
     store.put("T", b"")
@@ -349,7 +351,7 @@ def test_folders_exist_once_a_store_is_open(open_store, tmp_path):
 # ---------------------------------------------------------------- DefaultMessageStoreShutDownTest
 
 
-def test_abort_goes_when_all_is_dispatched(open_store, tmp_path):
+def test_abort_is_deleted_when_all_is_dispatched(open_store, tmp_path):
     store = open_store(**SMALL)
     for n in range(1000):
         store.put("T", b"%d" % n)
@@ -363,8 +365,8 @@ def test_abort_goes_when_all_is_dispatched(open_store, tmp_path):
 # ---------------------------------------------------------------- BatchConsumeMessageTest, ConsumeQueueStoreTest
 
 
-def test_a_folder_of_the_other_kind_is_no_queue_of_this_topic(open_store, tmp_path):
-    """RocketMQ refuses to load; here any doubt about derived files is repaired."""
+def test_a_batch_queue_of_a_normal_topic_is_replaced(open_store, tmp_path):
+    """RocketMQ refuses to load; rocketc repairs derived files that contradict each other."""
     store = open_store(**SMALL)
     store.put("T", b"0")
     store.close()
@@ -377,7 +379,7 @@ def test_a_folder_of_the_other_kind_is_no_queue_of_this_topic(open_store, tmp_pa
 # ---------------------------------------------------------------- IndexFileTest, IndexServiceTest
 
 
-def test_an_index_file_takes_one_key_less_than_it_has_room_for(open_store, tmp_path):
+def test_an_index_file_holds_one_key_less_than_its_units(open_store, tmp_path):
     store = open_store(**SMALL)
     for n in range(399):
         store.put("T", b"%d" % n, keys=f"{n}")
@@ -409,8 +411,8 @@ def test_ten_messages_are_readable(open_store):
 # ---------------------------------------------------------------- a slave's queues begin later
 
 
-def test_room_in_front_of_the_first_unit_is_pre_blank(open_store, tmp_path):
-    """A log that begins in the middle of a queue, as a slave's does that started late."""
+def test_space_before_the_first_unit_is_pre_blank(open_store, tmp_path):
+    """A log that begins in the middle of a queue, as the log of a slave that was started late."""
     store = open_store(**TEN_A_FILE)
     for _ in range(25):
         hundred(store)

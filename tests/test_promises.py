@@ -1,4 +1,4 @@
-"""docs/promises.md names the tests that hold each promise, and the tests say which they hold: both say the same."""
+"""docs/promises.md names the tests that hold each promise, and the tests are marked with the same promises."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ def marked() -> dict[int, set[str]]:
 
 
 @pytest.mark.parametrize("number", titles())
-def test_the_page_names_who_holds_a_promise(number):
+def test_the_page_names_the_tests_of_a_promise(number):
     chapter = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.M)[number]
     assert chapter.startswith(f"{number}. ")
     named = {*re.findall(r"\]\(\.\./tests/([\w/]+)(?:\.py)?\)", chapter)}
@@ -29,5 +29,5 @@ def test_the_page_names_who_holds_a_promise(number):
     assert {name for name in holders if str(Path(name).parent) not in folders} <= named
 
 
-def test_no_test_holds_what_is_not_promised():
+def test_marked_promises_are_on_the_page():
     assert marked().keys() == titles().keys()

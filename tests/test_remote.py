@@ -1,4 +1,4 @@
-"""Files by URL: what is read in ranges is what the same files say on a local disk."""
+"""Files by URL: what is read in ranges is equal to the same files on a local disk."""
 
 import errno
 import pickle
@@ -32,7 +32,7 @@ SECRET = "swordfish-4711"
 
 @pytest.fixture
 def memory() -> Iterator[Callable[[Path], str]]:
-    """memory(path): the URL of a copy of a file, or of a folder with all in it."""
+    """memory(path): the URL of a copy of a file, or of a folder with its content."""
     system = fsspec.filesystem("memory")
     system.store.clear()
 
@@ -53,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def found(path: Any, near: str, **options: Any) -> tuple[Any, ...]:
-    """All that a scan tells; what its paths have before `near` is left out."""
+    """The results of a scan; paths are cut before `near`."""
 
     def place(file: str | None) -> str:
         assert file is not None
@@ -97,7 +97,7 @@ def test_pieces_of_every_size(
     path = tmp_path / f"{HERE:020d}"
     path.write_bytes(LOGS[name])
     url = memory(path)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # nobody writes it
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # no process writes the files
     for options in ({}, {"crc": "none"}, {"start": HERE + 100}, {"stop": HERE + 300}, {"topics": "none"}):
         local = found(path, f"{HERE:020d}", **options)
         for size in [*range(1, 12), *range(13, len(LOGS[name]) + 2, 17)]:
@@ -138,7 +138,7 @@ def test_damaged_logs_in_pieces(
         old = data.draw(st.one_of(st.binary(min_size=1, max_size=4), st.sampled_from([1, 300, 9000]).map(bytes)))
         old = old[: len(content) - at]
         content[at : at + len(old)] = old
-    named = data.draw(st.booleans())  # else its first record tells the offset
+    named = data.draw(st.booleans())  # otherwise its first record gives the offset
     path = tmp_path / (first.name if named else "some.log")
     path.write_bytes(content)
     url = memory(path)
@@ -168,11 +168,11 @@ def test_urls_of_all_kinds(golden: Golden, memory: Callable[[Path], str]) -> Non
     assert found(f"{url}/{some}", "/commitlog") == found(f"{store.path}/{some}", "/commitlog")
     assert {m.file for m in rocketc.scan(first)} == {first}
     assert rocketc.scan(store.path.as_uri()).count() == whole
-    assert [file.last for log in resolve(first) for file in log.files] == [False]  # its neighbours tell
+    assert [file.last for log in resolve(first) for file in log.files] == [False]  # by its neighbors
 
 
 class Whole(MemoryFileSystem):
-    """As hdfs:// is in fsspec before 2026.7.0."""
+    """Like hdfs:// in fsspec before 2026.7.0."""
 
     protocol = "whole"
 
@@ -184,7 +184,7 @@ class Whole(MemoryFileSystem):
         return super().cat_file(path, **named)
 
 
-def test_a_file_system_that_takes_no_ranges(golden: Golden, memory: Callable[[Path], str]) -> None:
+def test_a_file_system_without_ranges(golden: Golden, memory: Callable[[Path], str]) -> None:
     fsspec.register_implementation("whole", Whole, clobber=True)
     store = golden("v533-store")
     url = memory(store.path).replace("memory", "whole")
@@ -192,7 +192,7 @@ def test_a_file_system_that_takes_no_ranges(golden: Golden, memory: Callable[[Pa
 
 
 class Hosted(MemoryFileSystem):
-    """As hdfs://, ftp://, sftp:// and smb:// are: the host is no part of a path."""
+    """Like hdfs://, ftp://, sftp:// and smb://: the host is not part of a path."""
 
     protocol = "hosted"
 
@@ -235,13 +235,13 @@ def test_nothing_there(memory: Callable[[Path], str], tmp_path: Path) -> None:
         assert text in str(told.value)
 
 
-def test_follow_takes_local_files_only(golden: Golden, memory: Callable[[Path], str]) -> None:
+def test_follow_accepts_local_files_only(golden: Golden, memory: Callable[[Path], str]) -> None:
     with pytest.raises(ValueError, match="local files only"):
         rocketc.scan(memory(golden("v533-store").path)).follow()
 
 
 @pytest.mark.parametrize("package, text", [("fsspec", "pip install 'rocketc[remote]'"), ("s3fs", "Install s3fs")])
-def test_what_is_not_installed_is_named(package: str, text: str) -> None:
+def test_a_missing_package_is_named(package: str, text: str) -> None:
     script = f"""if True:
         import sys
         sys.modules[{package!r}] = None
@@ -273,7 +273,7 @@ def test_over_http(golden: Golden, server: Server) -> None:
         assert found(file, "/commitlog") == found(store.log_files[0], "/commitlog")
 
 
-def test_a_file_made_ahead_is_not_fetched(golden: Golden, server: Server, tmp_path: Path) -> None:
+def test_a_prepared_file_is_not_fetched(golden: Golden, server: Server, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     record = rocketc.encode("t", b"x")
     for base, data in ((0, record), (1 << 30, b""), (2 << 30, b"")):
@@ -289,7 +289,7 @@ def test_a_file_made_ahead_is_not_fetched(golden: Golden, server: Server, tmp_pa
     assert server.sent < 4 << 20
 
 
-def test_a_last_file_whose_beginning_was_zeroed_is_read(server: Server, tmp_path: Path) -> None:
+def test_a_last_file_that_begins_with_zeros_is_read(server: Server, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(rocketc.encode("t", b"x") + bytes(100))
     at = (1 << 30) + (2 << 20) + 100
@@ -356,15 +356,15 @@ def test_a_file_that_became_shorter(golden: Golden, server: Server, tmp_path: Pa
 
 
 def texts_of(action: Callable[[], Any]) -> str:
-    """What is told when it fails, and all that a traceback shows."""
+    """The texts of an error, and everything that a traceback shows."""
     try:
         action()
     except Exception as error:
         return "".join([str(error), repr(error), *traceback.format_exception(error)])
-    raise AssertionError("it did not fail")
+    raise AssertionError("the action did not fail")
 
 
-def test_no_secret_is_told(golden: Golden, server: Server) -> None:
+def test_no_secret_is_shown(golden: Golden, server: Server) -> None:
     netloc = server.url.removeprefix("http://")
     store = golden("v533-store")
     lay(server, store.path, "secret-store")
@@ -399,8 +399,8 @@ def test_no_secret_is_told(golden: Golden, server: Server) -> None:
     assert pickle.loads(pickle.dumps(scan.logs)) == scan.logs  # a worker needs the whole URL
 
 
-def test_what_a_file_system_says_is_told_without_secrets(server: Server) -> None:
-    """A server that shows what it was asked with."""
+def test_errors_of_a_file_system_are_shown_without_secrets(server: Server) -> None:
+    """The server's error message repeats parts of the request."""
     server.says = f"no {SECRET} here"
     server.fails = 400
     try:

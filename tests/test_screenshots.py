@@ -1,4 +1,4 @@
-"""Pictures of rocketc at a terminal: small, whole by themselves, shown by a page, and made by tools/screenshots.py."""
+"""Pictures of rocketc in a terminal: small, self-contained, shown by a page, and made by tools/screenshots.py."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ PICTURES = {"info", "stats", "verify", "top"}
 
 
 def text_of(path: Path) -> str:
-    """The text in a picture, which is checked to be small, and to load nothing."""
+    """The text in a picture; asserts that the picture is small and loads nothing."""
     assert path.stat().st_size < 60_000
     root = xml.etree.ElementTree.parse(path).getroot()
     assert root.tag == f"{SVG}svg"
@@ -38,8 +38,8 @@ def test_each_picture_is_small_and_shown():
 
 
 @pytest.mark.long
-def test_they_are_made_anew(tmp_path):
-    """What each command prints now is what its picture shows; `top` shows other rates each time."""
+def test_pictures_show_the_current_output(tmp_path):
+    """Each picture shows what its command prints now; `top` shows other rates each time."""
     subprocess.run([sys.executable, TOOL, "--folder", tmp_path], check=True, stdout=subprocess.DEVNULL)
     assert {path.stem for path in tmp_path.iterdir()} == PICTURES
     for name in PICTURES - {"top"}:
@@ -48,7 +48,7 @@ def test_they_are_made_anew(tmp_path):
         assert re.search(r"messages/s.*flights-UA.*flights-HA", text_of(folder / "top.svg"), re.DOTALL)
 
 
-def test_a_picture_that_loads_something_is_not_written(tmp_path):
+def test_a_picture_that_loads_a_url_is_not_written(tmp_path):
     spec = importlib.util.spec_from_file_location("screenshots", TOOL)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)

@@ -1,4 +1,4 @@
-"""The site that `make docs` makes (tools/site): all pages are in it, drawings are true, it needs no network."""
+"""The site that `make docs` makes (tools/site): it has all pages, its drawings are correct, it loads nothing."""
 
 import asyncio
 import html
@@ -21,7 +21,7 @@ BUILT = ROOT / "build/site"
 
 
 def made(name, folder=SITE):
-    """A module of tools/site, which is no package."""
+    """Import a module of tools/site, which is not a package."""
     spec = importlib.util.spec_from_file_location(f"site_{name}", folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -52,7 +52,7 @@ def test_reference_has_every_public_name():
     assert names >= {f"rocketc.{name}" for name in rocketc.__all__}
 
 
-def test_a_public_name_without_a_page_is_told(monkeypatch):
+def test_a_public_name_without_a_page_is_reported(monkeypatch):
     monkeypatch.setattr(rocketc, "__all__", [*rocketc.__all__, "Lost"])
     monkeypatch.setattr(rocketc, "Lost", object(), raising=False)
     with pytest.raises(ValueError, match="names on no page of the reference: Lost"):
@@ -92,7 +92,7 @@ def test_docstrings(docstring, shown):
         assert "```python\ncode\n```" in text
 
 
-def test_names_in_docstrings_lead_to_their_place():
+def test_names_in_docstrings_are_links():
     text = DOCSTRINGS.prose(
         "put() raises StoreFullError, Scan.batches() does not; a Damage in b_c, see docs/damage.md",
         "rocketc.MessageStore",
@@ -115,7 +115,7 @@ DRAWN = [path for path in PAGES if drawn_in(path)]
 
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
-def test_drawings_are_those_of_the_text(path):
+def test_drawings_agree_with_the_text(path):
     pictures = re.findall(r'<div class="drawing">.*?</div>', DRAWINGS.drawn(path.read_text(encoding="utf-8")), re.S)
     for block, picture in zip(drawn_in(path), pictures, strict=True):
         words = " ".join(html.unescape(each) for each in re.findall(r"<text[^>]*>(.*?)</text>", picture))
@@ -125,7 +125,7 @@ def test_drawings_are_those_of_the_text(path):
         assert strokes.count("M") == joins
 
 
-def test_a_drawing_of_bytes_says_where_each_field_is():
+def test_a_drawing_of_bytes_has_titles_with_offsets():
     shown = DRAWINGS.drawn((ROOT / "docs/format.md").read_text(encoding="utf-8"))
     titles = [html.unescape(each) for each in re.findall("<title>(.*?)</title>", shown)]
     assert "bodyCRC: byte 8 to 11, i32: CRC-32 of the body as stored, without its top bit" in titles
@@ -134,11 +134,11 @@ def test_a_drawing_of_bytes_says_where_each_field_is():
     assert kinds.count("other") < len(kinds) / 10
 
 
-# ------------------------------------------------------------------------------------------ the site, built
+# ------------------------------------------------------------------------------------------ the built site
 
 
 class Counted(HTMLParser):
-    """How many of some elements stand in the text of a page, and what it loads."""
+    """The number of some elements in a page's text, and what the page loads."""
 
     def __init__(self, text):
         super().__init__()
@@ -191,7 +191,7 @@ def test_the_site_loads_nothing_from_elsewhere(built):
 def test_the_reference_has_each_member_with_its_docstring(built):
     """Signatures come from the stubs, docstrings from the compiled objects."""
     pages = {path.name: path.read_text(encoding="utf-8") for path in (built / "reference").glob("*.html")}
-    assert [name for name, text in pages.items() if re.search(r"\]\[rocketc\.", text)] == []  # links that lead nowhere
+    assert [name for name, text in pages.items() if re.search(r"\]\[rocketc\.", text)] == []  # links without a target
     whole = "".join(pages.values())
     anchors = set(re.findall(r' id="(rocketc[\w.]*)"', whole))
     assert anchors >= {f"rocketc.{name}" for name in rocketc.__all__}
@@ -209,7 +209,7 @@ def test_the_reference_has_each_member_with_its_docstring(built):
 @pytest.mark.long
 @pytest.mark.parametrize("path", [p for p in PAGES if "docs" in p.relative_to(ROOT).parts], ids=lambda p: p.stem)
 def test_the_site_shows_what_github_shows(built, path):
-    """Lists, tables and headings: the site's Markdown wants an empty line where GitHub's wants none."""
+    """Lists, tables and headings: the site's Markdown needs an empty line in places where GitHub's does not."""
     name = path.relative_to(ROOT / "docs")
     page = built / (name.parent / "index.html" if name.name == "README.md" else name.with_suffix(".html"))
     on_github = Counted("<article>" + MarkdownIt("commonmark").enable("table").render(path.read_text(encoding="utf-8")))
@@ -218,7 +218,7 @@ def test_the_site_shows_what_github_shows(built, path):
 
 @pytest.mark.long
 def test_search_works_from_a_folder(built):
-    """A page that is opened as a file has no Worker, and the search needs one: tools/site/worker.js."""
+    """The search needs a Worker, which a page opened as a file does not have: tools/site/worker.js replaces it."""
     browse = made("browse", ROOT / "tools")
     command = browse.installed()
     if command is None:

@@ -1,6 +1,7 @@
-"""What each command prints for each golden store is kept in tests/snapshots, as a terminal of 80 columns would show it.
+"""The output of each command for each golden store is in tests/snapshots, as a terminal of 80 columns shows it.
 
-`ROCKETC_SNAPSHOTS=update pytest tests/test_snapshots.py` writes them anew; look at the difference before you commit it.
+`ROCKETC_SNAPSHOTS=update pytest tests/test_snapshots.py` writes the files again; check the difference before you commit
+it.
 """
 
 import os
@@ -73,7 +74,7 @@ IDS = "decode-id --month 2026-11 AC110002000078BF00000000000D1C5F 7F0000010B8F18
 
 @pytest.fixture
 def show(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """show(command): the command, what it printed, on stderr behind `! `, and its exit code if it is not 0."""
+    """show(command): the command, its stdout, its stderr after `! `, and its exit code if it is not 0."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
 
@@ -88,7 +89,7 @@ def show(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPat
 
 
 def as_anywhere(text: str) -> str:
-    """Without what depends on the file system: how much room a file takes on the disk, and how full that is."""
+    """Replace what depends on the file system: the disk space of a file, and how full the disk is."""
     text = re.sub(r"^(disk +commitlog) \d+ %, consumequeue \d+ %", r"\1 SOME %, consumequeue SOME %", text, flags=re.M)
     size = r"\d+(?:\.\d)? (?:B|[KMG]iB)"
     return re.sub(rf"^(\d{{20}} +{size}) +{size} ", r"\1  ON DISK ", text, flags=re.M)

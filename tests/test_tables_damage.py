@@ -1,5 +1,7 @@
-"""The tables of a store, config/*.json, whatever happens to them: the store opens and says so, its messages are what
-they were, and a consumer gets all that it has not acked."""
+"""Damage to the tables of a store, config/*.json: the store opens and reports it, and all messages are intact.
+
+A consumer gets all messages that it has not acked.
+"""
 
 import logging
 import random
@@ -33,7 +35,7 @@ COUNT, ACKED = 40, 25
 
 @pytest.fixture(scope="module")
 def files() -> remains.Files:
-    """A store with all tables, and with what each was before."""
+    """A store with all tables, and with a .bak of each."""
     with remains.memory() as folder:
         with rocketc.Queue(folder, delete_acked=False, **FIELDS) as queue:
             queue.store.create_topic("orders", queues=2)
@@ -65,7 +67,7 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 def told() -> Iterator[list[str]]:
-    """What is warned of tables."""
+    """The warnings about tables."""
     texts: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
@@ -79,7 +81,7 @@ def entries(name: str, root: Path) -> dict[Any, Any]:
 
 
 def known(files: remains.Files, name: str, root: Path) -> list[dict[Any, Any]]:
-    """What the table says, said before, and nothing."""
+    """The entries of the table, of its .bak, and of an empty table."""
     found: list[dict[Any, Any]] = []
     for path in (f"config/{name}", f"config/{name}.bak"):
         remains.lay({f"config/{name}": files[path]}, root)
@@ -89,7 +91,7 @@ def known(files: remains.Files, name: str, root: Path) -> list[dict[Any, Any]]:
 
 
 def lay(files: remains.Files, root: Path, name: str, data: bytes | None, *, bak: bool = True) -> None:
-    """The store with one table that says else, or that is gone."""
+    """Write the store with a changed or missing table."""
     laid = {**files, f"config/{name}": data or b""}
     if data is None:
         del laid[f"config/{name}"]
@@ -99,7 +101,7 @@ def lay(files: remains.Files, root: Path, name: str, data: bytes | None, *, bak:
 
 
 def assert_opens(root: Path, says: object) -> None:
-    """All messages are there, and queues and tables take more."""
+    """Assert that all messages are there, and that queues and tables accept more."""
     with opened(root, **FIELDS) as one:
         assert one.told == [], says
         assert_answers(one.store, records_of(root), says)
@@ -114,7 +116,7 @@ def assert_opens(root: Path, says: object) -> None:
 
 
 def assert_delivers(root: Path, says: object) -> None:
-    """What was not acked comes, to its end and in order; of what was, no more than since the position before."""
+    """Assert that all unacked messages are delivered, in order; acked ones may be delivered again."""
     with rocketc.Queue(root, delete_acked=False, **FIELDS) as queue:
         found = []
         while len(found) < COUNT and (not found or found[-1] < COUNT - 1):
@@ -148,7 +150,7 @@ def test_a_table_is_cut(files, root, told, name, bak):
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_table_is_overwritten(files, root, told, name, how):
-    """JSON has no sum: what is still JSON is believed. What is none is not, nor half of it."""
+    """JSON does not have a checksum: a changed table that is valid JSON is used. Any other is not used at all."""
     some = known(files, name, root)
     chance = random.Random(how)
     for n in range(40):
@@ -172,7 +174,7 @@ def is_json(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_is_another_one(files, root, told, name):
+def test_a_table_is_replaced_by_another(files, root, told, name):
     for other in [*TABLES, "topics.json.bak", "checkpoint"]:
         if other == name:
             continue
@@ -194,8 +196,8 @@ def test_all_tables_at_once(files, root, damage: Callable[[bytes], bytes]):
     assert_delivers(root, "all")
 
 
-def test_the_queues_of_a_topic_stay_what_they_are(files, root):
-    """The table says another type of queue than there is: the queue that is there goes on."""
+def test_the_queues_of_a_topic_keep_their_type(files, root):
+    """The table has another type of queue than the files: the existing queue continues."""
     data = files["config/topics.json"].replace(b"BatchCQ", b"SimpleCQ")
     assert data != files["config/topics.json"]
     lay(files, root, "topics.json", data)

@@ -1,8 +1,7 @@
-"""Every golden store through every way out: equal tables, with all 20 columns, their order, types and nulls.
+"""Every golden store, read or exported in every way: equal tables, with all 20 columns, their order, types and nulls.
 
-What a table must be is read by the oracle. A way that cannot say a type of ours says it in its own (see docs/howto);
-what it hands out is brought back to ours here, and nothing may be lost by that. Spark's source is one more way:
-tests/spark/test_source.py.
+The expected table is read by the oracle. A way without one of our types uses another type (see docs/howto). Here it is
+converted back, and nothing may be lost by that. Spark's source is one more way: tests/spark/test_source.py.
 """
 
 import base64
@@ -67,7 +66,7 @@ def scan(path: Path) -> rocketc.Scan:
 
 
 def table_of(rows: Iterable[dict]) -> pa.Table:
-    """Rows with timestamps in ms and properties as a dict, as a table; instants that no us can say are null."""
+    """A table of rows with timestamps in ms and properties as a dict; timestamps that do not fit into us are null."""
     rows = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
     for row in rows:
         for name in TIMES:
@@ -77,7 +76,7 @@ def table_of(rows: Iterable[dict]) -> pa.Table:
 
 
 def cast(table: pa.Table, **types: pa.DataType) -> pa.Table:
-    """A table whose types are ours but for those named, as SCHEMA has it."""
+    """A table with our types except the named ones, cast to SCHEMA."""
     meant = [(field.name, types.get(field.name, types.get(str(field.type), field.type))) for field in SCHEMA]
     assert list(zip(table.schema.names, table.schema.types, strict=True)) == meant
     return table.cast(SCHEMA)
@@ -112,10 +111,10 @@ def by_record_batch_reader(path: Path, folder: Path) -> pa.Table:
 
 @way("DuckDB")
 def by_duckdb(path: Path, folder: Path) -> pa.Table:
-    """It hands out instants in the time zone of the session."""
+    """DuckDB returns instants in the time zone of the session."""
     duckdb = pytest.importorskip("duckdb")
     messages = scan(path)
-    assert messages is not None  # DuckDB finds it by its name
+    assert messages is not None  # DuckDB finds the variable by its name
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'Asia/Shanghai'")
         zoned = pa.timestamp("us", "Asia/Shanghai")
@@ -123,7 +122,7 @@ def by_duckdb(path: Path, folder: Path) -> pa.Table:
 
 
 def from_polars(frame) -> pa.Table:
-    """It has text, bytes and maps with large offsets; before release 2, a list of structs where we have a map."""
+    """Polars has text, bytes and maps with large offsets; before release 2, a list of structs in the place of a map."""
     text, data = pa.large_string(), pa.large_binary()
     table = frame.to_arrow()
     at = SCHEMA.names.index("properties")
@@ -137,7 +136,7 @@ def from_polars(frame) -> pa.Table:
 
 @way("Polars")
 def by_polars(path: Path, folder: Path) -> pa.Table:
-    """Older releases take a scan for an iterable of objects, or know no map."""
+    """Older releases read a scan as an iterable of objects, or do not have maps."""
     return from_polars(pytest.importorskip("polars", minversion="1.32").DataFrame(scan(path)))
 
 
@@ -149,7 +148,7 @@ def by_lazy_polars(path: Path, folder: Path) -> pa.Table:
 
 @way("pandas")
 def by_pandas(path: Path, folder: Path) -> pa.Table:
-    """It has bytes and maps as objects: bytes, and lists of pairs."""
+    """pandas has bytes and maps as objects: bytes, and lists of pairs."""
     frame = pytest.importorskip("pandas", minversion="3").DataFrame.from_arrow(scan(path))
     assert [str(frame.dtypes[name]) for name in TIMES] == ["datetime64[us, UTC]"] * 2
     assert [name for name in SCHEMA.names if str(frame.dtypes[name]) == "object"] == ["body", "properties"]
@@ -160,13 +159,13 @@ def by_pandas(path: Path, folder: Path) -> pa.Table:
 
 @way("nanoarrow")
 def by_nanoarrow(path: Path, folder: Path) -> pa.Table:
-    """It goes through the buffers by itself; but for those of a map, so its offsets are followed here."""
+    """nanoarrow reads the buffers itself, except those of a map, whose offsets are followed here."""
     array = pytest.importorskip("nanoarrow").Array(scan(path))
     columns: dict[str, list] = {name: [] for name in SCHEMA.names}
     for chunk in array.iter_chunks():
         for i, name in enumerate(SCHEMA.names):
             column = chunk.child(i)
-            if name in TIMES:  # as numbers, because Python knows no year 10000
+            if name in TIMES:  # as numbers, because Python does not have the year 10000
                 valid = int.from_bytes(bytes(column.buffer(0)), "little") if column.buffer(0).size_bytes else -1
                 columns[name] += [value if valid >> at & 1 else None for at, value in enumerate(column.buffer(1))]
             elif name == "properties":
@@ -202,7 +201,7 @@ def by_jsonl(path: Path, folder: Path) -> pa.Table:
 
 @way("export .csv")
 def by_csv(path: Path, folder: Path) -> pa.Table:
-    """It has no null but the empty field, and no year beyond 9999: unit/exports/test_export.py looks at these."""
+    """CSV has only the empty field as null, and no year after 9999: unit/exports/test_export.py checks these."""
     with open(export(path, folder, "x.csv"), newline="", encoding="utf-8") as lines:
         rows = [{name: cell or None for name, cell in row.items()} for row in csv.DictReader(lines)]
     for row in rows:
@@ -229,7 +228,7 @@ def by_arrow_file(path: Path, folder: Path) -> pa.Table:
 
 @way("export by date")
 def by_partitions(path: Path, folder: Path) -> pa.Table:
-    """By date alone: some topics of the golden stores are longer than a folder's name can be."""
+    """By date only: some topics of the golden stores are longer than a folder's name can be."""
     out = export(path, folder, "parts", format="parquet", partition_by="date")
     days = pyarrow.dataset.partitioning(pa.schema({"date": pa.string()}), flavor="hive")
     table = pyarrow.dataset.dataset(out, partitioning=days).to_table()
@@ -258,13 +257,13 @@ ODD = [
 
 
 CANNOT = {
-    ("odd", "export .csv"): "CSV has no place for instants beyond the year 9999",
-    ("odd", "export by date"): "a folder has no name for days beyond the year 9999",
+    ("odd", "export .csv"): "CSV cannot hold instants after the year 9999",
+    ("odd", "export by date"): "a folder cannot be named for days after the year 9999",
 }
 
 
 def write_odd_store(folder: Path) -> Path:
-    """What no golden store has: nulls, and the edges of each type."""
+    """A store with what no golden store has: nulls, and the limits of each type."""
     log = b""
     for fields in ODD:
         log += oracle.encode(**{"body": b"body", "phy_offset": len(log), **fields})
@@ -274,7 +273,7 @@ def write_odd_store(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def store(golden: Callable[[str], stores.GoldenStore], tmp_path_factory: pytest.TempPathFactory) -> Callable:
-    """store(name): a folder, and the table that it holds."""
+    """store(name): a folder, and its table."""
     known: dict[str, tuple[Path, pa.Table]] = {}
 
     def get(name: str) -> tuple[Path, pa.Table]:
@@ -303,7 +302,7 @@ def test_tables_are_equal(store, name, out, tmp_path):
 
 
 def test_the_odd_store_has_nulls(store):
-    """Else a way that loses them would be found equal."""
+    """Without nulls, a way that loses them would pass."""
     _, table = store("odd")
     nulls = {name: table[name].null_count for name in SCHEMA.names if table[name].null_count}
     assert nulls == {"storeTimestamp": 1, "bornTimestamp": 1, "keys": 7, "tags": 6}

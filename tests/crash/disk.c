@@ -1,10 +1,10 @@
-/* Loaded before libc (LD_PRELOAD): notes all that happens to the files below a folder, for tests/crash/disk.py.
+/* Loaded before libc (LD_PRELOAD): records what happens to the files below a folder, for tests/crash/disk.py.
  *
- * Each call that changes names there or makes something durable is noted in order, and before it which pages of the
- * files have changed since the last one. Writing into a map makes no call, so the files are compared with what they
- * held when they were last looked at. The calls themselves go on as ever.
+ * Each call that changes names there or makes bytes durable is noted in order. Before each such note, the pages that
+ * have changed since the previous one are noted. A write into a map is not a call, so each file is compared with its
+ * content at the last comparison. The calls themselves run unchanged.
  *
- * A program asks for the notes by disk_watch(), disk_note() and disk_take(); until then nothing is noted.
+ * A program uses the notes through disk_watch(), disk_note() and disk_take(). Before disk_watch() nothing is noted.
  */
 #include "../support/preload.h"
 
@@ -24,7 +24,7 @@
 enum { PAGE = 4096, MAX_FILES = 4096, MAX_MAPS = 4096 };
 enum { PAGE_IS = 1, SIZE_IS, NAMED, UNNAMED, RENAMED, FOLDER_MADE, FOLDER_GONE, SYNCED, NAMES_SYNCED, NOTE, ALL_SYNCED };
 
-/* What stands before each note's text: paths below the folder, with a NUL between two; or the bytes of a page. */
+/* The header before each note's text. The text: paths below the folder, separated by a NUL; or the bytes of a page. */
 typedef struct {
     uint32_t kind, length;
     int64_t file, a, b; /* number of the file; SIZE_IS: a is its size; PAGE_IS: a its number; SYNCED: bytes a to b */
@@ -52,7 +52,7 @@ static Map maps[MAX_MAPS];
 static int file_count, map_count;
 static char *events;
 static size_t used, room;
-static int percent; /* how full the disk is said to be; 0: what is so */
+static int percent; /* the disk usage that is reported; 0: the real one */
 
 static void stop(const char *why)
 {
@@ -74,7 +74,7 @@ static void tell(uint32_t kind, int64_t file, int64_t a, int64_t b, const void *
     used += sizeof event + length;
 }
 
-/* The path below the folder, without its slash; NULL: it is elsewhere. */
+/* The path relative to the folder, without the leading slash; NULL: the path is outside the folder. */
 static const char *below(const char *path)
 {
     if (root_length == 0 || path == NULL || strncmp(path, root, root_length) != 0)
@@ -92,7 +92,7 @@ static const char *path_of(int fd, char *path)
     return path;
 }
 
-/* The path that a call of the *at family means. */
+/* The path that a call of the *at family refers to. */
 static const char *path_at(int fd, const char *name, char *path)
 {
     size_t n;
@@ -142,7 +142,7 @@ static void look_at_all(void)
         look(i);
 }
 
-/* The number of a file, which may be new; -1: it is no file that is watched. */
+/* The number of a file; a new one if `make` is set; -1: the file is not watched. */
 static int64_t number_of(int fd, int make)
 {
     struct stat info;
@@ -159,7 +159,7 @@ static int64_t number_of(int fd, int make)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     memset(&files[file_count], 0, sizeof(File));
     files[file_count].inode = info.st_ino;
-    files[file_count].fd = open(link, O_RDONLY | O_CLOEXEC); /* kept, so that no other file gets its number */
+    files[file_count].fd = open(link, O_RDONLY | O_CLOEXEC); /* kept open, so that no other file gets its number */
     if (files[file_count].fd < 0)
         stop("open");
     return file_count++;
@@ -178,7 +178,7 @@ void disk_stop(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Note what happens below a folder from here on. */
+/* Start noting what happens below a folder. */
 void disk_watch(const char *folder)
 {
     struct stat info;
@@ -192,7 +192,7 @@ void disk_watch(const char *folder)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Take in a file or a folder that is there already, by its full path. */
+/* Add a file or folder that exists already, by its full path. */
 void disk_know(const char *path)
 {
     struct stat info;
@@ -233,13 +233,13 @@ size_t disk_take(char **out)
     return used;
 }
 
-/* From here on statvfs() says that so many percent of each disk are in use; 0: the truth. */
+/* From now on statvfs() reports that `to` percent of each disk are in use; 0: the real value. */
 void disk_fill(int to)
 {
     percent = to;
 }
 
-/* ---------------------------------------------------------------- how full it is */
+/* ---------------------------------------------------------------- disk usage */
 #define STATVFS(name)                                                                   \
     int name(const char *path, struct name *out)                                        \
     {                                                                                   \
@@ -377,7 +377,7 @@ int mkdir(const char *path, mode_t mode)
     return mkdirat(AT_FDCWD, path, mode);
 }
 
-/* ---------------------------------------------------------------- maps, and what makes things durable */
+/* ---------------------------------------------------------------- maps, and calls that make bytes durable */
 void *mmap64(void *where, size_t length, int protection, int flags, int fd, off64_t at)
 {
     void *base = NEXT(mmap64, where, length, protection, flags, fd, at);
@@ -469,7 +469,7 @@ int syncfs(int fd)
     return NEXT(syncfs, fd);
 }
 
-/* A moment at which the power may go, though nothing becomes durable by it. */
+/* A moment at which the power may fail, although the call makes nothing durable. */
 static void moment(int fd)
 {
     if (root_length == 0)

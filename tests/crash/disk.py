@@ -1,10 +1,14 @@
 """What a disk holds after a power cut: a model of which bytes and names are durable, and the images that it allows.
 
-disk.c (LD_PRELOAD) notes what the real engine does to the files of a folder; Disk follows these notes. Durable is what
-POSIX promises and no more: the bytes that msync, fdatasync or fsync were given, and the length of their file; the names
-in a folder once that folder was synced; and, as Linux promises, all that was there when syncfs was called. Of the rest
-an image may have any part: each page of 4096 bytes, or each sector of 512, as it was at any time since it was durable
-last; each length the same; each change of a name, or not.
+disk.c (LD_PRELOAD) notes what the engine does to the files of a folder; Disk follows these notes. Durable is only what
+POSIX and Linux guarantee:
+
+* the bytes that msync, fdatasync or fsync was called for, and the length of their file;
+* the names in a folder, once that folder was synced;
+* with syncfs (Linux), everything that existed when it was called.
+
+An image may have any part of the rest. A page of 4096 bytes, or a sector of 512, has any content that it had since it
+was last durable. The same is true of a file's length. A change of a name is in the image or not.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from typing import NamedTuple
 
 PAGE = 4096
 SECTOR = 512
-FOLDER = -1  # where a name has the number of its file
+FOLDER = -1  # the file number of a folder
 _PAGE_IS, _SIZE_IS, _NAMED, _UNNAMED, _RENAMED, _FOLDER_MADE, _FOLDER_GONE, _SYNCED, _NAMES_SYNCED, NOTE = range(1, 11)
 _ALL_SYNCED = 11
 _EVENT = struct.Struct("=IIqqq")
@@ -30,7 +34,7 @@ _ZEROS = bytes(PAGE)
 
 
 class Event(NamedTuple):
-    """One note of disk.c; its struct Event says what the numbers are."""
+    """One note of disk.c; `struct Event` there describes the numbers."""
 
     kind: int
     file: int
@@ -44,22 +48,22 @@ class Event(NamedTuple):
 
     @property
     def new_name(self) -> str | None:
-        """The path of a file that got a name."""
+        """The path of a newly named file."""
         return os.fsdecode(self.text) if self.kind == _NAMED else None
 
     @property
     def renamed_to(self) -> str | None:
-        """The new path of a file that had another one."""
+        """The new path of a renamed file."""
         return os.fsdecode(self.text).split("\0")[1] if self.kind == _RENAMED else None
 
     @property
     def old_name(self) -> str | None:
-        """The path of a file that was deleted."""
+        """The path of a deleted file."""
         return os.fsdecode(self.text) if self.kind == _UNNAMED else None
 
 
 class Recorder:
-    """Notes what happens below a folder. The process must have been started with disk.c before libc."""
+    """Notes what happens below a folder. The process must have been started with disk.c loaded before libc."""
 
     def __init__(self) -> None:
         self._c = ctypes.CDLL(None)
@@ -67,7 +71,7 @@ class Recorder:
         self._c.disk_note.argtypes = [ctypes.c_int64]
 
     def watch(self, root: Path) -> None:
-        """From here on; what is there already is durable."""
+        """Start to watch a folder; what it holds already is durable."""
         self._c.disk_watch(os.fsencode(root))
         for folder, folders, files in os.walk(root):
             for name in [*folders, *files]:
@@ -75,15 +79,15 @@ class Recorder:
         self.note(0)
 
     def note(self, what: int) -> None:
-        """Leave a note of our own, which comes back as Event.file."""
+        """Add a note of the test's own; its number comes back as Event.file."""
         self._c.disk_note(what)
 
     def fill(self, percent: int) -> None:
-        """Let programs believe that so much of the disk is in use; 0: what is so."""
+        """Let statvfs() report that this percentage of the disk is in use; 0: the real value."""
         self._c.disk_fill(percent)
 
     def take(self) -> list[Event]:
-        """All that was noted; the folder is not watched any more."""
+        """Return all notes, and stop watching the folder."""
         data = ctypes.POINTER(ctypes.c_char)()
         size = self._c.disk_take(ctypes.byref(data))
         events = list(_events(ctypes.string_at(data, size)))
@@ -102,8 +106,10 @@ def _events(data: bytes) -> Iterator[Event]:
 
 @dataclass
 class _File:
-    """Pages by number; those that are not there hold zeros. `pages` and `sizes` are what it had since it became
-    durable, oldest first."""
+    """The pages of a file by number; a missing page holds zeros.
+
+    `pages` and `sizes` are the values since the file was last durable, oldest first.
+    """
 
     durable: dict[int, bytes] = field(default_factory=dict)
     durable_size: int = 0
@@ -123,28 +129,30 @@ class _File:
         return self.pages[number][-1] if number in self.pages else self.durable.get(number, _ZEROS)
 
 
-Change = tuple[str, int | None]  # a name and the number of its file, or FOLDER, or None: the name is gone
+Change = tuple[str, int | None]  # a name and the number of its file, or FOLDER, or None: the name is deleted
 Image = dict[str, tuple[int, dict[int, bytes]] | None]  # by path: a file's length and pages; None: a folder
 
 
 class Disk:
-    """The disk below a folder, brought up by follow() from note to note. What is before the first NOTE is durable.
+    """The disk below a folder; follow() applies one note. Everything before the first NOTE is durable.
 
-    Of several processes, one behind the other, each notes for itself: see go_on().
+    If several processes use the folder one after the other, each has its own notes: see go_on().
     """
 
     def __init__(self) -> None:
         self._files: defaultdict[int, _File] = defaultdict(_File)
         self._durable: dict[str, int] = {"": FOLDER}
         self._names: dict[str, int] = {"": FOLDER}
-        self._changes: list[tuple[str, list[Change]]] = []  # not durable: the folder and what changed in it
+        self._changes: list[tuple[str, list[Change]]] = []  # not durable: the folder, and the changes in it
         self._begun = False
         self._goes_on = False
-        self._first = 0  # added to the numbers of files that notes have
+        self._first = 0  # added to the file numbers in notes
 
     def go_on(self) -> Disk:
-        """The next notes are those of another process, which finds what latest() is; their first NOTE ends the files
-        that it finds. What was not durable is not yet."""
+        """Continue with the notes of another process, which starts with the files of latest().
+
+        Up to the first NOTE its notes list these files. What was not durable before is still not durable.
+        """
         self._goes_on = True
         self._first = max(self._files, default=-1) + 1
         return self
@@ -177,7 +185,7 @@ class Disk:
             self._follow_name(event)
 
     def _find(self, event: Event) -> None:
-        """A file that is there has a number of its own in the notes of each process."""
+        """Map a file that exists already to the number that it has in the notes of this process."""
         if event.kind == _NAMED:
             self._files[self._first + event.file] = self._files[self._names[os.fsdecode(event.text)]]
         self._goes_on = event.kind != NOTE
@@ -190,7 +198,7 @@ class Disk:
         elif event.kind == _FOLDER_MADE:
             changes = [(names[0], FOLDER)]
         elif event.kind == _RENAMED:
-            assert os.path.dirname(names[0]) == os.path.dirname(names[1]), names  # nobody has thought of that here
+            assert os.path.dirname(names[0]) == os.path.dirname(names[1]), names  # not modeled
             changes = [(names[0], None), (names[1], self._names[names[0]])]
         else:
             changes = [(names[0], None)]
@@ -204,7 +212,7 @@ class Disk:
         self._changes = []
 
     def assert_is(self, root: Path) -> None:
-        """That nothing has escaped us: the files below a folder are what the notes say."""
+        """Assert that no change was missed: the files below a folder are those that the notes describe."""
         found = {str(path.relative_to(root)) for path in root.rglob("*")}
         assert found == self._names.keys() - {""}
         for name, number in self._names.items():
@@ -222,7 +230,7 @@ class Disk:
         for _, changes in self._lasting(chance):
             _change(names, changes)
         unit = chance.choice([PAGE, SECTOR])
-        odds = chance.choice([0.0, 1.0, 0.5, 0.5, 0.1, 0.9])  # that a page is what it was last
+        odds = chance.choice([0.0, 1.0, 0.5, 0.5, 0.1, 0.9])  # the probability that a page has its latest content
         older = chance.random() < 0.5
         image: Image = {}
         for name in sorted(names):
@@ -233,7 +241,7 @@ class Disk:
         return image
 
     def latest(self) -> Image:
-        """What processes see: what a kill leaves."""
+        """What processes see: the state after a kill."""
         image: Image = {}
         for name in sorted(self._names.keys() - {""}):
             file = self._files[self._names[name]]
@@ -243,11 +251,11 @@ class Disk:
         return image
 
     def is_durable(self, name: str) -> bool:
-        """Whether a path is on the disk in any case."""
+        """Whether a path is on the disk in every image."""
         return name in self._durable
 
     def worst(self) -> Image:
-        """What is there now if nothing is on the disk but what must be."""
+        """The state after a power cut if only durable bytes and names are on the disk."""
         image: Image = {}
         for name in sorted(self._durable):
             above = os.path.dirname(name)
@@ -257,7 +265,7 @@ class Disk:
         return image
 
     def _lasting(self, chance: random.Random) -> list[tuple[str, list[Change]]]:
-        """Changes of names that have reached the disk: as a journal has it, in order; or any of them."""
+        """Choose the changes of names that have reached the disk: the first ones, as in a journal, or any of them."""
         changes = self._changes
         how = chance.randrange(4)
         if how == 0:
@@ -293,7 +301,7 @@ def _drawn(file: _File, chance: random.Random, unit: int, odds: float, older: bo
 
 
 def lay(image: Image, root: Path) -> None:
-    """Make a folder hold exactly this."""
+    """Make a folder hold exactly this image."""
     shutil.rmtree(root, ignore_errors=True)
     os.mkdir(root)
     for name, what in image.items():

@@ -1,4 +1,4 @@
-"""What is done to stores, queues and tables while calls fail: see crash.faults."""
+"""The jobs that run on stores, queues and tables while calls fail: see crash.faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def nothing(root: Path, fields: dict[str, Any]) -> Known:
 
 
 def write(root: Path, story: Story) -> None:
-    """Open a store that may be new, put over two rolls, flush, read, close."""
+    """Open a store that may be new, put until the log has rolled twice, flush, read, close."""
     store = story.do(rocketc.open, root, **story.fields)
     if store is None:
         return
@@ -54,7 +54,7 @@ def crashed(root: Path, fields: dict[str, Any]) -> Known:
         store.flush()
         store.wait_dispatched()
         files = remains.take(root)
-    # A record that never reached the disk, and some behind it that did: they are cut off and kept
+    # A record that never reached the disk, and later ones that did: recovery cuts all of them off and keeps the bytes
     files = {**remains.zeroed(files, ends[4] - 100, ends[4] - 50), "abort": b"1"}
     files.pop("checkpoint")
     remains.lay(files, root)
@@ -86,7 +86,7 @@ def filled(root: Path, fields: dict[str, Any]) -> Cleaned:
 
 
 def clean(root: Path, story: Story) -> None:
-    """Clean a store twice, and go on."""
+    """Clean a store twice, and use it afterwards."""
     store = story.do(rocketc.open, root, **story.fields)
     if store is None:
         return
@@ -103,7 +103,7 @@ def clean(root: Path, story: Story) -> None:
 
 
 def delete(root: Path, story: Story) -> None:
-    """Delete a topic, once more if it did not go well, and put to it again."""
+    """Delete a topic, retry if that failed, and put to it again."""
     store = story.do(rocketc.open, root, **story.fields)
     if store is None:
         return
@@ -129,7 +129,7 @@ def survives_cleaning(root: Path, story: Story) -> None:
 def tables_written(root: Path, fields: dict[str, Any]) -> Tables:
     root.mkdir()
     story = Story(fields, None, Tables())
-    for number in (1, 2):  # there is a .bak then
+    for number in (1, 2):  # so that a .bak exists
         write_tables(root, story, number)
     return story.known
 
@@ -141,7 +141,7 @@ def write_tables(root: Path, story: Story, round_number: int = 3) -> None:
         return
     if not has_copy(story):
         for kind, table in tables.items():
-            assert shown(kind, table) in story.known.may[kind], ("another one was read", kind, table.load_error)
+            assert shown(kind, table) in story.known.may[kind], ("another table was read", kind, table.load_error)
     name, number = NAMES[round_number], 100 * round_number
     topics, groups, deleted = tables["topics"], tables["groups"], tables["deleted"]
     topics.create(name, queues=3, persist=False)
@@ -164,7 +164,7 @@ def write_table(story: Story, kind: str, table: Any, call: Callable[[], Any], af
 
 
 def has_copy(story: Story) -> bool:
-    """Whether the .bak stands for a file that the disk can't read."""
+    """Whether the .bak is read because the disk cannot read the file."""
     return story.case is not None and story.case.error == errno.EIO and story.case.call in ("open", "read", "pread")
 
 
@@ -205,14 +205,14 @@ def take(queue: Any, name: str, known: Queued) -> None:
     consumer = queue.consumer(name)
     try:
         items = consumer.get_many(3, timeout=0.1)
-    except Empty:  # what was put could not be dispatched
+    except Empty:  # the messages could not be dispatched
         return
     known.acking(name, [int(item.partition(b".")[0]) for item in items])
     consumer.ack(*items)
 
 
 def use_queue(root: Path, story: Story) -> None:
-    """Put, take, ack, flush, in turn: files of the log go."""
+    """Put, take, ack and flush in rounds; log files are deleted meanwhile."""
     queue = story.do(rocketc.Queue, root, **queue_fields(story.fields))
     if queue is None:
         return
@@ -224,7 +224,7 @@ def use_queue(root: Path, story: Story) -> None:
         done = story.do(positions_of, queue) or {}
         was_failed = queue.store.failed is not None
         if story.do(flushed, queue):
-            assert not was_failed, "a failed store says that all is durable"
+            assert not was_failed, "a failed store reports everything as durable"
             wrote(story.known, before, done)
     before = set(story.known.acked)
     done = story.do(positions_of, queue) or {}

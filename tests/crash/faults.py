@@ -1,8 +1,8 @@
-"""Calls that fail: each call that a job makes fails at the n-th time, for each n, once or from then on for good.
+"""Calls that fail: each call of a job fails at its n-th time, for each n, once or permanently.
 
-The jobs are in crash.fault_jobs: `python -m crash.fault_jobs FOLDER JOB MODE PART PARTS`, with tests/support/failing.c
-before libc, runs every PARTS-th case of a job, from PART on. It writes a line of JSON: what was tried. A failure says
-which case it was, and leaves the store in FOLDER.
+The jobs are in crash.fault_jobs. `python -m crash.fault_jobs FOLDER JOB MODE PART PARTS`, with tests/support/failing.c
+loaded before libc, runs every PARTS-th case of a job, starting with PART. It writes a line of JSON that says what was
+tried. A failure names its case and leaves the store in FOLDER.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crash.small import SMALL
 
 import rocketc
 
-SHORT = 0  # in the place of an errno: half of it is read or written
+SHORT = 0  # in the place of an errno: half of the bytes are read or written
 FOR_GOOD = 1 << 30
 CALLS: dict[str, list[int]] = {
     "open": [errno.EMFILE, errno.EIO, errno.ENOSPC],
@@ -68,7 +68,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class Case(NamedTuple):
-    """The at-th call of a name fails with an errno, and count - 1 behind it."""
+    """The at-th call of a name fails with an errno, and so do the next count - 1."""
 
     call: str
     at: int
@@ -95,9 +95,9 @@ class Shim:
 
 
 class Story:
-    """What a job did: messages begun, messages acknowledged, and the errors that it met.
+    """What a job did: messages begun, messages acknowledged, and the errors raised.
 
-    known  a Known, of the kind that the job's survives() looks at
+    known  a Known, of the kind that the job's survives() checks
     """
 
     def __init__(self, fields: dict[str, Any], case: Case, known: Any) -> None:
@@ -108,7 +108,7 @@ class Story:
         self.failed: BaseException | None = None
 
     def do(self, call: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-        """The result of a call, or None: an exception of ours that says what is wrong with which file."""
+        """Return the result of a call, or None if it raised a clear exception of the library: see assert_ours()."""
         try:
             result = call(*arguments, **how)
         except Exception as error:
@@ -124,7 +124,7 @@ class Story:
         result = self.do(store.put, topic, body, tags="A", keys=f"k{number % 3} l{number}")
         if result is None:
             return
-        assert not was_failed, "a failed store has taken a message"
+        assert not was_failed, "a failed store has accepted a message"
         assert result.status.name == "PUT_OK", result
         put = Put(topic, 0, body, result.phy_offset, result.queue_offset)
         self.known.acknowledged([put], durable=self.fields["flush"] == "sync", kept=True)
@@ -133,7 +133,7 @@ class Story:
         before = {number for number, put in self.known.put.items() if put.phy_offset >= 0}
         was_failed = store.failed is not None
         if self.do(store.flush) is not None:
-            assert not was_failed, "a failed store says that all is durable"
+            assert not was_failed, "a failed store reports everything as durable"
             self.known.durable(before)
 
     def close(self, store: Any) -> None:
@@ -150,7 +150,7 @@ def body_of(number: int) -> bytes:
 
 
 def assert_ours(error: BaseException) -> None:
-    """It names the file and what is wrong with it, and says more than that something failed."""
+    """Assert that an error names the file and the cause, and says more than that something failed."""
     if isinstance(error, MemoryError):
         return
     assert isinstance(error, rocketc.RocketcError), repr(error)
@@ -163,9 +163,9 @@ def assert_ours(error: BaseException) -> None:
 class Job(NamedTuple):
     """What is done to a store while calls fail.
 
-    prepare   makes the store that it begins with, below a folder that is not there; what is known of it
-    run       does it, by way of a story
-    survives  looks at what is left
+    prepare   makes the store to start with, in a folder that does not exist; returns what is known of it
+    run       does the work, through a Story
+    survives  checks the store that is left
     """
 
     prepare: Callable[[Path, dict[str, Any]], Any]
@@ -175,7 +175,7 @@ class Job(NamedTuple):
 
 # ---------------------------------------------------------------- all cases of a job
 def cases(job: Job, mode: str, folder: Path) -> Iterator[Case]:
-    """Each call of the job, once and for good, with what such a call may meet."""
+    """Each call of the job, failing once and permanently, with each error that such a call may return."""
     for call, errors in CALLS.items():
         made = play(job, mode, folder, Case(call, 0, 0, 0))
         for at in range(1, made + 1):
@@ -186,7 +186,7 @@ def cases(job: Job, mode: str, folder: Path) -> Iterator[Case]:
 
 
 def play(job: Job, mode: str, folder: Path, case: Case) -> int:
-    """Run a job while calls fail, and look at what it has left; how many calls of that name it made."""
+    """Run a job while calls fail, and check the store that is left; return the number of calls of that name."""
     fields = {**FIELDS, **MODES[mode]}
     root = folder / "store"
     shutil.rmtree(root, ignore_errors=True)

@@ -1,5 +1,5 @@
-/* What happens at the named points of a build with ROCKETC_POINTS: they are counted, and the process ends at one of them
- * when it comes there for the n-th time. Loaded before libc, so that every extension module finds it; see preload.py.
+/* The named points of a build with ROCKETC_POINTS: passes are counted, and the process ends when it reaches a chosen
+ * point for the n-th time. Loaded before libc, so that every extension module finds it; see preload.py.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,14 +17,14 @@ static struct {
 static char wanted[100];
 static long left;
 
-/* End the process at a point, the n-th time. */
+/* End the process when it reaches a point for the n-th time. */
 void points_arm(const char *name, long n)
 {
     snprintf(wanted, sizeof(wanted), "%s", name);
     left = n;
 }
 
-/* A line for each point that was met: its name, a tab, how often. Returns the bytes of all. */
+/* One line for each point that was reached: its name, a tab, the count. Returns the bytes of all lines. */
 int points_met(char *text, int room)
 {
     int used = 0;

@@ -1,4 +1,4 @@
-"""A build in which the process can be ended at named points inside writes into maps (rc_point), and their names."""
+"""A build whose process can end at named points inside writes into maps (rc_point), and the names of these points."""
 
 import fcntl
 import os
@@ -18,12 +18,12 @@ NAMES = {name for text in SOURCES.values() for name in re.findall(r'rc_point\(b"
 
 
 def build(folder: Path) -> Path:
-    """The package with its points, in a folder for PYTHONPATH: only modules that have some are compiled anew."""
+    """Build the package with its points in a folder for PYTHONPATH; only modules with points are compiled again."""
     modules = " ".join(name for name, text in SOURCES.items() if "rc_point(" in text)
     env = {**os.environ, "ROCKETC_POINTS": "1", "ROCKETC_MODULES": modules}
     command = [sys.executable, "setup.py", "--quiet", "build", "--parallel", "2", "--build-lib", str(folder)]
     (ROOT / "build").mkdir(exist_ok=True)
-    with open(ROOT / "build/points.lock", "w") as lock:  # two at once would write the same objects
+    with open(ROOT / "build/points.lock", "w") as lock:  # two builds at once would write the same objects
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""What crash.power_cut has found, each by itself: `python -m crash.power_cases CASE FOLDER`, with disk.c before libc.
+"""Single cases that crash.power_cut has found: `python -m crash.power_cases CASE FOLDER`, with disk.c before libc.
 
-Each asks what a disk holds on which nothing is but what must be.
+Each case checks a disk that holds only what must be durable.
 """
 
 import sys
@@ -19,9 +19,9 @@ NEVER = 1 << 30  # ms
 
 
 def worst(recorder: Recorder, root: Path, disk: Disk | None = None) -> Path:
-    """Lay down what the disk holds at least of what was recorded.
+    """Write the files that a power cut leaves if only durable bytes and names are on the disk.
 
-    disk  as it was when that began; None: all that was there was durable
+    disk  the disk when the recording began; None: everything that existed then was durable
     """
     disk = Disk() if disk is None else disk
     for event in recorder.take():
@@ -32,7 +32,7 @@ def worst(recorder: Recorder, root: Path, disk: Disk | None = None) -> Path:
 
 
 def killed_behind(events: list[Event], name: str, root: Path) -> tuple[Path, Disk]:
-    """What a process leaves that is killed right behind the renaming of a file, and the disk below it."""
+    """Return the files that a process killed right after renaming a file leaves, and the disk below them."""
     renamed = next(n for n, event in enumerate(events, 1) if event.renamed_to == name)
     disk = Disk()
     for event in events[:renamed]:
@@ -43,7 +43,7 @@ def killed_behind(events: list[Event], name: str, root: Path) -> tuple[Path, Dis
 
 
 def assert_whole(image: Path, count: int) -> None:
-    """The store had been closed, so nothing is to be mended."""
+    """The store had been closed, so recovery has nothing to repair."""
     with opened(image, **FIELDS) as one:
         assert one.told == [], one.told
         records = records_of(image)
@@ -52,7 +52,7 @@ def assert_whole(image: Path, count: int) -> None:
 
 
 def killed(recorder: Recorder, disk: Disk, root: Path) -> Path:
-    """Lay down what a process would leave if it was killed now, and watch what the next one does there."""
+    """Write the files that the process would leave if it was killed now, and watch what the next process does."""
     for event in recorder.take():
         disk.follow(event)
     disk.go_on()
@@ -72,7 +72,7 @@ def queues_of_a_new_store(recorder: Recorder, root: Path) -> None:
 
 
 def queues_of_many_topics(recorder: Recorder, root: Path) -> None:
-    """The names of so many new files are made durable at once."""
+    """The names of many new files become durable together."""
     recorder.watch(root)
     with rocketc.open(root, **FIELDS) as store:
         for n in range(80):
@@ -81,7 +81,7 @@ def queues_of_many_topics(recorder: Recorder, root: Path) -> None:
 
 
 def names_of_index_files(recorder: Recorder, root: Path) -> None:
-    """None is on the disk without those before it: who finds the last one believes that all are there."""
+    """A name must not be durable before the earlier ones: a reader that finds the last file assumes that all exist."""
     recorder.watch(root)
     with rocketc.open(root, **{**FIELDS, "max_index_num": 4}) as store:
         for n in range(40):
@@ -96,7 +96,7 @@ def names_of_index_files(recorder: Recorder, root: Path) -> None:
 
 
 def units_of_a_loaded_file(recorder: Recorder, root: Path) -> None:
-    """Those that are added to a file which was there when the store was opened."""
+    """Units that are added to a file which existed when the store was opened."""
     with rocketc.open(root, **FIELDS) as store:
         store.put("orders", b"")
     recorder.watch(root)
@@ -106,7 +106,7 @@ def units_of_a_loaded_file(recorder: Recorder, root: Path) -> None:
 
 
 def a_unit_that_was_cleared(recorder: Recorder, root: Path) -> None:
-    """That of a message which is gone: another message stands where it points to."""
+    """The unit of a lost message must be cleared durably: its physical offset is used by another message later."""
     with rocketc.open(root, **FIELDS) as store:
         store.put("orders", b"")
         end = store.put("audit", b"").phy_offset
@@ -122,7 +122,7 @@ def a_unit_that_was_cleared(recorder: Recorder, root: Path) -> None:
 
 
 def queues_that_a_killed_process_made(recorder: Recorder, root: Path) -> None:
-    """Their files were there for the next one, so it made none, and never synced their names."""
+    """Their files existed for the next process, so it did not create them and never synced their names."""
     disk = Disk()
     recorder.watch(root)
     with rocketc.open(root, **FIELDS) as store:
@@ -135,7 +135,7 @@ def queues_that_a_killed_process_made(recorder: Recorder, root: Path) -> None:
 
 
 def filled(root: Path, **fields: Any) -> Any:
-    """A store that is open, with three log files; `old` has messages in the first one alone."""
+    """An open store with three log files; the messages of `old` are all in the first one."""
     store = rocketc.open(root, **{**FIELDS, "flush_interval_consume_queue": NEVER, **fields})
     store.put_many("old", [b""] * 5)
     store.put_many("orders", [bytes(1000)] * 10)
@@ -144,7 +144,7 @@ def filled(root: Path, **fields: Any) -> Any:
 
 
 def numbers_of_messages_that_were_cleaned(recorder: Recorder, root: Path) -> None:
-    """They were in files of queues only, which were not on the disk yet: their numbers were given again."""
+    """Only consume queue files that were not on the disk yet had the queue offsets, which were assigned twice."""
     recorder.watch(root)
     with filled(root) as store:
         assert store.clean(expired_ms=-1).log_files > 1
@@ -155,7 +155,7 @@ def numbers_of_messages_that_were_cleaned(recorder: Recorder, root: Path) -> Non
 
 
 def names_of_queue_files_that_were_cleaned(recorder: Recorder, root: Path) -> None:
-    """They are gone in their order, and before the checkpoint says so."""
+    """Files are deleted in their order, and before the checkpoint records it."""
     fields = {**FIELDS, "mapped_file_size_consume_queue": 60}
     filled(root, **fields).close()
     assert len(list((root / "consumequeue/orders/0").iterdir())) == 4
@@ -172,7 +172,7 @@ def names_of_queue_files_that_were_cleaned(recorder: Recorder, root: Path) -> No
 
 
 def folders_of_topics_that_were_deleted(recorder: Recorder, root: Path) -> None:
-    """They came back, and the store missed files of theirs."""
+    """The folders came back after the power cut, and the store reported their files as missing."""
     filled(root).close()
     recorder.watch(root)
     with rocketc.open(root, **FIELDS) as store:
@@ -184,7 +184,7 @@ def folders_of_topics_that_were_deleted(recorder: Recorder, root: Path) -> None:
 
 
 def a_deletion_that_a_killed_process_noted(recorder: Recorder, root: Path) -> None:
-    """The note was there, and not on the disk; the next one ended the deletion, and a power cut took the note."""
+    """The note was not durable. The next process finished the deletion, then a power cut removed the note."""
     filled(root).close()
     recorder.watch(root)
     with rocketc.open(root, **FIELDS) as store:
@@ -200,7 +200,7 @@ def a_deletion_that_a_killed_process_noted(recorder: Recorder, root: Path) -> No
 
 
 def positions_that_a_killed_process_wrote(recorder: Recorder, root: Path) -> None:
-    """The next one found them, so its flush() wrote nothing, and the name of the file was never synced."""
+    """The next process found the positions, so its flush() wrote nothing, and the file's name was never synced."""
     recorder.watch(root)
     with rocketc.Queue(root, **FIELDS, position_interval=3600.0) as queue:
         queue.put(b"one")
@@ -218,7 +218,7 @@ def positions_that_a_killed_process_wrote(recorder: Recorder, root: Path) -> Non
 
 
 def a_queue_file_that_an_opening_deleted(recorder: Recorder, root: Path) -> None:
-    """A killed process had not given it its size. Its queue had no other, so no flush() synced the folder."""
+    """A killed process had not set the file's size. The queue had no other file, so no flush() synced the folder."""
     with rocketc.open(root, **FIELDS) as store:
         store.put("orders", b"one")
     folder = root / "consumequeue" / "empty" / "0"

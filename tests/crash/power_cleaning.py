@@ -1,8 +1,8 @@
-"""Power cuts while a store is cleaned and its topics are deleted: `python -m crash.power_cleaning FOLDER SEED`.
+"""Power cuts while a store is cleaned and topics are deleted: `python -m crash.power_cleaning FOLDER SEED`.
 
-Files of the log go by age, on request and because the disk is full; queues and index follow. What was not cleaned is
-there; what was cleaned stays away, and its queue offsets are not given again. Topics that were deleted stay deleted,
-and each deletion is done as a whole or not at all; the others lose nothing.
+Log files are deleted by age, on request and because the disk is full; consume queues and index follow. Messages that
+were not cleaned are still there. Cleaned messages do not come back, and their queue offsets are not assigned again.
+Deleted topics stay deleted. Each deletion is complete or has not happened, and other topics lose nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rocketc.tables.deleted_topics import DeletedTopics
 
 Queue = tuple[str, int]
 QUEUES = [(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
-_EXPIRED_MS = 80 * 3_600_000  # a file is when it was not changed for 72 hours
+_EXPIRED_MS = 80 * 3_600_000  # a file expires when it was not changed for 72 hours
 
 
 @dataclass
 class Cleaned(Known):
-    """What has also happened to it.
+    """What else has happened to the store.
 
-    start     physical offset: the log begins there or behind it
-    most      and there at most
-    ends      by topic that was deleted: where the log ended then
-    deleting  the same of those that may be deleted
-    floors    by queue: the next message has this queue offset at least
-    expiring  queues that have no messages may be deleted
+    start     physical offset: the log begins there or later
+    most      physical offset: the log begins there at the latest
+    ends      by deleted topic: where the log ended at the deletion
+    deleting  the same for topics that are being deleted
+    floors    by queue: the next message has at least this queue offset
+    expiring  queues without messages may be deleted
     table     by topic: whether it is in the table of topics, where that is known
     """
 
@@ -51,7 +51,7 @@ class Cleaned(Known):
         super().begun(puts)
         for one in puts:
             if not self.table.get(one.topic, False):
-                self.table.pop(one.topic, None)  # a put may make its topic
+                self.table.pop(one.topic, None)  # a put may create its topic
 
     def acknowledged(self, puts: Iterable[Put], *, durable: bool, kept: bool) -> None:
         super().acknowledged(puts, durable=durable, kept=kept)
@@ -68,9 +68,9 @@ class Cleaned(Known):
                 self.floors[queue] = max(self.floors.get(queue, 0), one.queue_offset + 1)
 
     def found(self, puts: Iterable[Put], start: int, ends: dict[str, int]) -> None:
-        """It was opened: `ends` tells of which topics the deletion was ended."""
+        """The store was opened; `ends` says of which topics the deletion is finished."""
         for topic, end in self.deleting.items():
-            if ends.get(topic) == end:  # else it tells of an earlier one
+            if ends.get(topic) == end:  # otherwise `ends` has the end of an earlier deletion
                 self.deleted([topic], end)
         self.deleting = {}
         self.must, self.acked = set(), set()
@@ -162,7 +162,7 @@ class CleaningLife(Life):
         elif what == "delete":
             self.delete(store, chance.sample(TOPICS, chance.choice([1, 1, 2, 3])))
         elif what == "unused":
-            store.wait_dispatched()  # topics that have no queue yet are not deleted
+            store.wait_dispatched()  # topics without a consume queue are not deleted
             self.delete(store, TOPICS[1:], retain=TOPICS[:1])
         elif what == "expired":
             self.note("expire")
@@ -191,9 +191,9 @@ class CleaningLife(Life):
         self.note("cleaned", max(report.min_phy_offset, 0))
 
     def place(self, store: Any) -> None:
-        """Learn where each message is."""
+        """Find out where each message is."""
         if self.fields["transient_store_pool_enable"]:
-            store.flush()  # else the log's files lack what is in the pool
+            store.flush()  # otherwise the log's files lack the bytes in the pool
         places = [as_put(record) for record in records_of(self.root)]
         self.put.update({one.number: one for one in places})
         self.note("placed", places)
@@ -234,7 +234,7 @@ class CleaningLife(Life):
                 got = store.put(topic, b"%d.next" % (self.next + number), queue_id=queue_id).queue_offset
                 assert got == low if live else got >= low, ("given twice", topic, queue_id, got, low)
                 if not live and known.is_gone((topic, queue_id), known.ends):
-                    assert got == 0, ("deleted, and goes on", topic, queue_id, got)
+                    assert got == 0, ("deleted, but the queue offset continues", topic, queue_id, got)
         after = records_of(root)
         assert after[: len(records)] == records
         assert_verified(root)
@@ -245,7 +245,7 @@ class CleaningLife(Life):
         assert records_of(root) == after
 
     def ends_of(self, store: Any, records: list[oracle.Record], known: Cleaned) -> dict[str, int]:
-        """Where deleted topics ended: a deletion that was under way has happened as a whole, or not at all."""
+        """Where deleted topics ended: a deletion that was running is complete, or has not happened at all."""
         if not known.deleting:
             return known.ends
         last: AssertionError | None = None
@@ -263,7 +263,7 @@ def queued_of(records: list[oracle.Record], ends: dict[str, int]) -> list[oracle
 
 
 def assert_log(records: list[oracle.Record], start: int, known: Cleaned) -> None:
-    """Each message that must be there is, unless it was cleaned, and none that nobody put."""
+    """Assert that each message is there that must be, unless it was cleaned, and no message that was never put."""
     found: set[int] = set()
     for record in records:
         one = as_put(record)
@@ -281,7 +281,7 @@ def assert_log(records: list[oracle.Record], start: int, known: Cleaned) -> None
 def assert_in_queues(
     store: Any, records: list[oracle.Record], queued: list[oracle.Record], ends: dict[str, int], known: Cleaned
 ) -> None:
-    """Queues have what they should and no more; those without messages begin and end where they go on."""
+    """Assert that queues have exactly the expected messages; an empty one begins and ends at its next offset."""
     for queue, live in by_queue(queued).items():
         offsets = [record["queueOffset"] for record in live]
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets))), ("a gap", queue, offsets)
@@ -300,14 +300,14 @@ def assert_verified(root: Path) -> None:
     found = rocketc.verify(root)
     assert found.is_log_whole, found.to_dict()
     assert found.derived is not None
-    # The clock was set back: messages that are gone had later times. An index without keys does not say its size.
+    # The clock was set back: deleted messages had later times. An index without keys does not record its size.
     known = "later than the last store timestamp", "with these settings, a file of the index"
     problems = [text for text in found.derived.problems if not any(part in text for part in known)]
     assert not problems and not found.derived.findings, found.to_dict()
 
 
 def assert_units(root: Path, queued: list[oracle.Record]) -> None:
-    """The units of all messages that are left are what follows from the log."""
+    """Assert that the units of all remaining messages are those that follow from the log."""
     for (topic, queue_id), units in derived.units(queued).items():
         folder = root / "consumequeue" / topic / str(queue_id)
         files = sorted((int(path.name), path.read_bytes()) for path in folder.iterdir())

@@ -1,13 +1,13 @@
-"""Power cuts: a store is used, and every image that its disk may be left with is opened and looked at.
+"""Power cuts: a store is used, and each image in which a power cut may leave its disk is opened and checked.
 
-`python -m crash.power_cut FOLDER SEED`, with disk.c loaded before libc, and in the environment ROCKETC_IMAGES or
-ROCKETC_SECONDS: how many images at least, or for how long. It writes a line of JSON: what was tried. A failure leaves
-its image, and the store as it was after it was opened, in FOLDER, and says where.
+`python -m crash.power_cut FOLDER SEED`, with disk.c loaded before libc. The environment has ROCKETC_IMAGES, the number
+of images at least, or ROCKETC_SECONDS, the time to run. It writes a line of JSON that says what was tried. A failure
+leaves in FOLDER its image and the store after it was opened, and prints where they are.
 
-A store has several lives: each begins with what a power cut or a kill left of the one before, so recoveries are cut off
-as well. After a kill the files are what the process had made of them, and no more of that is durable than it was.
+A store has several lives. Each starts with what a power cut or a kill left of the one before, so recoveries are cut off
+as well. After a kill the files are as the process had written them, and nothing more of them is durable than before.
 
-Here messages are put, in many ways. What else is done to stores has a Life of its own: crash.power_cleaning and others.
+Here messages are put in many ways. Other operations have a Life of their own: crash.power_cleaning and others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NEVER = 1 << 30  # ms
 
 @dataclass(frozen=True)
 class Put:
-    """A message that was put; without its places it may be there or not."""
+    """A message that was put; without offsets it may be in the store or not."""
 
     topic: str
     queue_id: int
@@ -67,12 +67,12 @@ def body(number: int, chance: random.Random) -> bytes:
 
 @dataclass
 class Known:
-    """What has happened to a store's messages until some moment, by number.
+    """What has happened to a store's messages up to some moment, by number.
 
-    put     all that were begun
-    must    those that a power cut must spare
-    acked   those that a kill must spare
-    closed  it was closed then
+    put     all messages whose put began
+    must    those that must survive a power cut
+    acked   those that must survive a kill
+    closed  the store was closed then
     """
 
     put: dict[int, Put] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Known:
         self.acked.update(numbers)
 
     def found(self, puts: Iterable[Put]) -> None:
-        """It was opened: what a reader may have seen stays, and nothing else comes back."""
+        """The store was opened: messages that a reader may have seen stay, and no other message comes back."""
         self.put, self.must, self.acked = {}, set(), set()
         self.acknowledged(puts, durable=True, kept=True)
 
@@ -102,7 +102,7 @@ class Known:
 
 
 def settings_of(chance: random.Random) -> dict[str, Any]:
-    """Fields of rocketc.open() for a store with small files."""
+    """Arguments of rocketc.open() for a store with small files."""
     fields: dict[str, Any] = {
         **SMALL,
         "mapped_file_size_commit_log": chance.choice([4096, 8192, 16384]),
@@ -126,21 +126,21 @@ def settings_of(chance: random.Random) -> dict[str, Any]:
 
 
 class Life:
-    """One life of a store below `root`: what is done to it, and the notes of what became of its files."""
+    """One life of a store below `root`: what is done to it, and the notes about its files."""
 
     KNOWN: ClassVar[type[Any]] = Known
     LIVES = 3  # of a store
-    KILLED = 0.3  # how many of them end by a kill
+    KILLED = 0.3  # the share of lives that end with a kill
 
     def __init__(self, recorder: Recorder, root: Path, fields: dict[str, Any], known: Any, clock: int) -> None:
         self.recorder = recorder
         self.root = root
         self.fields = fields
         self.clock = clock
-        self.known = known  # when it began
+        self.known = known  # at the start of this life
         self.notes: list[Callable[[Any], object]] = [lambda known: None]
         self.events: list[Event] = []
-        self.put: dict[int, Put] = dict(known.put)  # of these a reader sees now
+        self.put: dict[int, Put] = dict(known.put)  # the messages that a reader sees now
         self.next = max(known.put, default=-1) + 1
         self.acked: set[int] = set(known.acked)
 
@@ -164,7 +164,7 @@ class Life:
             store.close()
 
     def note(self, what: str, *arguments: Any, **named: Any) -> None:
-        """Leave a note that a method of Known is to be called."""
+        """Leave a note that a method of Known must be called."""
         self.notes.append(lambda known: getattr(known, what)(*arguments, **named))
         self.recorder.note(len(self.notes) - 1)
 
@@ -182,7 +182,7 @@ class Life:
         return store
 
     def assert_acked(self, found: list[Put]) -> None:
-        """Nothing that the process before has acknowledged is missing."""
+        """Assert that no message is missing that the previous process has acknowledged."""
         missing = self.acked - self.put.keys()
         assert not missing, ("lost by a kill", sorted(missing))
 
@@ -239,12 +239,12 @@ class Life:
         self.note("acknowledged", placed, durable=durable, kept=kept)
 
     def survives(self, root: Path, known: Any) -> None:
-        """Open an image, and see that it has what it must have."""
+        """Open an image, and check that it has the messages that it must have."""
         assert_survives(root, self.fields, known, self.clock)
 
 
 def records_of(root: Path) -> list[oracle.Record]:
-    """All messages of a log, which is whole."""
+    """All messages of a log, which must be whole."""
     items = oracle.walk_log(oracle.read_log(root / "commitlog"))
     assert oracle.damage(items) == [], oracle.damage(items)
     return oracle.records(items)
@@ -256,7 +256,7 @@ def as_put(record: oracle.Record) -> Put:
 
 
 def assert_messages(records: list[oracle.Record], known: Known) -> None:
-    """Each message that must be there is, once, unchanged, where it was; and none that nobody put."""
+    """Assert that each message that must be there is, once, unchanged, at its offset, and no unknown message."""
     found: dict[int, Put] = {}
     lengths: Counter[tuple[str, int]] = Counter()
     for record in records:
@@ -276,7 +276,10 @@ def assert_messages(records: list[oracle.Record], known: Known) -> None:
 
 
 def assert_survives(root: Path, fields: dict[str, Any], known: Known, clock: int) -> None:
-    """The real engine opens it, has what it must have, says of it what the log says, goes on, and is clean then."""
+    """Assert that the engine opens the image, has the messages that it must have, and agrees with the log.
+
+    A put works afterwards, and the next opening finds nothing to repair.
+    """
     with opened(root, **fields) as one:
         assert one.told == [] or not known.closed, ("it was closed", one.told)
         records = records_of(root)
@@ -285,7 +288,7 @@ def assert_survives(root: Path, fields: dict[str, Any], known: Known, clock: int
         one.store._set_clock(clock)
         queue = [record["queueOffset"] for record in records if (record["topic"], record["queueId"]) == ("orders", 0)]
         result = one.store.put("orders", b"%d.next" % NEVER, keys="next")
-        # A queue that has lost all its messages may go on behind them.
+        # A queue that has lost all its messages may continue after their queue offsets.
         assert result.queue_offset == queue[-1] + 1 if queue else result.queue_offset >= 0, ("given twice", result)
         assert result.phy_offset >= max((r["physicalOffset"] + r["storeSize"] for r in records), default=0), (
             "written over"
@@ -301,7 +304,7 @@ def assert_survives(root: Path, fields: dict[str, Any], known: Known, clock: int
 
 
 class Run:
-    """All stores of one seed, one behind the other."""
+    """All stores of one seed, one after the other."""
 
     def __init__(self, kind: type[Life], folder: Path, seed: int) -> None:
         self.kind = kind
@@ -311,14 +314,14 @@ class Run:
         self.images = self.looked_for = self.lives = self.kills = 0
 
     def store(self, number: int, images: int) -> None:
-        """A store's lives; of each so many images are opened."""
+        """Run a store's lives, and open this number of images of each."""
         known, clock, disk = self.kind.KNOWN(), 1_700_000_000_000, Disk()
         root = self.folder / "store"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True)
         chance = random.Random(f"{self.seed}/{number}")
         fields = self.kind.settings(chance)
-        # Of a log that is larger not all is looked at.
+        # Of a larger log, recovery and catch-up check only a part.
         catch_up.SMALL_BYTES = recovery.SMALL_BYTES = chance.choice([128 << 20, 5000, 0])
         recovery.APART = random.Random(f"{self.seed}/{number}/apart").choice([16 << 20, 3000, 0])
         for life in range(self.kind.LIVES):
@@ -345,8 +348,10 @@ class Run:
     def cut(
         self, life: Life, chance: random.Random, count: int, says: str, disk: Disk, *, killed: bool = False
     ) -> tuple[Image, Any]:
-        """Cut the power at some moments of a life; what the next one begins with, and what is known of it: one of the
-        images, or what a kill leaves."""
+        """Cut the power at some moments of a life.
+
+        Return what the next life starts with, one of the images or the files after a kill, and what is known of it.
+        """
         known = copy.deepcopy(life.known)
         begun = next(n for n, event in enumerate(life.events) if event.kind == NOTE)
         near = [n for n, event in enumerate(life.events[:-1], 1) if event.is_sync or event.kind == NOTE]

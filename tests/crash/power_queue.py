@@ -1,8 +1,8 @@
 """Power cuts under a rocketc.Queue: `python -m crash.power_queue FOLDER SEED`.
 
-What docs/howto/queue.md promises: nothing that was put and is durable is lost, nothing that was not acked is; what was
-taken and not acked comes again, and of what was acked nothing that flush() or close() came behind. What is put next is
-taken by every group, wherever its position was.
+Checks what docs/howto/queue.md promises. A durable message is not lost before it is acked. A message that was taken and
+not acked is delivered again. A message that was acked before flush() or close() is not delivered again. A message that
+is put next is delivered to every group, whatever the group's position was.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MOST_ATTEMPTS = 2
 class Group:
     """What is known of a group, by number of the messages.
 
-    acked   those that it has begun to ack
-    buried  those that it has begun to make dead letters
-    done    those that must not come again
+    acked   messages whose ack began
+    buried  messages whose move to the dead letters began
+    done    messages that must not be delivered again
     """
 
     acked: set[int] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Queued(Known):
         self.groups[group].done.update(numbers)
 
     def found(self, puts: Iterable[Put]) -> None:
-        """Messages that are gone were acked by all groups; a kill may bring them back."""
+        """Missing messages were acked by all groups; a kill may bring them back."""
         self.must, self.acked = set(), set()
         self.acknowledged(puts, durable=True, kept=True)
 
@@ -87,7 +87,7 @@ class QueueLife(Life):
         self.note("found", [one for one in found if one.topic == queue.topic])
         self.of = {name: queue.consumer(name) for name in GROUPS}
         self.taken: dict[str, dict[int, Any]] = {name: {} for name in GROUPS}
-        self.gone: dict[str, set[int]] = {name: set() for name in GROUPS}  # acked since it was opened
+        self.gone: dict[str, set[int]] = {name: set() for name in GROUPS}  # since the queue was opened
         return queue
 
     def settle(self, store: Any) -> None:
@@ -156,7 +156,7 @@ class QueueLife(Life):
         self.of[name].nack(item)
 
     def behind(self) -> dict[str, list[int]]:
-        """The messages before each group's position: they do not come again once that is written."""
+        """The messages before each group's position: they are not delivered again once the position is written."""
         return {
             name: [n for n, one in self.put.items() if one.queue_offset < self.of[name].position] for name in GROUPS
         }
@@ -208,7 +208,7 @@ class QueueLife(Life):
 
 
 def take_all(consumer: Any) -> list[Any]:
-    """All that wait, not acked."""
+    """Take all waiting messages without acking them."""
     found: list[Any] = []
     while not consumer.empty():
         found += consumer.get_many(1000, timeout=5)

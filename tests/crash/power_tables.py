@@ -1,7 +1,7 @@
 """Power cuts while the tables of config/ are written: `python -m crash.power_tables FOLDER SEED`.
 
-A table is what it was when a call that writes it returned last, or what it has become since; never a part of it, never
-empty, and never its `.bak`, which is one that there was before.
+A table has the state after the last write that returned, or a later one. It is never truncated and never empty. Its
+`.bak` is never read in its place, and holds an earlier state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
 from rocketc.tables.topics import Topics
 
 NAMES = ["orders", "audit", "n" * 100, "t-1", "t-2"]
-KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {  # how to open one, and what it says
+KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {  # how to open a table, and how to read it
     "topics": (Topics, dict),
     "groups": (SubscriptionGroups, dict),
     "offsets": (ConsumerOffsets, lambda table: sorted(table.items())),
@@ -42,9 +42,10 @@ def opened(root: Path) -> dict[str, Any]:
 
 @dataclass
 class Tables(Known):
-    """may: by kind, what the table was when it was written last, and what was begun to be written since.
+    """What is known of each table.
 
-    before  all that it ever was
+    may     by kind: the state that was written last, and those whose write began since
+    before  all earlier states
     """
 
     may: dict[str, list[Any]] = field(default_factory=lambda: {k: [shown(k, t)] for k, t in empty().items()})
@@ -116,7 +117,7 @@ class TablesLife(Life):
             self.write("deleted", lambda: table.end_with(end), ends)
 
     def write(self, kind: str, call: Callable[[], Any], state: Any) -> None:
-        """A call that leaves the table in that state, on the disk when it returns."""
+        """Call a method that puts the table into this state, durably when it returns."""
         state = copy.deepcopy(state)
         self.note("writing", kind, state)
         call()
@@ -127,7 +128,7 @@ class TablesLife(Life):
         for kind, table in opened(root).items():
             assert table.load_error is None, table.load_error
             state = shown(kind, table)
-            assert state in known.may[kind], ("is none of them", kind, state, known.may[kind])
+            assert state in known.may[kind], ("unexpected state", kind, state, known.may[kind])
             path = Path(table.path)
             if (bak := path.with_name(f"{path.name}.bak")).exists():
                 with tempfile.TemporaryDirectory(dir=root.parent) as other:
@@ -135,7 +136,7 @@ class TablesLife(Life):
                     shutil.copy(bak, Path(other) / "config" / path.name)
                     copied = KINDS[kind][0](Path(other))
                     assert copied.load_error is None, copied.load_error
-                    assert shown(kind, copied) in known.before[kind], ("the .bak is none of them", kind)
+                    assert shown(kind, copied) in known.before[kind], ("the .bak has an unexpected state", kind)
         one = opened(root)["topics"]
         one.create("next", queues=3)
         assert shown("topics", opened(root)["topics"]) == shown("topics", one)

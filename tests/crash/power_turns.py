@@ -1,7 +1,8 @@
 """Power cuts under writers that take turns: `python -m crash.power_turns FOLDER SEED`.
 
-Most of them are killed, and the next one goes on with what is in the page cache, not on the disk; the power is cut
-under any of them. The clock jumps when they open the store and when they close it, and queries go by time afterwards.
+Most writers are killed. The next one then continues with what is in the page cache, not on the disk, and the power is
+cut under any of them. The clock jumps when a writer opens or closes the store, and queries by time are checked
+afterwards.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class TurnsLife(Life):
 
 
 def assert_times(store: Any, records: list[oracle.Record]) -> None:
-    """Queries by time say what the records say; where the clock went back, by queue one of the answers that fit."""
+    """Assert that queries by time agree with the records; where the clock went back, several answers are valid."""
     for (topic, queue_id), queue in by_queue(records).items():
         stamps = [record["storeTimestamp"] for record in queue]
         low, count = queue[0]["queueOffset"], len(queue)

@@ -1,7 +1,7 @@
-"""A program that puts into a queue and takes from it, until it is killed; what it has done stands on its output.
+"""A program that puts into a queue and takes from it until it is killed, and writes to its output what it has done.
 
-`python -m crash.queue_worker ROOT LIFE FLUSH`. Lines: `put NAME` behind each put that returned, `got NAME` before and
-`acked NAME` behind each ack, `flushed` behind each flush of the positions.
+`python -m crash.queue_worker ROOT LIFE FLUSH`. Lines: `put NAME` after each put that returned, `got NAME` before each
+ack, `acked NAME` after it, and `flushed` after each flush of the positions.
 """
 
 import sys

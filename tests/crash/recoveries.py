@@ -1,4 +1,4 @@
-"""A store that is recovered, and killed meanwhile: what it is made of, and that it comes to the same end."""
+"""A store whose recovery is killed: the files that it starts with, and a check that the end result is the same."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from support.store_checks import assert_files
 import rocketc
 
 FILE_SIZE = 4096
-SETTINGS = {  # queues and index go over several files too
+SETTINGS = {  # consume queues and index have several files too
     "mapped_file_size_commit_log": FILE_SIZE,
     "mapped_file_size_consume_queue": 60,
     "max_hash_slot_num": 4,
@@ -18,7 +18,7 @@ SETTINGS = {  # queues and index go over several files too
 
 
 def damaged(count: int) -> remains.Files:
-    """A store of so many messages whose writer died; a record of the second file is damaged."""
+    """A store with `count` messages whose writer died; a record in the second file is damaged."""
     with remains.memory() as folder:
         root = Path(folder, "store")
         with rocketc.open(root, **SETTINGS) as store:

@@ -1,6 +1,6 @@
-"""What a crash leaves of a store: its files taken while it runs, and laid down somewhere else.
+"""The files that a crash leaves of a store: copied while it runs, and written to another folder.
 
-A process that is killed leaves the page cache as it is: that is what reading the files gives at any moment.
+A kill leaves the page cache unchanged, so reading the files at any moment returns what a kill at that moment leaves.
 """
 
 import os
@@ -14,12 +14,12 @@ Files = dict[str, bytes]
 
 
 def memory() -> tempfile.TemporaryDirectory[str]:
-    """A folder without a disk below it, where there is such a file system: syncing costs nothing there."""
+    """A folder in memory, where there is such a file system: syncs cost nothing there."""
     return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 def take(root: Path) -> Files:
-    """Every file under a store's root, by its path below it."""
+    """Every file under a store's root, by its relative path."""
     found = {}
     for folder, _, names in os.walk(root):
         for name in names:
@@ -39,7 +39,7 @@ def lay(files: Files, root: Path) -> Path:
 
 
 def log(files: Files) -> list[tuple[int, bytes]]:
-    """(physical offset, bytes) of each file of the log, in order, but those at its end that were only made ready."""
+    """(physical offset, bytes) of each log file, in order, without files at the end that were only preallocated."""
     names = sorted(name for name in files if name.startswith("commitlog/"))
     while names and not any(files[names[-1]]):
         names.pop()
@@ -47,19 +47,19 @@ def log(files: Files) -> list[tuple[int, bytes]]:
 
 
 def messages(files: Files) -> list[oracle.Record]:
-    """The log's records as the oracle reads them; there is nothing else in it but blanks."""
+    """The log's records as the oracle reads them; the log has nothing but these and blank records."""
     items = oracle.walk_log(log(files))
     assert oracle.damage(items) == []
     return oracle.records(items)
 
 
 def kept(files: Files) -> Files:
-    """What recoveries cut off and kept."""
+    """The bytes that recoveries cut off and kept."""
     return {name: data for name, data in files.items() if name.startswith("cut/")}
 
 
 def zeroed(files: Files, start: int, stop: int | None = None) -> Files:
-    """The same with zeros at physical offsets start to stop, or to the end: bytes that never reached the disk."""
+    """The same files with zeros at physical offsets start to stop, or to the end: bytes that never reached the disk."""
     out = dict(files)
     for base, data in log(files):
         low = max(start - base, 0)

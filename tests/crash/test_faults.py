@@ -1,7 +1,7 @@
-"""Each call that a store makes fails, at the n-th time for each n, once and for good: see crash.fault_jobs.
+"""Each call that a store makes fails at its n-th time, for each n, once and permanently: see crash.fault_jobs.
 
-What it met is an exception of ours that names the file; nothing that was acknowledged is missing afterwards, and a
-store that has failed says so until it is opened again.
+The store raises an exception of the library that names the file. No acknowledged message is missing afterwards, and a
+failed store says so until it is opened again.
 """
 
 import json
@@ -17,7 +17,7 @@ from support.promise_counts import count
 
 pytestmark = pytest.mark.promise(1, 2, 3, 6)
 SHIM = Path(__file__).parents[1] / "support/failing.c"
-RUNS = {  # in how many parts; `make test` tries one of them
+RUNS = {  # the number of parts; `make test` tries one of them
     ("write", "sync"): 20,
     ("write", "async"): 20,
     ("write", "pool"): 20,

@@ -1,6 +1,4 @@
-"""A writer is killed again and again: what it acknowledged is there once, unchanged, where it said, in order.
-
-pytestmark = pytest.mark.promise(1)
+"""A writer is killed repeatedly: each acknowledged message is there once, unchanged, in order and at its offset.
 
 ROCKETC_SEED=n runs the lives of seed n; a failure names its seed.
 """
@@ -22,6 +20,8 @@ from support.promise_counts import count
 
 import rocketc
 
+pytestmark = pytest.mark.promise(1)
+
 SEED = int(os.environ.get("ROCKETC_SEED", "1"))
 FILE_SIZE = 64 << 10
 SETTINGS = {"mapped_file_size_commit_log": FILE_SIZE, "flush_interval_commit_log": 20, "prepare": "populate"}
@@ -31,14 +31,14 @@ MIXES = list(itertools.product(["spin", "reentrant", "adaptive"], ["sync", "asyn
 
 
 class Ledger:
-    """What the lives of one store have acknowledged, and what was found in it after the last."""
+    """What the lives of one store have acknowledged, and the messages found after the last life."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.found: list[oracle.Record] = []
 
     def check(self, messages: list[oracle.Record], life: int, lines: list[str]) -> None:
-        """`messages` are all of the log after a life that wrote `lines`."""
+        """Check `messages`, all messages of the log, after a life that wrote `lines`."""
         messages = [{**m, "file": None} for m in messages]
         assert messages[: len(self.found)] == self.found, "what was there before has changed"
         new, self.found = messages[len(self.found) :], messages
@@ -69,7 +69,7 @@ class Ledger:
 
 
 def live(root: Path, plan: Plan, chance: random.Random, most: int) -> list[str]:
-    """Let a writer run, kill it at a moment of chance, return the lines that it wrote about its calls."""
+    """Run a writer, kill it at a random moment, and return the lines that it wrote about its calls."""
     stage = chance.choice(["opening", "open", "calls", "calls", "calls"])
     after = chance.choice([1, chance.randrange(1, 20), chance.randrange(1, most)])
     pause = chance.random() * (0.02 if stage == "opening" else 0.002)
@@ -106,7 +106,7 @@ def run_lives(folder: Path, mix: tuple[str, str, str], lives: int, seed: int, mo
     ledger = Ledger(seed)
     root = folder / "store"
     for life in range(lives):
-        # With the pool in async mode what was not committed dies with the process: so there flush() acknowledges.
+        # With the pool and async flush, uncommitted messages die with the process, so only flush() acknowledges.
         threads = chance.choice([1, 1, 3, 8])
         plan = Plan(seed, life, threads, fields, flushed=memory == "pool" and flush == "async")
         lines = live(root, plan, chance, most)
@@ -115,7 +115,7 @@ def run_lives(folder: Path, mix: tuple[str, str, str], lives: int, seed: int, mo
         if chance.random() < 0.5 or life == lives - 1:
             rocketc.open(root, **fields).close()
             ledger.check(remains.messages(remains.take(root)), life, lines)
-        else:  # the next writer has to recover it; we look at a copy
+        else:  # the next writer has to recover the store; the check reads a copy
             copy = remains.lay(remains.take(root), folder / "copy")
             rocketc.open(copy, **fields).close()
             ledger.check(remains.messages(remains.take(copy)), life, lines)

@@ -1,7 +1,7 @@
-"""Killed inside a write into a map, at each point that has a name there: of a writer over two rolls, and of an opening
-that makes queues and index anew.
+"""Processes killed inside a write into a map, at each named point: a writer that rolls twice, and an opening that
+rebuilds consume queues and index.
 
-A process that is killed leaves in the page cache what it had written of a record, a unit, a key.
+A killed process leaves in the page cache the part of a record, unit or key that it had written.
 """
 
 import shutil
@@ -26,7 +26,7 @@ MIXES = {
 
 @pytest.fixture(scope="module")
 def pointed(tmp_path_factory):
-    """A process for jobs in which the points are told of."""
+    """A process for jobs that reports the points."""
     library = built(Path(__file__).with_name("points.c"))
     package = points.build(tmp_path_factory.mktemp("points"))
     made = Zygote(tmp_path_factory.mktemp("zygote"), package, LD_PRELOAD=loading(library))
@@ -35,7 +35,7 @@ def pointed(tmp_path_factory):
 
 
 def met(zygote: Zygote, job: str, root: Path, fields: dict[str, object]) -> list[tuple[str, int]]:
-    """(name, n) of each time that a job comes to a point; it is not killed."""
+    """(name, n) of each time that a job reaches a point; the job is not killed."""
     killed, lines = zygote.run(job, root, fields, point=None)
     assert not killed
     found = [line.split("\t")[1:] for line in lines if line.startswith("point\t")]
@@ -54,11 +54,11 @@ def test_a_writer_killed_inside_its_writes(pointed, memory_path, mix):
         deaths += killed
         assert_written(root, fields, lines, place)
         shutil.rmtree(root)
-    assert deaths > 0.8 * len(places) > 100  # the thread behind the writer takes more or less at once
+    assert deaths > 0.8 * len(places) > 100  # the background thread batches its work differently in each run
 
 
 def derived(root: Path) -> tuple[remains.Files, list[bytes]]:
-    """The files of queues, and those of the index, whose names are when they were made; and no log has changed."""
+    """The consume queue files, and the index files, whose names are times. Asserts that the log is unchanged."""
     files = remains.take(root)
     assert [m["storedBody"] for m in remains.messages(files)] == [body(n) for n in range(COUNT)]
     queues = {name: data for name, data in files.items() if name.startswith("consumequeue")}
@@ -67,7 +67,7 @@ def derived(root: Path) -> tuple[remains.Files, list[bytes]]:
 
 @pytest.mark.parametrize("mix", ["async", "extended"])
 def test_an_opening_killed_inside_its_writes(pointed, memory_path, mix):
-    """It makes queues and index from the log; killed, the next one does."""
+    """An opening rebuilds consume queues and index from the log; if it is killed, the next one does."""
     fields = {**SETTINGS, **MIXES[mix]}
     root = memory_path / "made"
     assert not pointed.run("write", root, fields)[0]

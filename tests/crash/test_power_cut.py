@@ -1,7 +1,8 @@
-"""Power cuts in a model of the disk: crash.power_cut and others open thousands of images; beside it what they found.
+"""Power cuts in a model of the disk: crash.power_cut and others open thousands of images. Here are also the cases
+found.
 
-ROCKETC_SEED=n tries the stores of seed n, ROCKETC_LONG_SECONDS says for how long the long run does. A failure names its
-seed and leaves the image.
+ROCKETC_SEED=n tries the stores of seed n. ROCKETC_LONG_SECONDS sets the time of the long run. A failure names its seed
+and leaves the image.
 """
 
 import json
@@ -37,7 +38,7 @@ LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "900"))  # of all sc
 
 
 def run(module: str, *arguments: object, **environment: object) -> str:
-    """What a program below tests/ says that has disk.c before libc."""
+    """Run a program below tests/ with disk.c before libc, and return its output."""
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)]),
@@ -52,7 +53,7 @@ def run(module: str, *arguments: object, **environment: object) -> str:
 
 
 def cut_power(scenario: str, seed: int, **how: object) -> None:
-    """Try the stores of a seed. What a failure leaves stays where it is."""
+    """Try the stores of a seed. The files of a failure are kept."""
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="power-cut-", dir=shared))
     print(f"{scenario}, seed {seed}: run it again with ROCKETC_SEED={seed}")
@@ -60,7 +61,7 @@ def cut_power(scenario: str, seed: int, **how: object) -> None:
     print(told)
     shutil.rmtree(folder)
     assert told["images"] > 0
-    assert told["acknowledged"] > 0 or scenario == "power_tables"  # which has no messages
+    assert told["acknowledged"] > 0 or scenario == "power_tables"  # power_tables has a store without messages
     count("images", told["images"])
     count("acknowledged", told["acknowledged"])
 
@@ -78,20 +79,20 @@ def test_power_cuts_for_long(scenario):
     cut_power(scenario, int(seed) if seed else random.SystemRandom().randrange(1 << 32), ROCKETC_SECONDS=seconds)
 
 
-# ---------------------------------------------------------------- what was found
+# ---------------------------------------------------------------- cases found
 FIELDS = {**SMALL, "mapped_file_size_commit_log": 4096}
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in CASES])
 def test_what_must_be_durable(memory_path, case):
-    """See crash.power_cases: each was not on the disk when it had to be."""
+    """See crash.power_cases: each case was not on the disk when it had to be."""
     run("crash.power_cases", case, memory_path / "store")
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "crashed"])
 @pytest.mark.parametrize("sizes", [(0, 4096), (0, 0), (0, 0, 4096), (100, 0, 4096, 0)])
-def test_files_that_were_being_made(memory_path, sizes, closed):
-    """The names of several log files were on the disk, and the lengths of some not: open() refused the store."""
+def test_files_that_were_being_created(memory_path, sizes, closed):
+    """The names of several log files were on the disk, but not all their lengths: open() refused the store."""
     root = memory_path / "store"
     rocketc.open(root, **FIELDS).close()
     for n, size in enumerate(sizes):
@@ -103,8 +104,8 @@ def test_files_that_were_being_made(memory_path, sizes, closed):
     assert len(records_of(root)) == 3
 
 
-def test_a_file_that_was_being_made_before_others(memory_path):
-    """Nothing of its log was durable: what stands in later files is cut off and kept, not refused."""
+def test_a_file_that_was_being_created_before_others(memory_path):
+    """Nothing of the file's log was durable: bytes in later files are cut off and kept, and the store opens."""
     root = memory_path / "store"
     with rocketc.open(root, **FIELDS) as store:
         for _ in range(3):
@@ -117,7 +118,7 @@ def test_a_file_that_was_being_made_before_others(memory_path):
     assert len(remains.kept(remains.take(root))) == 2
 
 
-def test_a_closed_log_that_lost_a_files_bytes_is_not_mended_in_silence(memory_path):
+def test_a_closed_log_that_lost_the_bytes_of_a_file_is_refused(memory_path):
     root = memory_path / "store"
     with rocketc.open(root, **FIELDS) as store:
         for _ in range(3):
@@ -127,8 +128,8 @@ def test_a_closed_log_that_lost_a_files_bytes_is_not_mended_in_silence(memory_pa
         rocketc.open(root, **FIELDS)
 
 
-def test_a_queue_that_came_after_the_clock_was_set_back(memory_path, monkeypatch):
-    """Its messages have earlier times than the checkpoint says are in the queues: they were not looked for there."""
+def test_a_queue_created_after_the_clock_was_set_back(memory_path, monkeypatch):
+    """The queue's messages have earlier times than the checkpoint's, so the catch-up did not search for them."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     monkeypatch.setattr("rocketc.log.recovery.SMALL_BYTES", 0)
     root = memory_path / "store"
@@ -151,9 +152,9 @@ def test_a_queue_that_came_after_the_clock_was_set_back(memory_path, monkeypatch
     assert_files(root, FIELDS)
 
 
-@pytest.mark.parametrize("begin", [0, 1_600_000_000_000], ids=["lost", "of what was cut off"])
+@pytest.mark.parametrize("begin", [0, 1_600_000_000_000], ids=["lost", "of cut-off records"])
 def test_the_header_of_an_index_file_without_keys(memory_path, begin):
-    """It was lost, or that of before: then the first key's time was counted from a wrong begin."""
+    """The header was lost, or was an old one: then the time of the first key was counted from a wrong begin."""
     root = memory_path / "store"
     fields = {**FIELDS, "max_index_num": 3}
     with rocketc.open(root, **fields) as store:

@@ -1,6 +1,4 @@
-"""A process that puts into a queue and takes from it is killed again and again: nothing is lost.
-
-pytestmark = pytest.mark.promise(1)
+"""A process that puts into a queue and takes from it is killed repeatedly: no message is lost.
 
 ROCKETC_SEED=n runs the lives of seed n; a failure names its seed.
 """
@@ -18,11 +16,13 @@ from support.promise_counts import count
 
 import rocketc
 
+pytestmark = pytest.mark.promise(1)
+
 SEED = int(os.environ.get("ROCKETC_SEED", "1"))
 
 
 def live(root: Path, life: int, flush: str, lines: int, pause: float) -> list[tuple[str, str]]:
-    """Let a worker run until it has written so many lines, and a little longer; what it says it has done."""
+    """Run a worker until it has written this number of lines, and a little longer; return what it reports."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])}
     command = [sys.executable, "-X", "faulthandler", "-m", "crash.queue_worker", str(root), str(life), flush]
     errors = root.with_suffix(".errors")
@@ -40,7 +40,7 @@ def live(root: Path, life: int, flush: str, lines: int, pause: float) -> list[tu
         child.kill()
         said += [raw for raw in child.stdout if raw.endswith(b"\n")]
         child.wait()
-    told = errors.read_text().splitlines()  # a put that the kill cut in two is no fault
+    told = errors.read_text().splitlines()  # a torn last record is expected after a kill
     assert all(line.endswith("cut off and kept") for line in told), told
     return [(words[0], words[-1]) for words in (raw.decode().split() for raw in said)]
 
@@ -49,14 +49,14 @@ def run_lives(folder: Path, flush: str, lives: int, seed: int) -> None:
     print(f"seed {seed}, {flush}: run it again with ROCKETC_SEED={seed}")
     chance = random.Random(f"{seed}/{flush}")
     root = folder / "jobs"
-    put: list[str] = []  # whose put() returned
+    put: list[str] = []  # the put() calls that returned
     got: set[str] = set()
     twice = 0
     for life in range(lives):
         told = live(root, life, flush, chance.choice([1, chance.randrange(1, 60), 2000]), chance.random() * 0.02)
         put += [name for what, name in told if what == "put"]
         here = [name for what, name in told if what == "got"]
-        assert len(here) == len(set(here)), "twice in one life, and nobody gave it back"
+        assert len(here) == len(set(here)), "delivered twice in one life without a nack"
         twice += len(got & set(here))
         got |= set(here)
     with rocketc.Queue(root, flush=flush) as queue:
@@ -64,7 +64,7 @@ def run_lives(folder: Path, flush: str, lives: int, seed: int) -> None:
         assert queue.position == queue.store.max_offset("queue", 0)
     assert len(left) == len(set(left))
     missing = set(put) - got - set(left)
-    assert not missing, "put, and never taken"
+    assert not missing, "put, but never taken"
     count("kills", lives)
     count("acknowledged", len(put))
     of_each = [[int(name.partition(".")[2]) for name in left if name.startswith(f"{life}.")] for life in range(lives)]

@@ -1,5 +1,8 @@
-"""recovery="java", killed at each of its system calls: it starts again and comes to the same end, or, with the other
-policy then, to one that has lost nothing. What was cut is kept, once."""
+"""recovery="java", killed at each of its system calls.
+
+A second recovery comes to the same end. If it has the other policy, it comes to an end that has lost nothing. The cut
+bytes are kept, once.
+"""
 
 import os
 import shutil
@@ -22,7 +25,7 @@ COUNT = 12
 
 @pytest.fixture(scope="module")
 def spoilt() -> remains.Files:
-    """A record of the second file is damaged, two sound files follow; no checkpoint."""
+    """A record of the second file is damaged, two valid files follow; there is no checkpoint."""
     files = damaged(COUNT)
     del files["checkpoint"]
     assert len(remains.log(files)) >= 4
@@ -31,7 +34,7 @@ def spoilt() -> remains.Files:
 
 @pytest.fixture(scope="module")
 def wanted(spoilt) -> remains.Files:
-    """What it makes of it if nobody kills it."""
+    """The result of a recovery that is not killed."""
     with remains.memory() as folder:
         root = remains.lay(spoilt, Path(folder, "wanted"))
         rocketc.open(root, **JAVA).close()
@@ -42,7 +45,7 @@ def wanted(spoilt) -> remains.Files:
 
 
 def assert_nothing_lost(root: Path, says: object) -> None:
-    """Each sound record is in the log or in what is kept, and the log goes on."""
+    """Assert that each valid record is in the log or among the kept bytes, and that the log can continue."""
     files = remains.take(root)
     found = [m["storedBody"] for m in remains.messages(files)]
     names = [(int(os.path.basename(name).split(".")[0]), data) for name, data in remains.kept(files).items()]
@@ -57,7 +60,7 @@ CALLS = [pytest.param(part, marks=[] if part == 0 else pytest.mark.long) for par
 
 @pytest.mark.parametrize("part", CALLS)
 def test_killed_at_every_call(zygote, memory_path, spoilt, wanted, part):
-    """A part of the calls; a third of these is recovered by the other policy then."""
+    """One part of the calls; every third store is then recovered with the other policy."""
     root = remains.lay(spoilt, memory_path / "whole")
     counts = zygote.counted(lambda: zygote.run("recover", root, JAVA), memory_path / "trace")
     assert_same(root, wanted, "not killed")
@@ -81,7 +84,7 @@ def test_killed_at_every_call(zygote, memory_path, spoilt, wanted, part):
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["link", "unlink", "openat", "close", "fsync", "fdatasync", "pwrite64"])
 def test_killed_until_it_gets_through(zygote, memory_path, spoilt, wanted, name):
-    """Each time it comes a call further."""
+    """Each recovery gets one call further than the one before."""
     root = remains.lay(spoilt, memory_path / "store")
     for number in range(1, 200):
         with zygote.killed_at(f"?{name}" if name != "link" else "?link,?linkat", number):

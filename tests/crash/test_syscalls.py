@@ -1,5 +1,5 @@
-"""Killed at each system call: of a writer that opens a store, puts over two rolls, flushes and closes; of a recovery;
-of the writer of a table; of a cleaning.
+"""Processes killed at each system call: a writer that opens a store, rolls twice, flushes and closes; a recovery; the
+writer of a table; a cleaning.
 
 strace kills the process when one of its threads enters a call for the n-th time, before the call has done anything.
 """
@@ -22,10 +22,10 @@ from rocketc.tables.table_file import read_table
 pytestmark = pytest.mark.promise(1, 5)
 
 
-# Of the kills that are possible every fifth in each run, and all of them in the long ones.
+# Each run makes every fifth of the possible kills, the long run makes all of them.
 SHARES = [5, pytest.param(1, marks=pytest.mark.long)]
 
-# Fields of the store that is killed.
+# Arguments of the store whose process is killed.
 MIXES = {
     "sync": {"flush": "sync"},
     "async": {"flush": "async", "lock": "spin"},
@@ -55,17 +55,17 @@ def test_a_writer_killed_at_every_call(zygote, memory_path, mix, share):
 # ---------------------------------------------------------------- a recovery
 @pytest.fixture(scope="module")
 def torn() -> remains.Files:
-    """A record in the second file is damaged, and there are more behind it."""
+    """A record in the second file is damaged, and more records follow."""
     return damaged(COUNT)
 
 
 def wanted_of(torn: remains.Files, folder: Path) -> remains.Files:
-    """What recovery makes of it if nobody kills it."""
+    """The result of a recovery that is not killed."""
     root = remains.lay(torn, folder / "wanted")
     rocketc.open(root, **SETTINGS).close()
     wanted = remains.take(root)
     assert [m["storedBody"] for m in remains.messages(wanted)] == [body(n) for n in range(4)]
-    assert len(remains.kept(wanted)) == 2  # of the second file and of the third
+    assert len(remains.kept(wanted)) == 2  # from the second file and from the third
     return wanted
 
 
@@ -92,7 +92,7 @@ def test_a_recovery_killed_at_every_call(zygote, memory_path, torn, share):
     "name", ["fsync", "pwrite64", *(pytest.param(n, marks=pytest.mark.long) for n in ("openat", "close"))]
 )
 def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name):
-    """Each time it comes a call further."""
+    """Each recovery gets one call further than the one before."""
     wanted = wanted_of(torn, memory_path)
     root = remains.lay(torn, memory_path / "torn")
     for number in range(1, 200):
@@ -107,7 +107,7 @@ def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name
 
 # ---------------------------------------------------------------- a deletion
 def test_a_deletion_killed_at_every_call(zygote, memory_path):
-    """The topic is there with all it had, or gone and stays so; what is acknowledged afterwards is there."""
+    """The topic has all its messages, or is deleted and stays so; messages acknowledged afterwards are there."""
     fields = {**SETTINGS, "flush": "sync"}
     with rocketc.open(memory_path / "made", **fields) as store:
         for number in range(7):
@@ -147,7 +147,7 @@ def test_a_deletion_killed_at_every_call(zygote, memory_path):
 
 # ---------------------------------------------------------------- a table
 OLDEST, OLD, NEW = ({"topicConfigTable": {name: {"topicName": name}}} for name in ("oldest", "old", "new"))
-TABLES = {  # what is there before: the file, its .bak
+TABLES = {  # the files that exist before: the file, its .bak
     "none": (None, None),
     "first": (json.dumps(OLD), None),
     "both": (json.dumps(OLD), json.dumps(OLDEST)),
@@ -157,7 +157,7 @@ TABLES = {  # what is there before: the file, its .bak
 
 @pytest.mark.parametrize("before", TABLES)
 def test_a_table_killed_at_every_call(zygote, memory_path, before):
-    """The old table is read, or the new one; and the next one is written as ever."""
+    """The old table is read, or the new one, and the next write succeeds."""
 
     def lay(name: str) -> Path:
         root = memory_path / name
@@ -192,7 +192,7 @@ def test_a_table_killed_at_every_call(zygote, memory_path, before):
 
 # ---------------------------------------------------------------- cleaning
 def test_cleaning_killed_at_every_call(zygote, memory_path):
-    """What is left is a log without a gap, with all that its queues and its index need; the next run ends it."""
+    """The log has all records of its consume queues and index, without a gap; the next run ends the cleaning."""
     stores.unpack("v533-broker", memory_path)
     options = {"options": ["--older-than", "0s", "--json"]}
     made = memory_path / "v533-broker"

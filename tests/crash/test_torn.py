@@ -1,4 +1,4 @@
-"""Torn tails: of the last record only a part is there. It alone is dropped, what is cut is kept, the log goes on."""
+"""Torn tails: the last record is written in part. Recovery cuts off this record only and keeps its bytes."""
 
 from pathlib import Path
 
@@ -37,14 +37,16 @@ del KINDS_OF_SECTORS["v1-empty"]
 
 # killed   the process died, and no checkpoint was ever written
 # flushed  ... but the checkpoint says that the log was durable up to the record before the last
-# late     ... and it says so of the last one, which the disk lost all the same
+# late     ... and the checkpoint includes the last record, which the disk lost nevertheless
 # closed   the store was closed: there is no abort file
 ENDINGS = ["killed", "flushed", "late", "closed"]
 
 
 def write(root: Path, kind: str, ending: str, last: int = 9, size: int = FILE_SIZE) -> tuple[Files, int, int]:
-    """A store with three records of a kind, the last one with a body of `last` bytes; its files, and where the last
-    record begins and ends."""
+    """A store with three records of a kind, the last one with a body of `last` bytes.
+
+    Returns its files, and where the last record begins and ends.
+    """
     config, fields = {**KINDS, **KINDS_OF_SECTORS}[kind]
     settings = {"mapped_file_size_commit_log": size, "prepare": "allocate", **config}
     with rocketc.open(root, **settings) as store:
@@ -72,7 +74,7 @@ def write(root: Path, kind: str, ending: str, last: int = 9, size: int = FILE_SI
 
 
 def assert_goes_on(root: Path, files: Files, kind: str, start: int, says: object) -> None:
-    """Recovery of `files`, whose record at `start` is torn: it is dropped and kept, and the log goes on there."""
+    """Assert that recovery of `files`, whose record at `start` is torn, cuts it off and keeps it, and a put follows."""
     config, fields = {**KINDS, **KINDS_OF_SECTORS}[kind]
     tail = b"".join(data[max(start - base, 0) :] for base, data in remains.log(files)).rstrip(b"\0")
     before = remains.messages(remains.zeroed(files, start))
@@ -88,7 +90,7 @@ def assert_goes_on(root: Path, files: Files, kind: str, start: int, says: object
     assert [{**m, "file": None} for m in found[:2]] == before, says
     assert [m["storedBody"] for m in found[2:]] == [b"next"], says
 
-    with rocketc.open(root, **config) as store:  # nothing is left to do
+    with rocketc.open(root, **config) as store:  # nothing is left to repair
         assert store.max_phy_offset == result.end
     again = remains.take(root)
     assert remains.log(again) == remains.log(closed)
@@ -106,14 +108,14 @@ def test_cut_at_every_byte(memory_path, kind, ending):
     files, start, stop = write(memory_path / "whole", kind, ending)
     for cut in range(start, stop):
         torn = remains.zeroed(files, cut)
-        if torn != files:  # a byte that is zero anyway can be missing
+        if torn != files:  # equal if the missing bytes are zero anyway
             assert_goes_on(memory_path / "torn", torn, kind, start, cut - start)
 
 
 @pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_zeroed_from_every_sector(memory_path, kind, ending):
-    """The last record is long: nine sectors and more; the disk has written some of the first ones."""
+    """The last record is at least nine sectors long; the disk has written only the first ones."""
     files, start, stop = write(memory_path / "whole", kind, ending, last=9 * SECTOR, size=8 * FILE_SIZE)
     for mark in range(start // SECTOR * SECTOR + SECTOR, stop, SECTOR):
         assert_goes_on(memory_path / "torn", remains.zeroed(files, mark), kind, start, mark)
@@ -122,7 +124,7 @@ def test_zeroed_from_every_sector(memory_path, kind, ending):
 @pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_one_sector_is_missing(memory_path, kind, ending):
-    """Disks write sectors in any order: one of the last record's is zero, wherever it lies."""
+    """Disks write sectors in any order: each sector of the last record is zero in turn."""
     files, start, stop = write(memory_path / "whole", kind, ending, last=9 * SECTOR, size=8 * FILE_SIZE)
     for mark in range(start // SECTOR * SECTOR, stop, SECTOR):
         lost = remains.zeroed(files, max(mark, start), min(mark + SECTOR, stop))
@@ -130,7 +132,7 @@ def test_one_sector_is_missing(memory_path, kind, ending):
             assert_goes_on(memory_path / "torn", lost, kind, start, mark)
 
 
-# ---------------------------------------------------------------- what stood behind the cut never comes back
+# ---------------------------------------------------------------- cut records never come back
 def bodies(root: Path) -> list[bytes]:
     return [m["storedBody"] for m in remains.messages(remains.take(root))]
 
@@ -147,9 +149,11 @@ def six(root: Path, size: int) -> tuple[Files, list[int]]:
 @pytest.mark.parametrize("size", [4096, 600], ids=["in one file", "in files of two records"])
 @pytest.mark.parametrize("torn", range(6))
 @pytest.mark.parametrize("length", [0, 40, 159, 160], ids="body of {}".format)
-def test_records_behind_the_cut_stay_away(memory_path, size, torn, length):
-    """One is damaged, those behind it are sound: all of them are cut off and kept. What is put then is shorter, or as
-    long, so that the end of the log comes to stand before a record that was there; the writer dies, again and again."""
+def test_records_after_the_cut_stay_away(memory_path, size, torn, length):
+    """One record is damaged, the later ones are valid: recovery cuts all of them off and keeps them.
+
+    The next put is shorter or as long, so that the log can end right before an old record; the writer dies repeatedly.
+    """
     files, starts = six(memory_path / "whole", size)
     start = starts[torn]
     root = remains.lay(remains.zeroed(files, start + 100, start + 150), memory_path / "torn")
@@ -173,9 +177,9 @@ def test_records_behind_the_cut_stay_away(memory_path, size, torn, length):
 
 
 @pytest.mark.parametrize("missing", range(9), ids="{} bytes".format)
-@pytest.mark.parametrize("rolled", [False, True], ids=["before the roll", "behind the roll"])
+@pytest.mark.parametrize("rolled", [False, True], ids=["before the roll", "after the roll"])
 def test_a_torn_blank_record(memory_path, missing, rolled):
-    """The record that fills a file is cut, and the next file is empty yet or has a record already."""
+    """The record that fills a file is torn, and the next file is empty or has a record already."""
     with rocketc.open(memory_path / "whole", mapped_file_size_commit_log=600) as store:
         end = [store.put("orders", b"one" * 30).end, store.put("orders", b"two" * 30).end][-1]
         store._roll()
@@ -193,12 +197,12 @@ def test_a_torn_blank_record(memory_path, missing, rolled):
         assert bodies(root) == [*kept, b"next" * 30]
 
 
-# ---------------------------------------------------------------- files that were being made
+# ---------------------------------------------------------------- files that were being created
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 599, 600])
 @pytest.mark.parametrize("full", [False, True], ids=["ahead", "for the next record"])
 @pytest.mark.parametrize("told", [False, True], ids=["size found", "size told"])
-def test_a_file_that_was_being_made(memory_path, size, full, told):
-    """A crash leaves the next file without its full length: it is made again."""
+def test_a_file_that_was_being_created(memory_path, size, full, told):
+    """A crash leaves the next file without its full length: it is created again."""
     fields = {"mapped_file_size_commit_log": 600} if told else {}
     with rocketc.open(memory_path / "whole", mapped_file_size_commit_log=600) as store:
         store.put("orders", b"one" * 30)
@@ -217,7 +221,7 @@ def test_a_file_that_was_being_made(memory_path, size, full, told):
     assert bodies(root) == [*before, b"two" * 40, b"two" * 60]
 
 
-def test_a_short_file_with_something_in_it_is_left_alone(memory_path):
+def test_a_short_file_with_content_is_refused_and_kept(memory_path):
     with rocketc.open(memory_path / "store", mapped_file_size_commit_log=600) as store:
         store.put("orders", b"one")
     path = memory_path / "store/commitlog" / ("%020d" % 600)

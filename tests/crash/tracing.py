@@ -1,5 +1,7 @@
-"""Processes that strace watches, and kills when one of their threads enters a call for the n-th time, before the call
-has done anything."""
+"""Processes that strace watches, and kills when one of their threads enters a call for the n-th time.
+
+The kill happens before the call has done anything.
+"""
 
 import contextlib
 import json
@@ -17,7 +19,7 @@ import pytest
 from support.native import ROOT
 from support.promise_counts import count
 
-# What a store does to files and maps; the `?` is for systems that do not have all of them.
+# The calls of a store for files and maps; `?` is for systems that do not have all of them.
 SET = (
     "?openat,?mkdir,?mkdirat,?fcntl,?fallocate,?ftruncate,?lseek,?mmap,?munmap,?madvise,?mlock,?msync,?fdatasync,?fsync,"
     "?pread64,?pwrite64,?write,?rename,?renameat,?renameat2,?link,?linkat,?unlink,?unlinkat,?rmdir,?close"
@@ -25,7 +27,7 @@ SET = (
 
 
 class Zygote:
-    """A process to be traced: run() lets it fork one that does a job, and returns how that ended and what it said."""
+    """A process to be traced: run() lets it fork a child for a job, and returns how the child ended and its output."""
 
     def __init__(self, folder: Path, *packages: Path, **environment: str) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -42,7 +44,7 @@ class Zygote:
                 stderr=errors,
                 pass_fds=[theirs.fileno()],
                 env=env,
-                cwd=folder,  # Python looks there first
+                cwd=folder,  # Python searches for modules there first
             )
         os.close(lines)
         assert self._ours.recv(100) == b"ready", self._errors.read_text()
@@ -53,7 +55,7 @@ class Zygote:
         os.close(self._lines)
 
     def run(self, job: str, root: Path, fields: dict[str, object], **more: object) -> tuple[bool, list[str]]:
-        """(was it killed, the lines that it wrote)"""
+        """(whether it was killed, the lines that it wrote)"""
         self._ours.send(json.dumps({"job": job, "root": str(root), "fields": fields, **more}).encode())
         with self._tracer(int(self._ours.recv(100))):
             self._ours.send(b"go")
@@ -69,7 +71,7 @@ class Zygote:
 
     @contextlib.contextmanager
     def traced(self, *options: str) -> Iterator[None]:
-        """strace looks at the jobs' processes meanwhile, from their first call on, but not at this one."""
+        """Trace the processes of the jobs meanwhile, from their first call on, but not the process that forks them."""
         self._options = options
         try:
             yield
@@ -113,7 +115,7 @@ class Zygote:
 
 
 def every(counts: dict[str, int]) -> list[tuple[str, int]]:
-    """(call, number) of the kills: once more than were counted too, for a run may make a call more than another."""
+    """(call, number) of the kills: one more than was counted, because the number of calls differs between runs."""
     return [(name, n) for name, count in sorted(counts.items()) for n in range(1, count + 2)]
 
 

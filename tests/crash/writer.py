@@ -1,11 +1,11 @@
 """A program that puts messages into a store and acknowledges them on its standard output, until it is killed.
 
-`python -m crash.writer ROOT PLAN`, PLAN being a Plan in JSON. What is put follows from the plan alone, so whoever reads
-the store can tell what must be there. The lines are `opening`, `open`, and of each call that returned
+`python -m crash.writer ROOT PLAN`, where PLAN is a Plan in JSON. The messages follow from the plan alone, so a reader
+of the store knows which messages must be there. The lines are `opening`, `open`, and for each call that returned
 
     THREAD NUMBER COUNT QUEUE PHY_OFFSET QUEUE_OFFSET
 
-NUMBER being that of its first message among those of the thread.
+where NUMBER is that of the first message, counted per thread.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ class Plan:
 
     seed     of all lives of a store
     life     the number of this one
-    threads  that put at once
-    fields   of rocketc.open()
-    flushed  acknowledge only what a flush() has made durable
+    threads  the number of threads that put
+    fields   arguments of rocketc.open()
+    flushed  acknowledge only messages that a flush() has made durable
     """
 
     seed: int
@@ -46,7 +46,7 @@ class Plan:
 
 
 def body(seed: int, life: int, thread: int, number: int) -> bytes:
-    """The body of a message: it says which one it is."""
+    """The body of a message, which identifies it."""
     chance = random.Random(f"{seed}/{life}/{thread}/{number}")
     size = chance.choice([0, 20, chance.randrange(300), chance.randrange(300), chance.randrange(4000)])
     if chance.random() < 0.01:
@@ -83,7 +83,7 @@ def run(store: Any, plan: Plan, thread: int, tell: Callable[[str], None]) -> Non
             results = [future.result() for future in futures]
         elif method == "put_many":
             results = [store.put_many(topic, bodies, tags="A", **where)]
-        elif topic.startswith("%RETRY%"):  # takes no batches
+        elif topic.startswith("%RETRY%"):  # does not accept batches
             results = [store.put(topic, one, **where) for one in bodies]
         else:
             results = [store.put_batch(topic, [(0, one, {"TAGS": "A"}) for one in bodies], **where)]
@@ -101,11 +101,11 @@ def main() -> None:
 
     import rocketc
 
-    logging.getLogger("rocketc").addHandler(logging.NullHandler())  # standard error is for what must not be
+    logging.getLogger("rocketc").addHandler(logging.NullHandler())  # standard error is for unexpected errors only
     plan = Plan(**json.loads(sys.argv[2]))
 
     def tell(line: str) -> None:
-        os.write(1, line.encode() + b"\n")  # one write: lines of several threads do not mix
+        os.write(1, line.encode() + b"\n")  # one write, so that lines of several threads do not mix
 
     tell("opening")
     store = rocketc.open(sys.argv[1], **{**SMALL, **plan.fields})

@@ -1,4 +1,4 @@
-"""What must be in a store whose writer was killed while it did the job `write` of crash.zygote."""
+"""What must be in a store whose writer was killed during the job `write` of crash.zygote."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import rocketc
 
 
 def assert_written(root: Path, fields: dict[str, object], lines: list[str], says: object) -> None:
-    """A store whose writer was killed holds what it acknowledged, perhaps a message more, and goes on."""
+    """Assert that a store whose writer was killed has what it acknowledged, perhaps one message more, and works."""
     closed = lines[-1:] == ["closed"]
     if closed:
         lines = lines[:-1]
@@ -19,7 +19,7 @@ def assert_written(root: Path, fields: dict[str, object], lines: list[str], says
         assert one.told == [] or not closed, (says, one.told)
         assert_answers(one.store, records_of(root), says)
         end = one.store.max_phy_offset
-    if not fields.get("enable_consume_queue_ext"):  # the oracle makes no extensions
+    if not fields.get("enable_consume_queue_ext"):  # the oracle does not write extensions
         assert_files(root, fields)
     found = remains.messages(remains.take(root))
     assert len(lines) <= len(found) <= (COUNT if closed else min(len(lines) + 1, COUNT)), says
@@ -31,5 +31,5 @@ def assert_written(root: Path, fields: dict[str, object], lines: list[str], says
         result = store.put("orders", b"next")
         assert (result.phy_offset >= end, result.queue_offset) == (True, len(found)), says
     assert [m["storedBody"] for m in remains.messages(remains.take(root))][len(found) :] == [b"next"], says
-    if not fields.get("enable_consume_queue_ext"):  # the oracle makes no extensions
+    if not fields.get("enable_consume_queue_ext"):  # the oracle does not write extensions
         assert_files(root, fields)

@@ -1,9 +1,14 @@
-"""A process that forks another for each job, so that a tracer that attaches to that sees the job's system calls alone.
+"""A process that forks a child for each job, so that a tracer attached to the child sees only the job's system calls.
 
-`python -m crash.zygote FD`: jobs come through the socket FD, a JSON object each: {"job": a name of JOBS, "root": ...,
-"fields": those of rocketc.open(), "point": [name, n], where the process is to end, or null, to tell of all points; only
-with points.c}. The job's process sends its number and begins once b"go" came; when it has ended its wait status is sent
-back. What a job acknowledges it writes to standard output.
+`python -m crash.zygote FD`: jobs come through the socket FD, a JSON object each:
+
+root    the folder of the store
+job     a name of JOBS
+fields  the arguments of rocketc.open()
+point   only with points.c: [name, n], where the process ends; null: report all points
+
+The child sends its process id and begins when b"go" has come. When it has ended, its wait status is sent back. A job
+writes what it acknowledges to standard output.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""The commit log's reader over any bytes, beside tests/support/oracle.py: a buffer, a file in parts, client batches."""
+"""The commit log's readers on any bytes, compared with tests/support/oracle.py: a buffer, a file in parts, batches."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ HERE = 4096  # physical offset of a log in a file
 
 
 def record(data: bytes, folder: Path) -> None:
-    """A buffer as one commit log: all that a scan hands out is what the oracle reads.
+    """A buffer as one commit log: a scan must return what the oracle reads.
 
-    Byte 0 says how it is read: bits 0-1 crc, 2-3 base_offset, 4 decompress=False, 5 unwrap=False.
+    Byte 0 holds the options: bits 0-1 crc, 2-3 base_offset, 4 decompress=False, 5 unwrap=False.
     """
     if not data:
         return
@@ -42,8 +42,8 @@ def record(data: bytes, folder: Path) -> None:
     assert [compare.of_message(message) for message in first] == told
     compare.check_report(scan.report, walked, expected, oracle.learn_base(log) if base is None else base)
     report = scan.report
-    assert list(scan) == first and scan.report == report, "the second pass gives the same"
-    # count() opens no compressed body
+    assert list(scan) == first and scan.report == report, "the second pass must return the same"
+    # count() does not decompress bodies
     assert scan.count() == len(oracle.records(compare.expected(walked, **{**open_bodies, "decompress": False})))
     records = oracle.records(expected)
     assert compare.table_rows(scan.to_arrow()) == [compare.row_of_record(one) for one in records]
@@ -73,9 +73,9 @@ def _stops_at_the_first_damage(scan: rocketc.Scan, expected: list[oracle.Item]) 
 
 
 def parts(data: bytes, folder: Path) -> None:
-    """A log in a file: as from a buffer, and each record and damage once, wherever it is cut into parts.
+    """A log in a file: it must be read as from a buffer, and each record and damage once, wherever it is split.
 
-    Byte 0 says crc, bytes 1 and 2 where it is cut: so many 255ths of its length.
+    Byte 0 is crc, bytes 1 and 2 are the places of the splits, in 255ths of the log's length.
     """
     if len(data) < 4:
         return
@@ -97,7 +97,7 @@ def parts(data: bytes, folder: Path) -> None:
 
 
 def _found(pieces: Iterable[LogFile | Path], crc: Any) -> tuple[list[Any], list[Any], int]:
-    """Messages, damage and bytes of all pieces, in their order."""
+    """Messages, damage and bytes of all parts, in order."""
     messages, damage, read = [], [], 0
     for piece in pieces:
         scan = rocketc.scan(piece, errors="skip", crc=crc, max_decompressed=LIMIT)
@@ -108,7 +108,7 @@ def _found(pieces: Iterable[LogFile | Path], crc: Any) -> tuple[list[Any], list[
 
 
 def _has_hidden_records(log: bytes, crc: str) -> bool:
-    """Whether a record that passes all checks lies within another item: who begins to read there can't know."""
+    """Whether a valid record is inside another item: a reader that starts there cannot know."""
     starts = {i["start"] if isinstance(i, dict) else i.start for i in oracle.walk(log, HERE, crc=crc)}
     for pos in range(len(log)):
         if log[pos + 4 : pos + 5] not in (b"\xda", b"\xcb") or HERE + pos in starts:
@@ -122,7 +122,7 @@ def _has_hidden_records(log: bytes, crc: str) -> bool:
 
 
 def batch(data: bytes, folder: Path) -> None:
-    """A client batch, also as the body of an inner batch: read as the oracle does, and written again equal."""
+    """A client batch, also as the body of an inner batch: decoded as the oracle does, and encoded again unchanged."""
     wanted = None
     try:
         wanted = oracle.decode_batch(data)
@@ -148,7 +148,7 @@ def batch(data: bytes, folder: Path) -> None:
 
 
 def _without_unused(batch: bytes) -> bytes:
-    """Zeros where a batch has magic and CRC, which nobody reads."""
+    """Replace by zeros a batch's magic and CRC, which no reader uses."""
     out = bytearray(batch)
     pos = 0
     while pos < len(out):

@@ -1,4 +1,4 @@
-"""Inputs made of others with an eye to their form: a record whose body changed gets the CRC of the new one."""
+"""Mutations that know the format: a record with a changed body gets the body's CRC."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from collections.abc import Callable
 from fuzz import whole
 from support import oracle, strategies
 
-Mutate = Callable[[bytes, int], bytes]  # libFuzzer's: (data, bytes at most)
+Mutate = Callable[[bytes, int], bytes]  # libFuzzer's function: (data, most bytes)
 
 _MAGICS = (struct.pack(">i", oracle.MAGIC_V1), struct.pack(">i", oracle.MAGIC_V2))
 _BLANK = struct.pack(">i", oracle.MAGIC_BLANK)
 
 
 def in_a_log(skip: int, base: Callable[[bytes], int]) -> Callable[[bytes, int, int, Mutate], bytes]:
-    """A mutator of inputs that are `skip` bytes of options and a log; base(data): physical offset of its first byte."""
+    """Make a mutator of inputs that are `skip` bytes of options and a log.
+
+    base(data)  physical offset of the log's first byte
+    """
 
     def mutator(data: bytes, most: int, seed: int, mutate: Mutate) -> bytes:
         chance = random.Random(seed)
@@ -39,12 +42,12 @@ def in_a_log(skip: int, base: Callable[[bytes], int]) -> Callable[[bytes, int, i
 
 
 def record_base(data: bytes) -> int:
-    """As logs.record() takes it from the first byte."""
+    """The base offset that logs.record() derives from the first byte."""
     return (0, 4096, 0, 1 << 62)[data[0] >> 2 & 3] if data else 0
 
 
 def mended(log: bytes, base: int, chance: random.Random) -> bytes:
-    """The log with numbers made right that have to agree, in most of its records."""
+    """Repair, in most records of the log, the numbers that have to agree."""
     out = bytearray(log)
     pos = 0
     while pos + oracle.SMALLEST_RECORD <= len(out):
@@ -66,7 +69,7 @@ def mended(log: bytes, base: int, chance: random.Random) -> bytes:
 
 
 def _stop_of(out: bytearray, pos: int) -> int | None:
-    """Where a record ends: before the next one, or where its size says."""
+    """Where a record ends: by its size, or before the next record."""
     (size,) = struct.unpack_from(">i", out, pos)
     if oracle.SMALLEST_RECORD <= size <= len(out) - pos:
         return pos + size
@@ -76,7 +79,7 @@ def _stop_of(out: bytearray, pos: int) -> int | None:
 
 
 def _mend_lengths(out: bytearray, pos: int, stop: int, chance: random.Random) -> None:
-    """Properties that fill the record, and the CRC of the body; with luck that of the whole."""
+    """Set lengths that fill the record, and the CRC of the body; sometimes also the CRC of the whole record."""
     (flags,) = struct.unpack_from(">i", out, pos + 36)
     width = 1 if bytes(out[pos + 4 : pos + 8]) == _MAGICS[0] else 2
     body_at = pos + 72 + (20 if flags & oracle.BORN_HOST_V6 else 8) + (20 if flags & oracle.STORE_HOST_V6 else 8)
@@ -102,7 +105,7 @@ def _mend_lengths(out: bytearray, pos: int, stop: int, chance: random.Random) ->
 
 
 def _with_another_body(log: bytes, most: int, chance: random.Random, mutate: Mutate) -> bytes:
-    """One record with a body that is mutated, compressed anew if it is a compressed one."""
+    """Mutate one record's body; a compressed body is decompressed before and compressed again."""
     records = oracle.records(oracle.walk(log, None, crc="none"))
     if not records:
         return mutate(log, most)
@@ -131,7 +134,7 @@ def _with_another_body(log: bytes, most: int, chance: random.Random, mutate: Mut
 
 
 def _with_one_more(log: bytes, chance: random.Random) -> bytes:
-    """A record of some kind put in between, or at the end."""
+    """Insert a record of some kind, also at the end."""
     starts = [one["start"] for one in oracle.records(oracle.walk(log, 0, crc="none"))]
     at = chance.choice([*starts, len(log)])
     kind = chance.randrange(6)
@@ -163,7 +166,7 @@ _in_second = in_a_log(0, lambda data: whole.SECOND)
 
 
 def in_a_store(skip: int) -> Callable[[bytes, int, int, Mutate], bytes]:
-    """A mutator of inputs that are `skip` bytes of options and a store's files."""
+    """Make a mutator of inputs that are `skip` bytes of options and a store's files."""
 
     def mutator(data: bytes, most: int, seed: int, mutate: Mutate) -> bytes:
         chance = random.Random(seed)
@@ -180,7 +183,7 @@ def in_a_store(skip: int) -> Callable[[bytes, int, int, Mutate], bytes]:
 def _with_another_file(
     files: dict[str, bytes], most: int, seed: int, chance: random.Random, mutate: Mutate
 ) -> dict[str, bytes]:
-    """One file mutated in its own way; or one more, or one less."""
+    """Mutate one file by its format, or add a file, or remove one."""
     name = chance.choice(list(files))
     others = sum(3 + len(raw) for other, raw in files.items() if other != name)
     room = max(most - others - 3, 1)

@@ -1,4 +1,6 @@
-"""A folder whose files hold any bytes, opened for writing: it takes messages, hands them out, and loses no record."""
+"""A folder whose files hold any bytes, opened for writing: the store accepts messages, returns them, and loses no
+record.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ PUTS = (("t", 0), ("b", 0), ("new", 3))
 
 
 def store(data: bytes, folder: Path) -> None:
-    """Open it, put some messages and get them; close it and do so again: then it was closed well.
+    """Open the store, put some messages and get them; close it and repeat: the second opening must succeed.
 
-    Byte 0 says how: bit 0 flush="sync", 1 the sizes of the index that is there, 2 no index, 3 extended queues, 4 the
-    transient pool. The rest are the files, as whole.split() reads them.
+    Byte 0 holds the options: bit 0 flush="sync", 1 the sizes of the existing index, 2 no index, 3 extended consume
+    queues, 4 the transient pool. The rest are the files, as whole.split() reads them.
     """
     if not data:
         return
@@ -46,16 +48,16 @@ def store(data: bytes, folder: Path) -> None:
         try:
             opened = rocketc.open(root, **fields)
         except rocketc.RocketcError:
-            assert turn == 0, "it opened before, and was closed"
+            assert turn == 0, "the store opened before, and was closed"
             _keeps(root, found)
             return
         with opened:
             for topic, queue_id in PUTS:
                 result = opened.put(topic, b"body %d" % turn, queue_id=queue_id, keys="k1", tags="A")
                 assert result.status.name == "PUT_OK", result
-                assert result.phy_offset not in put, "no place is given twice"
+                assert result.phy_offset not in put, "a physical offset was assigned twice"
                 put[result.phy_offset] = topic, queue_id, result.queue_offset
-            assert opened.wait_dispatched(WAITING), "queues and index have it"
+            assert opened.wait_dispatched(WAITING), "the messages must be dispatched"
             for phy_offset, (topic, queue_id, queue_offset) in put.items():
                 assert opened.message(phy_offset).queue_offset == queue_offset
                 got = opened.get(topic, queue_id, queue_offset, 1)
@@ -77,7 +79,7 @@ def _records(root: Path) -> dict[int, bytes]:
 
 
 def _keeps(root: Path, found: dict[int, bytes]) -> None:
-    """What stood in the log stands there, or was cut off and kept beside it."""
+    """Assert that each record is still in the log, or was cut off and kept."""
     now = _records(root)
     lost = {at: raw for at, raw in found.items() if now.get(at) != raw}
     for at, raw in lost.items():

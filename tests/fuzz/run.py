@@ -1,6 +1,7 @@
-"""python -m fuzz.run TARGET [libFuzzer's options] [files or folders]: what tools/fuzz.sh starts. Needs atheris.
+"""`python -m fuzz.run TARGET [libFuzzer's options] [files or folders]`: the process that tools/fuzz.sh starts.
 
-Python files of rocketc are instrumented as they are imported; the extensions were when they were built.
+It needs atheris. The Python files of rocketc are instrumented when they are imported, the extensions when they are
+built.
 """
 
 import logging
@@ -15,7 +16,7 @@ def main() -> None:
     name = sys.argv.pop(1)
     with atheris.instrument_imports(include=["rocketc"], enable_loader_override=False):
         from fuzz.targets import TARGETS
-    logging.disable()  # damaged tables are told of there
+    logging.disable()  # damaged tables are logged
     target = TARGETS[name]
     folder = Path(tempfile.mkdtemp(), "input")  # below TMPDIR, which tools/fuzz.sh removes
 

@@ -1,6 +1,7 @@
-"""PYTHONPATH=tests .venv/bin/python -m fuzz.seeds: makes tests/fuzz/corpus from the golden stores, the same each time.
+"""`PYTHONPATH=tests .venv/bin/python -m fuzz.seeds`: makes tests/fuzz/corpus from the golden stores, the same each
+time.
 
-An input is small: libFuzzer puts together what it finds in several.
+Inputs are small: libFuzzer combines parts of several.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import rocketc
 from rocketc.tables.fastjson import parse, to_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
-LARGEST = 700  # bytes of a record that is taken over
+LARGEST = 700  # most bytes of a record that is copied
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": whole.SECOND,
     "mapped_file_size_consume_queue": 200,
@@ -52,12 +53,12 @@ def kinds(names: list[str], folder: Path) -> list[tuple[bytes, oracle.Record]]:
 
 
 def log_of(records: list[bytes], base: int, rest: bytes = b"") -> bytes:
-    """Records one behind the other, with the physical offsets of their new places."""
+    """Records one after the other, with the physical offsets of their new places."""
     return mutate.mended(b"".join(records), base, Always()) + rest
 
 
 class Always(random.Random):
-    """Chance that says the same each time: mended() mends all there is."""
+    """A generator that always draws the same: mended() then repairs everything."""
 
     def randrange(self, *_: Any) -> int:
         return 1
@@ -132,12 +133,12 @@ def of_small_files(folder: Path) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _first(value: Any) -> Any:
-    """Of a table's objects the first two entries."""
+    """Reduce each object of a table to its first two entries."""
     return dict(list(value.items())[:2]) if isinstance(value, dict) else value
 
 
 def of_stores(folder: Path) -> Iterator[tuple[str, str, bytes]]:
-    """Small stores with bodies of a golden one, closed and killed."""
+    """Small stores with bodies of a golden store, closed and killed."""
     bodies = [one["storedBody"][:40] for _, one in kinds(["v533-store"], folder)]
     root = folder / "small"
     with rocketc.open(root, **SIZES) as store:

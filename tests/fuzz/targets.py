@@ -1,7 +1,7 @@
-"""What is fuzzed: functions that take any bytes, and an empty folder of their own. An exception is a finding.
+"""The fuzz targets: functions that take any bytes, and an empty folder. An exception is a finding.
 
-Each is more than "does not crash": beside it stands what tests/support/oracle.py reads, a second read, or what is
-written again.
+Each target checks more than that nothing crashes: it compares with what tests/support/oracle.py reads, with a second
+read, or with what is written again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fuzz import logs, mutate, opened, texts, units, whole
 
 @dataclass(frozen=True)
 class Target:
-    """One of them.
+    """A fuzz target.
 
     run      the function
     largest  bytes of an input
-    mutator  makes an input of another one, with an eye to its form; None: libFuzzer's alone
+    mutator  makes an input from another one, by its format; None: only libFuzzer's own mutations
     """
 
     run: Callable[[bytes, Path], None]
@@ -29,10 +29,10 @@ class Target:
     mutator: Callable[[bytes, int, int, mutate.Mutate], bytes] | None = None
 
     def __call__(self, data: bytes, folder: Path) -> None:
-        """Run it. folder: made anew for each input."""
+        """Run it. folder: created for each input."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        with mock.patch("time.sleep"):  # nobody writes these files: no second look at a torn end
+        with mock.patch("time.sleep"):  # no process writes these files, so do not wait at a torn end
             self.run(data, folder)
 
 

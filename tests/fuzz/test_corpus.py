@@ -1,4 +1,4 @@
-"""The seeds of the fuzzer, and all that it ever found, through the targets with the build that is tested."""
+"""The fuzzer's seeds, and all inputs that have failed, run through the targets with the current build."""
 
 from pathlib import Path
 
@@ -28,8 +28,8 @@ def test_corpus(name, memory_path):
         count("inputs")
 
 
-def test_a_mutated_record_is_a_record_again():
-    """Bodies change, and what comes of it is mostly a record with the right CRC."""
+def test_a_mutated_record_is_still_a_record():
+    """A body changes, and the result is mostly a record with the right CRC."""
     log = b"".join(oracle.encode("t", b"body", phy_offset=96 * n) for n in range(3))
     found = set()
     for seed in range(200):
@@ -38,7 +38,7 @@ def test_a_mutated_record_is_a_record_again():
     assert {b"body", b"ydob"} <= found
 
 
-def test_a_store_is_the_files_that_its_input_says():
+def test_an_input_of_a_store_is_split_into_its_files():
     files = {whole.NAMES[0]: b"log", whole.NAMES[9]: b"", whole.NAMES[2]: bytes(300)}
     assert whole.split(whole.join(files)) == files
     for seed in range(200):

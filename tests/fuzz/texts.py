@@ -1,4 +1,4 @@
-"""Tables of config/, broker.conf and message ids: any text, or bytes that are none."""
+"""Tables of config/, broker.conf and message ids: any text, and bytes that are not text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
 from rocketc.tables.table_file import read_table
 from rocketc.tables.topics import Topics
 
-BAK = b"\0BAK\0"  # in front of what a table was before
+BAK = b"\0BAK\0"  # before an earlier content of a table
 
 
 def table(data: bytes, folder: Path) -> None:
-    """A table of config/, what it was before behind BAK: the parsers agree, and what was read is written the same."""
+    """A table of config/, and its earlier content after BAK: the parsers agree, and a table is written as read."""
     raw, has_bak, before = data.partition(BAK)
     value = _parsed(raw)
     _check_parsers(raw, value)
@@ -55,7 +55,7 @@ def _parsed(raw: bytes) -> tuple[Any] | None:
 
 
 def _check_parsers(raw: bytes, value: tuple[Any] | None) -> None:
-    """The fast parser, the slow one, and Python's agree, as far as they go."""
+    """Assert that the fast parser, the slow one and Python's agree, as far as they accept the input."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -84,7 +84,7 @@ def _depth(value: Any) -> int:
 
 
 def _keeps(kind: Any, folder: Path) -> None:
-    """Whatever stands in a table: it takes one entry more, and the others stay."""
+    """Whatever a table holds, it accepts one more entry and keeps the others."""
     one = kind(folder)
     before = _entries(one)
     assert before == _entries(kind(folder))
@@ -114,7 +114,7 @@ def _entries(one: Any) -> dict[Any, Any]:
 
 
 def conf(data: bytes, folder: Path) -> None:
-    """A broker.conf: pairs that are written with nothing but escapes are read the same; what it sets is allowed."""
+    """A broker.conf: pairs written with escapes are read back unchanged, and its settings are within their limits."""
     path = folder / "broker.conf"
     path.write_bytes(data)
     with warnings.catch_warnings():
@@ -146,7 +146,7 @@ def _escaped(text: str) -> str:
 
 
 def message_id(data: bytes, folder: Path) -> None:
-    """Ids, one a line, as `rocketc decode-id -` reads them: what is none is a ValueError, others are written equal."""
+    """Ids, one a line, as `rocketc decode-id -` reads them: ValueError if invalid, or encoded again unchanged."""
     for line in data.split(b"\n")[:20]:
         text = line.strip().decode("utf-8", "backslashreplace")
         try:

@@ -1,4 +1,4 @@
-"""Consume queues of all kinds, index files and the checkpoint, any bytes in them, as commands and stores read them."""
+"""Consume queues of all kinds, index files and the checkpoint with any bytes, as commands and stores read them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rocketc.jobs.file_kinds import Files
 from rocketc.jobs.unit_files import FAULTS, Fault, Faults, read_ext, read_index, read_queue
 
 INT64_MAX = (1 << 63) - 1
-SHORT = 32  # files of a queue have up to so many units
+SHORT = 32  # most units of a file
 
 
 def _laid(data: bytes, size: int, folder: Path, first: int = 0) -> tuple[str, ...]:
-    """The bytes as files of one folder that have this size each, but for the last one."""
+    """Write the bytes as files of one folder; each has this size, except the last one."""
     folder.mkdir(parents=True)
     paths = []
     for at in range(0, max(len(data), 1), size):
@@ -33,7 +33,7 @@ def _laid(data: bytes, size: int, folder: Path, first: int = 0) -> tuple[str, ..
 
 
 def _read(files: Files, reader: Any) -> tuple[list[Any], list[Fault]]:
-    """What a command gets of them: units, and faults; the second time too."""
+    """Read units and faults as a command does; a second read must return the same."""
     out: list[tuple[list[Any], list[Fault]]] = []
     for _ in range(2):
         told: list[Fault] = []
@@ -45,7 +45,7 @@ def _read(files: Files, reader: Any) -> tuple[list[Any], list[Fault]]:
 
 
 def queue(data: bytes, folder: Path) -> None:
-    """A consume queue; byte 0 says how many units a file has, byte 1 which file is its first one."""
+    """A consume queue; byte 0 is the number of units of a file, byte 1 the number of its first file."""
     if len(data) < 3:
         return
     raw, size, first = data[2:], 20 * (data[0] % SHORT + 3), data[1] >> 5
@@ -61,7 +61,7 @@ def queue(data: bytes, folder: Path) -> None:
 
 
 def batch_queue(data: bytes, folder: Path) -> None:
-    """A queue of inner batches; bytes 0 and 1 as in queue()."""
+    """A batch queue; bytes 0 and 1 as in queue()."""
     if len(data) < 3:
         return
     raw, size, first = data[2:], 46 * (data[0] % SHORT + 1), data[1] >> 5
@@ -75,7 +75,7 @@ def batch_queue(data: bytes, folder: Path) -> None:
 
 
 def _all_are_told(read: tuple[list[Any], list[Fault]], decoded: list[Any]) -> None:
-    """Each unit is handed out, or among the faults."""
+    """Assert that each unit was returned, or is among the faults."""
     units, faults = read
     assert units == [unit for unit in decoded if unit[-1] in (None, cq.PRE_BLANK)]
     told = {n for fault in faults for n in range(fault.first, fault.last + 1) if fault.reason != "zeroed"}
@@ -84,7 +84,7 @@ def _all_are_told(read: tuple[list[Any], list[Fault]], decoded: list[Any]) -> No
 
 
 def _as_a_store_reads(folder: Path, size: int, wanted: dict[int, Any]) -> None:
-    """What a store that is only read says of a queue are units of its files; twice the same."""
+    """Assert that a store open for reading returns units of the files, and the same ones twice."""
     found = []
     for _ in range(2):
         queues = ConsumeQueues(str(folder), *_sizes(folder, size), read_only=True)
@@ -105,7 +105,7 @@ def _sizes(folder: Path, size: int) -> tuple[int, int]:
 
 
 def ext(data: bytes, folder: Path) -> None:
-    """Extensions of a queue; byte 0 says how large its files are."""
+    """A consume queue extension; byte 0 is the size of its files."""
     if len(data) < 2:
         return
     raw, size = data[1:], 40 + data[0] % 128
@@ -127,7 +127,7 @@ def ext(data: bytes, folder: Path) -> None:
 
 
 def index(data: bytes, folder: Path) -> None:
-    """An index file; byte 0 says how many hash slots it has, 0: find out."""
+    """An index file; byte 0 is the number of hash slots, 0: find it out."""
     if len(data) < 2:
         return
     raw, slots = data[1:], data[0] or None
@@ -137,12 +137,12 @@ def index(data: bytes, folder: Path) -> None:
     try:
         found = [_index_of(path, slots) for _ in range(2)]
     except ValueError:
-        assert slots is not None and 40 + 4 * slots > len(raw), "it has no room for them"
+        assert slots is not None and 40 + 4 * slots > len(raw), "the file is too small for this number of slots"
         return
     assert found[0] == found[1]
     has, room, units = found[0]
     with IndexFile(path) as file:
-        if not has or not room or file.slots != has:  # an index believes no one, but finds out
+        if not has or not room or file.slots != has:  # the index does not trust the given number of slots
             return
     _, _, entries = oracle.index_file(raw, has)
     for number, key_hash, phy_offset, _, previous, _, _ in units:
@@ -169,12 +169,12 @@ def _index_of(path: Path, slots: int | None) -> tuple[int | None, int | None, li
 
 
 def _looked_up(keys: KeyIndex, key: str) -> set[int]:
-    """What the index has of a key, up to where it is damaged: each unit once at most, however its chains run."""
+    """Offsets that the index has for a key, up to the damage: each unit at most once, whatever its chains are."""
     found: list[int] = []
     try:
         for phy_offset in keys.offsets("topic", key):
             found.append(phy_offset)
-            assert len(found) <= keys.units * (len(keys.files) + 1), "a chain without an end"
+            assert len(found) <= keys.units * (len(keys.files) + 1), "an endless chain"
     except CorruptRecordError as error:
         assert error.reason == "bad_chain"
     return set(found)

@@ -1,4 +1,4 @@
-"""A store's folder whose files hold any bytes: verify() says what a scan finds, and nobody writes there."""
+"""A store's folder whose files hold any bytes: verify() reports what a scan finds, and no file is changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import rocketc
 from rocketc.jobs.verify import VerifyReport
 
 LIMIT = 1 << 16
-SECOND = 1024  # physical offset of the second file of the log
+SECOND = 1024  # physical offset of the log's second file
 
 NAMES = (
     f"commitlog/{0:020d}",
@@ -34,7 +34,7 @@ NAMES = (
 
 
 def split(data: bytes) -> dict[str, bytes]:
-    """The files that an input says: the number of a name, the size in two bytes, and the bytes, again and again."""
+    """Split an input into files: repeatedly the number of a name, the size in two bytes, and the bytes."""
     files: dict[str, bytes] = {}
     while len(data) >= 3:
         size = data[1] << 8 | data[2]
@@ -44,23 +44,23 @@ def split(data: bytes) -> dict[str, bytes]:
 
 
 def join(files: Mapping[str, bytes]) -> bytes:
-    """The input that says these files."""
+    """The input for these files."""
     return b"".join(bytes([NAMES.index(name)]) + len(raw).to_bytes(2, "big") + raw for name, raw in files.items())
 
 
 def store(data: bytes, folder: Path) -> None:
-    """verify() of the folder, twice, beside a scan of its log."""
+    """Run verify() on the folder twice, and compare it with a scan of its log."""
     files = split(data)
     root = remains.lay(files, folder / "store")
     (root / "commitlog").mkdir(parents=True, exist_ok=True)
     report = rocketc.verify(root, jobs=1)
     told = report.to_dict()
     assert json.loads(json.dumps(told)) == told
-    assert rocketc.verify(root, jobs=1).to_dict() == told, "twice the same"
-    assert remains.take(root) == files, "nothing is written"
+    assert rocketc.verify(root, jobs=1).to_dict() == told, "both reports must be equal"
+    assert remains.take(root) == files, "no file may change"
     _agrees_with_a_scan(report, root)
     _opens_for_reading(root)
-    assert remains.take(root) == files, "nothing is written"
+    assert remains.take(root) == files, "no file may change"
 
 
 def _agrees_with_a_scan(report: VerifyReport, root: Path) -> None:
@@ -76,7 +76,7 @@ def _agrees_with_a_scan(report: VerifyReport, root: Path) -> None:
 
 
 def _opens_for_reading(root: Path) -> None:
-    """A store opened to be read answers, or says what is wrong with it; all that get() hands out the log has."""
+    """A store open for reading answers, or reports what is wrong; all messages that get() returns are in the log."""
     known = {record.phy_offset: record.record for record in rocketc.scan(root, errors="skip", unwrap=False)}
     try:
         with rocketc.open(root, read_only=True) as store:

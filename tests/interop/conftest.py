@@ -1,4 +1,4 @@
-"""One Java process a release for all tests here; they run in one process of pytest, which starts few of Java's."""
+"""One Java process per release for all tests here. They run in one pytest process, which starts few Java processes."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,9 +10,9 @@ pytest.register_assert_rewrite("interop.ledger")
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], rocketmq.Peer]]:
-    """start(release): a Java process of your own, for a test that kills it; skips where RocketMQ cannot be had."""
+    """start(release): a separate Java process, for a test that kills it; skips where RocketMQ is not available."""
     started: list[rocketmq.Peer] = []
-    reasons: list[str] = []  # why there is none: asked for once, for Maven may try for minutes
+    reasons: list[str] = []  # why RocketMQ is not available: kept, because Maven may try for minutes
 
     def one(release: str) -> rocketmq.Peer:
         if not reasons:

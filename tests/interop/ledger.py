@@ -1,6 +1,6 @@
-"""Messages to put into a store, by RocketMQ or by rocketc, and the ledger of what must be read from it ever after.
+"""Messages to put into a store with RocketMQ or rocketc, and the ledger of what must be read from it afterwards.
 
-A message is a dict in the words of Peer.java: what is put has no offsets yet. `{"batch": [...]}` is a client batch.
+A message is a dict with the field names of Peer.java; a put adds the offsets. `{"batch": [...]}` is a client batch.
 """
 
 import random
@@ -14,14 +14,14 @@ from interop.peer import Peer
 
 Told = dict[str, Any]
 
-CHECKSUM = "__CRC32#"  # not put, but read where enabledAppendPropCRC is on
+CHECKSUM = "__CRC32#"  # not put, but read if enabledAppendPropCRC is on
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 HOSTS = ["10.1.2.3:54321", "192.168.1.10:10911", "[1050:0:0:0:5:600:300c:326b]:123", "[fe80:0:0:0:0:0:0:1]:10911"]
 WORDS = ["amber", "basin", "cedar", "delta", "ember", "Straße", "Łódź", "λambda", "東京", "🚀", "½"]
 
 
 def plan(seed: int, count: int, *, v2: bool = False) -> list[Told]:
-    """`count` puts of all kinds. v2: topics of more than 127 characters too, which 4.x does not know."""
+    """`count` puts of all kinds. v2: also topics of more than 127 characters, which 4.x does not support."""
     chance = random.Random(seed)
     topics = ["Orders", "a", "Zz_9-%"] + (["%RETRY%" + "g" * 150, "%RETRY%" + "h" * 248] if v2 else [])
 
@@ -68,7 +68,7 @@ def plan(seed: int, count: int, *, v2: bool = False) -> list[Told]:
 
 
 def of_size(size: int, topic: str = "a") -> Told:
-    """A message whose record has so many bytes, without properties."""
+    """A message whose record has this number of bytes, without properties."""
     return {
         "topic": topic,
         "queueId": 0,
@@ -85,8 +85,11 @@ def of_size(size: int, topic: str = "a") -> Told:
 
 
 def read(peer: Peer, root: Path) -> list[Told]:
-    """Every message of a store that is open in Java, in log order, as RocketMQ reads it: through the queues, or at its
-    place in the log if it has none in a queue. It finds each record valid, and rocketc reads the same."""
+    """Every message of a store that is open in Java, in log order, as RocketMQ reads it.
+
+    RocketMQ reads it through the queues, or at its physical offset if it is in no queue. RocketMQ finds each record
+    valid, and rocketc reads the same.
+    """
     records = ours.scan(root)
     answer = peer.read(root)
     apart = [message["physicalOffset"] for message in records if not is_queued(message)]
@@ -104,7 +107,7 @@ def read(peer: Peer, root: Path) -> list[Told]:
 
 
 def is_queued(message: Told) -> bool:
-    """Does it have a place in a queue: no half message, and none rolled back."""
+    """Whether the message is in a queue: half messages and rollbacks are not."""
     return message["sysFlag"] & ROLLBACK not in (PREPARED, ROLLBACK)
 
 
@@ -115,7 +118,7 @@ class Ledger:
         self.messages: list[Told] = []
 
     def add(self, planned: Iterable[Told], answers: Iterable[Told]) -> None:
-        """Note what was put and what the store answered to each."""
+        """Add the messages that were put, with the store's answer to each."""
         for item, answer in zip(planned, answers, strict=True):
             assert answer["ok"] and answer["status"] == "PUT_OK", answer
             entries = item.get("batch", [item])
@@ -129,8 +132,11 @@ class Ledger:
                 self.messages.append({**stored(message), **known})
 
     def adopt(self, planned: Iterable[Told], messages: list[Told]) -> None:
-        """`messages` are all of the log. Those at its end that nobody acknowledged, because the writer was killed, are
-        the next ones of the plan, in order; from now on they stay."""
+        """Add messages that a killed writer has put and not acknowledged; from now on they must stay.
+
+        `messages` are all messages of the log. Those at the end without an acknowledgment are the next ones of the
+        plan, in order.
+        """
         late = messages[len(self.messages) :]
         for message, wanted in zip(late, flat(planned), strict=False):
             late_one = without_checksum(message)
@@ -138,16 +144,16 @@ class Ledger:
             self.messages.append(late_one)
 
     def check(self, messages: list[Told]) -> None:
-        """`messages`, in log order, are what was acknowledged: nothing lost, changed, renumbered or invented."""
+        """Assert that `messages`, in log order, are those acknowledged: none lost, changed, renumbered or invented."""
         known = []
         for message, wanted in zip(messages, self.messages, strict=False):
             found = without_checksum(message)
             known.append({key: found[key] for key in wanted})
         same(known, self.messages)
-        self.messages = list(map(without_checksum, messages))  # all that the reader knows has to stay too
+        self.messages = list(map(without_checksum, messages))  # the other fields that the reader returned must stay too
 
     def keys(self) -> dict[tuple[str, str], list[int]]:
-        """(topic, key) -> physical offsets of the messages that RocketMQ finds by it, in log order."""
+        """(topic, key) -> physical offsets of the messages that RocketMQ finds by the key, in log order."""
         found: dict[tuple[str, str], list[int]] = {}
         for message in self.messages:
             if message["sysFlag"] & ROLLBACK != ROLLBACK:
@@ -157,7 +163,7 @@ class Ledger:
 
 
 def same(found: list[Told], wanted: list[Told]) -> None:
-    """The two are equal; names the first difference, not all of them."""
+    """Assert that the two are equal; name only the first difference."""
     for one, other in zip(found, wanted, strict=False):
         assert one == other
     assert len(found) == len(wanted)
@@ -174,6 +180,6 @@ def without_checksum(message: Told) -> Told:
 
 
 def stored(message: Told) -> Told:
-    """What a message looks like in the log, as far as its sender knows."""
+    """A message as the log has it, as far as its sender knows the fields."""
     six = (0x10 if message["bornHost"][0] == "[" else 0) | (0x20 if message["storeHost"][0] == "[" else 0)
     return {**message, "sysFlag": message["sysFlag"] | six}

@@ -1,7 +1,7 @@
-"""rocketc's side: stores opened with RocketMQ's settings, messages put and read in the words of Peer.java.
+"""rocketc's side: stores opened with RocketMQ's settings, messages put and read with the field names of Peer.java.
 
 `python -m interop.ours ROOT SETTINGS MESSAGES` puts all messages of a JSON file into a store and prints each answer as
-a line: a writer to be killed.
+a line. It is the writer that tests kill.
 """
 
 import io
@@ -22,7 +22,7 @@ Told = dict[str, Any]
 
 
 def open_store(root: Path, settings: Mapping[str, object], *, read_only: bool = False) -> rocketc.MessageStore:
-    """The store, with the same settings as RocketMQ's, those that rocketc knows."""
+    """Open the store with RocketMQ's settings, as far as rocketc has them."""
     text = "".join(f"{name}={value}\n" for name, value in settings.items())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -70,8 +70,10 @@ def put(store: rocketc.MessageStore, planned: Iterable[Told]) -> Iterator[Told]:
 
 
 def scan(root: Path, *, unwrap: bool = True) -> list[Told]:
-    """Every message of a store in log order, read by rocketc, in the words of Peer.java. What a killed process left
-    unfinished behind the last one is passed over: RocketMQ does not wipe it out."""
+    """Every message of a store in log order, read by rocketc, with the field names of Peer.java.
+
+    A torn record after the last message is ignored: RocketMQ does not overwrite what a killed process left there.
+    """
     return [
         {
             **compare.stored(message),
@@ -89,4 +91,4 @@ if __name__ == "__main__":
     store = open_store(Path(root), json.loads(settings))
     for answer in put(store, planned):
         print(json.dumps(answer), flush=True)
-    sys.stdin.read()  # killed at the latest here
+    sys.stdin.read()  # killed here at the latest

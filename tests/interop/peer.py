@@ -1,7 +1,7 @@
-"""RocketMQ itself as a partner of tests: a Java process that opens message stores and tells what is in them.
+"""RocketMQ as a partner of tests: a Java process that opens message stores and reads them.
 
-`Peer("5.3.3", folder)` starts the process; java/Peer.java says what it can be told. Jars of the release come from Maven
-the first time and stay under build/interop; where that cannot be had, `Unavailable` says why.
+`Peer("5.3.3", folder)` starts the process; java/Peer.java describes its commands. Maven downloads the release's jars
+the first time; they stay in build/interop. If that fails, `Unavailable` gives the reason.
 """
 
 import base64
@@ -23,7 +23,7 @@ BUILD = ROOT / "build" / "interop"
 SOURCES = Path(__file__).parent / "java"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
-# What a short-lived process on a shared machine wants, and what 4.x needs of the inside of Java 17.
+# For a short-lived process on a shared machine; 4.x needs access to internals of Java 17.
 OPTIONS = [
     *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"),
     *("-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99", "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98"),
@@ -33,28 +33,28 @@ OPTIONS = [
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # no sanitizers in Java
 
-Told = dict[str, Any]  # a message, or an answer, in the words of Peer.java; the body is bytes
+Told = dict[str, Any]  # a message, or an answer, with the field names of Peer.java; the body is bytes
 
 
 class Unavailable(Exception):
-    """Why RocketMQ cannot be run here."""
+    """RocketMQ cannot be run here; the message is the reason."""
 
 
 class PeerError(Exception):
-    """What the Java side answered instead of a result."""
+    """The error that the Java side answered."""
 
 
 def tool(name: str) -> str:
     home = os.environ.get("JAVA_HOME")
     found = (shutil.which(name, path=f"{home}/bin") if home and name != "mvn" else None) or shutil.which(name)
     if not found:
-        raise Unavailable(f"there is no {name} here")
+        raise Unavailable(f"{name} is not installed")
     return found
 
 
 @contextlib.contextmanager
 def alone(release: str) -> Iterator[Path]:
-    """The folder of what is made for a release; tests run in several processes, and one of them makes it."""
+    """The build folder of a release, locked: tests run in several processes, and one of them fills it."""
     folder = BUILD / release
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -63,7 +63,7 @@ def alone(release: str) -> Iterator[Path]:
 
 
 def jars(release: str) -> Path:
-    """The folder with RocketMQ's message store and all it needs; filled once."""
+    """The folder with the jars of RocketMQ's message store and its dependencies; filled once."""
     with alone(release) as above:
         folder = above / "jars"
         if not folder.exists():
@@ -74,7 +74,7 @@ def jars(release: str) -> Path:
 
 
 def fetch(release: str, part: Path) -> None:
-    """Let Maven fill the folder `jars` in an empty one."""
+    """Let Maven download the folder `jars` in an empty folder."""
     command = [tool("mvn"), "-q", "-B", "-f", str(SOURCES / "pom.xml"), COPY, f"-Drocketmq={release}"]
     command += ["-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
     log = part / "log"
@@ -95,7 +95,7 @@ def fetch(release: str, part: Path) -> None:
 
 
 def class_path(release: str) -> str:
-    """Our classes, compiled against the release, and its jars."""
+    """The class path: the tests' classes, compiled against the release, and its jars."""
     lib = jars(release)
     sources = [SOURCES / "Peer.java", SOURCES / f"release{release[0]}" / "Release.java"]
     with alone(release) as above:
@@ -109,10 +109,10 @@ def class_path(release: str) -> str:
 
 
 class Peer:
-    """One Java process with the stores that are open in it, each known by its root."""
+    """One Java process and the stores that are open in it, each named by its root."""
 
     def __init__(self, release: str, folder: Path) -> None:
-        """Start it. What it says to the side goes to folder/stderr; raises Unavailable."""
+        """Start the process. Its error output goes to folder/stderr; raises Unavailable."""
         self.release = release
         self._errors = folder / "stderr"
         command = [tool("java"), *OPTIONS, f"-Duser.home={folder}", "-cp", class_path(release), "Peer"]
@@ -129,17 +129,17 @@ class Peer:
 
     @property
     def knows_v2(self) -> bool:
-        """Topics of more than 127 characters, since 5.1."""
+        """Whether topics of more than 127 characters are supported: since 5.1."""
         return self.release >= "5"
 
     def send(self, **command: Any) -> None:
-        """Hand over a command; `receive` brings the answer. Answers come in the order of the commands."""
+        """Send a command; `receive` returns the answer. Answers come in the order of the commands."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
     def receive(self) -> Any:
-        """The next answer; EOFError if the process died before."""
+        """The next answer; EOFError if the process has ended before."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith("\n"):
@@ -154,15 +154,15 @@ class Peer:
         return self.receive()
 
     def open(self, root: Path, settings: Mapping[str, object]) -> Told:
-        """Load and start a store with MessageStoreConfig's settings; bounds of its log once all is dispatched."""
+        """Load and start a store with MessageStoreConfig's settings; return the bounds of its log after dispatch."""
         return self.ask(do="open", root=str(root), settings=dict(settings))
 
     def put(self, root: Path, messages: Iterable[Told]) -> list[Told]:
-        """Put messages, or client batches {"batch": [messages]}; the store's answer to each."""
+        """Put messages, or client batches {"batch": [messages]}; return the store's answer to each."""
         return self.ask(do="put", root=str(root), messages=[to_json(message) for message in messages])
 
     def pour(self, root: Path, messages: Iterable[Told], count: int) -> list[Told]:
-        """Put messages, and be killed right after `count` of them: all answers that had been given."""
+        """Put messages, and kill the process right after `count` of them; return all answers that it gave."""
         self.send(do="pour", root=str(root), messages=[to_json(message) for message in messages])
         answers = [self.receive() for _ in range(count)]
         self._process.kill()
@@ -173,7 +173,7 @@ class Peer:
         return answers
 
     def read(self, root: Path) -> Told:
-        """min and max of the log; queues: (topic, queueId, min, max) of each; messages: as getMessage gives them."""
+        """min and max of the log; queues: (topic, queueId, min, max) of each; messages: as getMessage returns them."""
         answer = self.ask(do="read", root=str(root))
         answer["messages"] = [from_json(message) for message in answer["messages"]]
         return answer
@@ -188,11 +188,11 @@ class Peer:
         return self.ask(do="query", root=str(root), topic=topic, key=key)
 
     def answers(self, root: Path, questions: Iterable[Told]) -> list[Told]:
-        """RocketMQ's answers to questions of `answers.py`, in their order."""
+        """RocketMQ's answers to questions in the form of `support.queries`, in their order."""
         return self.ask(do="ask", root=str(root), questions=list(questions))
 
     def close(self, *roots: Path) -> None:
-        """Shut stores down, all at once: RocketMQ waits some seconds."""
+        """Shut down several stores at once, because RocketMQ waits some seconds."""
         self.ask(do="close", roots=[str(root) for root in roots])
 
     def kill(self) -> None:
@@ -203,7 +203,7 @@ class Peer:
             assert pipe is not None
             try:
                 pipe.close()
-            except BrokenPipeError:  # a command that it did not take any more
+            except BrokenPipeError:  # a command that the process did not read before it ended
                 pass
 
 

@@ -1,4 +1,4 @@
-"""What rocketc puts many at a time RocketMQ reads one by one."""
+"""Messages that rocketc puts in bulk, RocketMQ reads one by one."""
 
 import pytest
 from interop import ledger, ours

@@ -1,4 +1,4 @@
-"""A store whose oldest files are gone: both sides begin at the same messages."""
+"""A store whose oldest log files are deleted: both sides begin at the same messages."""
 
 import os
 
@@ -13,13 +13,15 @@ HOUR = 3600  # seconds
 
 
 def gone(peer):
-    """A message, the only one of its queue, that will be gone. 4.9 lets the queue begin where it was, and hands out
-    what stands in its place."""
+    """A message, the only one of its queue, that will be deleted.
+
+    4.9 does not move the start of such a queue, and returns the bytes that are in the message's place.
+    """
     return [of_size(200, "Gone")] if peer.release >= "5" else []
 
 
 @pytest.mark.some(1)
-def test_rocketc_cleans_and_rocketmq_goes_on(peer, memory_path):
+def test_rocketmq_continues_after_rocketc_cleans(peer, memory_path):
     turns = Turns(memory_path / "store", {"deleteWhen": "0;" + ";".join(map(str, range(24)))})
     turns.rocketc_puts([*gone(peer), *plan(0, 400)])
     log = sorted((turns.root / "commitlog").iterdir())
@@ -40,7 +42,7 @@ def test_rocketc_cleans_and_rocketmq_goes_on(peer, memory_path):
 
 
 @pytest.mark.some(1)
-def test_log_files_that_somebody_deleted(peer, tmp_path):
+def test_log_files_that_were_deleted(peer, tmp_path):
     turns = Turns(tmp_path / "store")
     turns.rocketmq_puts(peer, [*gone(peer), *plan(0, 400)])
     for path in sorted((turns.root / "commitlog").iterdir())[:4]:

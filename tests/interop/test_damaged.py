@@ -1,4 +1,4 @@
-"""Stores whose RocketMQ was killed: rocketc recovers them as RocketMQ would, goes on, and so does RocketMQ."""
+"""Stores whose RocketMQ was killed: rocketc recovers them as RocketMQ does, and both can continue."""
 
 import pytest
 from interop import ours

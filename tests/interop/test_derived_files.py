@@ -1,5 +1,7 @@
-"""Queues and index of a store that was closed are taken as they are by the other side: neither builds anything anew,
-and after any number of turns the files are those that one writer would have made."""
+"""Each side takes the consume queues and the index of a closed store as they are, and rebuilds nothing.
+
+After any number of turns the files are equal to those of a single writer.
+"""
 
 import shutil
 
@@ -17,25 +19,25 @@ EXT = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 1000}
 
 
 def puts(seed, count, **options):
-    """The last of them is in a queue: RocketMQ dispatches half messages behind that again, and indexes them twice."""
+    """Puts whose last one is in a queue: RocketMQ dispatches half messages after it again, and indexes them twice."""
     return [*plan(seed, count, **options), of_size(200)]
 
 
 def state(root):
-    """All that would tell that queues or index were written to; RocketMQ writes each index file's header at its end."""
+    """What changes when queues or index are written. RocketMQ writes each index file's header when it closes."""
     queues = [path for path in (root / "consumequeue").rglob("*") if path.is_file()]
     times = {path: path.stat().st_mtime_ns for path in queues}
     return files_of(root, "commitlog", *DERIVED), times
 
 
 def same_as_from_log(turns):
-    """The files are what RocketMQ makes of the log."""
+    """Assert that the files are those that RocketMQ makes of the log."""
     records = oracle.records(oracle.walk_log(oracle.read_log(turns.root / "commitlog"), crc="body"))
     same_files(without_names(files_of(turns.root, *DERIVED)), from_log(records, turns.settings))
 
 
 @pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
-def test_rocketmq_takes_our_closed_store_as_it_is(peer, tmp_path, settings):
+def test_rocketmq_opens_our_closed_store_without_changing_it(peer, tmp_path, settings):
     turns = Turns(tmp_path / "store", settings)
     for n in range(2):
         turns.rocketc_puts(puts(n, 200, v2=peer.knows_v2))
@@ -51,7 +53,7 @@ def test_rocketmq_takes_our_closed_store_as_it_is(peer, tmp_path, settings):
     same_as_from_log(turns)
 
 
-def test_we_take_its_closed_store_as_it_is(peer, tmp_path):
+def test_we_open_its_closed_store_without_changing_it(peer, tmp_path):
     turns = Turns(tmp_path / "store")
     turns.rocketmq_puts(peer, puts(1, 200, v2=peer.knows_v2))
     before, times = state(turns.root)
@@ -62,7 +64,7 @@ def test_we_take_its_closed_store_as_it_is(peer, tmp_path):
 
 
 @pytest.mark.parametrize("log", ["small", pytest.param("large", marks=pytest.mark.long)])
-def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
+def test_files_after_turns_are_those_of_one_writer(peer, tmp_path, monkeypatch, log):
     if log == "large":  # then only its end is dispatched again
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
@@ -75,7 +77,7 @@ def test_turns_make_the_files_of_one_writer(peer, tmp_path, monkeypatch, log):
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("log", ["small", "large"])
-def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monkeypatch, log):
+def test_we_finish_the_dispatch_of_a_killed_process(start, peer, tmp_path, monkeypatch, log):
     if log == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
@@ -91,7 +93,7 @@ def test_we_finish_what_a_killed_process_dispatched(start, peer, tmp_path, monke
 
 @pytest.mark.some(1)
 def test_extension_files(peer, tmp_path):
-    """consumequeue_ext: units that a queue points to instead of telling the hash of the tags."""
+    """consumequeue_ext: extension units that a queue's units refer to instead of holding the hash of the tags."""
     turns = Turns(tmp_path / "store", EXT)
     for n in range(3):
         turns.rocketc_puts(puts(2 * n, 100))
@@ -106,14 +108,14 @@ def test_extension_files(peer, tmp_path):
     assert len(list((turns.root / "consumequeue_ext").rglob("0*0"))) > 3
 
 
-NOTE = slice(4032, 4096)  # of the checkpoint: what rocketc notes of the queues when it closes a store
+NOTE = slice(4032, 4096)  # of the checkpoint: rocketc's note of the queues, written when it closes a store
 
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("note", ["kept", "zeroed"])
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
-    """RocketMQ keeps it; so it may speak of fewer queues and of a shorter log than there are. No opening needs it."""
+    """RocketMQ keeps rocketc's note, so the note may name fewer queues and a shorter log. No opening needs the note."""
     if log == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
@@ -132,11 +134,11 @@ def test_our_note_of_the_queues(peer, tmp_path, monkeypatch, caplog, log, note):
         assert checkpoint.read_bytes()[NOTE][:8] == b"rcqueues"
         same_as_from_log(turns)
     turns.both_answer(peer)
-    assert caplog.text == "", "nothing had to be mended"
+    assert caplog.text == "", "nothing had to be repaired"
 
 
 def test_our_note_misses_a_queue_after_a_turn_of_rocketmq(peer, tmp_path, monkeypatch, caplog):
-    """One that has no record in what is dispatched again."""
+    """The part of the log that is dispatched again does not have a record of the queue."""
     monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     turns = Turns(tmp_path / "store")
     turns.rocketc_puts([of_size(200, topic="early"), *puts(1, 300)])

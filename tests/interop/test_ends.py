@@ -1,4 +1,4 @@
-"""How a file of the log ends is the same whoever ends it: with how many bytes left, and who goes on."""
+"""A log file ends in the same way whichever side ends it, for any number of bytes left and whichever side continues."""
 
 import pytest
 from interop.ledger import Told, of_size
@@ -7,12 +7,12 @@ from interop.turns import SETTINGS, Turns
 pytestmark = pytest.mark.promise(1, 9)
 
 SIZE = int(str(SETTINGS["mappedFileSizeCommitLog"]))
-LEAST = 8  # bytes of a blank record: so many stay free behind the last message
+LEAST = 8  # bytes of a blank record: at least this number stays free after the last message
 CHECKSUM = 20  # bytes of the property, which 4.x does not know
 
 
 def files(lefts: list[int]) -> list[Told]:
-    """One file for each number: messages that leave so many bytes of it, then one that needs as many as all of them."""
+    """One file for each number: messages that leave this number of bytes in it, then one that needs a whole file."""
     planned = []
     for left in lefts:
         planned += [of_size(200), of_size(SIZE - left - 200)]

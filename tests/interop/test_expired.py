@@ -1,4 +1,4 @@
-"""Log files expire and are deleted; queues go on counting where they were."""
+"""Log files expire and are deleted; queue offsets continue."""
 
 import json
 import os
@@ -43,13 +43,13 @@ def test_a_queue_without_messages_keeps_its_count(peer, tmp_path):
 
 
 def derived(root):
-    """The files of queues and index by their path."""
+    """The files of queues and index by path."""
     files = [path for kind in ("consumequeue", "index") for path in (root / kind).rglob("*") if path.is_file()]
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-def test_rocketmq_goes_on_with_what_clean_has_left(peer, tmp_path):
-    """Its queues begin where the log does, keys of what is gone are found no more, and nothing is built again."""
+def test_rocketmq_continues_after_the_clean_command(peer, tmp_path):
+    """Its queues begin where the log does, keys of deleted messages are not found, and nothing is rebuilt."""
     root, settings = tmp_path / "store", {**SETTINGS, "mappedFileSizeConsumeQueue": 400, "maxIndexNum": 100}
     peer.open(root, settings)
     peer.put(root, [{**of_size(500), "queueId": n % 3, "properties": {"KEYS": f"n{n}"}} for n in range(600)])
@@ -75,7 +75,7 @@ def test_rocketmq_goes_on_with_what_clean_has_left(peer, tmp_path):
     places = {(m["topic"], m["queueId"], m["queueOffset"]): m["physicalOffset"] for m in answer["messages"]}
     assert places == {(m.topic, m.queue_id, m.queue_offset): m.phy_offset for m in records}
     least = {queue_id: min(m.queue_offset for m in records if m.queue_id == queue_id) for queue_id in range(3)}
-    queues = [queue for queue in answer["queues"] if queue[0] == "a"]  # 4.x has those of delayed messages, too
+    queues = [queue for queue in answer["queues"] if queue[0] == "a"]  # 4.x also has the queues of delayed messages
     assert queues == [["a", queue_id, least[queue_id], 200] for queue_id in range(3)]
     assert found == [[], [records[-1].phy_offset]]
     assert {name: raw for name, raw in derived(root).items() if name.startswith("consumequeue")} == {

@@ -1,4 +1,4 @@
-"""Rounds that lie hours apart: RocketMQ goes by the times of its checkpoint when it decides what to look at again."""
+"""Rounds hours apart: RocketMQ uses the times in its checkpoint to decide which part of the log it dispatches again."""
 
 import time
 
@@ -9,12 +9,12 @@ from interop.turns import Turns
 pytestmark = pytest.mark.promise(9)
 
 HOUR = 3_600_000  # ms
-NEWEST = 20  # of a key: RocketMQ tells of 64 at most, and of a message once for each of its keys with that hash
+NEWEST = 20  # of a key: RocketMQ returns at most 64, and a message once for each of its keys with that hash
 
 
 @pytest.fixture
 def turns(peer, tmp_path):
-    """A store that both have written to, and RocketMQ has read last."""
+    """A store that both have written to; RocketMQ has opened it last."""
     turns, now = Turns(tmp_path / "store"), int(time.time() * 1000)
     turns.rocketmq_puts(peer, plan(0, 60))
     for n in range(1, 4):

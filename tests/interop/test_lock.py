@@ -1,4 +1,4 @@
-"""One writer at a time, whichever of the two it is."""
+"""One writer at a time, RocketMQ or rocketc."""
 
 import pytest
 from interop import ours

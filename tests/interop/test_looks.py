@@ -1,4 +1,4 @@
-"""What rocketc.metrics and `rocketc top` tell of a store that RocketMQ has open and writes to."""
+"""What rocketc.metrics and `rocketc top` report of a store that RocketMQ has open and writes to."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from rocketc.metrics import Watch
 
 
 def until(watch, dispatched):
-    """The look at which the queues have the log up to an offset."""
+    """The first look in which the queues have the log up to an offset."""
     end = time.monotonic() + 30
     while (look := watch.look()).dispatched != dispatched:
         assert time.monotonic() < end, look
@@ -22,7 +22,7 @@ def until(watch, dispatched):
 
 
 @pytest.mark.some(1)
-def test_a_look_at_a_store_that_rocketmq_writes(peer, tmp_path):
+def test_metrics_of_a_store_that_rocketmq_writes(peer, tmp_path):
     root = tmp_path / "store"
     peer.open(root, SETTINGS)
     peer.put(root, [of_size(300, "First")] * 10)

@@ -1,5 +1,6 @@
-"""A record that was lost in the middle of the log: rocketc keeps the numbers of those behind it, and RocketMQ still
-finds them all."""
+"""A record is lost in the middle of the log: rocketc keeps the queue offsets of the later ones, and RocketMQ finds
+them.
+"""
 
 import pytest
 from interop import ours
@@ -15,7 +16,7 @@ SIZE = int(str(SETTINGS["mappedFileSizeCommitLog"]))
 
 @pytest.mark.parametrize("which", ["middle", "last of its queue"])
 def test_rocketmq_finds_the_others(peer, tmp_path, which):
-    """Damage in the second file, the first one has expired."""
+    """The damage is in the second file; the first one has expired."""
     turns = Turns(tmp_path / "store")
     messages = [{**of_size(500, topic), "queueId": n % 2} for n in range(400) for topic in ("A", "B")]
     rare = {**of_size(500, "Rare"), "queueId": 0}
@@ -28,7 +29,7 @@ def test_rocketmq_finds_the_others(peer, tmp_path, which):
     first.unlink()
     with second.open("r+b") as file:
         file.seek(lost["phyOffset"] - SIZE + 4)
-        file.write(b"lost")  # in place of what says that it is a record
+        file.write(b"lost")  # overwrites the magic number of the record
     with ours.open_store(turns.root, turns.settings) as store:
         assert store.max_phy_offset == answers[-1]["phyOffset"] + 500
     kept = {m["physicalOffset"]: (m["topic"], m["queueId"], m["queueOffset"]) for m in ours.scan(turns.root)}

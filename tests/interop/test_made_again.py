@@ -1,4 +1,6 @@
-"""A topic that RocketMQ deleted and that came back: its numbers begin anew, while the log has the first ones still."""
+"""A topic that was deleted with RocketMQ and created again: its queue offsets start at 0, while the log has its old
+records.
+"""
 
 import pytest
 from interop import ours
@@ -12,20 +14,20 @@ pytestmark = pytest.mark.promise(9)
 
 
 def told(peer, root):
-    """(topic, queue offset, physical offset) of all messages that RocketMQ hands out."""
+    """(topic, queue offset, physical offset) of all messages that RocketMQ returns."""
     return [(m["topic"], m["queueOffset"], m["physicalOffset"]) for m in peer.read(root)["messages"]]
 
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("log", ["small", "large"])
 @pytest.mark.parametrize("old", [1, 3, 400])
-def test_its_messages_are_those_that_came_then(peer, tmp_path, monkeypatch, log, old):
+def test_its_queue_has_only_the_new_messages(peer, tmp_path, monkeypatch, log, old):
     if log == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     root = tmp_path / "store"
     peer.open(root, SETTINGS)
     peer.put(root, [of_size(200, topic="a"), of_size(200, topic="b")] * old)
-    peer.read(root)  # all of it is dispatched
+    peer.read(root)  # all messages are dispatched
     peer.ask(do="retain", root=str(root), topics=["b"])
     assert {topic for topic, *_ in told(peer, root)} == {"b"}
     answers = peer.put(root, [of_size(200, topic=topic) for topic in "aab"])
@@ -45,7 +47,7 @@ def test_its_messages_are_those_that_came_then(peer, tmp_path, monkeypatch, log,
 
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_rocketmq_opens_a_store_of_ours_with_deleted_topics(peer, tmp_path, monkeypatch, log):
-    """The topic is gone; made again, its queue has the new messages from offset 0 on, and no others."""
+    """The topic is deleted; created again, its queue has the new messages from offset 0 on, and no others."""
     if log == "large":
         monkeypatch.setattr("rocketc.store.catch_up.SMALL_BYTES", 0)
     root = tmp_path / "store"
@@ -78,7 +80,7 @@ def test_rocketmq_opens_a_store_of_ours_with_deleted_topics(peer, tmp_path, monk
 
 
 @pytest.mark.parametrize("old", [3, 400])
-def test_a_store_of_rocketmqs_is_sound_and_rebuilt_as_it_was(peer, tmp_path, old):
+def test_a_store_of_rocketmq_is_valid_and_rebuilt_unchanged(peer, tmp_path, old):
     root = tmp_path / "store"
     peer.open(root, SETTINGS)
     peer.put(root, [of_size(200, topic="a"), of_size(200, topic="b")] * old)

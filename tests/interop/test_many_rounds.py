@@ -1,4 +1,4 @@
-"""Long games: RocketMQ of either release and rocketc take turns at random, and are closed or killed."""
+"""Long runs: RocketMQ of either release and rocketc take turns at random, and are closed or killed."""
 
 import random
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.promise(1, 9)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_turns(peers, start, tmp_path, seed, settings):
     chance, turns = random.Random(seed), Turns(tmp_path / "store", settings)
-    releases = [release for release in RELEASES if settings != CHECKSUMS or release >= "5"]  # 4.x would write none
+    releases = [release for release in RELEASES if settings != CHECKSUMS or release >= "5"]  # 4.x writes no checksums
     for n in range(25):
         planned = plan(1000 * seed + n, chance.choice([0, 5, 200, 600]))
         count = len(planned) // 2

@@ -1,4 +1,4 @@
-"""Queues that not every message has: light ones (%LMQ%) that many share, and those of inner batches."""
+"""Queues that only some messages have: light queues (%LMQ%) that many topics share, and batch queues."""
 
 import random
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.promise(9)
 
 LIGHT = {**SETTINGS, "enableLmq": "true", "enableMultiDispatch": "true"}
 BATCHES = {**SETTINGS, "mapperFileSizeBatchConsumeQueue": 4600, "batchTopics": "Inner"}
-INNER = 0xC0  # an inner batch, that a client has to unwrap
+INNER = 0xC0  # an inner batch, which a client has to unwrap
 TOPICS = """{
 	"dataVersion":{"counter":1,"timestamp":1795248689217},
 	"topicConfigTable":{
@@ -51,7 +51,7 @@ def inner(chance, count):
 
 
 def take_turns(peer, root, settings, messages, *, we_put=True):
-    """Two rounds; what either closed the other leaves as it is."""
+    """Two rounds; the side that opens a closed store leaves its files unchanged."""
     chance = random.Random(7)
     for _ in range(2):
         with ours.open_store(root, settings) as store:
@@ -79,4 +79,4 @@ def test_light_queues(peer, tmp_path):
 def test_queues_of_inner_batches(peers, tmp_path, release):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text(TOPICS)
-    take_turns(peers(release), tmp_path, BATCHES, inner, we_put=False)  # we give no INNER_BASE yet
+    take_turns(peers(release), tmp_path, BATCHES, inner, we_put=False)  # we do not assign INNER_BASE yet

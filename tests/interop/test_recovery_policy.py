@@ -1,5 +1,7 @@
-"""recovery="java" beside RocketMQ itself: a damaged store is copied, RocketMQ opens the one and rocketc the other, and
-both logs end at the same byte, with the same messages and the same queues."""
+"""recovery="java" compared with RocketMQ: a damaged store is copied, RocketMQ opens one copy and rocketc the other.
+
+Both logs must end at the same byte, with the same messages and the same queues.
+"""
 
 import io
 import random
@@ -29,11 +31,11 @@ T0 = 1_700_000_000_000  # put n has the store timestamp T0 + 1000 n
 MARGIN = 3000
 ROUND = 12  # stores that are open in Java at once
 
-Damage = Callable[["Made", oracle.Record], list[tuple[int, bytes]]]  # the bytes that come, and where
+Damage = Callable[["Made", oracle.Record], list[tuple[int, bytes]]]  # the new bytes, and their places
 
 
 class Made:
-    """A store that was put, and closed."""
+    """A store with messages, closed."""
 
     def __init__(self, root: Path, planned: list[Told], settings: dict[str, object]) -> None:
         self.root, self.settings = root, {**SETTINGS, **settings}
@@ -83,7 +85,7 @@ def blank_behind(made: Made, m: oracle.Record) -> oracle.Blank:
     return next((blank for blank in made.blanks if blank.stop > m["start"]), made.blanks[-1])
 
 
-RECORD: dict[str, Damage] = {  # what RocketMQ's check of a record finds
+RECORD: dict[str, Damage] = {  # damage that RocketMQ's check of a record finds
     "size below 0": lambda _, m: [(m["start"], b"\xff")],
     "size": flip("size", 3, 4),
     "magic": flip("magic", 2, 3),
@@ -99,14 +101,14 @@ RECORD: dict[str, Damage] = {  # what RocketMQ's check of a record finds
     "a sector zero": lambda _, m: [(m["start"] // 512 * 512, bytes(512))],
     "rubbish": lambda _, m: [(m["start"] + 10, random.Random(m["start"]).randbytes(60))],
 }
-FILE: dict[str, Damage] = {  # and what happens to what stands between the records
+FILE: dict[str, Damage] = {  # damage between the records
     "blank magic": lambda made, m: made.flipped(blank_behind(made, m).start + 6, 1),
     "blank size": lambda made, m: made.flipped(blank_behind(made, m).start + 3, 1),
     "blank zero": lambda made, m: [(blank_behind(made, m).start, bytes(8))],
     "a blank in the place of a record": lambda _, m: [(m["start"] + 4, bytes.fromhex("cbd43194"))],
     "a file of zeros": lambda _, m: [(m["start"] - m["start"] % SIZE, bytes(SIZE))],
 }
-UNSEEN: dict[str, Damage] = {  # RocketMQ does not look at it
+UNSEEN: dict[str, Damage] = {  # damage that RocketMQ does not check
     "stored offset": flip("offset", 6, 1),
     "store timestamp": flip("stored", 7, 2),
     "nothing": lambda _, __: [],
@@ -116,7 +118,7 @@ STATES = ["clean", "no checkpoint", "early", "late"]
 
 
 def lay(made: Made, root: Path, damage: list[tuple[int, bytes]], state: str) -> Path:
-    """A copy of a store with other bytes in its log, as it was left: closed, or with a checkpoint."""
+    """Copy a store, change bytes in its log, and leave it in a state: closed, without a checkpoint, or with one."""
     shutil.copytree(made.root, root)
     for start, data in damage:
         with open(root / "commitlog" / f"{start - start % SIZE:020d}", "r+b") as file:
@@ -142,7 +144,7 @@ def open_as_java(root: Path, settings: dict[str, object]) -> rocketc.MessageStor
 
 
 def ours_of(root: Path, settings: dict[str, object]) -> dict[str, Any]:
-    """Where the log ends, the bounds of its queues, and its messages, after rocketc has opened it."""
+    """The end of the log, the bounds of its queues, and its messages, after rocketc has opened the store."""
     with open_as_java(root, settings) as store:
         bounds = {(topic, q): (store.min_offset(topic, q), store.max_offset(topic, q)) for topic, q in store.queues()}
         return {
@@ -153,7 +155,7 @@ def ours_of(root: Path, settings: dict[str, object]) -> dict[str, Any]:
 
 
 def differences(peer, root: Path, theirs: Told, mine: dict[str, Any], hit: list[oracle.Record]) -> dict[str, Any]:
-    """What differs; hit: the records that were damaged: the queues of those that stay in the log are left out."""
+    """What differs. hit: the damaged records; queues of those that stay in the log are not compared."""
     if theirs["max"] != mine["max"]:
         return {"end": (theirs["max"], mine["max"])}
     spared = {(m["topic"], m["queueId"]) for m in hit if m["start"] < mine["max"]}
@@ -167,7 +169,7 @@ def differences(peer, root: Path, theirs: Told, mine: dict[str, Any], hit: list[
 
 
 def compare(peer, made: Made, folder: Path, cases: list[tuple[str, oracle.Record, str]]) -> None:
-    """Each case: a kind of damage, the record it hits, and how the store was left."""
+    """Each case: a kind of damage, the record that it hits, and the state of the store."""
     for k in range(0, len(cases), ROUND):
         opened = []
         for n, (kind, m, state) in enumerate(cases[k : k + ROUND]):
@@ -177,7 +179,7 @@ def compare(peer, made: Made, folder: Path, cases: list[tuple[str, oracle.Record
             try:
                 told = peer.open(theirs, made.settings)
             except PeerError as error:
-                # 4.9.7 asks for as many bytes as a size says
+                # 4.9.7 allocates the number of bytes that the size field says
                 assert peer.release == "4.9.7" and kind == "size" and "OutOfMemoryError" in str(error), says
                 continue
             opened.append(theirs)
@@ -207,14 +209,14 @@ def drawn(made: Made, seed: int, each: int) -> list[tuple[str, oracle.Record, st
 
 
 def third_last(made: Made, case: tuple[str, oracle.Record, str]) -> bool:
-    """After a clean end 4.9.7 begins with the third last file, 5.3.3 and we with the one that the queues end in."""
+    """After a clean shutdown 4.9.7 starts at the third last file, 5.3.3 and rocketc at the file where queues end."""
     kind, m, state = case
     hit = {start // SIZE for start, _ in KINDS[kind](made, m)}
     return state == "clean" and bool(hit & {made.files - 3, made.files - 2})
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))])
-def test_damaged_anyhow(peer, made, tmp_path, seed):
+def test_random_damage(peer, made, tmp_path, seed):
     cases = drawn(made, seed, 1 if seed == 0 else 4)
     if peer.release == "4.9.7":
         cases = [case for case in cases if not third_last(made, case)]
@@ -228,7 +230,7 @@ def test_damaged_anyhow(peer, made, tmp_path, seed):
 @pytest.mark.parametrize("state", ["clean", "early"])
 @pytest.mark.parametrize("kind", [*RECORD, *FILE])
 def test_each_damage_in_each_file(peer, made, tmp_path, kind, state):
-    """Of the first, a middle and the last record of every file."""
+    """For the first, a middle and the last record of every file."""
     places = [made.in_file(file) for file in range(made.files)]
     cases = [(kind, m, state) for inside in places for m in (inside[0], inside[len(inside) // 2], inside[-1])]
     if peer.release == "4.9.7":
@@ -237,8 +239,8 @@ def test_each_damage_in_each_file(peer, made, tmp_path, kind, state):
 
 
 @pytest.mark.long
-def test_after_a_clean_end_4x_looks_at_more(peers, made, tmp_path):
-    """The one difference: damage in the two files before the last, which the queues know all of."""
+def test_after_a_clean_shutdown_4x_checks_more_files(peers, made, tmp_path):
+    """The one difference: damage in the two files before the last, whose messages are all in the queues."""
     m = made.in_file(made.files - 2)[3]
     damage = RECORD["magic"](made, m)
     ends = {}
@@ -252,14 +254,14 @@ def test_after_a_clean_end_4x_looks_at_more(peers, made, tmp_path):
 
 
 def both_ends(peer, made: Made, theirs: Path, mine: Path) -> tuple[int, int]:
-    """Where RocketMQ ends the log of the one store, and rocketc that of the other."""
+    """Where RocketMQ ends the log of one store, and rocketc that of the other."""
     told = peer.open(theirs, made.settings)
     peer.close(theirs)
     count("damaged")
     return told["max"], ours_of(mine, made.settings)["max"]
 
 
-# ---------------------------------------------------------------- what few records have
+# ---------------------------------------------------------------- properties of rare records
 def small(body: bytes = b"hello", topic: str = "a", **properties: str) -> Told:
     return {**of_size(300, topic), "body": body, "properties": properties}
 
@@ -284,32 +286,32 @@ def replaced(made: Made, number: int, pairs: dict[bytes, bytes]) -> list[tuple[i
 
 
 ODDITIES: dict[str, tuple[int, dict[bytes, bytes]]] = {
-    "a delay that is no number": (DELAYED, {b"DELAY\x013": b"DELAY\x01q"}),
+    "a delay that is not a number": (DELAYED, {b"DELAY\x013": b"DELAY\x01q"}),
     "an inner batch": (INNER, {b"XNNER_NUM": b"INNER_NUM", b"XNNER_BASE": b"INNER_BASE"}),
-    "a count that is no number": (INNER, {b"XNNER_NUM\x015": b"INNER_NUM\x01q", b"XNNER_BASE": b"INNER_BASE"}),
-    "a base that is no number": (INNER, {b"XNNER_NUM": b"INNER_NUM", b"XNNER_BASE\x017": b"INNER_BASE\x01q"}),
-    "a count alone": (INNER, {b"XNNER_NUM\x015": b"INNER_NUM\x01q"}),
+    "a count that is not a number": (INNER, {b"XNNER_NUM\x015": b"INNER_NUM\x01q", b"XNNER_BASE": b"INNER_BASE"}),
+    "a base that is not a number": (INNER, {b"XNNER_NUM": b"INNER_NUM", b"XNNER_BASE\x017": b"INNER_BASE\x01q"}),
+    "a count without a base": (INNER, {b"XNNER_NUM\x015": b"INNER_NUM\x01q"}),
 }
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("release", ["4.9.7", "5.3.3"])
 def test_odd_records(peers, tmp_path, release):
-    """Properties that are read as numbers, lengths below 0 where nothing is, a CRC of no body."""
+    """Properties that are parsed as numbers, negative lengths of empty fields, a CRC of an empty body."""
     peer, made = peers(release), Made(tmp_path / "made", ODD, {})
     empty = made.records[EMPTY]
     cases = {name: replaced(made, *what) for name, what in ODDITIES.items()}
     cases |= {
         "a body's length below 0": made.flipped(at("length", empty), 7),
-        "a CRC of no body": made.flipped(empty["start"] + 9, 2),
+        "a CRC of an empty body": made.flipped(empty["start"] + 9, 2),
         "a properties' length below 0": made.flipped(at("properties", empty), 7),
     }
     ends = {}
     for name, damage in cases.items():
         roots = (lay(made, tmp_path / f"{len(ends)}{who}", damage, "no checkpoint") for who in "jr")
         ends[name] = both_ends(peer, made, *roots)
-    if release == "4.9.7":  # it knows of no inner batches
-        for name in ("a count that is no number", "a base that is no number"):
+    if release == "4.9.7":  # it does not know inner batches
+        for name in ("a count that is not a number", "a base that is not a number"):
             assert ends.pop(name) == (made.records[-1]["stop"], made.records[INNER]["start"])
     assert all(one == other for one, other in ends.values()), ends
     assert len({*ends.values()}) > 1
@@ -320,7 +322,7 @@ def test_odd_records(peers, tmp_path, release):
     "settings", [CHECKSUMS, {"forceVerifyPropCRC": "true"}, {"checkCRCOnRecover": "false"}], ids=str
 )
 def test_checksums(peers, tmp_path, settings):
-    """5.3.3's checksum of the whole record; and none at all."""
+    """5.3.3's checksum of the whole record, and no checksum at all."""
     peer, made = peers("5.3.3"), Made(tmp_path / "made", [small(b"x" * 200) for _ in range(30)], settings)
     m = made.records[20]
     places = {"flag": m["start"] + 17, "body": at("body", m), "crc": m["start"] + 9}
@@ -336,8 +338,8 @@ def test_checksums(peers, tmp_path, settings):
 
 @pytest.mark.long
 @pytest.mark.parametrize("safe", [False, True], ids=["", "index safe"])
-def test_where_it_begins(peer, tmp_path, safe):
-    """To the millisecond; by each of the checkpoint's times; and ends of the log that are no damage."""
+def test_where_recovery_begins(peer, tmp_path, safe):
+    """Where recovery begins, to the millisecond, by each of the checkpoint's times; ends of the log without damage."""
     settings: dict[str, object] = {"messageIndexSafe": str(safe).lower()}
     planned = [{**of_size(3000), "body": bytes(2900), "properties": {"KEYS": f"k{n}"}} for n in range(200)]
     made = Made(tmp_path / "made", planned, settings)
@@ -354,8 +356,8 @@ def test_where_it_begins(peer, tmp_path, safe):
         ends[times] = both_ends(peer, made, *roots)
     for name, change in {
         "a file that is missing": lambda log: log[2].unlink(),
-        "no file behind the blank record": lambda log: [path.unlink() for path in log[4:]],
-        "an empty file behind it": lambda log: [*(path.unlink() for path in log[5:]), log[4].write_bytes(bytes(SIZE))],
+        "no file after the blank record": lambda log: [path.unlink() for path in log[4:]],
+        "an empty file after it": lambda log: [*(path.unlink() for path in log[5:]), log[4].write_bytes(bytes(SIZE))],
         "no record at all": lambda log: [*(path.unlink() for path in log[1:]), log[0].write_bytes(bytes(SIZE))],
     }.items():
         for state in ("clean", "no checkpoint"):

@@ -1,4 +1,4 @@
-"""RocketMQ and rocketc write to one store in turn: nothing is lost, changed, renumbered or invented."""
+"""RocketMQ and rocketc write to one store alternately: nothing is lost, changed, renumbered or invented."""
 
 import pytest
 from interop import ours
@@ -7,7 +7,7 @@ from interop.turns import CHECKSUMS, SYNC, Turns
 
 pytestmark = pytest.mark.promise(1, 9)
 
-PLAIN = pytest.param({}, id="plain", marks=pytest.mark.long)  # the two others tell it too
+PLAIN = pytest.param({}, id="plain", marks=pytest.mark.long)  # the two others cover it too
 
 
 @pytest.mark.some(2)
@@ -26,12 +26,12 @@ def test_three_rounds_of_killed_writers(start, peer, tmp_path):
     for n in range(3):
         turns.rocketc_is_killed(plan(2 * n, 400, v2=peer.knows_v2), 100)
         turns.rocketmq_is_killed(start(peer.release), plan(2 * n + 1, 400, v2=peer.knows_v2), 100)
-        turns.rocketc_puts([])  # RocketMQ loses keys of its own when it recovers, rocketc finds them in the log
+        turns.rocketc_puts([])  # RocketMQ's recovery loses its own keys; rocketc finds them in the log
         turns.both_answer(peer, n)
     turns.rocketc_puts(plan(6, 50))
 
 
-def test_both_releases_in_turn(peers, tmp_path):
+def test_both_releases_alternately(peers, tmp_path):
     turns = Turns(tmp_path / "store")
     for n, release in enumerate(["4.9.7", "5.3.3", "4.9.7", "5.3.3"]):
         turns.rocketc_puts(plan(2 * n, 100))
@@ -40,7 +40,7 @@ def test_both_releases_in_turn(peers, tmp_path):
 
 
 def test_a_store_that_rocketc_put_nothing_into_was_shut_down_cleanly(peer, tmp_path):
-    """Its queues are complete, so RocketMQ need not rebuild them."""
+    """Its queues are complete, so RocketMQ does not rebuild them."""
     turns = Turns(tmp_path / "store")
     turns.rocketmq_puts(peer, [*plan(0, 50), of_size(200)])
     with ours.open_store(turns.root, turns.settings):

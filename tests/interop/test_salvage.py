@@ -1,4 +1,4 @@
-"""Salvaged stores: RocketMQ opens them, finds all that could be read where it was, and goes on."""
+"""Salvaged stores: RocketMQ opens them, finds all readable messages at their offsets, and can continue."""
 
 import pytest
 from interop import ours
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.promise(5, 9)
 
 
 def is_ours(message):
-    """Whether it stands in place of what was lost."""
+    """Whether the message was written by salvage in place of a lost one."""
     return message["sysFlag"] == ROLLBACK and TOPIC.startswith(message["topic"])
 
 
 def reachable(peer, root, queues):
-    """{physical offset: (topic, queue id)} of all that RocketMQ hands out, queue by queue, as a consumer pulls."""
+    """{physical offset: (topic, queue id)} of all messages that RocketMQ returns to a consumer that pulls."""
     found = {}
     for topic, queue_id in queues:
         at = 0
@@ -33,7 +33,7 @@ def reachable(peer, root, queues):
 
 
 def salvaged(tmp_path, name, compact):
-    """The golden store, the salvaged one, and what rocketc reads in the first."""
+    """The golden store, the salvaged one, and the messages that rocketc reads in the golden store."""
     golden = stores.unpack(name, tmp_path)
     old = ours.scan(golden.path, unwrap=False)
     rocketc.salvage(golden.path, tmp_path / "new", compact=compact)
@@ -43,7 +43,7 @@ def salvaged(tmp_path, name, compact):
 @pytest.mark.some(2)
 @pytest.mark.parametrize("compact", [False, True], ids=["kept", "compact"])
 @pytest.mark.parametrize("name", stores.DAMAGED)
-def test_rocketmq_goes_on(peer, tmp_path, name, compact):
+def test_rocketmq_continues_a_salvaged_store(peer, tmp_path, name, compact):
     golden, root, old = salvaged(tmp_path, name, compact)
     turns = Turns(root, golden.about["config"])
     new = [m for m in ours.scan(root, unwrap=False) if not is_ours(m)]
@@ -71,11 +71,11 @@ def test_rocketmq_goes_on(peer, tmp_path, name, compact):
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("compact", [False, True], ids=["kept", "compact"])
-def test_what_follows_a_loss_in_the_first_file(peer, tmp_path, compact):
+def test_messages_after_a_loss_in_the_first_file(peer, tmp_path, compact):
     """A long range, some records, a blank record and a whole file are lost.
 
-    RocketMQ takes a unit that stands for a lost message for one in the first file that was deleted meanwhile, and skips
-    what the queue has of that file behind it, if that file is the one at offset 0. So compact logs do not begin there.
+    RocketMQ takes the unit of a lost message for a unit whose log file was deleted. If that file is the one at physical
+    offset 0, RocketMQ skips the queue's later units of that file. So compact logs do not begin at 0.
     """
     turns = Turns(tmp_path / "old")
     messages = [{**of_size(500, topic), "queueId": n % 2} for n in range(400) for topic in ("A", "B")]

@@ -1,4 +1,4 @@
-"""What Spark's tasks stage and its driver commits RocketMQ reads, also where an earlier commit was cut off."""
+"""RocketMQ reads what Spark's tasks stage and its driver commits, also after an earlier commit was cut off."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from rocketc.spark.sink import RocketmqWriter
 
 pytestmark = pytest.mark.promise(9)
 
-SETTINGS = {**SYNC, "mappedFileSizeCommitLog": 1 << 20}  # all else as it is in RocketMQ, and so in a write by Spark
+SETTINGS = {**SYNC, "mappedFileSizeCommitLog": 1 << 20}  # otherwise RocketMQ's defaults, as in a write by Spark
 COLUMNS = ["topic", "queueId", "body", "properties", "flag", "bornTimestamp", "bornHost"]
 
 
@@ -22,7 +22,7 @@ def test_a_store_that_spark_wrote(peer, golden, tmp_path):
     store = tmp_path / "store"
     scan = rocketc.scan(golden("v533-bitrot").path, errors="skip", columns=COLUMNS)
     settings = {"mapped_file_size_commit_log": 1 << 20}
-    for body in (b"x" * (5 << 20), b"fine"):  # the first is too large: all of its commit is cut off again
+    for body in (b"x" * (5 << 20), b"fine"):  # the first body is too large: its whole commit is cut off again
         writer = RocketmqWriter([str(store)], settings, schema(COLUMNS), False)
         last = rocketc.decode(rocketc.encode("t", body), columns=COLUMNS)
         staged = [writer.write(scan.batches()), writer.write(last.batches())]

@@ -1,4 +1,4 @@
-"""config/*.json: RocketMQ's own classes read what was written here, and write the same."""
+"""config/*.json: RocketMQ's own classes read what rocketc wrote, and write the same."""
 
 import subprocess
 from pathlib import Path
@@ -26,7 +26,7 @@ OF_5 = {
 
 
 def through_java(release: str, config: Path, out: Path) -> dict[str, bytes]:
-    """Each table as RocketMQ writes it that has read it."""
+    """Each table as RocketMQ writes it after reading it."""
     try:
         jars, java = rocketmq.jars(release), rocketmq.tool("java")
     except rocketmq.Unavailable as reason:
@@ -39,7 +39,7 @@ def through_java(release: str, config: Path, out: Path) -> dict[str, bytes]:
 
 
 def plain(value, without=frozenset()):
-    """The same without what a release does not know; order does not count."""
+    """The value without the fields that a release does not have; the order of keys is ignored."""
     if isinstance(value, dict):
         return {str(name): plain(inner, without) for name, inner in value.items() if name not in without}
     return value
@@ -50,7 +50,7 @@ def written(tmp_path):
     topics = Topics(tmp_path)
     topics.create("orders", queues=8, queue_type="BatchCQ", attributes={"cleanup.policy": "DELETE"}, order=True)
     topics.create("%RETRY%audit|a_b-c", read_queue_nums=1, write_queue_nums=0, perm=2, message_type="FIFO")
-    for number in range(2000):  # more than the map of a broker begins with
+    for number in range(2000):  # more than the initial capacity of a broker's map
         topics.auto_create(f"t{number}")
     topics.persist()
     groups = SubscriptionGroups(tmp_path)
@@ -69,13 +69,13 @@ def written(tmp_path):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("release", rocketmq.RELEASES)
-def test_rocketmq_reads_what_was_written_here(written, tmp_path, release):
+def test_rocketmq_reads_tables_of_rocketc(written, tmp_path, release):
     unknown = OF_5 if release.startswith("4") else frozenset()
     found = through_java(release, written, tmp_path / "java")
     assert list(found) == [name for name in NAMES if name != "delayOffset.json" or release.startswith("4")]
     for name, raw in found.items():
         ours, theirs = read_table(written / name).data, parse(raw)
-        # Brokers make groupTopicMap anew; forbiddenTable is not in this class of RocketMQ's; 4.x has neither.
+        # Brokers rebuild groupTopicMap; forbiddenTable is not in this class of RocketMQ; 4.x has neither.
         assert theirs.keys() >= ours.keys() - {"groupTopicMap", "forbiddenTable", "dataVersion"}
         ours = {key: value for key, value in ours.items() if key in theirs}
         assert plain(theirs, unknown) == plain(ours, unknown), name

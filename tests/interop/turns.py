@@ -1,4 +1,4 @@
-"""One store that RocketMQ and rocketc open in turn."""
+"""One store that RocketMQ and rocketc open alternately."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from interop.ledger import Ledger, Told, read
 from interop.peer import Peer, to_json
 from support.queries import Known
 
-# Small files, so that a few hundred messages fill several; both sides must be told the same.
+# Small files, so that a few hundred messages fill several; both sides need the same sizes.
 SETTINGS: dict[str, object] = {
     "mappedFileSizeCommitLog": 65536,
     "mappedFileSizeConsumeQueue": 4000,
@@ -20,11 +20,11 @@ SETTINGS: dict[str, object] = {
     "maxIndexNum": 300,
 }
 CHECKSUMS = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}  # 4.x reads it as one more property
-SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60000}  # a busy disk is no failure
+SYNC = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60000}  # a slow flush on a busy disk is not a failure
 
 
 class Turns:
-    """A store and the ledger of it. In each turn the one who opens the store first finds all that is in the ledger."""
+    """A store and its ledger. In each turn the side that opens the store first checks everything in the ledger."""
 
     def __init__(self, root: Path, settings: Mapping[str, object] | None = None) -> None:
         self.root = root
@@ -32,7 +32,7 @@ class Turns:
         self.ledger = Ledger()
 
     def rocketc_puts(self, planned: list[Told], clock: int | None = None) -> None:
-        """clock: the store timestamp of all of them, instead of the time."""
+        """clock: the store timestamp of all messages, instead of the current time."""
         with ours.open_store(self.root, self.settings) as store:
             self.ledger.check(ours.scan(self.root))
             if clock is not None:
@@ -45,7 +45,7 @@ class Turns:
         messages = self.root.with_suffix(".json")
         messages.write_text(json.dumps([to_json(item) for item in planned]))
         command = [sys.executable, "-m", "interop.ours", str(self.root), json.dumps(self.settings), str(messages)]
-        paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])]  # where `interop` is
+        paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])]  # to import `interop`
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         with subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -55,7 +55,7 @@ class Turns:
             writer.kill()
             lines += writer.stdout.readlines()
         answers = [json.loads(line) for line in lines if line.endswith("\n")]
-        assert len(answers) >= count, "it ended before it was killed"
+        assert len(answers) >= count, "the process ended before it was killed"
         self._take_over(planned, answers)
 
     def rocketmq_puts(self, peer: Peer, planned: list[Told]) -> None:
@@ -67,26 +67,26 @@ class Turns:
         self.ledger.check(ours.scan(self.root))
 
     def rocketmq_is_killed(self, peer: Peer, planned: list[Told], count: int) -> None:
-        """The process puts messages, and is killed after about `count` of them."""
+        """The Java process puts messages, and is killed after about `count` of them."""
         peer.open(self.root, self.settings)
         self.ledger.check(read(peer, self.root))
         self._take_over(planned, peer.pour(self.root, planned, count))
         for path in (self.root / "commitlog").iterdir():
-            if path.stat().st_size == 0:  # killed while it made this one: 4.9.7 opens no store that has such
+            if path.stat().st_size == 0:  # killed while it created the file: 4.9.7 does not open such a store
                 path.unlink()
 
     def both_answer(self, peer: Peer, seed: int = 0) -> None:
         both_answer(peer, self.root, self.settings, seed)
 
     def _take_over(self, planned: list[Told], answers: list[Told]) -> None:
-        """What a killed process put and did not acknowledge any more is in the log now, and has to stay."""
+        """Add the messages that a killed process put and did not acknowledge: they are in the log and have to stay."""
         known = len(answers)
         self.ledger.add(planned[:known], answers)
         self.ledger.adopt(planned[known:], ours.scan(self.root))
 
 
 def both_answer(peer: Peer, root: Path, settings: Mapping[str, object], seed: int = 0) -> None:
-    """Questions about every queue and key are answered alike by RocketMQ, and by rocketc writing or only reading."""
+    """RocketMQ and rocketc, writing and read-only, answer queries for every queue and key alike."""
     known = Known(ours.scan(root, unwrap=False), peer.release)
     peer.open(root, settings)
     told = peer.read(root)["queues"]

@@ -1,5 +1,7 @@
-"""The change feed against lists: what each subscription is told, whatever is put, deleted, cleaned, rolled, and however
-slow it is."""
+"""The change feed compared with lists: the changes of each subscription, whatever is put, deleted, cleaned or rolled.
+
+Subscribers may be slow.
+"""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ import rocketc
 from rocketc import QueueChange
 
 ENTRIES = 16  # of the ring
-CODES = 16  # of one change, at most
+CODES = 16  # most codes of one change
 SOON = 30
 topics = st.sampled_from(["a", "b"])
 queues = st.integers(0, 3)
@@ -31,7 +33,7 @@ def code_of(tag: str | None) -> int:
 
 @dataclass
 class Queue:
-    """One life of a queue."""
+    """A queue from its creation to its deletion."""
 
     key: Key
     max_offset: int = 0
@@ -42,12 +44,12 @@ class Queue:
 class Subscriber:
     subscription: Any
     wanted: frozenset[Key] | None
-    entries: list[tuple[Queue, int, int]] = field(default_factory=list)  # (queue, max offset, tags code), not fetched
+    entries: list[tuple[Queue, int, int]] = field(default_factory=list)  # (queue, max offset, tags code), unfetched
     missed: int = 0
     is_told_all: bool = False
 
     def look(self) -> None:
-        """What the ring does not have any more is forgotten when the subscriber looks."""
+        """Drop the entries that the ring has overwritten before the subscriber looks."""
         if not self.is_told_all and len(self.entries) >= ENTRIES:
             self.entries.clear()
             self.missed += 1
@@ -57,7 +59,7 @@ class Subscriber:
         return self.wanted is None or key in self.wanted
 
     def fetch(self, there: list[Queue]) -> list[QueueChange]:
-        """What changes() is to return."""
+        """The changes that changes() must return."""
         self.look()
         if self.is_told_all:
             self.is_told_all = False
@@ -65,7 +67,7 @@ class Subscriber:
             if found:
                 return found
             self.look()
-            if self.is_told_all:  # again: it took no time here
+            if self.is_told_all:  # again: a fetch of the model does not take time
                 return self.fetch(there)
         changes: dict[int, tuple[Queue, int, list[int]]] = {}
         for queue, max_offset, code in self.entries:
@@ -188,7 +190,7 @@ class FeedModel(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        """It begins anew: what is found at the opening is told to nobody."""
+        """Reopen the store: the feed starts empty, and messages found at the opening are not reported."""
         self.store.close()
         for subscriber in self.subscribers:
             with pytest.raises(rocketc.ClosedError):

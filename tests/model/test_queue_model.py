@@ -1,5 +1,7 @@
-"""rocketc.Queue against a list and sets: whatever is put, taken, acked, given back, deleted, closed or killed, in any
-order."""
+"""rocketc.Queue compared with a list and sets, for items put, taken, acked, nacked and deleted, in any order.
+
+The queue is closed or killed in between.
+"""
 
 import contextlib
 import queue as python_queue
@@ -21,17 +23,17 @@ pytestmark = pytest.mark.promise(1)
 GROUPS = ["default", "audit"]
 MOST_ATTEMPTS = 3
 groups = st.sampled_from(GROUPS)
-chosen = st.integers(0, 1 << 30)  # one of those that are there
+chosen = st.integers(0, 1 << 30)  # selects one of the existing items
 
 
 class Group:
-    """What a group must find. Offsets are the places in the list of all that was put."""
+    """The state that a group must have. Offsets are places in the list of all items that were put."""
 
     def __init__(self) -> None:
-        self.acked: set[int] = set()  # or dead letters
+        self.acked: set[int] = set()  # or moved to the dead letters
         self.taken: dict[int, Item] = {}
         self.again: dict[int, int] = {}  # offset -> attempts
-        self.next = 0  # of what was never taken since the queue was opened
+        self.next = 0  # of the items never taken since the queue was opened
         self.written = 0  # the position on the disk
         self.dead: list[int] = []
 
@@ -42,7 +44,7 @@ class Group:
         return position
 
     def restart(self, position: int) -> None:
-        """All that is behind the position comes again; nobody remembers what was acked there."""
+        """All items after the position are delivered again; acks after it are forgotten."""
         self.acked = set(range(position))
         self.taken.clear()
         self.again.clear()
@@ -168,7 +170,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Nothing is lost; what was acked since the positions were written comes again."""
+        """Nothing is lost; items that were acked since the positions were written are delivered again."""
         files = remains.take(self.root)
         self.queue.close()
         remains.lay(files, self.root)

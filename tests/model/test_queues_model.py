@@ -1,4 +1,4 @@
-"""The store against lists and dictionaries once more: what queues, tags, keys and times find, whatever happened."""
+"""The store compared with lists and dictionaries: what queues, tags, keys and times find, after any operations."""
 
 from typing import Any
 
@@ -12,13 +12,12 @@ from support.store_checks import assert_answers, assert_files, records_of
 pytestmark = pytest.mark.promise(6)
 
 TINY = {"mapped_file_size_consume_queue": 100, "max_hash_slot_num": 4, "max_index_num": 8}
-tags = st.sampled_from([None, "Aa", "BB", "C"])  # two have one hash
+tags = st.sampled_from([None, "Aa", "BB", "C"])  # two of them have the same hash
 keys = st.sampled_from([None, "Aa", "BB", "Aa k", "k l m"])
 
 
 class QueuesModel(StoreModel):
-    """All that the store answers is what the records of its log say; but for topics that are deleted, nothing is
-    numbered anew."""
+    """All answers of the store agree with the records of its log. Queue offsets start again only in deleted topics."""
 
     def open(self) -> None:
         self.fields.update(TINY)
@@ -59,7 +58,7 @@ class QueuesModel(StoreModel):
 
     @rule(part=st.integers(0, 100))
     def clean(self, part: int) -> None:
-        """Whole files of the log go, and what is derived from them."""
+        """Whole files of the log are deleted, and the files derived from them."""
         self.flush()
         assert self.store.wait_dispatched(30)
         at = self.store.min_phy_offset + part * (self.store.max_phy_offset - self.store.min_phy_offset) // 100

@@ -1,6 +1,8 @@
-"""A store and its replica, which copies it in blocks: whatever is put, rolled, cleaned, cut, damaged, killed meanwhile.
+"""A store and a replica that copies it in blocks, while messages are put and the log is rolled, cleaned, cut and
+damaged.
 
-The replica is a part of its master's log, byte for byte, and its queues and index follow from that part.
+The stores are also reopened, and the replica is killed. The replica is a part of its master's log, byte for byte, and
+its queues and index follow from that part.
 """
 
 import shutil
@@ -37,8 +39,11 @@ block_bytes = st.sampled_from([1, 300, 3000, 30_000])
 
 
 class ReplicaModel(RuleBasedStateMachine):
-    """`lost` says that the replica has messages of its own, or is behind what was cleaned: it copies nothing then.
-    `cleaned` are those of which files were deleted: their queues have units before the log's first record."""
+    """The replica must be a part of its master's log.
+
+    `lost`: the replica has messages of its own, or ends before the cleaned part, so it copies nothing. `cleaned`: the
+    stores with deleted files: their queues have units before the log's first record.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +75,7 @@ class ReplicaModel(RuleBasedStateMachine):
             self.memory.cleanup()
 
     def compare(self) -> None:
-        """Both are closed: what the whole of their files must be."""
+        """Compare the whole files of both stores after closing them."""
         if not self.lost:
             self.copy(1000)
             assert self.next() == self.master.max_phy_offset
@@ -83,14 +88,14 @@ class ReplicaModel(RuleBasedStateMachine):
             replicas.assert_equal(*self.roots.values())
 
     def copy(self, max_bytes: int, count: int = 1 << 30) -> None:
-        self.master.flush()  # a pool's bytes are not readable before
+        self.master.flush()  # before that, bytes in the pool cannot be read
         while count and (block := self.master.read_raw(self.next(), max_bytes)):
             at = self.next()
             assert self.replica.append_raw(at, block) == at + len(block)
             count -= 1
 
     def next(self) -> int:
-        """Where the replica goes on; if it has nothing, where the master's log begins."""
+        """Where the replica continues; if it is empty, where the master's log begins."""
         return self.replica.max_phy_offset or self.master.min_phy_offset
 
     def body(self, size: int) -> bytes:
@@ -146,7 +151,7 @@ class ReplicaModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.lost)
     @rule(max_bytes=block_bytes, byte=st.integers(0, 11), bit=st.integers(0, 7))
     def copy_damage(self, max_bytes: int, byte: int, bit: int) -> None:
-        """In size, magic number or CRC of the first record. Nobody checks the CRC of a blank or of an empty body."""
+        """Damage the first record. Only a blank record's CRC and an empty body's CRC are not checked."""
         at = self.next()
         self.master.flush()
         block = bytearray(self.master.read_raw(at, max_bytes))
@@ -169,7 +174,7 @@ class ReplicaModel(RuleBasedStateMachine):
 
     @rule()
     def put_to_replica(self) -> None:
-        """Its log is another one from then on, and does not become its master's again."""
+        """From then on its log differs from the master's, and stays different."""
         if self.numbers % 5 == 0:
             end = self.replica.put("own", self.body(30)).end
             self.lost = True
@@ -207,7 +212,7 @@ class ReplicaModel(RuleBasedStateMachine):
         assert pool or self.replica.max_phy_offset == end
         shutil.rmtree(self.roots["replica"] / "cut", ignore_errors=True)
 
-    # what always holds
+    # invariants
 
     @invariant()
     def the_replica_is_a_part_of_its_masters_log(self) -> None:

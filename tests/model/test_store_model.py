@@ -1,4 +1,4 @@
-"""The store against a list: whatever is put, flushed, killed or cut off from power in whatever order."""
+"""The store compared with a list, for messages put, flushed, killed or cut off from power in any order."""
 
 import tempfile
 from collections import Counter
@@ -40,7 +40,7 @@ properties = st.sampled_from([None, {"TAGS": "A"}, {"KEYS": "k1 k2", "TAGS": "к
 
 
 def fits(messages: list[tuple[bytes, dict[str, str] | None]]) -> bool:
-    """Whether a file of the log has room for all of them together, as a batch needs it."""
+    """Whether a log file has room for all messages together, as a batch needs."""
     texts = [text for _, pairs in messages for pair in (pairs or {}).items() for text in pair]
     return sum(len(body) + 200 for body, _ in messages) + sum(len(text.encode()) + 1 for text in texts) < FILE_SIZE
 
@@ -62,8 +62,11 @@ def as_put(message: oracle.Record) -> Put:
 
 
 class StoreModel(RuleBasedStateMachine):
-    """`puts` is what the store must hold, `durable` how many of them a power loss must spare; the first `gone` of them
-    were cleaned away. `begins` says how many there were when a topic was deleted last: its numbers began anew."""
+    """`puts` is what the store must hold, and a power cut may only lose messages after the first `durable`.
+
+    The first `gone` messages were cleaned. `begins`: the number of messages when a topic was last deleted, where its
+    queue offsets start again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +82,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @initialize(mix=MIXES)
     def start(self, mix: dict[str, Any]) -> None:
-        # No flush or commit but those that the model knows of.
+        # No flush or commit that the model does not control.
         never = {"flush_interval_commit_log": 1 << 30, "commit_interval_commit_log": 1 << 30}
         self.fields = {**SMALL, **mix, **never, "mapped_file_size_commit_log": FILE_SIZE}
         self.fields["wake_commit_when_put_message"] = False
@@ -100,7 +103,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store._set_clock(self.clock)
 
     def flushed(self) -> None:
-        """All that was put is durable now."""
+        """All messages that were put are durable now."""
         self.durable = len(self.puts)
         self.disk = remains.take(self.root)
 
@@ -117,13 +120,13 @@ class StoreModel(RuleBasedStateMachine):
         self.spare_buffers()
 
     def spare_buffers(self) -> None:
-        """A file for which the pool has no buffer is written to at once, and readers see it before the others."""
+        """Flush before the pool runs out of buffers: a file without a buffer is written and readable at once."""
         behind = self.store.max_phy_offset - self.store.flushed_phy_offset
         if self.pool and behind > BUFFERS // 2 * FILE_SIZE:
             self.flush()
 
     def recover(self, files: remains.Files) -> None:
-        """Go on with what is left: nothing that was acknowledged is missing but what the promise leaves out."""
+        """Continue with the files that are left: only messages that the promise excludes may be missing."""
         least, most = self.durable, len(self.puts)
         self.store.close()
         remains.lay(files, self.root)
@@ -134,7 +137,7 @@ class StoreModel(RuleBasedStateMachine):
         self.puts = [*self.puts[: self.gone], *found]
         self.flushed()  # recovery has made it durable
 
-    # what a user does
+    # operations of a user
 
     @rule(topic=topics, queue_id=queues, body=bodies, pairs=properties)
     def put(self, topic: str, queue_id: int, body: bytes, pairs: dict[str, str] | None) -> None:
@@ -175,7 +178,7 @@ class StoreModel(RuleBasedStateMachine):
         assert self.store.max_phy_offset == end
         self.flushed()
 
-    # what happens to a user
+    # crashes
 
     @rule()
     def kill(self) -> None:
@@ -186,7 +189,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, (1 << 64) - 1), block=st.sampled_from([512, 4096]))
     def lose_power(self, lost: int, block: int) -> None:
-        """Blocks that changed since the last flush may be on the disk or not: the bits of `lost` say which are lost."""
+        """Lose blocks that changed since the last flush: the bits of `lost` say which ones."""
         files = remains.take(self.root)
         changed = 0
         for name in sorted(name for name in files if name.startswith("commitlog/")):
@@ -209,7 +212,7 @@ class StoreModel(RuleBasedStateMachine):
         self.durable = len(self.puts)
         self.recover(files)
 
-    # what always holds
+    # invariants
 
     @invariant()
     def readers_see_what_was_put(self) -> None:

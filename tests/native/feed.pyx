@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A caller from outside of the package: it follows the change feed of a store in C, without the GIL."""
+"""An extension outside of the package that follows the change feed of a store in C, without the GIL."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc.c.atomic cimport rc_add_i64, rc_load_i64, rc_store_i64
@@ -17,7 +17,7 @@ cdef void count_one(void* argument) noexcept nogil:
 
 
 cdef class Follower:
-    """A subscriber with a callback that counts.
+    """A subscriber with a callback that counts its calls.
 
     queue  (topic, queue id), or None for all
     """
@@ -25,7 +25,7 @@ cdef class Follower:
     cdef Subscriber* subscriber
     cdef int64_t called
     cdef int64_t stop
-    cdef readonly int64_t changes       # that run() got
+    cdef readonly int64_t changes       # received by run()
     cdef readonly int64_t rounds        # of run()
     cdef readonly int64_t torn          # changes whose tags code was not the digit of its queue id
 
@@ -46,7 +46,7 @@ cdef class Follower:
 
     @property
     def calls(self):
-        """How often the callback was called."""
+        """The number of calls of the callback."""
         return rc_load_i64(&self.called)
 
     @property
@@ -91,7 +91,7 @@ cdef class Follower:
         return rc
 
     def spin(self):
-        """Fetch without a pause until stop_run() or the end of the store, where each tag is the queue id, a digit."""
+        """Fetch without a pause until stop_run() or the end of the store; each tag must be the queue id, a digit."""
         cdef QueueChange changes[FEED_PORTION]
         cdef int count = 0, rc = RC_OK, i
         with nogil:

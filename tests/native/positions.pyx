@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A caller from outside of the package: it waits for positions of a store in C, without the GIL."""
+"""An extension outside of the package that waits for positions of a store in C, without the GIL."""
 from libc.stdint cimport INT64_MAX, int64_t
 
 from rocketc.c.atomic cimport rc_add_i64, rc_load_i64
@@ -15,7 +15,7 @@ cdef void count_one(void* argument) noexcept nogil:
 
 
 def new_position():
-    """A Position that no store moves."""
+    """A Position that belongs to no store."""
     return Position()
 
 
@@ -47,7 +47,7 @@ def wait(
 
 
 cdef class Waiter:
-    """A subscriber with a callback that counts."""
+    """A subscriber with a callback that counts its calls."""
     cdef Position position
     cdef PositionSubscriber* subscriber
     cdef int64_t called
@@ -64,7 +64,7 @@ cdef class Waiter:
 
     @property
     def calls(self):
-        """How often the callback was called."""
+        """The number of calls of the callback."""
         return rc_load_i64(&self.called)
 
     def arm(self, int64_t wanted):
@@ -77,7 +77,7 @@ cdef class Waiter:
         self.position.disarm(self.subscriber)
 
     def chase(self, int64_t step, int64_t last):
-        """Wait for each multiple of step up to last, by arm() and the callback; how many wake-ups came."""
+        """Wait for each multiple of step up to last, with arm() and the callback; return the number of wake-ups."""
         cdef int64_t wanted = step, calls
         cdef int rc
         with nogil:

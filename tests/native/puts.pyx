@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A caller from outside of the package: it fills prepared records and puts them by one call."""
+"""An extension outside of the package that fills prepared records and puts them in one call."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -11,14 +11,14 @@ from rocketc.store._puts cimport Putting
 
 
 cdef class Prepared:
-    """Records that are filled once, from rows, and put as often as one likes.
+    """Records that are filled once, from rows, and can be put any number of times.
 
     rows  dicts: topic, body and props are bytes; queue_id, flag, sys_flag, born_timestamp, born_host and store_host
-          (bytes as stored), reconsume_times, prepared_offset, expected and batch may be left out
+          (bytes as stored), reconsume_times, prepared_offset, expected, batch: optional
     """
     cdef PreparedRecord* records
     cdef int count
-    cdef list rows          # which own what the records point to
+    cdef list rows          # own the bytes that the records point to
 
     def __cinit__(self, list rows not None):
         cdef int i
@@ -57,7 +57,7 @@ cdef class Prepared:
         return 0
 
     def put(self, Putting store not None, *, bint in_order=False):
-        """What became of each record: (PutStatus, physical offset, its end, queue offset, store timestamp)."""
+        """Put the records; return (PutStatus, physical offset, its end, queue offset, store timestamp) of each."""
         cdef PreparedRecord* r
         cdef list found = []
         cdef int i
@@ -70,7 +70,7 @@ cdef class Prepared:
         return found
 
     def put_again(self, Putting store not None, int times):
-        """Put all of them so often; all must be stored."""
+        """Put all records this number of times; all must be stored."""
         cdef int i, k
         for k in range(times):
             for i in range(self.count):
@@ -89,5 +89,5 @@ def put(Putting store not None, list rows, *, bint in_order=False):
 
 
 def offsets_of(Putting store not None):
-    """The store's QueueOffsets, whose hold() lets puts wait as while a topic is deleted."""
+    """The store's QueueOffsets; its hold() blocks puts, as the deletion of a topic does."""
     return store.log.offsets

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A caller from outside of the package, as a broker: it reads records of a queue without an object for each."""
+"""An extension outside of the package that reads records of a queue as a broker does, without an object for each."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t
 
@@ -12,7 +12,7 @@ from rocketc.store._results cimport READ_BROKER, READ_CODES, READ_LOOSE, TagFilt
 
 
 cdef class Puller:
-    """Pulls from an open store, or from a QueueReader without the GIL; one answer at a time, which it holds."""
+    """Pulls from an open store, or from a QueueReader without the GIL; holds the records of the last pull."""
 
     cdef RawRecords records
     cdef Getting store
@@ -29,7 +29,7 @@ cdef class Puller:
     def pull(
         self, bytes topic not None, int queue_id=0, int64_t offset=0, *, int64_t max_count=32, TagFilter tags=None,
     ):
-        """Status, next, least and greatest offset, messages, bytes, files held."""
+        """Return (status, next offset, min offset, max offset, messages, bytes, files held)."""
         cdef GetRequest ask
         cdef RawRecords* r = &self.records
         request_init(&ask, <const uint8_t*>PyBytes_AS_STRING(topic), <int>len(topic), queue_id, offset)
@@ -44,7 +44,7 @@ cdef class Puller:
         return r.status, r.next_offset, r.min_offset, r.max_offset, r.messages, r.bytes, r.file_count
 
     def rows(self):
-        """(physical offset, queue offset, tags code, messages, bytes of the record) of each."""
+        """(physical offset, queue offset, tags code, messages, bytes of the record) of each record."""
         cdef int i
         return [
             (
@@ -55,7 +55,7 @@ cdef class Puller:
         ]
 
     def runs(self):
-        """How many records lie back to back, each time."""
+        """The lengths of the runs of adjacent records."""
         cdef list out = []
         cdef int first = 0, end
         while first < self.records.count:
@@ -70,7 +70,7 @@ cdef class Puller:
 
 
 def grown(int count):
-    """The physical offsets of so many rows that were added one by one."""
+    """Add this number of rows one by one; return their physical offsets."""
     cdef RawRecords h
     cdef RawRecord* row
     cdef int i

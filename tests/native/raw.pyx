@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A caller from outside of the package: it copies a log by pointers, and makes no Python object of a block."""
+"""An extension outside of the package that copies a log through pointers, without a Python object for a block."""
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -15,7 +15,7 @@ from rocketc.store._store cimport MessageStore
 
 
 def copy(MessageStore master not None, MessageStore replica not None, int64_t start, int64_t max_bytes=65536):
-    """Bring a replica up to its master's end; (code, the physical offset that it came to)."""
+    """Copy a log up to its master's end; return (code, physical offset reached)."""
     cdef CommitLog log = replica.log
     cdef FileQueue* q = master.log.q
     cdef RawBytes raw
@@ -33,17 +33,17 @@ def copy(MessageStore master not None, MessageStore replica not None, int64_t st
 
 
 def read(MessageStore store not None, int64_t phy_offset, int64_t limit, int64_t max_bytes, bint whole):
-    """(code, bytes), as raw_read() has them."""
+    """The result of raw_read(): (code, bytes)."""
     cdef RawBytes raw
     cdef int rc = raw_read(store.log.q, phy_offset, limit, max_bytes, whole, &raw)
     found = raw.data[:raw.size] if rc == RC_OK and raw.size > 0 else b""
     raw_release(&raw)
-    raw_release(&raw)       # does nothing
+    raw_release(&raw)       # a second release does nothing
     return rc, found
 
 
 def append(MessageStore store not None, int64_t phy_offset, bytes data not None):
-    """(code, end, records, at), as raw_append() has them."""
+    """The result of raw_append(): (code, end, records, at)."""
     cdef RawAppended out
     cdef CommitLog log = store.log
     cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -55,9 +55,10 @@ def append(MessageStore store not None, int64_t phy_offset, bytes data not None)
 
 
 def append_often(MessageStore store not None, bytes record not None, int64_t times):
-    """Append a record at the end of the log, if nobody else comes first, each time; how often it went in.
+    """Append a record at the end of the log, unless another append is first, this number of times; count the successes.
 
-    All records of the log are as long as this one, and of its queue: where it lies says which queue offset it has.
+    All records of the log have the same length and the same queue, so the queue offset follows from the physical
+    offset.
     """
     cdef RawAppended out
     cdef CommitLog log = store.log

@@ -10,7 +10,7 @@ from rocketc.store._raw_records cimport RawRecords, raw_free, raw_init, raw_rele
 
 
 def relay(Getting store not None, ChangeFeed feed not None, bytes topic not None, bytes body not None):
-    """Put a message, wait for the news of its queue, read it where it lies; return its size and queue offset."""
+    """Put a message, wait for the change of its queue, read the message in place; return its size and queue offset."""
     cdef const uint8_t* name = <const uint8_t*><const char*>topic
     cdef Subscriber* subscriber
     cdef PreparedRecord record
@@ -19,7 +19,7 @@ def relay(Getting store not None, ChangeFeed feed not None, bytes topic not None
     cdef RawRecords found
     cdef int64_t timeout_ns = 5000000000
     cdef int count
-    feed.subscribe(0, -1, NULL, NULL, &subscriber)          # 0: all queues; before the put, so that it is not missed
+    feed.subscribe(0, -1, NULL, NULL, &subscriber)          # 0: all queues; before the put, to see its change
     prepared_init(&record)
     record.args.topic, record.args.topic_len = name, <int>len(topic)
     record.args.body, record.args.body_len = <const uint8_t*><const char*>body, <int>len(body)
@@ -32,6 +32,6 @@ def relay(Getting store not None, ChangeFeed feed not None, bytes topic not None
     request_init(&ask, change.topic, change.topic_len, change.queue_id, change.max_offset - 1)
     store.get_records(&ask, None, &found)
     answer = found.rows[0].size, found.rows[0].queue_offset
-    raw_release(&found)                                     # lets go of the files; the pointers end here
+    raw_release(&found)                                     # releases the files; the pointers are invalid from here on
     raw_free(&found)
     return answer

@@ -1,7 +1,7 @@
-"""A job for test_cluster.py: everything that Spark can do with a store, and where it ran, as one line of JSON.
+"""A job for test_cluster.py: all uses of a store in Spark, and where each ran, as one line of JSON.
 
-spark-submit cluster_job.py STORE FOLDER       FOLDER has a store `damaged`; what is written goes there, too
-SPARK_REMOTE=sc://... python cluster_job.py STORE FOLDER [ENVIRONMENT]    a packed one for functions
+spark-submit cluster_job.py STORE FOLDER       FOLDER has a store `damaged`; output is written there, too
+SPARK_REMOTE=sc://... python cluster_job.py STORE FOLDER [ENVIRONMENT]    ENVIRONMENT: packed, for functions
 """
 
 import json
@@ -30,7 +30,7 @@ def where(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def functions(spark: SparkSession, store: str) -> dict[str, Any]:
-    """Our functions in Spark's workers; these need rocketc there, and nothing of the driver's Python."""
+    """User functions in Spark's workers. They need rocketc there, and nothing of the driver's Python."""
     rows = spark.range(0, 8, 1, 8).mapInArrow(where, "python string, rocketc string").distinct().collect()
     files = spark.createDataFrame(splits(store, 4 << 20))
     counted = files.mapInArrow(decode_batches, SCHEMA).count()
@@ -54,7 +54,7 @@ def sources(spark: SparkSession, store: str, folder: str) -> dict[str, Any]:
 
 
 def context(spark: SparkSession, store: str, folder: str) -> dict[str, Any]:
-    """What Spark Connect does not have."""
+    """The functions that Spark Connect does not have."""
     found = {"master": spark.sparkContext.master}
     parts = spark.sparkContext.parallelize(splits(store, 4 << 20), 4)
     found["mapPartitions"] = parts.mapPartitions(partial(decode_partition, as_="row")).count()

@@ -1,4 +1,4 @@
-"""One Spark for all tests here, with two cores; what its JVM and its workers say goes to a file."""
+"""One Spark session for all tests here, with two cores; output of its JVM and workers goes to a file."""
 
 import os
 import shutil
@@ -16,13 +16,13 @@ import pyspark_rocketmq
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:  # PySpark 4.0 leaves some to the collector
+        if Path(__file__).parent in item.path.parents:  # PySpark 4.0 leaves some warnings to the garbage collector
             item.add_marker(pytest.mark.filterwarnings("ignore:.*<socket:ResourceWarning"))
 
 
 @contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Processes started within have the file as their stderr, for good."""
+    """Give processes that are started within the block this file as their stderr."""
     kept = os.dup(2)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 2)
@@ -39,14 +39,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which(java) is None:
         pytest.fail("Spark needs Java 17 or newer: `make setup` installs it or says how", pytrace=False)
     folder = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run `python3` otherwise
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # otherwise workers run `python3`
     options = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the tests' jobs are short
         "spark.default.parallelism": "2",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "America/St_Johns",  # no test may lean on UTC
+        "spark.sql.session.timeZone": "America/St_Johns",  # no test may depend on UTC
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
         "spark.ui.enabled": "false",
@@ -57,12 +57,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     with stderr_to(folder / "stderr"):
         session = builder.getOrCreate()
-    if " " in sys.executable:  # Spark looks for no data sources then
+    if " " in sys.executable:  # then Spark does not search for data sources
         session.dataSource.register(pyspark_rocketmq.DefaultSource)
-    session.sparkContext.setLogLevel("OFF")  # failures that tests cause are no news
+    session.sparkContext.setLogLevel("OFF")  # tests cause failures on purpose
     yield session
     session.stop()
-    gateway = SparkContext._gateway  # session.stop() leaves its process
+    gateway = SparkContext._gateway  # session.stop() does not end its process
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()

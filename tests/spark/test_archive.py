@@ -1,4 +1,4 @@
-"""rocketc.spark.archive: the target holds each message once, whatever happened between."""
+"""rocketc.spark.archive: the target has each message once, whatever happens between runs."""
 
 import json
 import os
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.spark
 Golden = Callable[[str], stores.GoldenStore]
 
 SCHEMA = pa.schema([*pa.schema(rocketc.decode(b"")), ("date", pa.string())])
-LONG = "y" * 255  # a topic of v533-store: no folder can have its name
+LONG = "y" * 255  # a topic of v533-store: longer than a folder's name can be
 
 
 def visible(target: Path, files: list[str] | None = None) -> list[tuple[Any, ...]]:
-    """What a reader of the folder sees: offset, queue, queue offset, body and topic, sorted."""
+    """The rows that a reader of the folder gets: offset, queue, queue offset, body and topic, sorted."""
     part = ds.partitioning(pa.schema({"topic": pa.string(), "date": pa.string()}), flavor="hive")
     if files is None:
         files = [str(path) for path in target.glob("topic=*/*/*.parquet")]
@@ -62,7 +62,7 @@ def told(damage: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def state(target: Path) -> dict[str, tuple[int, int]]:
-    """All that the folder holds: names, sizes, times."""
+    """The files of a folder: names, sizes, times."""
     return {
         str(path.relative_to(target)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in target.rglob("*")
@@ -71,7 +71,7 @@ def state(target: Path) -> dict[str, tuple[int, int]]:
 
 
 def prefix(store: Path, to: Path, size: int, room: bool) -> Path:
-    """The log as it was when it had so many bytes; with room, its last file is as long as it is going to be."""
+    """Copy the log as it was with `size` bytes; with room, its last file has its final length."""
     shutil.rmtree(to, ignore_errors=True)
     (to / "commitlog").mkdir(parents=True)
     for file in sorted((store / "commitlog").iterdir()):
@@ -140,7 +140,7 @@ def test_grows_with_the_log(golden: Golden, spark: Any, tmp_path: Path, room: bo
     size = rocketc.scan(store, errors="skip", crc="none").bytes
     torn = 0
     damaged = (
-        361_670  # a body's CRC does not fit there: on its own at the end of the log, it may still become a message
+        361_670  # the CRC of the body there is wrong: at the end of the log this may be a message that is being written
     )
     for cut in (0, 3_000, 65_536, 100_001, 131_072 - 7, 361_700, 362_000, 590_000, size):
         copy = prefix(store, tmp_path / "copy", cut, room)
@@ -153,7 +153,7 @@ def test_grows_with_the_log(golden: Golden, spark: Any, tmp_path: Path, room: bo
 
 
 def test_a_log_that_grows_between_two_tasks(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task ended where the log did then, and the next one finds messages far behind: those between come first."""
+    """A task ends where the log did then, and the next one finds later messages: those between must be read first."""
     store, target = golden("v533-bitrot").path, tmp_path / "out"
     copy = prefix(store, tmp_path / "copy", 70_000, True)
     runs = []
@@ -173,7 +173,7 @@ def test_a_log_that_grows_between_two_tasks(golden: Golden, tmp_path: Path, monk
     assert visible(target) == scanned(copy) and (report.damage, report.messages) == ([], len(visible(target)))
 
 
-def test_files_that_were_deleted_and_a_log_that_is_another(golden: Golden, spark: Any, tmp_path: Path) -> None:
+def test_deleted_files_and_a_different_log_are_refused(golden: Golden, spark: Any, tmp_path: Path) -> None:
     store, target = golden("v533-bitrot").path, tmp_path / "out"
     whole = scanned(store)
     copy = prefix(store, tmp_path / "copy", 65_536 * 2, True)
@@ -204,7 +204,7 @@ def test_files_that_were_deleted_and_a_log_that_is_another(golden: Golden, spark
 
 
 def test_killed_at_any_step(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run a copy is made between any two steps, as a kill would have left it: the next run makes it whole."""
+    """Copy the archive between any two steps of a run, as a kill leaves it; the next run must complete the copy."""
     store, target, copies = golden("v533-bitrot").path, tmp_path / "out", []
 
     def look(step: str) -> None:
@@ -230,7 +230,7 @@ def test_killed_at_any_step(golden: Golden, spark: Any, tmp_path: Path, monkeypa
         assert not (copy / "_staging").exists()
 
 
-def test_a_run_that_fails_leaves_what_was_there(golden: Golden, spark: Any, tmp_path: Path) -> None:
+def test_a_failed_run_changes_nothing(golden: Golden, spark: Any, tmp_path: Path) -> None:
     store, target = golden("v533-bitrot").path, tmp_path / "out"
     copy = prefix(store, tmp_path / "copy", 300_000, True)
     archive(spark, copy, target)
@@ -248,7 +248,7 @@ def test_a_run_that_fails_leaves_what_was_there(golden: Golden, spark: Any, tmp_
     assert visible(target) == scanned(store)
 
 
-def test_what_is_no_archive_is_told(golden: Golden, spark: Any, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_archive_is_refused(golden: Golden, spark: Any, tmp_path: Path) -> None:
     store = golden("v533-bitrot").path
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes").write_text("mine")
@@ -297,7 +297,7 @@ def test_an_empty_store(spark: Any, tmp_path: Path) -> None:
 
 
 def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the command ends its session, and ours is it
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the command stops its session, which the tests share
     store, target = str(golden("v533-bitrot").path), str(tmp_path / "out")
     words = ["export", store, "-o", target, "--engine", "spark"]
 
@@ -323,7 +323,7 @@ def test_as_a_command(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: p
             run(*args)
 
 
-def test_a_failure_of_spark_is_told_in_a_line(spark: Any, tmp_path: Path) -> None:
+def test_a_failure_of_spark_is_one_line(spark: Any, tmp_path: Path) -> None:
     def fail(batches: Any) -> Any:
         raise rocketc.StoreIOError(5, "Input/output error", "x")
 

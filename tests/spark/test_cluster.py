@@ -1,4 +1,7 @@
-"""Workers whose Python lacks rocketc: a packed environment brings it, or the session. docs/howto/cluster.md"""
+"""Workers whose Python does not have rocketc get it from a packed environment, or from the session.
+
+See docs/howto/cluster.md.
+"""
 
 import json
 import os
@@ -30,7 +33,7 @@ PACKED = "./environment/bin/python"
 
 
 def plain_python() -> str:
-    """The Python that the tests' own environment was made of; it does not know rocketc."""
+    """The Python from which the tests' environment was made; it does not have rocketc."""
     python = os.path.join(sys.base_exec_prefix, "bin", f"python3.{sys.version_info.minor}")
     if subprocess.run([python, "-c", "import rocketc"], capture_output=True, cwd="/", check=False).returncode == 0:
         pytest.skip(f"{python} has rocketc")
@@ -39,7 +42,7 @@ def plain_python() -> str:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with rocketc and what it needs in Spark, but without Spark, as one file."""
+    """A virtual environment with rocketc and its dependencies in Spark, but without Spark, as one file."""
     folder = tmp_path_factory.mktemp("packed")
     subprocess.run([plain_python(), "-m", "venv", "--without-pip", folder / "env"], check=True)
     [packages] = (folder / "env").glob("lib/python*/site-packages")
@@ -57,7 +60,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A SPARK_HOME in which workers may keep their folders, and a folder `run` to be in."""
+    """A SPARK_HOME where workers can keep their folders, and a folder `run` as current directory."""
     (tmp_path / "run").mkdir()
     (tmp_path / "home").mkdir()
     for one in Path(pyspark.__file__).parent.iterdir():
@@ -67,7 +70,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unpacked(packed: Path, home: Path) -> str:
-    """The environment beside the driver, which plans with it."""
+    """The environment next to the driver, which uses it for planning."""
     folder = home.with_name("run") / "environment"
     folder.mkdir()
     subprocess.run(["tar", "-C", folder, "-xzf", packed], check=True)
@@ -99,7 +102,7 @@ def submit(home: Path, *args: str | Path, **environ: str) -> subprocess.Complete
 
 @contextmanager
 def connect_server(home: Path, **environ: str) -> Iterator[str]:
-    """The URL of a Spark Connect server."""
+    """Start a Spark Connect server; yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     binding = f"spark.connect.grpc.binding.port={port}", "spark.connect.grpc.binding.address=127.0.0.1"
@@ -135,7 +138,7 @@ def client(home: Path, remote: str, *args: str | Path) -> dict[str, Any]:
 
 
 def check_workers(found: dict[str, Any], driver: str) -> None:
-    """They ran what was shipped, each in the folder of its own executor, and not the driver's."""
+    """Assert that the workers ran the shipped Python, each in its executor's folder, and not the driver's."""
     assert found.pop("driver").startswith(driver)
     workers = found.pop("workers")
     assert len({python for python, _ in workers}) == 2
@@ -160,7 +163,7 @@ def test_a_packed_environment(packed: Path, unpacked: str, home: Path, log: Gold
     assert found == {**counts(log), **wanted}
 
 
-def test_without_it_spark_finds_no_source(home: Path, tmp_path: Path) -> None:
+def test_without_the_environment_spark_does_not_find_the_source(home: Path, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(
         "from pyspark.sql import SparkSession\n"
@@ -172,14 +175,16 @@ def test_without_it_spark_finds_no_source(home: Path, tmp_path: Path) -> None:
 
 
 def test_connect(unpacked: str, home: Path, log: GoldenStore, tmp_path: Path) -> None:
-    with connect_server(home, PYSPARK_PYTHON=f"{unpacked}/bin/python") as remote:  # where each worker sees it
+    with connect_server(home, PYSPARK_PYTHON=f"{unpacked}/bin/python") as remote:  # a path that each worker can see
         found = client(home, remote, log.path, tmp_path)
     assert found.pop("driver").startswith(str(ROOT))
     assert [python for python, _ in found.pop("workers")] == [f"{unpacked}/bin/python"]
     assert found == counts(log)
 
 
-def test_connect_to_a_server_without_it(packed: Path, home: Path, log: GoldenStore, tmp_path: Path) -> None:
+def test_connect_to_a_server_without_the_environment(
+    packed: Path, home: Path, log: GoldenStore, tmp_path: Path
+) -> None:
     with connect_server(home, PYSPARK_PYTHON=plain_python()) as remote:
         found = client(home, remote, log.path, tmp_path, packed)
     check_workers(found, str(ROOT))

@@ -1,4 +1,4 @@
-"""The pages that need Spark: see ../pages.py."""
+"""The pages that need Spark: see ../support/pages.py."""
 
 from collections.abc import Callable
 from pathlib import Path

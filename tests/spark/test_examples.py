@@ -1,4 +1,4 @@
-"""The examples as a person runs them, and what they say when something is wrong."""
+"""The examples as a user runs them, and their messages when something is wrong."""
 
 import importlib.util
 import os
@@ -54,10 +54,10 @@ def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> No
     assert len(set(table.column("carrier").to_pylist())) == 16
     assert (here / "delays.png").read_bytes().startswith(b"\x89PNG")
     holes = (here / "flights-2013-01" / "commitlog" / f"{12582912:020d}").stat()
-    assert holes.st_blocks * 512 < holes.st_size  # as the broker left it
+    assert holes.st_blocks * 512 < holes.st_size  # sparse, as the broker wrote it
 
 
-def test_ways_that_differ_are_told(flights: ModuleType) -> None:
+def test_different_results_are_reported(flights: ModuleType) -> None:
     one = {"UA": flights.Carrier(2, 1, 3.5, 3.5), "DL": flights.Carrier(1, 1, None, None)}
     assert flights.differences(one, dict(one)) == []
     assert flights.differences(one, {**one, "UA": flights.Carrier(2, 1, 3.5 + 1e-15, 3.5)}) == []
@@ -74,7 +74,7 @@ def test_percentile_is_between_two_values(flights: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("script", ["demo.py", "flights_spark.py"])
-def test_without_java_it_says_so(tmp_path: Path, script: str) -> None:
+def test_missing_java_is_reported(tmp_path: Path, script: str) -> None:
     args = ["--folder", tmp_path] if script == "demo.py" else ["store", tmp_path]
     done = run(script, *args, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 1
@@ -83,7 +83,7 @@ def test_without_java_it_says_so(tmp_path: Path, script: str) -> None:
     assert done.returncode == 1 and "there is none in JAVA_HOME=/nowhere" in done.stderr
 
 
-def test_with_an_old_java_it_says_so(tmp_path: Path) -> None:
+def test_an_old_java_is_reported(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
     java.chmod(0o755)
@@ -93,7 +93,7 @@ def test_with_an_old_java_it_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1 and f"{java} is version 1.8.0_402" in done.stderr
 
 
-def test_a_store_without_flights_is_told(tmp_path: Path) -> None:
+def test_a_store_without_flights_is_reported(tmp_path: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("java is not on the PATH")
     done = run("flights_spark.py", "nowhere", tmp_path, cwd=tmp_path)
@@ -104,7 +104,7 @@ def test_a_store_without_flights_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_an_archive_is_made_and_grows(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
+def test_an_archive_is_created_and_grows(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
     store = golden("v533-bitrot").path
     for added in ("1,499", "0"):
         done = run("archive.py", store, "lake", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Spark reads what rocketc exports: the same rows, types and partitions."""
+"""Spark reads the files that rocketc exports: the same rows, types and partitions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""format("rocketmq"): what is left out for options and filters, by files, by headers, is what Spark would drop."""
+"""format("rocketmq"): files and records skipped because of options and filters are only those that Spark would drop."""
 
 import operator
 import os
@@ -23,7 +23,7 @@ from rocketc.spark.source import PushingReader, RocketmqReader, RocketmqSource
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 if not hasattr(datasource, "EqualTo"):
-    pytest.skip("this Spark pushes no filters", allow_module_level=True)
+    pytest.skip("this Spark does not push filters", allow_module_level=True)
 from pyspark.sql.datasource import (  # noqa: E402
     EqualNullSafe,
     EqualTo,
@@ -56,7 +56,7 @@ COMPARED = {
 
 
 def says(filter: Filter, row: dict[str, Any]) -> bool:
-    """What Spark says of a row."""
+    """Evaluate a filter for a row as Spark does."""
     if isinstance(filter, Not):
         inner = filter.child
         return row[inner.attribute[0]] is not None and not says(inner, row)
@@ -94,7 +94,7 @@ def all_rows(path: str) -> list[dict[str, Any]]:
 
 
 def filters_over(rows: Sequence[dict[str, Any]]) -> st.SearchStrategy[Filter]:
-    """Filters whose values are those of some row, or near them."""
+    """Filters with values of some row, or close to them."""
 
     @st.composite
     def draw_one(draw: st.DrawFn) -> Filter:
@@ -125,7 +125,7 @@ def filters_over(rows: Sequence[dict[str, Any]]) -> st.SearchStrategy[Filter]:
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("name", stores.NAMES)
-def test_what_is_pushed_is_what_spark_would_drop(golden: Golden, name: str) -> None:
+def test_pushed_filters_skip_only_rows_that_spark_would_drop(golden: Golden, name: str) -> None:
     path = str(golden(name).path)
     rows = all_rows(path)
 
@@ -143,7 +143,7 @@ def test_what_is_pushed_is_what_spark_would_drop(golden: Golden, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["v533-store", "v497-broker", "flights-2013-01"])
-def test_options_say_the_same_as_filters(golden: Golden, name: str) -> None:
+def test_options_and_filters_give_the_same_rows(golden: Golden, name: str) -> None:
     path = str(golden(name).path)
     rows = all_rows(path)
     chance = random.Random(7)
@@ -186,7 +186,7 @@ def ms(when: datetime) -> int:
     return (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
 
 
-def test_filters_and_options_hold_together() -> None:
+def test_filters_and_options_are_combined() -> None:
     narrowing = Narrowing()
     for filter in (In(("topic",), ("a", "b")), EqualTo(("topic",), "b"), LessThan(("physicalOffset",), 9)):
         narrowing.take(filter)
@@ -194,7 +194,7 @@ def test_filters_and_options_hold_together() -> None:
     assert narrowing.of({"topics": ["a"]}) == {"topics": [], "stop": 9}
 
 
-def test_what_can_not_be_said_of_a_scan_is_left_to_spark() -> None:
+def test_filters_that_a_scan_does_not_support_are_left_to_spark() -> None:
     narrowing = Narrowing()
     for filter in (
         EqualTo(("properties", "x"), "1"),
@@ -218,7 +218,7 @@ def test_what_can_not_be_said_of_a_scan_is_left_to_spark() -> None:
 
 @pytest.fixture(scope="module")
 def hours(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A log of six files, an hour of messages each; in the third the clock was set back for a while."""
+    """A log of six files, one hour of messages each; in the third the clock was set back for a while."""
     root = tmp_path_factory.mktemp("hours")
     folder = root / "commitlog"
     folder.mkdir()
@@ -238,8 +238,8 @@ def hours(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_files_are_left_out_by_time(hours: str, large: bool, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    if large:  # as if they were: looked at in places
+def test_files_are_skipped_by_time(hours: str, large: bool, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    if large:  # as if the files were large: only a part is read
         monkeypatch.setattr("rocketc.spark.partitions._WHOLE_BYTES", 1 << 14)
         monkeypatch.setattr("rocketc.spark.partitions._LOOK_BYTES", 1 << 12)
     [log] = rocketc.files.paths.resolve(hours)
@@ -258,7 +258,7 @@ def test_files_are_left_out_by_time(hours: str, large: bool, monkeypatch: pytest
     assert f"begin={begin}" in told
 
 
-def test_a_file_that_can_not_be_read_is_left_to_its_task(golden: Golden, tmp_path: Any) -> None:
+def test_an_unreadable_file_is_left_to_its_task(golden: Golden, tmp_path: Any) -> None:
     folder = tmp_path / "commitlog"
     folder.mkdir()
     path = folder / f"{0:020d}"
@@ -277,7 +277,7 @@ def pushing(spark: SparkSession) -> Iterable[SparkSession]:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_the_session_decides(spark: SparkSession, golden: Golden) -> None:
+def test_a_setting_of_the_session_enables_filters(spark: SparkSession, golden: Golden) -> None:
     path = str(golden("flights-2013-01").path)
     read = spark.read.format("rocketmq").option("filterPushdown", "true").load(path)
     assert read.where("topic = 'flights' and queueId = 1").count() > 0

@@ -1,4 +1,4 @@
-"""What consume queues know of the log is not read, and nothing is lost by it, whatever they say."""
+"""Ranges that consume queues assign to other topics are not read, and no message is lost, whatever the queues hold."""
 
 import os
 import random
@@ -43,7 +43,7 @@ def wanted(path: Any, **scan: Any) -> list[Row]:
 
 
 def read_bytes(path: Any, parts: int, **scan: Any) -> tuple[int, int]:
-    """Bytes of the log that are read, and all there are; room at its end aside."""
+    """Bytes of the log that are read, and all bytes, without the unwritten space at the end."""
     scan_all = rocketc.scan(path)
     scan_all.count()
     last = scan_all.report.end
@@ -81,23 +81,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_what_others_have_is_not_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_other_topics_are_not_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_reader, "_GAP_BYTES", 1 << 10)
     for parts in (1, 5):
         assert rows(store, parts, topics=["rare"]) == wanted(store, topics=["rare"])
     some, whole = read_bytes(store, 3, topics=["none"])
     assert some < whole // 20
     some, whole = read_bytes(store, 1, topics=["one", "two", "three", "rare"])
-    assert some == whole, "most of it is wanted: read as ever"
+    assert some == whole, "most of the log is needed: it is read as a whole"
 
 
-def test_small_records_are_passed_over(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_records_are_not_skipped_one_by_one(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_reader, "_RECORD_BYTES", 4096)
     some, whole = read_bytes(store, 1, topics=["none"])
     assert some == whole
 
 
-def test_ranges_lie_apart_by_more_than_the_gap(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_between_ranges_are_not_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_reader, "_GAP_BYTES", 0)
     some, whole = read_bytes(store, 1, topics=["rare"])
     assert some < whole // 20
@@ -105,7 +105,7 @@ def test_ranges_lie_apart_by_more_than_the_gap(store: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_queues_that_are_wrong_lose_nothing(store: Path, tmp_path: Path, seed: int, monkeypatch: Any) -> None:
+def test_wrong_queues_lose_no_messages(store: Path, tmp_path: Path, seed: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(partition_reader, "_GAP_BYTES", 0)
     chance = random.Random(seed)
     copy = tmp_path / "store"
@@ -136,7 +136,7 @@ def test_queues_that_are_wrong_lose_nothing(store: Path, tmp_path: Path, seed: i
         assert rows(copy, chance.choice([1, 3, 8]), topics=[topic]) == wanted(copy, topics=[topic])
 
 
-def test_a_damaged_record_is_told_where_it_is_wanted(store: Path, tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported_for_its_topic(store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
     hit = list(rocketc.scan(copy, topics="rare"))[3]
@@ -149,7 +149,7 @@ def test_a_damaged_record_is_told_where_it_is_wanted(store: Path, tmp_path: Path
         rows(copy, 2, topics=["rare"], errors="raise")
 
 
-def test_queues_that_can_not_be_read(store: Path, tmp_path: Path) -> None:
+def test_unreadable_queues(store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
     shutil.rmtree(copy / "consumequeue")

@@ -1,4 +1,4 @@
-"""The options of format("rocketmq") without a Spark around them."""
+"""The options of format("rocketmq"), without Spark."""
 
 import json
 import pickle
@@ -28,7 +28,7 @@ from rocketc.spark import SCHEMA, schema
 from rocketc.spark.options import Options, parse_options
 from rocketc.spark.source import RocketmqSource, check_schema
 
-W = (None, None)  # the whole of a queue
+W = (None, None)  # the whole queue
 OPTIONS = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
     "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, droppedAccumulator, filterPushdown, "
@@ -112,7 +112,7 @@ def test_times_as_iso_8601(when: datetime, minutes: int, spec: str, zone: str, b
     assert scan_of(startingTimestamp=f"{day}{between}{clock}") == {"errors": "raise", "begin": -(-us // 1000)}
 
 
-def test_a_time_says_its_zone() -> None:
+def test_a_time_without_a_zone_is_refused() -> None:
     for text in ("2026-01-31T09:30", "2026-01-31 09:30:15.123", "2026-01-31"):
         with pytest.raises(ValueError, match=f"option startingTimestamp='{text}': missing time zone; .*09:30:00Z"):
             scan_of(startingTimestamp=text)
@@ -154,7 +154,7 @@ def test_a_time_says_its_zone() -> None:
         ("maxBytesPerPartition", "-1", "it must be a number of bytes, 1 or more"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_option(name: str, value: str, why: str) -> None:
+def test_a_wrong_value_is_reported_with_its_option(name: str, value: str, why: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: option {name}={value!r}: {why}")):
         scan_of(**{name.lower(): value})
 
@@ -197,7 +197,7 @@ def test_contradictions() -> None:
     with pytest.raises(ValueError, match="options subscribe and subscribePattern: give one of them"):
         scan_of(subscribe="a", subscribePattern="b")
     times = {"startingTimestamp": "2026-01-31T09:30+01:00", "endingTimestamp": "2026-01-31T08:30Z"}
-    assert scan_of(**times)["begin"] == scan_of(**times)["end"]  # a window without messages is none
+    assert scan_of(**times)["begin"] == scan_of(**times)["end"]  # an empty range of times
     times["startingTimestamp"] = "2026-01-31T09:31+01:00"
     with pytest.raises(
         ValueError, match=r"option startingTimestamp='.*09:31.*': later than endingTimestamp='.*08:30Z'"
@@ -213,7 +213,7 @@ def test_contradictions() -> None:
         ("ending_timestamp", " (did you mean endingTimestamp?)"),
     ],
 )
-def test_an_unknown_option_is_named_with_all_there_are(name: str, hint: str) -> None:
+def test_an_unknown_option_is_reported_with_all_known_ones(name: str, hint: str) -> None:
     with pytest.raises(ValueError) as caught:
         scan_of(**{name: "x"})
     assert str(caught.value) == f"rocketmq: unknown option {name}{hint}; the options are {OPTIONS}"
@@ -263,12 +263,12 @@ def test_queues_and_their_offsets(given: Mapping[str, str], wanted: dict[str, An
         ("endingOffsets", '{"a": {"7": 1}}', "queue 7 of 'a' is not in option assign", {"assign": '{"a": [0]}'}),
     ],
 )
-def test_queues_that_make_no_sense(name: str, value: str, why: str, more: dict[str, str]) -> None:
+def test_invalid_queues(name: str, value: str, why: str, more: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=re.escape(f"rocketmq: option {name}={value!r}: {why}")):
         scan_of(**{name: value}, **more)
 
 
-def test_one_way_to_name_topics() -> None:
+def test_topics_are_named_in_one_way_only() -> None:
     with pytest.raises(ValueError, match="options subscribe and assign: give one of them"):
         scan_of(subscribe="a", assign='{"a": [0]}')
     source = RocketmqSource({"path": "s", "endingOffsets": '{"a": {"0": 1}}'})
@@ -285,7 +285,7 @@ def struct(*fields: tuple[str, DataType]) -> StructType:
     return StructType([StructField(name, type_) for name, type_ in fields])
 
 
-def test_any_columns_in_any_order_are_a_schema() -> None:
+def test_a_schema_may_have_any_columns_in_any_order() -> None:
     check_schema(SCHEMA)
     texts = MapType(StringType(), StringType())
     check_schema(struct(("body", BinaryType()), ("properties", texts), ("storeTimestamp", TimestampType())))
@@ -309,6 +309,6 @@ def test_any_columns_in_any_order_are_a_schema() -> None:
         (schema(["body", "topic"]), "option columns='topic,body': the schema has body,topic; give one of them"),
     ],
 )
-def test_another_schema_is_told(asked: StructType, why: str) -> None:
+def test_a_wrong_schema_is_reported(asked: StructType, why: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: {why}")):
         check_schema(asked, Options(("s",), ("topic", "body")))

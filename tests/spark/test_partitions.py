@@ -1,4 +1,4 @@
-"""decode_partition() and splits() in this process: what a task does, without Spark around it."""
+"""decode_partition() and splits() in this process: the work of a task, without Spark."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_without_pyspark_the_error_names_the_extra() -> None:
 
 
 @pytest.mark.parametrize("processors", [1, 3])
-def test_there_is_a_task_for_each_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
+def test_there_is_a_task_for_each_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     (tmp_path / "00000000000000000000").write_bytes(b"x" * (12 << 20))
@@ -59,7 +59,7 @@ def test_splits_cover_each_file_once(golden: Golden, name: str) -> None:
             bounds = [part.start for part in parts] + [parts[-1].stop]
             assert bounds[0] == base and bounds[-1] == base + Path(path).stat().st_size
             assert [part.stop for part in parts[:-1]] == bounds[1:-1]
-            sizes = [part.stop - part.start for part in parts[:-1]]  # the last one may have room behind its data
+            sizes = [part.stop - part.start for part in parts[:-1]]  # the last one may have space after its data
             assert max(sizes, default=1) - min(sizes, default=1) <= 1 and max(sizes, default=1) <= max_bytes
 
 
@@ -100,7 +100,7 @@ def test_any_number_of_splits_gives_the_same_messages_of_a_damaged_log(
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.sampled_from(starts)) + data.draw(st.sampled_from([0, 0, 1, 4, 30, 90]))
         length = min(data.draw(st.sampled_from([1, 4, 300, 9000])), len(content) - at)
-        taken = data.draw(st.sampled_from([None, *starts]))  # zeros, or bytes that stood elsewhere in the file
+        taken = data.draw(st.sampled_from([None, *starts]))  # zeros, or bytes from another place in the file
         old = bytes(length) if taken is None else bytes(content[taken : taken + length])
         content[at : at + len(old)] = old
     (tmp_path / first.name).write_bytes(content)
@@ -121,7 +121,7 @@ def test_a_split_may_leave_its_bounds_open(golden: Golden) -> None:
         ((path, middle, middle), []),
     ):
         assert keys(decode_partition([split], as_="message")) == wanted
-    options: dict[str, Any] = {"start": whole[2][0], "stop": whole[9][0]}  # the narrower bounds count
+    options: dict[str, Any] = {"start": whole[2][0], "stop": whole[9][0]}  # the narrower bounds are used
     assert keys(decode_partition([(path, whole[1][0], whole[5][0])], as_="message", **options)) == whole[2:5]
     assert keys(decode_partition([(path, whole[3][0], whole[-1][0])], as_="message", **options)) == whole[3:9]
     assert keys(decode_partition([(path, Path(path).read_bytes())], as_="message", **options)) == whole[2:9]
@@ -145,19 +145,19 @@ def test_items_of_all_kinds_may_be_mixed(golden: Golden, tmp_path: Path) -> None
     [None, 7, b"path", (), ("path",), ("path", "text"), ("path", 1), ("path", 1.0, 2.0), (1, 2, 3), ("a", b"", 1, 2)]
     + [{"path": "a"}, ("path", "0", "1"), (b"path", 0, 1)],
 )
-def test_another_item_is_a_clear_error(item: Any) -> None:
+def test_an_item_of_another_type_is_a_clear_error(item: Any) -> None:
     with pytest.raises(TypeError, match=r"is not a split \(file, start, stop\) .* a path or a pair \(path, bytes\)"):
         list(decode_partition([item]))
 
 
-def test_a_long_item_is_not_printed_at_length() -> None:
+def test_a_long_item_is_shortened_in_the_error() -> None:
     with pytest.raises(TypeError) as caught:
         list(decode_partition([("path", b"x" * 1_000_000, 1)]))
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("as_", ["Row", "json", None])
-def test_another_form_is_a_clear_error(as_: Any) -> None:
+def test_an_unknown_form_is_a_clear_error(as_: Any) -> None:
     with pytest.raises(ValueError, match="'row', 'message', 'dict', 'batch'"):
         decode_partition([], as_=as_)
 
@@ -188,7 +188,7 @@ def test_bytes_without_an_offset_in_their_name() -> None:
         list(decode_partition([(f"{7:020d}", record)]))
 
 
-def test_zero_space_in_a_middle_file_is_damage_for_a_split_too(golden: Golden, tmp_path: Path) -> None:
+def test_zeros_in_a_middle_file_are_damage_in_a_split_too(golden: Golden, tmp_path: Path) -> None:
     source = golden("v533-store").log_files[:2]
     content = bytearray(source[0].read_bytes())
     records = list(rocketc.scan(source[0]))
@@ -201,7 +201,7 @@ def test_zero_space_in_a_middle_file_is_damage_for_a_split_too(golden: Golden, t
     with pytest.raises(rocketc.CorruptRecordError, match=f"{first.path}: damage at physical offset {at}: zeroed"):
         list(decode_partition([first]))
     assert keys(decode_partition([first], as_="message", errors="skip")) == keys(records[:5])
-    assert list(decode_partition([second, third])) == []  # the damage is the first one's
+    assert list(decode_partition([second, third])) == []  # the damage belongs to the first file
 
 
 @pytest.mark.parametrize("columns", [None, ["body", "topic"], ["storeTimestamp"], "keys", []])
@@ -224,7 +224,7 @@ def test_columns(golden: Golden, columns: Any) -> None:
     assert json.loads(json.dumps(dicts)) == dicts
 
 
-def test_a_column_that_is_none_is_named() -> None:
+def test_an_unknown_column_is_named() -> None:
     for use in (schema, lambda columns: list(decode_partition([], columns=columns))):
         with pytest.raises(ValueError, match="unknown column 'nope'; the columns are topic, queueId"):
             use(["topic", "nope"])

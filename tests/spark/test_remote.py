@@ -67,7 +67,7 @@ def test_tasks_fetch_their_parts_only(golden: Golden, server: Server) -> None:
     assert server.sent < size + len(tasks) * (3 << 20)
 
 
-def test_files_are_left_out_by_time(golden: Golden, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_skipped_by_time(golden: Golden, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     store = golden("flights-2013-01")
     last = list(rocketc.scan(store.log_files[-1]))[-1].store_timestamp
     plan = reader(lay(server, store.path, "times"), startingTimestamp=str(last))
@@ -79,7 +79,7 @@ def test_files_are_left_out_by_time(golden: Golden, server: Server, capsys: pyte
 
 
 def test_memory_is_planned(golden: Golden) -> None:
-    """It lives in one process; a plan needs no other."""
+    """The memory file system exists in one process only; planning does not need another."""
     system = fsspec.filesystem("memory")
     first, second = golden("v533-store").log_files[:2]
     for path in (first, second):
@@ -125,7 +125,7 @@ def test_storage_options() -> None:
     assert sent == options and isinstance(sent.scan["storage_options"], StorageOptions)
 
 
-def test_no_secret_is_told(
+def test_no_secret_is_shown(
     spark: SparkSession, golden: Golden, server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url = lay(server, golden("v533-store").path, "secret")
@@ -149,7 +149,7 @@ def test_no_secret_is_told(
         assert SECRET not in text
 
 
-def test_what_can_not_be_read_is_told_at_load(spark: SparkSession, server: Server) -> None:
+def test_unreadable_paths_fail_at_load(spark: SparkSession, server: Server) -> None:
     for url, text in (
         (f"{server.url}/nowhere", r"StoreIOError: \[Errno 2\] No such file or directory: 'http://.*/nowhere'"),
         ("s3://bucket/store", "StoreIOError: .*Install s3fs to access S3: 's3://bucket/store'"),

@@ -26,7 +26,7 @@ Golden = Callable[[str], stores.GoldenStore]
 
 
 def rows(path: Any, fields: Sequence[str] | None = None, **options: str) -> pa.Table:
-    """What the tasks hand to Spark, without Spark."""
+    """The rows that tasks pass to Spark, read without Spark."""
     source = RocketmqSource({"path": str(path), **options})
     schema = source.schema() if fields is None else StructType([FIELDS[name] for name in fields])
     reader = source.reader(schema)
@@ -54,20 +54,20 @@ def test_damage_is_rows(golden: Golden, name: str, parts: str) -> None:
     assert all(column.null_count == len(column) for column in bad.columns)
 
 
-def test_a_row_of_damage_says_its_file(golden: Golden) -> None:
+def test_a_row_of_damage_has_its_file(golden: Golden) -> None:
     table = rows(golden("v533-bitrot").path, columns="_error,file,_corrupt_offset,topic", mode="PERMISSIVE")
     [bad] = table.filter(pc.is_valid(table["_error"])).to_pylist()
     assert bad == {"_error": "bad_body_crc", "file": bad["file"], "_corrupt_offset": 361670, "topic": None}
     assert Path(bad["file"]).parent.name == "commitlog"
 
 
-def test_columns_of_damage_are_null_where_damage_is_no_row(golden: Golden) -> None:
+def test_columns_of_damage_are_null_unless_damage_is_a_row(golden: Golden) -> None:
     table = rows(golden("v533-bitrot").path, ["_error", "queueId"], mode="DROPMALFORMED")
     assert len(table) == 1499
     assert table["_error"].null_count == 1499
 
 
-def test_only_damage_is_asked_for(golden: Golden) -> None:
+def test_a_query_for_damage_only(golden: Golden) -> None:
     table = rows(golden("v533-bitrot").path, ["_error"], mode="PERMISSIVE")
     assert pc.value_counts(table["_error"].drop_null()).to_pylist() == [{"values": "bad_body_crc", "counts": 1}]
     assert len(table) == 1500
@@ -97,7 +97,7 @@ def test_columns_of_kafka_with_damage(golden: Golden) -> None:
     assert len(damage_of(table)) == 1
 
 
-def test_spark_takes_these_rows(spark: SparkSession, golden: Golden) -> None:
+def test_spark_accepts_these_rows(spark: SparkSession, golden: Golden) -> None:
     damaged = golden("v533-bitrot").path
     read = spark.read.format("rocketmq").option("mode", "PERMISSIVE").load(str(damaged))
     [bad] = read.where("_error is not null").select(*DAMAGE.names, "topic").collect()
@@ -108,7 +108,7 @@ def test_spark_takes_these_rows(spark: SparkSession, golden: Golden) -> None:
     assert some.where("_error is null").selectExpr("max(offset)").first()[0] > 0
 
 
-def test_what_is_dropped_is_counted(spark: SparkSession, golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_ranges_are_counted(spark: SparkSession, golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
     if spark.version.startswith("4.0."):
         with pytest.raises(NotImplementedError, match=f"Spark {spark.version} does not return accumulators"):
             dropped_accumulator(spark)

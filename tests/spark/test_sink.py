@@ -1,4 +1,4 @@
-"""df.write.format("rocketmq"): rows appended to a store, all or none."""
+"""df.write.format("rocketmq"): rows are appended to a store, all or none."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ def by_queue(path: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
 
 
 def staged(path: Path, rows: list[Any], columns: str | None = None) -> tuple[RocketmqWriter, Staged]:
-    """What Spark does on its driver and in one task."""
+    """Stage rows as Spark does on its driver and in one task."""
     made = StructType.fromDDL(columns) if columns else schema(["topic", "body"])
     writer = RocketmqWriter([str(path)], SETTINGS, made, False)
     return writer, writer.write(iter(rows))
@@ -58,7 +58,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 def is_sound(path: Path, count: int) -> bool:
-    """Whether queues and index say what the log says, once it was opened again."""
+    """Check that queues and index agree with the log after reopening, and that it has `count` messages."""
     with rocketc.open(path) as store:
         store.wait_dispatched()
     report = rocketc.verify(path)
@@ -69,7 +69,7 @@ def is_sound(path: Path, count: int) -> bool:
 @pytest.mark.parametrize("name", ["v533-broker", pytest.param("v533-store-crc", marks=pytest.mark.long)])
 def test_a_store_is_replayed_into_another(golden: Golden, spark: Any, tmp_path: Path, name: str) -> None:
     source, target = golden(name).path, tmp_path / "copy"
-    frame = spark.read.format("rocketmq").load(str(source)).where("length(topic) < 128")  # what a store takes
+    frame = spark.read.format("rocketmq").load(str(source)).where("length(topic) < 128")  # topics a store accepts
     write(frame, target)
     whole = {key: rows for key, rows in by_queue(source).items() if len(key[0]) < 128}
     assert by_queue(target) == whole
@@ -105,7 +105,7 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(spark: Any, filled: Path) 
     assert bodies(filled) == before and is_sound(filled, 20)
 
 
-def test_what_does_not_fit_is_told_before_a_task_runs(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_wrong_columns_and_options_fail_before_a_task_runs(spark: Any, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes").write_text("mine")
     one = "topic string, body binary"
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_told_before_a_task_runs(spark: Any, filled: Path, 
     rows = spark.sql("select 't' topic, binary('x') body")
     with rocketc.open(filled, **SETTINGS), pytest.raises(Exception, match="is open for writing already"):
         write(rows, filled)
-    for mode in ("errorifexists", "ignore"):  # Spark says so itself
+    for mode in ("errorifexists", "ignore"):  # Spark itself reports these
         with pytest.raises(Exception, match='use either the "Append" or "Overwrite" mode'):
             write(rows, filled, mode)
     assert is_sound(filled, 20)
@@ -160,7 +160,7 @@ def test_times_of_spark_4_0_are_local(filled: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_commit_that_fails_is_undone(filled: Path) -> None:
     before = bodies(filled)
-    good = [Row(topic="t", body=b"x" * 100_000)] * 40  # four files of the log
+    good = [Row(topic="t", body=b"x" * 100_000)] * 40  # four log files
     for bad, text in (
         (Row(topic="t", body=b"x" * (5 << 20)), "(?i)too long|body|size"),
         (Row(topic="t" * 300, body=b"x"), "message 40 of the write: topic"),
@@ -222,7 +222,7 @@ def killed_at(step: str) -> None:
     sink._Journal.remove = staticmethod(lambda root: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[assignment]
 
 
-def test_no_other_job_undoes_a_commit_that_ends(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_job_undoes_a_finished_commit(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove = sink._Journal.remove
 
     def between(root: str) -> None:
@@ -237,9 +237,7 @@ def test_no_other_job_undoes_a_commit_that_ends(filled: Path, monkeypatch: pytes
     assert bodies(filled)[-1] == b"new" and is_sound(filled, 21)
 
 
-def test_a_commit_that_fails_cuts_nothing_of_the_job_that_undid_it(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_commit_does_not_cut_the_job_that_undid_it(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     undo = sink._Journal.undo
 
     def later(journal: Any, root: str) -> None:
@@ -256,7 +254,7 @@ def test_a_commit_that_fails_cuts_nothing_of_the_job_that_undid_it(
     assert bodies(filled) == [b"old %d" % i for i in range(20)] + [b"other"]
 
 
-def test_what_others_appended_since_is_not_cut(filled: Path) -> None:
+def test_messages_appended_by_others_are_not_cut(filled: Path) -> None:
     (filled / FOLDER).mkdir()
     journal = filled / FOLDER / "journal.json"
     start = list(rocketc.scan(filled))[-1].phy_offset

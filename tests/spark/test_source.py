@@ -1,4 +1,4 @@
-"""spark.read.format("rocketmq"): what comes out is what rocketc.scan() reads, with every option."""
+"""spark.read.format("rocketmq"): the rows are those that rocketc.scan() reads, with every option."""
 
 import gc
 import os
@@ -38,7 +38,7 @@ def load(spark: SparkSession, path: Any, **options: str) -> DataFrame:
 
 
 def reader(path: Any, **options: str) -> RocketmqReader:
-    """The reader of a plan, without Spark."""
+    """The reader of a query plan, without Spark."""
     source = RocketmqSource({"path": str(path), **options})
     return source.reader(source.schema())
 
@@ -55,7 +55,7 @@ def zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-# What comes out
+# The rows
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
@@ -68,7 +68,7 @@ def test_every_store_is_what_a_scan_reads(spark: SparkSession, golden: Golden, n
         assert load(spark, store.path, columns="queueId").count() == rocketc.scan(store.path).count()
 
 
-def test_spark_finds_it_by_itself(golden: Golden, tmp_path: Path) -> None:
+def test_spark_finds_the_source_without_registration(golden: Golden, tmp_path: Path) -> None:
     store = golden("v533-store")
     script = f"""if True:
         import sys
@@ -81,7 +81,7 @@ def test_spark_finds_it_by_itself(golden: Golden, tmp_path: Path) -> None:
         print([name for name in sys.modules if name.startswith(("rocketc", "pyspark_rocketmq"))])
         spark.stop()
     """
-    link = tmp_path / "prefix"  # Spark looks for no sources if the path of its Python has a blank
+    link = tmp_path / "prefix"  # Spark does not search for sources if the path of its Python has a blank
     link.symlink_to(sys.prefix)
     env = {**os.environ, "PYSPARK_PYTHON": str(link / "bin" / Path(sys.executable).name)}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
@@ -122,7 +122,7 @@ def test_settings_of_spark_that_change_its_batches(spark: SparkSession, golden: 
 
 
 def test_spark_does_the_rest(spark: SparkSession, golden: Golden) -> None:
-    """Filters, projections, limits and aggregates that the source knows nothing of."""
+    """Filters, projections, limits and aggregates that the source does not support."""
     store = golden("v533-broker")
     messages = list(rocketc.scan(store.path))
     df = load(spark, store.path)
@@ -222,7 +222,7 @@ def test_damage_names_file_and_offset(spark: SparkSession, golden: Golden) -> No
     assert load(spark, store.path, verifyCrc="false").count() == whole + 1
 
 
-def test_what_was_dropped_is_told_on_stderr(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_ranges_are_reported_on_stderr(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     damage = []
     for name in ("v533-bitrot", "v533-torn"):
         scan = rocketc.scan(golden(name).path, errors="skip")
@@ -233,7 +233,7 @@ def test_what_was_dropped_is_told_on_stderr(golden: Golden, capsys: pytest.Captu
     assert capsys.readouterr().err.splitlines() == [f"rocketc: {one}" for one in damage]
 
 
-def test_many_ranges_are_told_in_one_line(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_dropped_ranges_are_one_line(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = golden("v533-store").log_files[0]
     content = bytearray(source.read_bytes())
     records = list(rocketc.scan(source))
@@ -250,7 +250,7 @@ def test_many_ranges_are_told_in_one_line(golden: Golden, tmp_path: Path, capsys
     )
 
 
-def test_wrong_options_are_told_at_load(spark: SparkSession, golden: Golden) -> None:
+def test_wrong_options_fail_at_load(spark: SparkSession, golden: Golden) -> None:
     path = golden("v533-store").path
     for options, text in (
         ({"subscibe": "a"}, r"ValueError: rocketmq: unknown option subscibe \(did you mean subscribe\?\)"),
@@ -287,7 +287,7 @@ def test_paths_of_all_kinds(spark: SparkSession, golden: Golden) -> None:
     assert both.count() == len(whole) + rocketc.scan(other.path).count()
 
 
-def test_a_path_that_is_none_fails_at_load(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_path_fails_at_load(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, text in (
         (tmp_path / "nowhere", rf"StoreIOError: \[Errno 2\] No such file or directory: '{tmp_path}/nowhere'"),
@@ -302,7 +302,7 @@ def test_a_path_that_is_none_fails_at_load(spark: SparkSession, tmp_path: Path) 
         spark.read.format("rocketmq").schema("topic string").load(f"{tmp_path}/nowhere").collect()
 
 
-def test_a_store_without_messages_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_store_without_messages_returns_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert load(spark, tmp_path).collect() == []
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
@@ -322,7 +322,7 @@ def test_tasks_read_the_files_with_data(golden: Golden, name: str, monkeypatch: 
     assert [part.last for part in planned] == [False] * (len(files) - 1) + [True]
 
 
-def test_how_many_tasks_there_are(spark: SparkSession, golden: Golden) -> None:
+def test_number_of_tasks(spark: SparkSession, golden: Golden) -> None:
     path = golden("flights-2013-01").path  # 13.9 MiB in four files
     for options, least in (({"minPartitions": "7"}, 7), ({"maxBytesPerPartition": "2m"}, 7)):
         df = load(spark, path, **options)
@@ -340,7 +340,7 @@ def test_a_plan_can_be_sent_to_workers(golden: Golden) -> None:
 
 def test_a_plan_without_files_is_one_empty_task(golden: Golden) -> None:
     plan = reader(golden("v533-store").path)
-    assert list(plan.read(None)) == list(plan.read(InputPartition(None))) == []  # Spark 4.0, later
+    assert list(plan.read(None)) == list(plan.read(InputPartition(None))) == []  # Spark 4.0; later ones
 
 
 def test_no_filter_is_pushed() -> None:
@@ -349,7 +349,7 @@ def test_no_filter_is_pushed() -> None:
 
 
 def test_a_file_of_a_log_in_several_folders_is_not_its_last(golden: Golden, tmp_path: Path) -> None:
-    """Zeros where the log goes on elsewhere are damage: the driver has seen it, the worker sees one file."""
+    """Zeros in a file that is not the last are damage: the driver knows the next file, a worker only this one."""
     source = golden("v533-store").log_files[:2]
     folders = [tmp_path / "disk0", tmp_path / "disk1"]
     for folder, file in zip(folders, source, strict=True):
@@ -363,7 +363,7 @@ def test_a_file_of_a_log_in_several_folders_is_not_its_last(golden: Golden, tmp_
         list(plan.read(plan.partitions()[0]))
 
 
-def test_a_file_that_is_gone_is_named(golden: Golden, tmp_path: Path) -> None:
+def test_a_deleted_file_is_named(golden: Golden, tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}"
     path.write_bytes(rocketc.encode("t", b"x"))
     plan = reader(tmp_path)
@@ -401,7 +401,7 @@ def test_sql_over_a_view(spark: SparkSession, golden: Golden) -> None:
         spark.catalog.dropTempView("orders")
 
 
-def test_sql_with_columns_of_its_own(spark: SparkSession, golden: Golden) -> None:
+def test_sql_with_its_own_columns(spark: SparkSession, golden: Golden) -> None:
     path = golden("v533-store").path
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW few (tags string, body binary) USING rocketmq OPTIONS (path '{path}')")
     try:
@@ -414,8 +414,8 @@ def test_sql_with_columns_of_its_own(spark: SparkSession, golden: Golden) -> Non
 
 
 @pytest.mark.parametrize("columns", ["", "(topic string)"])
-def test_a_permanent_table_is_refused_and_says_why(spark: SparkSession, golden: Golden, columns: str) -> None:
-    """Spark hands its options over when it asks for the schema, and never again."""
+def test_a_permanent_table_is_refused_with_the_reason(spark: SparkSession, golden: Golden, columns: str) -> None:
+    """Spark passes the options when it asks for the schema, and never again."""
     path = golden("v533-store").path
     try:
         with pytest.raises(PySparkException, match=r"rocketmq: .*Spark does not keep options of permanent tables"):
@@ -425,7 +425,7 @@ def test_a_permanent_table_is_refused_and_says_why(spark: SparkSession, golden: 
         spark.sql("DROP TABLE IF EXISTS permanent")
 
 
-def test_collections_are_spared_in_workers_alone(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_workers_freeze_objects_for_the_garbage_collector(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = RocketmqSource({"path": str(golden("v533-store").path)}).reader(SCHEMA)
     [part] = reader.partitions()[:1]
     assert list(reader.read(part)) and gc.get_freeze_count() == 0

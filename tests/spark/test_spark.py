@@ -1,4 +1,4 @@
-"""Golden stores through a real Spark: what comes out is what rocketc.scan() reads, and what RocketMQ read."""
+"""Golden stores in Spark: the rows are those that rocketc.scan() and RocketMQ read."""
 
 import hashlib
 import ipaddress
@@ -34,7 +34,7 @@ VALUES = attrgetter(*NAMES.split())
 
 
 def decode_rdd(spark: SparkSession, store: stores.GoldenStore, source: str, **options: Any) -> Any:
-    """The store through mapPartitions."""
+    """Read the store with mapPartitions."""
     sc = spark.sparkContext
     if source == "splits":
         items = sc.parallelize(splits(store.path, 100_000), 2)
@@ -46,7 +46,7 @@ def decode_rdd(spark: SparkSession, store: stores.GoldenStore, source: str, **op
 
 
 def decode_df(spark: SparkSession, store: stores.GoldenStore, source: str, **options: Any) -> DataFrame:
-    """The store through mapInArrow."""
+    """Read the store with mapInArrow."""
     if source == "splits":
         items = spark.createDataFrame(splits(store.path, 1_000_000))
     elif source == "paths":
@@ -57,7 +57,7 @@ def decode_df(spark: SparkSession, store: stores.GoldenStore, source: str, **opt
 
 
 def in_order(messages: list[rocketc.Message]) -> list[rocketc.Message]:
-    """binaryFiles puts files together as it likes."""
+    """binaryFiles groups files in any order."""
     return sorted(messages, key=lambda m: (m.phy_offset, m.queue_offset))
 
 
@@ -74,7 +74,7 @@ def host(text: str) -> tuple[Any, int]:
 
 
 def expected_of(row: Any, keys: Any) -> dict[str, Any]:
-    """A row in the words of expected.jsonl."""
+    """A row with the field names of expected.jsonl."""
     body = bytes(row["body"])
     out = {
         **{name: row[name] for name in ("topic", "queueId", "queueOffset", "flag", "sysFlag", "reconsumeTimes")},
@@ -123,7 +123,7 @@ def test_map_partitions_gives_what_a_scan_gives(spark: SparkSession, golden: Gol
     whole = in_order(list(scan))
     for source in ["splits", "paths", "binaryFiles"]:
         decoded = partial(decode_rdd, spark, store, source, errors="skip")
-        if name == "flights-2013-01" and source != "splits":  # big
+        if name == "flights-2013-01" and source != "splits":  # large
             assert decoded(as_="message", columns=["topic"]).count() == len(whole)
             continue
         assert [tuple(row) for row in in_order_rows(decoded())] == [VALUES(m) for m in whole], source
@@ -168,7 +168,7 @@ def test_rows_make_a_data_frame(spark: SparkSession, golden: Golden) -> None:
     df = spark.createDataFrame(decode_rdd(spark, store, "splits"), SCHEMA)
     got, wanted = table_of(df).to_pylist(), rocketc.scan(store.path).to_arrow().to_pylist()
     for row in got + wanted:
-        row["properties"] = dict(row["properties"])  # Spark keeps no order of a dict's items
+        row["properties"] = dict(row["properties"])  # Spark does not keep the order of a dict's items
     assert got == wanted
 
 
@@ -193,7 +193,7 @@ def test_settings_of_spark_that_change_its_batches(spark: SparkSession, golden: 
 
 
 def df_rows(df: DataFrame) -> pa.Table:
-    """As table_of(), whatever types the driver's Arrow has."""
+    """Like table_of(), for any Arrow types of the driver."""
     return df.toArrow().cast(pa.schema(rocketc.decode(b"")))
 
 
@@ -207,7 +207,7 @@ def test_options_are_those_of_a_scan(spark: SparkSession, golden: Golden) -> Non
     options = {
         "topics": topic,
         "start": offset,
-        "where": lambda message: message.queue_id != 1,  # Spark pickles a lambda too
+        "where": lambda message: message.queue_id != 1,  # Spark can pickle a lambda too
         "crc": "full",
         "columns": ["queueId", "body", "storeTimestamp"],
     }
@@ -220,7 +220,7 @@ def test_options_are_those_of_a_scan(spark: SparkSession, golden: Golden) -> Non
     assert [row.asDict() for row in rows] == wanted.to_pylist()
 
 
-def test_another_schema_than_the_columns_is_refused(spark: SparkSession, golden: Golden) -> None:
+def test_a_schema_other_than_the_columns_is_refused(spark: SparkSession, golden: Golden) -> None:
     items = spark.createDataFrame(splits(golden("v533-store").path))
     for wrong in (SCHEMA, schema(["body", "topic"]), StructType.fromDDL("topic binary, body binary")):
         with pytest.raises((PySparkException, Py4JJavaError)):
@@ -277,7 +277,7 @@ def test_wrong_items_and_nulls_reach_the_driver_as_text(spark: SparkSession) -> 
         spark.createDataFrame([("/nowhere",)], "path string").mapInArrow(decode_batches, SCHEMA).collect()
 
 
-def test_nothing_to_read_gives_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_input_returns_zero_rows(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert splits(tmp_path) == []
     empty = spark.createDataFrame([], "path string, start long, stop long")
@@ -287,7 +287,7 @@ def test_nothing_to_read_gives_no_rows(spark: SparkSession, tmp_path: Path) -> N
     assert df.collect() == [] and df.schema == SCHEMA
 
 
-def test_a_task_that_wants_only_some_rows_stops_early(spark: SparkSession, golden: Golden) -> None:
+def test_a_task_that_needs_only_some_rows_stops_early(spark: SparkSession, golden: Golden) -> None:
     store = golden("flights-2013-01")
     started = time.monotonic()
     assert len(decode_df(spark, store, "splits", batch_bytes=4096).limit(3).collect()) == 3

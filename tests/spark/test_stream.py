@@ -1,4 +1,4 @@
-"""spark.readStream.format("rocketmq"): every record once, however the log grows and is cut, and the query dies."""
+"""spark.readStream.format("rocketmq"): every record once, while the log grows and is cut, and the query is killed."""
 
 import json
 import pickle
@@ -19,7 +19,7 @@ from rocketc.spark import growing_log
 from rocketc.spark.growing_log import DataLossError
 from rocketc.spark.source import RocketmqSource
 
-pytest.importorskip("pyspark.sql.streaming.datasource", reason="this Spark knows no limits")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="this Spark does not support limits")
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxBytes,
@@ -38,7 +38,7 @@ def reader(path: Any, **options: str) -> Any:
 
 
 class Query:
-    """What Spark does with a stream reader: plans a batch, notes its end, reads it, notes that it is done."""
+    """Uses a stream reader as Spark does: plans a batch, records its end, reads it, records that it is done."""
 
     def __init__(self, path: Any, **options: str) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        """Begin anew with the checkpoint; a batch that was planned and is not done is done first."""
+        """Restart from the checkpoint; a batch that was planned and not done is read first."""
         self.reader = reader(self.path, **self.options)
         self.first = self.reader.initialOffset()
         if len(self.ends) > len(self.done):
@@ -67,7 +67,7 @@ class Query:
 
     def run(self) -> None:
         start, end = self.from_checkpoint(), json.loads(self.ends[-1])
-        there = pickle.loads(pickle.dumps(self.reader))  # a task has a copy
+        there = pickle.loads(pickle.dumps(self.reader))  # a task gets a copy
         rows = []
         for partition in pickle.loads(pickle.dumps(self.reader.partitions(start, end))):
             for batch in there.read(partition):
@@ -76,7 +76,7 @@ class Query:
         self.reader.commit(end)
 
     def batches(self, limit: Any = None) -> int:
-        """All batches there are; how many."""
+        """Read all available batches; return their number."""
         before = len(self.done)
         while self.plan(limit):
             self.run()
@@ -106,7 +106,7 @@ def append(log: GrowingLog, count: int, size: int = 100) -> list[int]:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """A log that grows, with torn records at its end, and is cleaned; a query with limits that is killed at times."""
+    """The log grows, has torn records at its end, and is cleaned; a query with limits is killed at times."""
     log = GrowingLog(tmp_path_factory.mktemp("log") / "commitlog")
     wanted: list[tuple[int, str]] = []
     torn = False
@@ -137,10 +137,10 @@ def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, data: st.Da
     for step in data.draw(st.lists(st.sampled_from(steps), max_size=25)):
         if step == "append":
             put(data.draw(st.integers(1, 60)), data.draw(st.sampled_from([0, 100, 900])))
-        elif step == "tear":  # a part of what comes next
+        elif step == "tear":  # a part of the next record
             record = rocketc.encode("t", b"torn" * 50, phy_offset=log.end, properties={"TAGS": "A"})
             if len(record) + 8 <= log.file_size - log.end % log.file_size:
-                log.write(record[: data.draw(st.integers(1, 88 + 200))])  # with its body it is one
+                log.write(record[: data.draw(st.integers(1, 88 + 200))])  # with the whole body it would be a record
                 torn = True
         elif step == "batch" and query.plan():
             query.run()
@@ -171,7 +171,7 @@ def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, data: st.Da
 )
 def test_every_store_is_what_a_scan_reads(golden: Golden, name: str, options: dict[str, str]) -> None:
     if name == "flights-2013-01" and options:
-        pytest.skip("large, and told by the others")
+        pytest.skip("large, and covered by the other stores")
     store = golden(name)
     query = Query(store.path, **options)
     query.batches()
@@ -200,14 +200,14 @@ def test_a_batch_keeps_all_limits(log: GrowingLog) -> None:
         assert max(map(len, query.done)) == most, options
 
 
-def test_records_are_counted_behind_the_filters(log: GrowingLog) -> None:
+def test_limits_count_records_after_filtering(log: GrowingLog) -> None:
     append(log, 200)
     query = Query(log.folder, tags="B", maxOffsetsPerTrigger="30")
     query.batches()
     assert [len(rows) for rows in query.done] == [30, 30, 30, 10]
 
 
-def test_spark_is_told_a_limit_and_may_lift_it(log: GrowingLog) -> None:
+def test_spark_gets_a_limit_and_may_lift_it(log: GrowingLog) -> None:
     append(log, 50)
     for options, limit in (
         ({}, ReadAllAvailable()),
@@ -220,7 +220,7 @@ def test_spark_is_told_a_limit_and_may_lift_it(log: GrowingLog) -> None:
         assert query.batches(ReadAllAvailable()) == 1 and len(query.rows) == 50
 
 
-def test_available_now_reads_what_there_was(log: GrowingLog) -> None:
+def test_available_now_reads_the_records_that_existed_at_the_start(log: GrowingLog) -> None:
     wanted = append(log, 100)
     query = Query(log.folder, maxOffsetsPerTrigger="30")
     query.reader.prepareForTriggerAvailableNow()
@@ -231,7 +231,7 @@ def test_available_now_reads_what_there_was(log: GrowingLog) -> None:
     assert query.batches() == 4 and len(query.rows) == 200
 
 
-def test_a_batch_is_cut_into_tasks(log: GrowingLog) -> None:
+def test_a_batch_is_split_into_tasks(log: GrowingLog) -> None:
     wanted = append(log, 100)
     query = Query(log.folder, maxOffsetsPerTrigger="60", minPartitions="8")
     assert query.plan()
@@ -240,7 +240,7 @@ def test_a_batch_is_cut_into_tasks(log: GrowingLog) -> None:
     assert query.rows == wanted[:60]
 
 
-def test_an_inner_batch_is_not_cut(golden: Golden) -> None:
+def test_an_inner_batch_is_not_split(golden: Golden) -> None:
     store = golden("v533-broker")
     messages = [m.phy_offset for m in rocketc.scan(store.path)]
     assert len(set(messages)) < len(messages)
@@ -253,7 +253,7 @@ def test_an_inner_batch_is_not_cut(golden: Golden) -> None:
 # Where a stream begins
 
 
-def test_a_stream_begins_at_the_end_unless_asked_otherwise(log: GrowingLog) -> None:
+def test_a_stream_begins_at_the_end_by_default(log: GrowingLog) -> None:
     old = append(log, 30)
     for options, wanted in (({}, []), ({"startingOffsets": "LATEST"}, []), ({"startingOffsets": "earliest"}, old)):
         query = Query(log.folder, **options)
@@ -266,18 +266,18 @@ def test_a_stream_begins_at_the_end_unless_asked_otherwise(log: GrowingLog) -> N
         old += new
 
 
-def test_a_time_to_begin_with(log: GrowingLog) -> None:
+def test_a_stream_begins_at_a_time(log: GrowingLog) -> None:
     offsets = [log.append("t", b"x" * 200, store_timestamp=1_700_000_000_000 + n) for n in range(100)]
     query = Query(log.folder)
     query.reader = reader(log.folder, startingTimestamp=str(1_700_000_000_070))
     query.first = query.reader.initialOffset()
-    assert offsets[70] - log.file_size <= query.first["physicalOffset"] <= offsets[70]  # files before it are not read
+    assert offsets[70] - log.file_size <= query.first["physicalOffset"] <= offsets[70]  # earlier files are not read
     query.batches()
     assert query.rows == offsets[70:]
 
 
-def test_the_first_batch_is_the_same_once_more(log: GrowingLog) -> None:
-    """Spark asks anew where a query begins if its first batch was not done."""
+def test_the_first_batch_is_the_same_after_a_restart(log: GrowingLog) -> None:
+    """Spark asks again where a query begins if its first batch was not done."""
     append(log, 30)
     query = Query(log.folder, startingOffsets="latest")
     new = append(log, 5)
@@ -307,7 +307,7 @@ def test_a_store_that_appears_later(tmp_path: Path, starting: str, capsys: pytes
     assert capsys.readouterr().err.splitlines().count(waits) == 1
 
 
-def test_a_path_that_will_never_be_one(tmp_path: Path, log: GrowingLog) -> None:
+def test_a_path_that_cannot_become_a_store_is_refused(tmp_path: Path, log: GrowingLog) -> None:
     with pytest.raises(rocketc.StoreIOError, match="hdfs://there/x"):
         reader("hdfs://there/x", failOnDataLoss="true")
     append(log, 1)
@@ -325,7 +325,7 @@ def test_a_path_that_will_never_be_one(tmp_path: Path, log: GrowingLog) -> None:
 
 
 @pytest.mark.parametrize("crc", ["true", "false"])
-def test_a_record_that_is_not_whole_yet_is_waited_for(log: GrowingLog, crc: str) -> None:
+def test_a_stream_waits_for_the_rest_of_a_record(log: GrowingLog, crc: str) -> None:
     append(log, 3)
     query = Query(log.folder, verifyCrc=crc)
     query.batches()
@@ -338,11 +338,11 @@ def test_a_record_that_is_not_whole_yet_is_waited_for(log: GrowingLog, crc: str)
     assert query.batches() == 1 and query.done[-1] == [log.end]
 
 
-def test_a_torn_record_behind_a_batch_is_not_its_damage(log: GrowingLog) -> None:
+def test_a_torn_record_after_a_batch_is_not_its_damage(log: GrowingLog) -> None:
     wanted = append(log, 3)
     query = Query(log.folder)
     assert query.plan()
-    log.write(rocketc.encode("t", b"x" * 99, phy_offset=log.end)[:50])  # and whoever wrote it is gone
+    log.write(rocketc.encode("t", b"x" * 99, phy_offset=log.end)[:50])  # and its writer is gone
     query.run()
     assert query.rows == wanted
 
@@ -362,7 +362,7 @@ def test_files_that_a_blank_record_closes(log: GrowingLog) -> None:
     assert query.rows == wanted
 
 
-def test_nothing_is_read_twice_to_find_the_end(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_the_end_reads_nothing_twice(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
     from rocketc.spark import growing_log
 
     append(log, 90)
@@ -412,7 +412,7 @@ def test_damage_in_the_middle(log: GrowingLog, which: int, capsys: pytest.Captur
     assert capsys.readouterr().err.count(f"bytes lost at physical offset {offsets[which]}: bad_magic") == 1
 
 
-def test_damage_where_a_batch_begins_is_that_of_the_batch(log: GrowingLog) -> None:
+def test_damage_at_the_start_of_a_batch_belongs_to_it(log: GrowingLog) -> None:
     append(log, 5)
     query = Query(log.folder)
     query.batches()
@@ -427,7 +427,7 @@ def test_damage_where_a_batch_begins_is_that_of_the_batch(log: GrowingLog) -> No
 
 
 def lossy(query: Query, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[Any]]:
-    """The error of a query, what it says without failOnDataLoss, and what it reads then."""
+    """Return the error of a query, which is logged once without failOnDataLoss, and the rows read then."""
     with pytest.raises(DataLossError) as caught:
         query.batches()
     with pytest.raises(DataLossError):
@@ -458,7 +458,7 @@ def test_files_that_were_deleted(log: GrowingLog, capsys: pytest.CaptureFixture[
     assert rows == [offset for offset in offsets if offset >= 8192]
 
 
-def test_a_file_in_the_middle_that_is_not_there(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_in_the_middle(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
     offsets = append(log, 100)
     log.file_at(4096).unlink()
     what, rows = lossy(Query(log.folder), capsys)
@@ -466,7 +466,7 @@ def test_a_file_in_the_middle_that_is_not_there(log: GrowingLog, capsys: pytest.
     assert rows == [offset for offset in offsets if not 4096 <= offset < 8192]
 
 
-def test_a_file_that_is_deleted_while_it_is_looked_at(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_deleted_during_planning(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = append(log, 100)
     query = Query(log.folder, failOnDataLoss="false", maxOffsetsPerTrigger="3")
 
@@ -479,7 +479,7 @@ def test_a_file_that_is_deleted_while_it_is_looked_at(log: GrowingLog, monkeypat
     assert query.rows == [offset for offset in offsets if offset >= 4096]
 
 
-def test_files_that_go_between_plan_and_task(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_deleted_between_plan_and_task(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
     offsets = append(log, 100)
     for lossless in ("true", "false"):
         query = Query(log.folder, failOnDataLoss=lossless, maxBytesPerPartition="3000")
@@ -516,7 +516,7 @@ def test_a_log_that_was_cut(log: GrowingLog, capsys: pytest.CaptureFixture[str])
     assert query.rows == offsets + new
 
 
-def test_a_log_that_was_cut_and_written_again(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_was_cut_and_rewritten(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
     offsets = append(log, 10)
     query = Query(log.folder)
     query.batches()
@@ -543,7 +543,7 @@ def test_a_log_that_was_cut_below_a_planned_batch(log: GrowingLog, capsys: pytes
     assert query.rows == offsets[:6]
 
 
-def test_a_store_that_is_gone(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_deleted_store(log: GrowingLog, capsys: pytest.CaptureFixture[str]) -> None:
     append(log, 10)
     query = Query(log.folder)
     query.batches()
@@ -562,8 +562,8 @@ def test_a_store_that_is_gone(log: GrowingLog, capsys: pytest.CaptureFixture[str
 # Offsets
 
 
-def test_what_the_checkpoint_holds_stays_as_it_is(log: GrowingLog) -> None:
-    """An offset of version 1: queries of older releases go on with it."""
+def test_the_form_of_checkpoint_offsets_is_stable(log: GrowingLog) -> None:
+    """Offsets of version 1: queries of older releases continue with them."""
     wanted = append(log, 10)
     query = Query(log.folder, maxOffsetsPerTrigger="4")
     assert query.plan()

@@ -1,4 +1,6 @@
-"""spark.readStream in Spark: growth, restarts, kills, progress. See test_stream.py for all the rest."""
+"""spark.readStream in Spark: growth, restarts, kills, progress. See test_stream.py for everything that does not need
+Spark.
+"""
 
 import json
 import os
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 
 class Stream:
-    """A query from a store to Parquet files, with a checkpoint; started again and again."""
+    """A query from a store to Parquet files, with a checkpoint, which can be started repeatedly."""
 
     def __init__(self, spark: SparkSession, path: Path | str, folder: Path, **options: str) -> None:
         self.spark = spark
@@ -40,7 +42,7 @@ class Stream:
         return write.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
 
     def run(self) -> StreamingQuery:
-        """All there is now."""
+        """Read everything that is available now."""
         query = self.start(availableNow=True)
         query.awaitTermination()
         return query
@@ -50,7 +52,7 @@ class Stream:
 
 
 def rows_of(sink: Path) -> list[int]:
-    """What Spark reads in a sink: the files that its log names, others are of batches that failed."""
+    """The rows that Spark reads in a sink: files named in its log; other files are of failed batches."""
     paths = set()
     for log in (sink / "_spark_metadata").glob("[0-9]*"):
         paths |= {json.loads(line)["path"] for line in log.read_text().splitlines()[1:]}
@@ -95,7 +97,7 @@ def test_growth_limits_restart_and_loss(spark: SparkSession, log: GrowingLog, tm
         assert json.loads(source["latestOffset"])["physicalOffset"] == log.end
     assert stream.rows() == wanted
     wanted += append(log, 30)
-    log.file_at(0).unlink()  # it was read
+    log.file_at(0).unlink()  # the file was read
     stream.run()
     assert stream.rows() == wanted
     [lost, *_] = append(log, 60)
@@ -141,7 +143,7 @@ def test_damage_and_wrong_options_fail_the_query(spark: SparkSession, log: Growi
         batch.collect()
 
 
-# Killed
+# Kills
 
 
 @pytest.mark.long
@@ -152,7 +154,7 @@ def test_a_worker_that_is_killed(spark: SparkSession, log: GrowingLog, tmp_path:
     wait_for(lambda: count(tmp_path / "checkpoint" / "offsets"))
     java = psutil.Process(spark.sparkContext._gateway.proc.pid)
     while query.isActive:
-        with suppress(psutil.NoSuchProcess):  # workers come and go
+        with suppress(psutil.NoSuchProcess):  # workers start and end
             for daemon in java.children():
                 for worker in daemon.children():
                     worker.kill()
@@ -190,7 +192,7 @@ DRIVER = """if True:
 
 
 class Driver:
-    """A driver of its own, with its JVM and its workers."""
+    """A separate driver process, with its JVM and its workers."""
 
     def __init__(self, log: GrowingLog, folder: Path, limit: int) -> None:
         command = [sys.executable, "-c", DRIVER, str(log.folder), str(folder), str(limit)]
@@ -206,13 +208,13 @@ class Driver:
     def kill(self) -> None:
         family = [*self.family(), psutil.Process(self.process.pid)]
         for one in family:
-            with suppress(psutil.NoSuchProcess):  # workers come and go
+            with suppress(psutil.NoSuchProcess):  # workers start and end
                 one.kill()
         self.process.communicate()
         psutil.wait_procs(family, 30)
 
     def end(self) -> str:
-        """What it prints when everything is read."""
+        """Wait until everything is read; return the output."""
         return self.process.communicate(timeout=400)[0]
 
 
@@ -233,7 +235,7 @@ def test_a_driver_that_is_killed(log: GrowingLog, tmp_path: Path) -> None:
         driver = Driver(log, tmp_path, 20)
         try:
             enough = count(commits) + 2
-            for _ in range(10):  # grows while it is read
+            for _ in range(10):  # the log grows while it is read
                 wanted += append(log, 30)
                 time.sleep(0.02)
             wait_for(partial(has, commits, enough), 120)

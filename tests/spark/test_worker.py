@@ -1,4 +1,4 @@
-"""rocketc.spark.worker: what it spares the tasks."""
+"""rocketc.spark.worker: faster start of tasks."""
 
 import pickle
 import socket
@@ -32,7 +32,7 @@ class Other:
 
 
 def jvm(connection: socket.socket, task: bytes) -> None:
-    """Sends each task as Spark's JVM does: in two pieces, Nagle's way, and waits for its answer."""
+    """Send each task as Spark's JVM does, in two writes with Nagle's algorithm, and wait for its answer."""
     for _ in range(TASKS):
         connection.sendall(task)
         connection.sendall(b"x" * 684)
@@ -74,7 +74,7 @@ def test_no_task_waits_for_an_acknowledgement(
     assert (median(waited) > 0.02) is waits, waited
 
 
-def test_all_that_travels_with_a_task_is_prompt() -> None:
+def test_everything_sent_with_a_task_starts_fast() -> None:
     for kind in (RocketmqReader, PushingReader, _StreamReader, RocketmqWriter, Job):
         assert issubclass(kind, worker.FastStartup), kind
     job = Job("folder", ("body",), {}, None, {1: 2})

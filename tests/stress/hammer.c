@@ -1,5 +1,7 @@
-/* Threads hammer lock.h and histogram.h; test_locks.py compiles this with the thread sanitizer.
- * hammer WHAT THREADS ROUNDS: exits 0 if every count is right, 1 if one is wrong, 2 if it is called wrongly. */
+/* Many threads use lock.h and histogram.h at once; test_locks.py compiles this with the thread sanitizer.
+ *
+ * hammer WHAT THREADS ROUNDS: exits 0 if every count is right, 1 if a count is wrong, 2 if the arguments are wrong.
+ */
 #include "rocketc/histogram.h"
 #include "rocketc/lock.h"
 
@@ -17,7 +19,7 @@ static long rounds;
 static rc_spin spin;
 static rc_reentrant reentrant;
 static rc_histogram histogram;
-static long count, twin; /* plain: a lock guards them */
+static long count, twin; /* not atomic: a lock guards them */
 
 static void inside(void)
 {
@@ -34,7 +36,7 @@ static void round_of(long n)
             rc_spin_lock(&spin);
         inside();
         rc_spin_unlock(&spin);
-    } else if (strcmp(what, "spin-held") == 0) { /* held for so long that waiters give up their cores */
+    } else if (strcmp(what, "spin-held") == 0) { /* held long enough that waiters yield their cores */
         struct timespec ns = {0, n % 64 == 0 ? 2 * RC_MUTEX_PATIENCE_NS : 0};
         rc_spin_lock(&spin);
         inside();
@@ -53,9 +55,9 @@ static void round_of(long n)
             if (rc_reentrant_unlock(&reentrant) != 0)
                 abort();
         }
-        if (n % 8 == 0 && rc_reentrant_unlock(&reentrant) != EPERM) /* not ours any more, maybe somebody else's */
+        if (n % 8 == 0 && rc_reentrant_unlock(&reentrant) != EPERM) /* released already: another thread may own it */
             abort();
-    } else if (strcmp(what, "reentrant-held") == 0) { /* so long that waiters are promised the lock */
+    } else if (strcmp(what, "reentrant-held") == 0) { /* held long enough that waiters reserve the lock */
         struct timespec ns = {0, n % 64 == 0 ? 2 * RC_MUTEX_PATIENCE_NS : 0};
         rc_reentrant_lock(&reentrant);
         inside();
@@ -66,7 +68,7 @@ static void round_of(long n)
         rc_histogram_add(&histogram, (uint64_t)n);
         if (n % 256 == 0 && rc_histogram_percentile(&histogram, 50) > rc_histogram_max(&histogram))
             abort();
-    } else { /* "nothing": no lock; the sanitizer must see it */
+    } else { /* "nothing": without a lock the sanitizer must report a race */
         count++;
         twin++;
     }

@@ -1,4 +1,4 @@
-"""Readers of queues that somebody else is filling, and cleaning: they see whole records, each once, in order.
+"""Readers of queues that another process fills and cleans: they read whole records, each once, in order.
 
 `python -m stress.readers ROOT SEED kept|cleaned one|many` reads all queues of a store that another process writes, to
 the last message of each, in one thread or in many.
@@ -18,7 +18,7 @@ TOPIC = "T"
 QUEUES = 3
 END = b"end"
 HANGING = 240.0
-WAITING = 100.0  # seconds without a message; then something hangs
+WAITING = 100.0  # seconds without a message, after which a test counts as hanging
 CONFIG: dict[str, Any] = {
     "mapped_file_size_commit_log": 64 << 10,
     "mapped_file_size_consume_queue": 4000,
@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
 
 
 def body(queue: int, number: int) -> bytes:
-    """Says which message it is; whoever sees half of it, or another's, can tell."""
+    """The body of a message, which identifies it: a reader detects a torn or wrong body."""
     chance = random.Random(1000 * number + queue)
     return b"%d.%d." % (queue, number) + bytes([number % 251]) * chance.randrange(900)
 
@@ -37,8 +37,8 @@ class Reader:
     """One queue, read once from its beginning.
 
     next      offset of the next message
-    seen      how many were read
-    passed    how many were gone before they were read
+    seen      the number of messages read
+    passed    the number of messages deleted before they were read
     """
 
     def __init__(self, store: Any, queue: int, seed: int, *, cleaned: bool) -> None:
@@ -49,7 +49,7 @@ class Reader:
         self.next = self.seen = self.passed = 0
 
     def read(self) -> bool:
-        """Read on; False once the last message was there."""
+        """Read the next messages; return False after the last message."""
         got = self.store.get(TOPIC, self.queue, self.next, self.chance.choice([1, 7, 32]))
         status = got.status.name
         assert got.min_offset <= got.max_offset
@@ -77,7 +77,7 @@ class Reader:
         return True
 
     def look_back(self) -> None:
-        """A message that was read is found by key, by time and by its place, unless it is gone."""
+        """Get a message that was read before by key, by time and by offset, unless it was deleted."""
         if not self.next:
             return
         number = self.chance.randrange(self.next)
@@ -112,7 +112,7 @@ class Reader:
 def write(
     store: Any, queue: int, count: int, together: threading.Barrier, then: Callable[[int], None] = lambda number: None
 ) -> None:
-    """Fill a queue; END is the last message, and comes when the other queues are full, so that it is not cleaned."""
+    """Fill a queue; END, the last message, is put when the other queues are full, so that it is not cleaned."""
     for number in range(count):
         result = store.put(TOPIC, body(queue, number), queue_id=queue, keys=f"{queue}-{number}", tags=f"t{number % 3}")
         assert (result.status.name, result.queue_offset) == ("PUT_OK", number)
@@ -122,7 +122,7 @@ def write(
 
 
 def hold(store: Any, queue: int, done: threading.Event) -> None:
-    """Look at the first messages of a queue without copying them, and keep them for a while: they stay the same."""
+    """Hold views of the first messages of a queue for a while, without a copy: they must not change."""
     while not done.is_set():
         got = store.get(TOPIC, queue, max(store.min_offset(TOPIC, queue), 0), 5, views=True)
         for _ in range(3):
@@ -133,14 +133,14 @@ def hold(store: Any, queue: int, done: threading.Event) -> None:
 
 
 def clean(store: Any, kept: int, done: threading.Event) -> None:
-    """Delete what is more than so many bytes old, again and again."""
+    """Repeatedly delete the log, except the last `kept` bytes."""
     while not done.is_set():
         store.delete_before(store.max_phy_offset - kept)
         time.sleep(0.002)
 
 
 class Crowd:
-    """Threads that must end, and without an error."""
+    """Threads that must end without an error."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []

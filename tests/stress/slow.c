@@ -1,7 +1,7 @@
-/* Loaded before libc (LD_PRELOAD): a disk that is slow, as tests ask for it. Used by tests/stress/test_slow_disks.py.
+/* Loaded before libc (LD_PRELOAD): makes disk calls slow. Used by tests/stress/test_slow_disks.py.
  *
- * SLOW_CALLS  names with commas between: msync, fdatasync, pwrite, fallocate
- * SLOW_MS     how long each call takes at least
+ * SLOW_CALLS  names separated by commas: msync, fdatasync, pwrite, fallocate
+ * SLOW_MS     the least duration of each call
  * SLOW_ARMED  path of a file: calls are slow while it exists
  */
 #include "../support/preload.h"

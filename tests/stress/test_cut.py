@@ -1,6 +1,7 @@
-"""Files that another process cuts while they are read: an exception or a report, what was good before, never SIGBUS.
+"""Files that another process truncates while they are read: an exception or a report, never SIGBUS.
 
-Each case runs in a Python of its own, so that a crash is a failed test and not the end of the run.
+Everything valid before the cut is returned. Each case runs in its own Python process, so that a crash is a failed test
+and does not end the run.
 """
 
 import os
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.promise(3, 8)
 
 FILE = "00000000000000000000"
 
-# What every case starts with: a log of `count` records of `size` bytes in a file, and what is known of it.
+# The start of each case: a log of `count` records of `size` bytes in a file, and helpers to check them.
 PROLOGUE = """
 import os, sys
 import rocketc
@@ -35,7 +36,7 @@ def write(count, size, room=0):
         file.truncate(max(room, count * size))
 
 def whole(cut, size):
-    "How many records end before the cut."
+    "The number of records that end before the cut."
     return cut // size
 
 def check(m, size):
@@ -54,14 +55,14 @@ def run(code, folder, timeout=60):
     return done.stdout
 
 
-# Cut to nothing, within the first page, at pages, within pages, within the last page, by one byte.
+# Truncate to nothing, within the first page, at pages, within pages, within the last page, by one byte.
 CUTS = [0, 1, 4095, 4096, 4097, 100_000, 409_600, 700_001, 999_000, 999_999]
 
 
 @pytest.mark.parametrize("crc", ["none", "body"])
 @pytest.mark.parametrize("taken", [1, 300, 999])
-def test_cut_while_messages_are_taken(tmp_path, crc, taken):
-    """1,000 records of 1,000 bytes; after `taken` of them the file is cut. What lies before the cut comes whole."""
+def test_cut_while_messages_are_read(tmp_path, crc, taken):
+    """1,000 records of 1,000 bytes; after `taken` of them the file is cut. Records before the cut are still whole."""
     code = f"""
 for cut in {CUTS}:
     for errors in ("raise", "skip"):
@@ -75,12 +76,12 @@ for cut in {CUTS}:
                     os.truncate(path, cut)
         except rocketc.CorruptRecordError as e:
             error = e
-        count = max(whole(cut, 1000), {taken})      # records in the list that was made before may come too
+        count = max(whole(cut, 1000), {taken})      # records decoded before the cut may follow
         assert found[:count] == list(range(count)), (cut, len(found))
         assert found == list(range(len(found)))
         assert len(found) <= max(whole(cut, 1000), {taken} + 64), (cut, len(found))
         if len(found) == 1000:
-            continue                                # all had been copied
+            continue                                # all records had been copied
         if errors == "raise":
             assert (error.file, error.offset, error.reason) == (path, len(found) * 1000, "file_cut"), (cut, error)
             assert "from 1000000 to %d" % cut in str(error), error
@@ -95,8 +96,8 @@ for cut in {CUTS}:
 @pytest.mark.some(5)
 @pytest.mark.parametrize("size", [150, 1000, 4096, 70_000])
 @pytest.mark.parametrize("columns", [None, ["queueOffset"], ["topic", "body"]])
-def test_cut_while_a_batch_is_made(tmp_path, size, columns):
-    """The predicate of a record cuts the file, in the middle of a batch."""
+def test_cut_while_a_batch_is_built(tmp_path, size, columns):
+    """The predicate of a record cuts the file in the middle of a batch."""
     code = f"""
 size, count = {size}, 2_000_000 // {size}
 for part in (0.0, 0.1, 0.5, 0.97, 1.0):
@@ -130,7 +131,7 @@ for part in (0.0, 0.1, 0.5, 0.97, 1.0):
 
 
 def test_cut_before_the_scan_begins(tmp_path):
-    """Between scan() and its first record."""
+    """The cut is between scan() and its first record."""
     code = """
 for cut in (0, 5000, 50_000):
     write(100, 1000)
@@ -141,14 +142,14 @@ for cut in (0, 5000, 50_000):
         for m in scan:
             found.append(check(m, 1000))
     except rocketc.CorruptRecordError as e:
-        raise AssertionError(e)         # opened later: it simply is as short as that
+        raise AssertionError(e)         # opened after the cut: the file is just shorter
     assert len(found) == cut // 1000
 """
     run(code, tmp_path)
 
 
 def test_cut_of_a_middle_file(tmp_path):
-    """The files before and behind it are read as ever."""
+    """The files before and after it are read as before."""
     code = """
 folder = os.path.dirname(path)
 body, count = b"x" * 900, 99
@@ -177,7 +178,7 @@ assert damage.reason == "file_cut" and damage.start == 100_000 + len(kept) * rec
 
 
 def test_cut_again_and_again(tmp_path):
-    """Each cut leaves less; what is handed out is still right."""
+    """Each cut leaves fewer records; all returned records are still right."""
     code = """
 write(2000, 1000)
 scan = rocketc.scan(path, errors="skip")
@@ -194,7 +195,7 @@ assert (damage.start, damage.stop, damage.reason) == (1000 * len(found), 2_000_0
 
 
 def test_cut_and_grown_again(tmp_path):
-    """A hole where records were is no record, whatever the size says."""
+    """A hole in the place of records is not read as a record, whatever the file's size is."""
     code = """
 write(2000, 1000)
 scan = rocketc.scan(path, errors="skip")
@@ -211,7 +212,7 @@ assert scan.report.damage or found == list(range(len(found)))
 
 
 def test_cut_by_another_process_at_any_time(tmp_path):
-    """No step is agreed upon: another process cuts, and writes anew, while scans come and go."""
+    """Nothing is synchronized: another process cuts and rewrites the file while scans start and end."""
     code = """
 import subprocess, time
 write(3000, 700)
@@ -251,8 +252,8 @@ print(cut)
     assert int(run(code, tmp_path)) > 3
 
 
-def test_cut_while_damage_is_looked_for(tmp_path):
-    """The search for the next record runs over pages that vanish."""
+def test_cut_during_the_search_after_damage(tmp_path):
+    """The search for the next record reads pages that disappear."""
     code = """
 for cut in (0, 4096, 500_001):
     write(10, 1000)
@@ -270,8 +271,8 @@ for cut in (0, 4096, 500_001):
     run(code, tmp_path)
 
 
-def test_sigbus_of_others_is_not_ours(tmp_path):
-    """Outside of our reading a missing page still ends the process, or goes to the handler that was there before."""
+def test_sigbus_outside_of_our_reads_is_passed_on(tmp_path):
+    """Outside of rocketc's reads, SIGBUS still ends the process, or goes to the handler installed before."""
     code = """
 import ctypes, faulthandler, mmap, resource, signal, subprocess
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -292,8 +293,8 @@ assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGBUS, status
     run(code, tmp_path)
 
 
-def test_a_handler_that_came_later_is_kept(tmp_path):
-    """faulthandler is turned on after the first scan; the next scan still survives a cut."""
+def test_a_handler_installed_later_is_kept(tmp_path):
+    """faulthandler is enabled after the first scan; the next scan still survives a cut."""
     code = """
 import faulthandler
 for turn in range(3):

@@ -1,4 +1,4 @@
-"""Topics are deleted while others put to them and read them, in threads and in another process."""
+"""Topics are deleted while threads and another process put to them and read them."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ LIGHT = "%LMQ%light"
 
 
 class Putter(threading.Thread):
-    """Puts to one topic until it is told to end; keeps the (queue offset, physical offset) of what was acknowledged."""
+    """Puts to one topic until it is stopped; keeps the (queue offset, physical offset) of acknowledged messages."""
 
     def __init__(self, store, topic, way, enough):
         super().__init__()
@@ -55,7 +55,7 @@ def read_all(store, topic):
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_what_was_acknowledged_since_the_last_deletion_is_there(memory_path, open_store, flush):
+def test_acknowledged_messages_since_the_last_deletion_are_there(memory_path, open_store, flush):
     store = open_store(memory_path, flush=flush, **SIZES)
     enough, wrong = threading.Event(), []
     ways = {"goes": "one", "goes many": "many", "stays": "one", "dispatches": "light"}
@@ -83,7 +83,7 @@ def test_what_was_acknowledged_since_the_last_deletion_is_there(memory_path, ope
     whole = assert_whole(store, putters)
     assert all(whole.values())
     store.close()
-    shutil.rmtree(memory_path / "consumequeue")  # the log alone says as much
+    shutil.rmtree(memory_path / "consumequeue")  # the queues must follow from the log alone
     store = open_store(memory_path, **SIZES)
     assert assert_whole(store, putters) == whole
     store.delete_topics("goes")
@@ -95,9 +95,9 @@ def test_what_was_acknowledged_since_the_last_deletion_is_there(memory_path, ope
 
 
 def assert_whole(store, putters):
-    """Each queue begins at 0 and has no gap; of what was acknowledged all is there from the first one in it on.
+    """Assert that each queue begins at 0, has all acknowledged messages after its first one, and does not have gaps.
 
-    Returns what is in each: (queue offset, physical offset).
+    Returns the (queue offset, physical offset) pairs of each queue.
     """
     whole = {}
     store.flush()
@@ -117,7 +117,7 @@ def assert_whole(store, putters):
     return whole
 
 
-# Reads from the first message on, again and again, until nothing more comes on stdin; prints what it met that can't be.
+# Reads from the first message on, repeatedly, until stdin has a line; prints contradictions.
 READER = """
 import json, select, sys, time, rocketc
 wrong, rounds = [], 0

@@ -1,7 +1,8 @@
-"""The change feed with threads: subscribers that come and go, some that never look, while messages are put to topics of
-which one is deleted again and again. No wake-up is lost, nothing is told that was not put, nothing is left.
+"""The change feed with threads: subscribers start and end, some never fetch, while messages are put and a topic is
+deleted.
 
-How long it takes is nobody's business; the numbers of rounds are fixed.
+No wake-up is lost, every reported change has a put, and nothing is left at the end. The numbers of rounds are fixed;
+the tests do not measure time.
 """
 
 import asyncio
@@ -25,29 +26,29 @@ CODES = {65, 66, 67}  # of the tags A, B, C
 
 
 class Watcher:
-    """One subscriber: what it was told last of each queue, and how it waits.
+    """A subscriber: the last change of each queue, and its way to wait.
 
-    quit  it leaves when it was told so often; else when it has seen the end
+    quits  end after a random number of fetches; otherwise at the end of the puts
     """
 
     def __init__(self, store: Any, seed: int, quits: bool) -> None:
         self.store = store
         self.chance = random.Random(seed)
         self.subscription = store.subscribe()
-        self.before = dict(offsets(store))  # behind subscribe(): what came before is found here
+        self.before = dict(offsets(store))  # read after subscribe(): earlier messages are in it
         self.told: dict[tuple[str, int], int] = {}
         self.left = self.chance.randrange(1, 30) if quits else -1
         self.error: BaseException | None = None
 
     def note(self, changes: list[rocketc.QueueChange]) -> bool:
-        """False once it has seen enough."""
+        """Check changes; return False when the subscriber has seen enough."""
         for topic, queue_id, max_offset, codes in changes:
             assert topic in ("T", "D", "end")
             assert codes is None or set(codes) <= CODES | {0}
             last = self.told.get((topic, queue_id), 0)
             if topic == "T":
-                assert max_offset >= last, "it goes back"
-                if max_offset > 0:  # it can be read
+                assert max_offset >= last, "the max offset decreased"
+                if max_offset > 0:  # the messages can be read
                     assert self.store.max_offset(topic, queue_id) >= max_offset
             self.told[topic, queue_id] = max_offset
         self.left -= 1
@@ -94,7 +95,7 @@ def offsets(store: Any) -> dict[tuple[str, int], int]:
 
 
 def hammer(store: Any, puts: int, watchers: int, generations: int) -> None:
-    """Put, delete a topic, let subscribers come and go; then all who stayed have seen the end of each queue."""
+    """Put, delete a topic, start and end subscribers; each remaining one must see the end of each queue."""
     failures: list[BaseException] = []
 
     def doing(act: Callable[[], None]) -> threading.Thread:
@@ -124,7 +125,7 @@ def hammer(store: Any, puts: int, watchers: int, generations: int) -> None:
             time.sleep(0.02)
             store.delete_topics("D")
 
-    sleepers = [store.subscribe() for _ in range(4)]  # they never look
+    sleepers = [store.subscribe() for _ in range(4)]  # they never fetch
     for sleeper in sleepers[:2]:
         sleeper.fileno()
         sleeper.changes()
@@ -164,7 +165,7 @@ def hammer(store: Any, puts: int, watchers: int, generations: int) -> None:
 
 
 @pytest.mark.parametrize("entries", [16, 16_384])
-def test_subscribers_come_and_go(open_store, entries):
+def test_subscribers_start_and_end(open_store, entries):
     store = open_store(**{**SMALL, "mapped_file_size_commit_log": 1 << 18})
     store._hook("feed_entries", entries)
     hammer(store, puts=200, watchers=16, generations=2)
@@ -173,14 +174,14 @@ def test_subscribers_come_and_go(open_store, entries):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("entries", [16, 256, 16_384])
-def test_64_subscribers_come_and_go_for_long(open_store, entries):
+def test_64_subscribers_start_and_end_for_long(open_store, entries):
     store = open_store(**{**SMALL, "mapped_file_size_commit_log": 1 << 18})
     store._hook("feed_entries", entries)
     hammer(store, puts=4000, watchers=64, generations=20)
 
 
-def test_readers_in_c_while_the_ring_goes_round(open_store):
-    """Without the GIL: entries that are read while they are overwritten are not believed."""
+def test_readers_in_c_while_the_ring_is_overwritten(open_store):
+    """Without the GIL: entries that are overwritten while they are read are rejected."""
     feed = extension.load("feed")
     store = open_store(mapped_file_size_commit_log=1 << 24)
     store._hook("feed_entries", 8)
@@ -190,7 +191,7 @@ def test_readers_in_c_while_the_ring_goes_round(open_store):
         for n in range(count):
             store.put("T", b"x", queue_id=n % 7, tags=str(n % 7))
 
-    put(200)  # many times the ring before the first look: both followers miss entries, whatever the scheduler does
+    put(200)  # many times the ring before the first fetch: both followers miss entries, whatever the scheduler does
     assert store.wait_dispatched(SOON)
     threads = [threading.Thread(target=one.spin) for one in several]
     for thread in threads:
@@ -208,7 +209,7 @@ def test_readers_in_c_while_the_ring_goes_round(open_store):
 
 
 def test_a_store_that_is_closed_under_subscribers(open_store, tmp_path):
-    """Whatever they are doing, they get ClosedError."""
+    """Subscribers get ClosedError, whatever they are doing."""
     for n in range(5):
         store = open_store(tmp_path / str(n), **SMALL)
         several = [Watcher(store, seed, quits=False) for seed in range(8)]

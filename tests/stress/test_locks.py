@@ -1,6 +1,6 @@
-"""Locks under eight threads and more: one inside at a time, nobody starves, and the thread sanitizer sees no race.
+"""Locks under eight threads and more: mutual exclusion, no starvation, and no race for the thread sanitizer.
 
-Shares are measured by progress: how often each thread had the lock when all of them together had it `total` times.
+Shares are measured by progress: how often each thread had the lock when all together had it `total` times.
 """
 
 import os
@@ -14,11 +14,11 @@ from support.native import ROOT
 from rocketc.log import _put_locks
 from rocketc.log._put_locks import AdaptiveLock, Contest
 
-SHARE = 1 / 8  # of an even share, at least; a quiet machine gives 1/2 and more
+SHARE = 1 / 8  # the least part of an even share; a quiet machine gives 1/2 and more
 
 
 def run(contest, meanwhile=None):
-    """Run a contest in its threads; call meanwhile() as long as it lasts."""
+    """Run a contest in its threads; call meanwhile() while it lasts."""
     threads = [threading.Thread(target=contest.run, args=(i,)) for i in range(contest.threads)]
     for thread in threads:
         thread.start()
@@ -26,12 +26,12 @@ def run(contest, meanwhile=None):
         meanwhile()
     for thread in threads:
         thread.join()
-    assert contest.wrong == 0, "one inside at a time"
+    assert contest.wrong == 0, "two threads were inside at once"
     assert sum(contest.taken) == contest.total
 
 
 def assert_nobody_starves(make, attempts=3):
-    """Run contests until a fair one: a busy machine may keep a thread off its cores for a while, but not each time."""
+    """Run contests until one is fair: on a busy machine a thread may lack a core for a while, but not each time."""
     for _ in range(attempts):
         contest = make()
         run(contest)
@@ -46,7 +46,7 @@ def lock(request):
     return _put_locks.LOCKS[request.param]()
 
 
-# ---------------------------------------------------------------- one at a time, and everybody
+# ---------------------------------------------------------------- mutual exclusion, and no starvation
 def test_eight_threads(lock):
     assert_nobody_starves(lambda: Contest(lock, 8, 3_000_000, inside=50, outside=100, watch=True))
 
@@ -74,7 +74,7 @@ def test_the_adaptive_lock_changes_under_eight_threads():
 
 
 def test_the_adaptive_lock_adapts_under_eight_threads():
-    """Its seconds pass as fast as they can: it counts, forgets and adapts all the time."""
+    """The lock's seconds pass at once: it counts, forgets and adapts all the time."""
     lock = AdaptiveLock(1)
     second = 0
 
@@ -113,7 +113,7 @@ def hammer(tmp_path_factory):
         return None if done.returncode == 0 else done.stderr
 
     if why := build(empty, "empty"):
-        pytest.skip(f"the compiler has no thread sanitizer: {why.strip().splitlines()[-1]}")
+        pytest.skip(f"the compiler does not support the thread sanitizer: {why.strip().splitlines()[-1]}")
     if subprocess.run([folder / "empty"], env=env, capture_output=True).returncode != 0:
         pytest.skip("programs with the thread sanitizer do not run on this system")
     source = Path(__file__).with_name("hammer.c")

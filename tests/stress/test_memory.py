@@ -1,4 +1,4 @@
-"""Memory stays flat: over thousands of scans, over a log larger than 2 GiB, over holes and zeros."""
+"""Memory does not grow: over thousands of scans, over a log larger than 2 GiB, over holes and zeros."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from support.native import ROOT
 
 pytestmark = [
     pytest.mark.measure,
-    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system has no /proc"),
+    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="/proc is not available"),
 ]
 
 PROLOGUE = """
@@ -44,7 +44,7 @@ WAYS = {
     "stream": "pa.RecordBatchReader.from_stream(rocketc.decode(data)).read_all()",
     "stream left": "pa.RecordBatchReader.from_stream(rocketc.decode(data))",
     "stream left in the middle": "pa.RecordBatchReader.from_stream(rocketc.scan(path)).read_next_batch()",
-    "an error told twice": "twice(pa.RecordBatchReader.from_stream(rocketc.decode(data[:-9])).read_all)",
+    "an error raised twice": "twice(pa.RecordBatchReader.from_stream(rocketc.decode(data[:-9])).read_all)",
     "a schema refused": "attempt(lambda: rocketc.decode(data).__arrow_c_stream__(other.__arrow_c_schema__()))",
     "capsules": "[b.__arrow_c_array__() for b in rocketc.decode(data).run(None).batches()]",
     "a capsule never taken": "rocketc.decode(data).__arrow_c_stream__(), rocketc.decode(data).__arrow_c_schema__()",
@@ -61,7 +61,7 @@ WAYS = {
 @pytest.mark.some(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_ten_thousand_scans_of_a_small_buffer(way, tmp_path):
-    """What a leak of 100 bytes a scan would add shows."""
+    """A leak of 100 bytes per scan would be found."""
     code = f"""
 import pickle, re, zlib
 import pyarrow as pa
@@ -97,14 +97,14 @@ for _ in range(10_000):
 gc.collect()
 print(memory("VmRSS") - before)
 """
-    assert int(run(code, tmp_path / "00000000000000000000")) < 700, "KiB more than before"
+    assert int(run(code, tmp_path / "00000000000000000000")) < 700, "growth in KiB"
 
 
 GIB = 1 << 30
 
 
 def test_more_than_two_gib_in_holes(tmp_path):
-    """Three files of 1 GiB, sparse: with zeros in the middle, with blanks, with data behind a hole."""
+    """Three sparse files of 1 GiB: with zeros in the middle, with blank records, with data after a hole."""
     code = """
 from pathlib import Path
 GIB = 1 << 30
@@ -140,7 +140,7 @@ assert [m.body for m in scan][-1] == b"last"
 [damage] = scan.report.damage
 assert (damage.start, damage.stop, damage.reason) == (2 * GIB + 10 * size, 3 * GIB - size, "zeroed")
 
-# A record in a hole's last bytes: only its size begins there.
+# A record that begins in the last bytes of a hole: only a part of its size field is there.
 for before in range(1, 4):
     write(2 * GIB)
     at = (1 << 29) - before
@@ -154,7 +154,7 @@ print(memory("VmHWM"))
 """
     folder = tmp_path / "commitlog"
     folder.mkdir()
-    assert int(run(code, folder)) < 300 << 10, "KiB at its height"
+    assert int(run(code, folder)) < 300 << 10, "the most KiB"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ print(memory("VmHWM"))
     ],
 )
 def test_anonymous_memory_over_a_large_file(tmp_path, way, limit):
-    """1 GiB of records, most of it a hole in their bodies: what is ours stays small, and so does what is mapped."""
+    """1 GiB of records whose bodies are mostly a hole: memory of rocketc stays small, and so does the mapped part."""
     code = f"""
 import zlib
 import duckdb
@@ -179,7 +179,7 @@ one = oracle.encode("t", b"")
 at = 0
 with open(path, "wb") as file:
     for n in range(256):
-        # the record of a body of zeros, without writing them
+        # a record with a body of zeros, which are not written
         whole = len(one) + size
         file.seek(at)
         file.write(whole.to_bytes(4, "big") + one[4:8] + crc.to_bytes(4, "big") + one[12:28])

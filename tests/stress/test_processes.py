@@ -1,4 +1,4 @@
-"""One process writes, others read what it writes: whoever of them is killed, no one sees a half of anything."""
+"""One process writes, others read: whichever of them is killed, no process reads a partial record."""
 
 import os
 import random
@@ -48,16 +48,16 @@ def start(code, *arguments):
 
 
 def kill(process):
-    """The end of it, and what it has said until then."""
+    """Kill a process; return its output so far."""
     process.kill()
     with process:
-        said = process.stdout.read()  # communicate() knows nothing of what a readline() has taken beyond its line
+        said = process.stdout.read()  # communicate() does not return what readline() has buffered
         assert process.wait(60) == -9, process.stderr.read()
     return said.split("\n")[:-1]
 
 
 def read_on(store, at):
-    """Read a queue to its end: where that is. Each message is whole, and in its place."""
+    """Read a queue to its end and return the end. Each message must be whole and at its offset."""
     while True:
         got = store.get("T", 0, at, 32)
         for message in got:
@@ -70,7 +70,7 @@ def read_on(store, at):
 @pytest.mark.some(1)
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_readers_are_killed(tmp_path, flush):
-    """The writer does not mind, and neither does the next reader."""
+    """The writer and the next reader are not affected."""
     kills = 6
     with rocketc.open(tmp_path, flush=flush, **CONFIG) as store:
         number = 0
@@ -102,7 +102,7 @@ def test_readers_are_killed(tmp_path, flush):
 @pytest.mark.parametrize("flush", ["async", "sync"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_writer_is_killed(tmp_path, flush, seed):
-    """Readers go on with what is there; nobody writes beside it; the next writer takes over the lock, and goes on."""
+    """Readers continue with the existing records, no process writes meanwhile, and the next writer gets the lock."""
     chance = random.Random(seed)
     rocketc.open(tmp_path, **CONFIG).close()
     at = said = 0
@@ -123,7 +123,7 @@ def test_the_writer_is_killed(tmp_path, flush, seed):
             at = read_on(reader, at)
             held = reader.get("T", 0, max(at - 3, 0), 3, views=True)
             with rocketc.open(tmp_path, **CONFIG) as store:
-                assert store.max_offset("T", 0) >= said, "what was acknowledged outlives its process"
+                assert store.max_offset("T", 0) >= said, "an acknowledged message is lost"
                 at = read_on(reader, at)
                 assert at == store.max_offset("T", 0), f"seed {seed}, life {life}"
             for message in held:
@@ -135,7 +135,7 @@ def test_the_writer_is_killed(tmp_path, flush, seed):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 20))])
 def test_the_next_writer_cuts(tmp_path, seed):
-    """The end of the log was never on the disk: a reader that has seen it goes on with what is there instead."""
+    """The end of the log was never on the disk: a reader that has read it continues with what is there instead."""
     chance = random.Random(seed)
     rocketc.open(tmp_path, **CONFIG).close()
     with rocketc.open(tmp_path, read_only=True, **CONFIG) as reader:
@@ -156,7 +156,7 @@ def test_the_next_writer_cuts(tmp_path, seed):
             end = store.max_offset("T", 0)
             assert end == first.queue_offset, f"seed {seed}"
             got = reader.get("T", 0, at, 32)
-            assert not len(got) and got.next_offset <= at, "it ends before that now"
+            assert not len(got) and got.next_offset <= at, "the queue must end earlier now"
             assert read_on(reader, 0) == end
             for n in range(end, at + 50):
                 assert store.put("T", body(0, n), queue_id=0, keys=f"0-{n}").queue_offset == n
@@ -169,7 +169,7 @@ def test_the_next_writer_cuts(tmp_path, seed):
 
 
 def lose_the_end(root, at):
-    """Zeros from a physical offset on, as a power cut leaves what was not flushed; and no time that says else."""
+    """Write zeros from a physical offset on, as a power cut does, and delete the checkpoint, which contradicts them."""
     for path in (root / "commitlog").iterdir():
         base, size = int(path.name), path.stat().st_size
         if base + size > at:

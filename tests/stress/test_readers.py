@@ -1,4 +1,4 @@
-"""Readers in other threads and other processes, while a store is filled, its files roll, and it is cleaned."""
+"""Readers in other threads and processes, while a store is filled, rolls and is cleaned."""
 
 import os
 import subprocess
@@ -73,7 +73,7 @@ def test_processes(tmp_path, crowd, together, threads):
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_threads_while_it_is_cleaned(tmp_path, crowd, together, flush):
-    """Nobody sees a message twice, or half of one; who holds some keeps them."""
+    """No reader gets a message twice or in part; views that a reader holds stay valid."""
     count = COUNT if flush == "async" else COUNT // 10
     done = threading.Event()
     with rocketc.open(tmp_path, flush=flush, **CONFIG) as store:
@@ -92,7 +92,7 @@ def test_threads_while_it_is_cleaned(tmp_path, crowd, together, flush):
         crowd.join()
         until = time.monotonic() + WAITING
         while store.max_phy_offset - store.min_phy_offset > KEPT + CONFIG["mapped_file_size_commit_log"]:
-            store.delete_before(store.max_phy_offset - KEPT)  # a file that is just being flushed stays
+            store.delete_before(store.max_phy_offset - KEPT)  # a file that is being flushed stays
             assert time.monotonic() < until
         assert 0 < store.max_phy_offset - store.min_phy_offset <= KEPT + CONFIG["mapped_file_size_commit_log"]
     assert [reader.seen + reader.passed for reader in readers] == [count] * len(readers)
@@ -116,5 +116,5 @@ def test_processes_while_it_is_cleaned(tmp_path, crowd, together, threads):
         log = sorted(tmp_path.glob("commitlog/*"))
         assert [int(path.name) for path in log] == [
             int(log[0].name) + n * CONFIG["mapped_file_size_commit_log"] for n in range(len(log))
-        ], "readers delete nothing"
+        ], "readers must not delete files"
         assert store.min_phy_offset == int(log[0].name) > 0

@@ -1,4 +1,4 @@
-"""Memory, open files, maps, threads and the processor: all of them bounded, whatever lies in a store's folder."""
+"""Limits of memory, open files, maps, threads and CPU time, whatever a store's folder holds."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import rocketc
 pytestmark = [
     pytest.mark.promise(8),
     pytest.mark.measure,
-    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system has no /proc"),
+    pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="/proc is not available"),
 ]
 
 GIB, TIB = 1 << 30, 1 << 40
@@ -31,12 +31,12 @@ import rocketc
 from support import oracle
 
 def status(name):
-    "A number of /proc/self/status; sizes are KiB."
+    "A number of /proc/self/status; sizes are in KiB."
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
 
 def used():
-    "What this process has of what is limited."
+    "The limited resources that this process uses."
     with open("/proc/self/maps") as file:
         maps = sum(1 for _ in file)
     return {"files": len(os.listdir("/proc/self/fd")), "maps": maps, "threads": status("Threads")}
@@ -50,7 +50,7 @@ MANY_FILES = """
 GIB, FILES, EACH = 1 << 30, 2000, 2
 root, addresses = sys.argv[1], int(sys.argv[2])
 everything = [getattr(rocketc, name) for name in rocketc.__all__]  # modules are loaded before the measurement
-rocketc.decode(oracle.encode("t", b"x")).to_arrow()     # what that takes, it takes only once
+rocketc.decode(oracle.encode("t", b"x")).to_arrow()     # memory that is allocated once
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 if addresses:
     resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
@@ -80,7 +80,7 @@ def gets(store):
 
 @pytest.fixture
 def many_files(tmp_path):
-    """A store of 2,000 files of 1 GiB, each of them a hole behind two records."""
+    """A store of 2,000 files of 1 GiB, each with two records and a hole."""
     (tmp_path / "commitlog").mkdir()
     for n in range(FILES):
         data = b""
@@ -112,7 +112,7 @@ def run(code, *arguments, timeout=60):
 @pytest.mark.some(1)
 @pytest.mark.parametrize("addresses", [0, 12 * GIB])
 def test_two_thousand_files_are_read(many_files, addresses):
-    """With 256 open files; and with addresses for ten of them: what nobody reads is unmapped for what is asked for."""
+    """With 256 open files, and with address space for ten log files: unused maps are removed for new ones."""
     code = """
 scans()
 anonymous = status("RssAnon")
@@ -131,7 +131,7 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous}))
 @pytest.mark.long
 @pytest.mark.parametrize("addresses", [0, 12 * GIB])
 def test_two_thousand_files_are_written(many_files, addresses):
-    """The same store opened for writing: recovered, filled, read, cleaned; files that are read get no room."""
+    """The same store open for writing: recovered, filled, read, cleaned; reads do not allocate space for files."""
     code = """
 SMALL = {"max_hash_slot_num": 5000, "max_index_num": 20000}
 anonymous = status("RssAnon")
@@ -145,7 +145,7 @@ with rocketc.open(root, **SMALL) as store:
     assert len(store.get("t", 0, FILES * EACH)) == 5
     assert {message.body for message in store.query("t", "k700")} == {b"700"}
     look()
-    if addresses:       # what is held stays, and the rest is an error that says so
+    if addresses:       # held views stay valid, other reads raise
         held = []
         try:
             for at in range(0, FILES * EACH, 2):
@@ -168,16 +168,16 @@ print(json.dumps(most | {"grown": status("RssAnon") - anonymous, "gib": blocks *
     assert told["files"] <= 20
     assert told["threads"] <= 8
     assert told["maps"] <= FILES + 200 if not addresses else told["maps"] < 200
-    assert told["grown"] < 64 << 10, "KiB; queues and index are files"
-    assert told["gib"] < 9, "the files that were written to, and one made ahead"
+    assert told["grown"] < 64 << 10, "growth in KiB; queues and index are files"
+    assert told["gib"] < 9, "the files that were written to, and one prepared file"
 
 
-def test_a_limit_of_addresses_says_what_to_do(tmp_path):
+def test_an_exceeded_limit_of_addresses_is_explained(tmp_path):
     code = """
 limit = (status("VmSize") << 10) + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    with rocketc.open(sys.argv[1]) as store:        # its files have 1 GiB
+    with rocketc.open(sys.argv[1]) as store:        # its log files have 1 GiB
         store.put("t", b"x")
 except rocketc.StoreIOError as error:
     print(json.dumps(str(error)))
@@ -210,7 +210,7 @@ with rocketc.open(root, mapped_file_size_commit_log=1 << 12, max_hash_slot_num=5
     assert told["most"] < 40
 
 
-# ------------------------------------------------------------------------------------------- sizes that lie
+# ------------------------------------------------------------------------------------------- wrong sizes
 
 
 def record(**fields):
@@ -218,7 +218,7 @@ def record(**fields):
 
 
 def lying(at, value):
-    """A record one of whose numbers is another one."""
+    """A record with one changed number."""
     data = bytearray(record())
     struct.pack_into(">i", data, at, value)
     return bytes(data)
@@ -229,7 +229,7 @@ HEADER = struct.pack(">qqqqii", 1, 1 << 60, 0, 1 << 60, 0x7FFFFFFF, 0x7FFFFFFF)
 QUEUE, EXT, INDEX = f"consumequeue/t/0/{0:020d}", f"consumequeue_ext/t/0/{0:020d}", "index/20240101000000000"
 NUMBERS = '{"topicConfigTable":{"t":{"topicName":"t","readQueueNums":2147483647,"writeQueueNums":2147483647}}}'
 
-CLAIMS = {  # the files of a store, and how long each is made
+CLAIMS = {  # the files of a store, and the length of each
     "size": ({LOG: lying(0, 0x7FFFFFFF)}, {}),
     "body": ({LOG: lying(84, 0x7FFFFFFF)}, {}),
     "blank": ({LOG: struct.pack(">ii", 0x7FFFFFFF, oracle.MAGIC_BLANK).ljust(FILE, b"\0")}, {}),
@@ -261,8 +261,8 @@ CLAIMS = {  # the files of a store, and how long each is made
 
 @pytest.mark.some(5)
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_memory_that_is_claimed_is_not_taken(tmp_path, claim):
-    """Every way over such a store: it works, or it is an error of ours; and no more memory than for any other."""
+def test_claimed_sizes_are_not_allocated(tmp_path, claim):
+    """Each operation on such a store works or raises an error of the library, in the memory of a normal store."""
     files, lengths = CLAIMS[claim]
     for name, data in {LOG: record(), **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +278,7 @@ root = sys.argv[1]
 rocketc.decode(oracle.encode("t", b"x")).to_arrow()
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")     # VmHWM begins anew
+    file.write("5")     # resets VmHWM
 before = status("VmHWM")
 SMALL = {"mapped_file_size_consume_queue": 2000, "max_hash_slot_num": 50, "max_index_num": 200}
 
@@ -316,7 +316,7 @@ print(json.dumps({"grown": (status("VmHWM") - before) >> 10}))
 """
     assert run(code, tmp_path)["grown"] < 100, "MiB"
     blocks = sum(path.lstat().st_blocks for path in tmp_path.rglob("*"))
-    assert blocks * 512 < 64 << 20, "nor room on the disk"
+    assert blocks * 512 < 64 << 20, "disk space must not grow either"
     count("inputs")
 
 
@@ -363,7 +363,7 @@ if kind in ("get", "behind"):
         wait_in_a_thread(lambda: store.get("t", 0, store.max_offset("t", 0), wait=60))
 if kind == "follow":
     wait_in_a_thread(lambda: asyncio.run(follow()))
-time.sleep(2)       # what was put is on the disk by then
+time.sleep(2)       # by then the messages are on the disk
 threads, seconds, started = used()["threads"], time.process_time(), time.monotonic()
 time.sleep(3)
 share = (time.process_time() - seconds) / (time.monotonic() - started)
@@ -375,7 +375,7 @@ os._exit(0)
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", THREADS)
 def test_an_idle_store(tmp_path, kind):
-    """Under 1 % of one processor, whoever waits in it for how long; and so many threads, however much is in it."""
+    """Less than 1 % of a CPU, whatever waits in the store; and the expected number of threads, however large it is."""
     told = run(IDLE, kind, tmp_path)
     assert told["share"] < 0.01
     assert told["threads"] <= THREADS[kind]
@@ -383,7 +383,7 @@ def test_an_idle_store(tmp_path, kind):
 
 @pytest.mark.long
 def test_an_idle_follower(tmp_path):
-    """`rocketc cat -F`, and what it costs its store: nothing."""
+    """A waiting `rocketc cat -F` uses less than 1 % of a CPU."""
     with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
         store.put("t", b"first")
         with command.start("cat", "-F", tmp_path) as process:
@@ -397,7 +397,7 @@ def test_an_idle_follower(tmp_path):
 
 
 def ticks(pid):
-    """Seconds of the processor that a process has used."""
+    """CPU time of a process in seconds."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -405,7 +405,7 @@ def ticks(pid):
 
 @pytest.mark.long
 def test_threads_do_not_grow(tmp_path):
-    """Thousands of queues and clients of them: a store has the threads that it has."""
+    """Thousands of queues and clients: the number of a store's threads is constant."""
     code = """
 root = sys.argv[1]
 before = used()["threads"]

@@ -1,6 +1,6 @@
-"""Back-pressure: when the disk can't keep up, puts wait or say so, as they were told to, and memory stays flat.
+"""Back-pressure: when the disk cannot keep up, puts wait or report it, as configured, and memory does not grow.
 
-Calls of the disk are slow by a library that is loaded before libc (slow.c).
+A library loaded before libc (slow.c) makes disk calls slow.
 """
 
 import json
@@ -26,7 +26,7 @@ root, armed = sys.argv[1], Path(sys.argv[2])
 told = {}
 
 def anonymous():
-    "MiB of memory of our own: what is mapped of files is not."
+    "Anonymous memory in MiB, without mapped files."
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
 
@@ -35,7 +35,7 @@ def many(threads, work):
         return list(pool.map(work, range(threads)))
 
 def put_for(seconds, body=b"x" * 1000, pause=0):
-    "What puts said, one behind the other, for so long."
+    "Put repeatedly for some seconds; return the number of each status."
     said, until = {}, time.monotonic() + seconds
     while not said or time.monotonic() < until:
         try:
@@ -63,7 +63,7 @@ def slow_library(tmp_path_factory):
 
 @pytest.fixture
 def slowly(slow_library, tmp_path):
-    """slowly(script, calls, ms): run a script in which these calls take so long while `armed` is there."""
+    """slowly(script, calls, ms): run a script in which these calls take this time while the file `armed` exists."""
 
     def run(script, calls, ms):
         before = os.environ.get("LD_PRELOAD")
@@ -85,7 +85,7 @@ def slowly(slow_library, tmp_path):
 
 @pytest.mark.long
 def test_sync_puts_wait(slowly, tmp_path):
-    """Each returns when it is durable, many with one flush; nothing piles up but who waits."""
+    """Each put returns when its message is durable, many with one flush; nothing accumulates except waiting threads."""
     told = slowly(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=1 << 24)
@@ -103,15 +103,15 @@ def test_sync_puts_wait(slowly, tmp_path):
         50,
     )
     assert set(told["said"]) == {"PUT_OK"}
-    assert told["said"]["PUT_OK"] <= 16 * (told["flushes"] + 2), "all who waited, once a flush"
+    assert told["said"]["PUT_OK"] <= 16 * (told["flushes"] + 2), "one flush for all waiting threads"
     assert told["flushes"] <= told["seconds"] / 0.05 + 2
     assert told["grown"] < 8
     assert rocketc.scan(tmp_path / "store").count() == told["said"]["PUT_OK"] + 1
     count("acknowledged", told["said"]["PUT_OK"])
 
 
-def test_sync_puts_say_that_it_takes_too_long(slowly, tmp_path):
-    """FLUSH_DISK_TIMEOUT after sync_flush_timeout: the message is stored, and the next ones wait again."""
+def test_sync_puts_report_a_timeout(slowly, tmp_path):
+    """FLUSH_DISK_TIMEOUT after sync_flush_timeout: the message is stored, and later puts wait again."""
     told = slowly(
         """
         store = rocketc.open(root, flush="sync", sync_flush_timeout=100, mapped_file_size_commit_log=1 << 24)
@@ -134,7 +134,7 @@ def test_sync_puts_say_that_it_takes_too_long(slowly, tmp_path):
 
 
 def test_futures_wait(slowly, tmp_path):
-    """20,000 of them while the disk sleeps: they are done when it has what they put, and cost what a future costs."""
+    """20,000 futures while the disk is slow: each is done when its message is durable, and needs little memory."""
     told = slowly(
         """
         store = rocketc.open(root, flush="sync", mapped_file_size_commit_log=1 << 26)
@@ -153,16 +153,16 @@ def test_futures_wait(slowly, tmp_path):
         "msync,fdatasync",
         700,
     )
-    assert told["done"] == 0, "none before its flush"
+    assert told["done"] == 0, "a future is done before its flush"
     assert told["said"] == ["PUT_OK"] and told["flushed"]
-    assert told["grown"] < 40, "MiB; the bodies have 19 of their own"
+    assert told["grown"] < 40, "MiB; the bodies need 19 more"
     assert rocketc.scan(tmp_path / "store").count() == 20001
     count("acknowledged", 20000)
 
 
 @pytest.mark.long
 def test_async_puts_do_not_wait(slowly, tmp_path):
-    """What is not flushed yet stands in the page cache, which is the kernel's; our own memory does not grow."""
+    """Unflushed bytes are in the kernel's page cache; the memory of the process does not grow."""
     told = slowly(
         """
         store = rocketc.open(root, mapped_file_size_commit_log=1 << 24, flush_interval_commit_log=10)
@@ -186,8 +186,8 @@ def test_async_puts_do_not_wait(slowly, tmp_path):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("lock", ["reentrant", "spin", "adaptive"])
-def test_puts_say_that_the_page_cache_is_busy(slowly, tmp_path, lock):
-    """Who appends waits for the next file; the others are refused after os_page_cache_busy_time_out_mills."""
+def test_puts_report_a_busy_page_cache(slowly, tmp_path, lock):
+    """The appending thread waits for the next file; others are refused after os_page_cache_busy_time_out_mills."""
     told = slowly(
         f"""
         store = rocketc.open(
@@ -210,14 +210,14 @@ def test_puts_say_that_the_page_cache_is_busy(slowly, tmp_path, lock):
     assert told["grown"] < 8
     assert set(told["then"]) == {"PUT_OK"}
     stored = told["said"]["PUT_OK"] + told["then"]["PUT_OK"] + 1
-    assert rocketc.scan(tmp_path / "store").count() == stored, "who was refused is not stored"
+    assert rocketc.scan(tmp_path / "store").count() == stored, "a refused message must not be stored"
     count("acknowledged", stored)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_a_full_pool(slowly, tmp_path, fail_fast):
-    """The pool has so many buffers and no more, however slow the commits are: then puts fail, or go to the map."""
+    """The number of the pool's buffers is fixed, however slow commits are: then puts fail, or write to the map."""
     told = slowly(
         f"""
         size, buffers = 1 << 22, 2

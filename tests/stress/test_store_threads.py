@@ -1,6 +1,6 @@
-"""Eight threads at one store: they put, read, flush, roll, fork, and one closes it; nothing is lost, nothing hangs.
+"""Eight threads use one store: they put, read, flush, roll, fork, and one closes it; nothing is lost, nothing hangs.
 
-How long it takes is nobody's business: threads have their number of things to do, and the watch ends what hangs.
+The tests do not measure time: each thread has a fixed number of operations, and a watchdog ends a thread that hangs.
 """
 
 import faulthandler
@@ -33,7 +33,7 @@ PUTTERS = 5
 
 @pytest.fixture
 def watch() -> Iterator[None]:
-    """Where the threads are, if the test hangs."""
+    """Print where the threads are if the test hangs."""
     faulthandler.dump_traceback_later(HANGING - 30, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -48,7 +48,7 @@ def memory_path() -> Iterator[Path]:
 class Crowd:
     """Threads at one store.
 
-    acknowledged  body -> (topic, queue id, queue offset, physical offset or None), as a put was told
+    acknowledged  body -> (topic, queue id, queue offset, physical offset or None), as the put returned it
     """
 
     def __init__(self, root: Path, lock: str, flush: str, memory: str) -> None:
@@ -64,7 +64,7 @@ class Crowd:
         self.putting = 0
 
     def run(self, putters: int, count: int, others: list[Callable[[], None]]) -> None:
-        """`putters` threads put `count` times each; the others do what they do as long as that lasts."""
+        """Run `putters` threads that put `count` times each; the others repeat their operation meanwhile."""
         threads = [threading.Thread(target=self._watched, args=(self.put, i, count)) for i in range(putters)]
         self.putting = putters
         threads += [threading.Thread(target=self._watched, args=(self.repeat, other)) for other in others]
@@ -78,7 +78,7 @@ class Crowd:
             faulthandler.dump_traceback(file=sys.__stderr__)
             pytest.fail("threads hang: see stderr")
         if self.errors:
-            self.store.close()  # so that it is this test that fails, and no other
+            self.store.close()  # so that this test fails, and no later one
         assert self.errors == []
 
     def _watched(self, run: Callable[..., None], *arguments: object) -> None:
@@ -89,7 +89,7 @@ class Crowd:
             self.done.set()
 
     def put(self, thread: int, count: int) -> None:
-        """Puts of all kinds, until there are enough or the store is closed."""
+        """Put in all ways, until `count` is reached or the store is closed."""
         chance = random.Random(thread)
         number = 0
         try:
@@ -114,7 +114,7 @@ class Crowd:
         except ClosedError:
             pass
         finally:
-            self.putting -= 1  # under the GIL, and close() below does not mind
+            self.putting -= 1  # under the GIL; close() below is allowed to overtake
             if self.putting == 0:
                 self.done.set()
 
@@ -129,10 +129,10 @@ class Crowd:
             except ClosedError:
                 return
 
-    # what the others do
+    # operations of the other threads
 
     def look(self) -> None:
-        """Messages at their places, as far as they were acknowledged."""
+        """Get messages by physical offset, as far as they were acknowledged."""
         for body, (topic, queue_id, queue_offset, place) in list(self.acknowledged.copy().items())[-20:]:
             if place is not None:
                 m = self.store.message(place)
@@ -142,7 +142,7 @@ class Crowd:
                     assert (m.body, m.topic, m.queue_id, m.queue_offset) == (body, topic, queue_id, queue_offset)
 
     def scan(self) -> None:
-        """A prefix of whole records: consecutive in each queue, and all that was acknowledged before."""
+        """A scan returns a prefix of whole records, consecutive in each queue, with all earlier acknowledged ones."""
         before = len(self.acknowledged)
         lengths: Counter[tuple[str, int]] = Counter()
         found = 0
@@ -164,7 +164,7 @@ class Crowd:
         time.sleep(0.02)
 
     def fork(self) -> None:
-        """A child can't write, and its end disturbs nobody."""
+        """A child process cannot write, and its end affects no other process."""
 
         def check() -> None:
             with pytest.raises(ClosedError):
@@ -179,7 +179,7 @@ class Crowd:
         time.sleep(0.001)
 
     def check(self) -> None:
-        """The store is closed. Everything acknowledged is there once, and nothing else."""
+        """After the close: every acknowledged message is there once, and nothing else."""
         files = remains.take(self.root)
         assert "abort" not in files
         found = {}
@@ -190,7 +190,7 @@ class Crowd:
             assert m["queueOffset"] == lengths[queue]
             lengths[queue] += 1
             thread, number, _ = m["storedBody"].split(b".", 2)
-            assert int(number) == numbers.get(thread, 0), "order of a thread's messages"
+            assert int(number) == numbers.get(thread, 0), "a thread's messages are out of order"
             numbers[thread] = int(number) + 1
             assert m["storedBody"] not in found
             found[m["storedBody"]] = (*queue, m["queueOffset"], m["physicalOffset"])
@@ -223,7 +223,7 @@ def test_eight_threads_for_long(watch, memory_path, lock, mix):
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_closed_while_others_put(watch, memory_path, lock, mix):
-    """Each put is in the store, or it said that the store is closed."""
+    """Each message is in the store, or its put raised ClosedError."""
     crowd = Crowd(memory_path, lock, *mix)
 
     def close() -> None:
@@ -259,10 +259,10 @@ def test_forks_while_others_put(watch, memory_path, lock, mix):
 
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)
 def test_a_child_drops_the_store(watch, memory_path, mix):
-    """Its threads are not in the child: nothing there may wait for them."""
+    """The store's threads do not exist in the child: nothing there may wait for them."""
     stores = [Crowd(memory_path, "spin", *mix).store]
     stores[0].put("orders", b"0.0.")
-    time.sleep(0.02)  # its threads have gone to sleep
+    time.sleep(0.02)  # time for its threads to sleep
 
     def check() -> None:
         signal.alarm(120)

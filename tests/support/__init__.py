@@ -1,6 +1,6 @@
 """Helpers of the tests: `from support import stores`, `from support.command import rocketc`.
 
-A module is here if tests of several folders use it; what one folder needs lies in that folder. The tests of these
+A module is here if tests of several folders use it; a helper of one folder is in that folder. The tests of these
 modules are in tests/unit/support.
 
 - The format's specification in Python: oracle, derived, expected_counts.

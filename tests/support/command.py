@@ -1,4 +1,4 @@
-"""The command `rocketc` as users run it: a process of its own, its stdout a pipe or a terminal."""
+"""The command `rocketc` as users run it: in its own process, with stdout a pipe or a terminal."""
 
 import fcntl
 import io
@@ -15,7 +15,7 @@ ROCKETC = [sys.executable, "-m", "rocketc"]
 
 
 def environment(**changes):
-    """That of the tests without what changes how the command behaves; a change to None removes a name."""
+    """The environment without variables that change the command's behavior; a change to None removes a variable."""
     unwanted = {"NO_COLOR", "COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONWARNINGS"}
     env = {name: value for name, value in os.environ.items() if name not in unwanted}
     env |= {"TERM": "xterm"} | changes
@@ -29,13 +29,13 @@ def start(*args, env=None, **options):
 
 
 def processor_seconds():
-    """What the commands that ended so far have used of the processor: it hardly depends on what else runs here."""
+    """CPU time of the commands that have ended so far. It hardly depends on the other load of the machine."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def rocketc(*args, env=None, timeout=120, **options):
-    """Run it to its end: a CompletedProcess with bytes."""
+    """Run the command to its end; return a CompletedProcess with bytes."""
     with start(*args, env=env, **options) as process:
         try:
             out, err = process.communicate(timeout=timeout)
@@ -46,7 +46,7 @@ def rocketc(*args, env=None, timeout=120, **options):
 
 
 def python(code, timeout=120):
-    """Run code in a Python of its own, with the modules of these tests; its output."""
+    """Run code in its own Python process, with the modules of these tests; return its output."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     done = subprocess.run([sys.executable, "-c", code], env=env, timeout=timeout, capture_output=True, text=True)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -54,7 +54,7 @@ def python(code, timeout=120):
 
 
 def on_terminal(*args, columns=80, env=None):
-    """Run it with stdout and stderr on a terminal: exit code, and the text that the terminal gets."""
+    """Run the command with stdout and stderr on a terminal; return its exit code and what the terminal gets."""
     ours, its = pty.openpty()
     try:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -73,14 +73,14 @@ def on_terminal(*args, columns=80, env=None):
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is one."""
+    """A stream whose isatty() is true."""
 
     def isatty(self):
         return True
 
 
 class GrowingLog:
-    """A commit log as a broker has it: files of full length made of zeros, records written into them one by one."""
+    """A commit log as a broker writes it: records are written one by one into files of full length."""
 
     def __init__(self, folder: Path, file_size: int = 4096) -> None:
         self.folder = folder
@@ -93,7 +93,7 @@ class GrowingLog:
         return self.folder / f"{phy_offset - phy_offset % self.file_size:020d}"
 
     def append(self, topic: str, body: bytes, *, queue_id: int = 0, **fields) -> int:
-        """Write a message with the next offsets; its physical offset."""
+        """Write a message with the next offsets; return its physical offset."""
         from rocketc import encode, encode_blank
 
         queue_offset = self._queues.get((topic, queue_id), 0)
@@ -109,7 +109,7 @@ class GrowingLog:
         return at
 
     def write(self, data: bytes) -> None:
-        """Bytes at the end of the log, in one go; the end stays where it is."""
+        """Write bytes at the end of the log in one call, without moving `end`."""
         path = self.file_at(self.end)
         if not path.exists():
             made = path.with_suffix(".new")

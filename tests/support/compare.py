@@ -1,4 +1,4 @@
-"""What rocketc reads beside what the oracle reads, in one form.
+"""What rocketc and the oracle read, in one form that can be compared.
 
 A message is a dict with the oracle's keys (those of JSON and a few more), damage is (file, start, stop, reason).
 """
@@ -13,14 +13,14 @@ from support import oracle
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 KEYS = [*oracle.JSON_KEYS, "storedBody", "magic"]
-INT64_US = (1 << 63) // 1000  # ms beyond this do not fit into a column of us
+INT64_US = (1 << 63) // 1000  # larger values in ms do not fit into a column of us
 
 Told = dict[str, Any]
 Lost = tuple[str | None, int, int, str]
 
 
 def stored(message: rocketc.Message) -> Told:
-    """What RocketMQ tells of a message as well, in its words; the body and the hosts are left out."""
+    """The fields that RocketMQ reports too, under its names; without the body and the hosts."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -59,12 +59,12 @@ def of_record(record: oracle.Record) -> Told:
 
 
 def of_row(row: dict[str, Any]) -> Told:
-    """A row of to_pylist(), timestamps as us (see `table`)."""
+    """A row of to_pylist(), timestamps as us (see `table_rows`)."""
     return {**row, "properties": dict(row["properties"])}
 
 
 def row_of_record(record: oracle.Record) -> Told:
-    """What an Arrow row says of a record: us instead of ms, null where they do not fit."""
+    """The Arrow row of a record: us instead of ms, null where they do not fit."""
     row = {key: record[key] for key in oracle.JSON_KEYS}
     for key in ("storeTimestamp", "bornTimestamp"):
         row[key] = row[key] * 1000 if -INT64_US <= row[key] <= INT64_US else None
@@ -72,7 +72,7 @@ def row_of_record(record: oracle.Record) -> Told:
 
 
 def table_rows(table: Any) -> list[Told]:
-    """The rows of a pyarrow.Table or RecordBatch; timestamps as int us, for Python has none before the year 1."""
+    """The rows of a pyarrow.Table or RecordBatch; timestamps as int us, because Python's begin with the year 1."""
     import pyarrow as pa
 
     if isinstance(table, pa.RecordBatch):
@@ -85,20 +85,20 @@ def table_rows(table: Any) -> list[Told]:
     rows = table.to_pylist()
     for row in rows:
         if "properties" in row:
-            assert len(dict(row["properties"])) == len(row["properties"]), "a key of a map comes once"
+            assert len(dict(row["properties"])) == len(row["properties"]), "a map has a key twice"
             row["properties"] = dict(row["properties"])
     return rows
 
 
 def lost(damage: Iterable[Any]) -> list[Lost]:
-    """Damage of either side."""
+    """Damage, as rocketc or the oracle reports it."""
     return [(d.file, d.start, d.stop, d.reason) for d in damage]
 
 
 def expected(
     items: list[oracle.Item], *, decompress: bool = True, unwrap: bool = True, limit: int = 64 << 20
 ) -> list[oracle.Item]:
-    """oracle.read, where an inner batch that is compressed is taken apart if unwrap asks for it, decompress or not."""
+    """Like oracle.read, but with unwrap a compressed inner batch is read as its messages even without decompress."""
     out: list[oracle.Item] = []
     for item in items:
         batch = isinstance(item, dict) and item["sysFlag"] & 0xC0 == 0xC0
@@ -111,7 +111,7 @@ def outline(items: list[oracle.Item]) -> tuple[list[Told], list[Lost]]:
 
 
 def first_damage(items: list[oracle.Item]) -> tuple[list[Told], oracle.Damage | None]:
-    """The messages before the first damage, and it."""
+    """The messages before the first damage, and that damage."""
     before: list[Told] = []
     for item in items:
         if isinstance(item, oracle.Damage):
@@ -122,7 +122,7 @@ def first_damage(items: list[oracle.Item]) -> tuple[list[Told], oracle.Damage | 
 
 
 def write_log(folder: Path, files: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes, str]]:
-    """The files of a log as a store's commitlog folder; what oracle.walk_log takes."""
+    """Write the files of a log as a store's commitlog folder; return the argument for oracle.walk_log."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for base, data in files:
@@ -133,7 +133,7 @@ def write_log(folder: Path, files: Iterable[tuple[int, bytes]]) -> list[tuple[in
 
 
 def check_report(report: rocketc.ScanReport, walked: list[oracle.Item], read: list[oracle.Item], base: int = 0) -> None:
-    """The numbers of a finished pass: `walked` are the items of oracle.walk_log, `read` is what became of them."""
+    """Check the numbers of a finished scan: `walked` are the items of oracle.walk_log, `read` those of oracle.read."""
     assert report.records == len(oracle.records(read))
     assert report.blanks == len(oracle.blanks(walked))
     spans = [(i["start"], i["stop"]) if isinstance(i, dict) else (i.start, i.stop) for i in walked]

@@ -1,4 +1,4 @@
-"""Logs as another program leaves them, damaged at will, and what recovery finds in them."""
+"""Logs as another program leaves them, with chosen damage, and what recovery finds in them."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,7 +31,7 @@ def message(n: int, **fields: Any) -> dict[str, Any]:
 def write(
     root: Path, messages: Iterable[dict[str, Any]], *, base: int = 0, abort: bool = True, checkpoint: int = 0
 ) -> list[oracle.Item]:
-    """A store as another program leaves it: its items as the oracle reads them."""
+    """Write a store as another program leaves it; return its items as the oracle reads them."""
     folder = root / "commitlog"
     folder.mkdir(parents=True)
     for start, data in oracle.lay_out(messages, SIZE, base=base):
@@ -48,7 +48,7 @@ def messages(count: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 def recover(root: Path, **options: Any) -> tuple[recovery.Recovery, dict[tuple[str, int], int]]:
-    """(what recovery found, the next offset of each queue) of a store, as open() would have it."""
+    """Recover a store as open() does; return what recovery found, and the next offset of each queue."""
     queue = MappedFileQueue([root / "commitlog"], SIZE)
     queue.load()
     queues = ConsumeQueues(str(root))
@@ -68,7 +68,7 @@ def recover(root: Path, **options: Any) -> tuple[recovery.Recovery, dict[tuple[s
 
 
 def damage(root: Path, at: int, data: bytes | None = None) -> None:
-    """Overwrite bytes at a physical offset; by default turn over one byte."""
+    """Overwrite bytes at a physical offset; by default invert one byte."""
     path = root / "commitlog" / f"{at - at % SIZE:020d}"
     with open(path, "r+b") as file:
         if data is None:
@@ -92,11 +92,11 @@ def stop_of(item: oracle.Item) -> int:
 
 
 class Stop(Exception):
-    """What stopping() raises."""
+    """The exception of stopping()."""
 
 
 def stopping(original: Callable[..., Any], calls: int) -> Callable[..., Any]:
-    """The same function; instead of so many calls of it there is an end."""
+    """Return the function wrapped so that it raises Stop after this number of calls."""
     left = calls
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,7 @@
-"""Consume queues and key index once more, built from the records of a log by their specification alone: what the files
-that rocketc writes are compared with. Like the oracle, slow and plain on purpose."""
+"""Consume queues and key index, built from the records of a log by their specification alone.
+
+The files that rocketc writes are compared with these. Like the oracle, slow and plain on purpose.
+"""
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
@@ -15,15 +17,15 @@ FOLDERS = ("consumequeue", "batchconsumequeue", "index")
 PREPARED, ROLLBACK = 0x4, 0xC
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 MINUTE = 60_000
-DELAYS = [1000, 5000, 10_000, 30_000, *(n * MINUTE for n in [*range(1, 11), 20, 30, 60, 120])]  # ms, of level 1 and on
+DELAYS = [1000, 5000, 10_000, 30_000, *(n * MINUTE for n in [*range(1, 11), 20, 30, 60, 120])]  # ms, from level 1 on
 UNIT, BATCH_UNIT = struct.Struct(">qiq"), struct.Struct(">qiqqqhii")
 EXT_UNIT = struct.Struct(">hqqh")
-EXT_END = 4  # bytes that stay free in a file of extension units
+EXT_END = 4  # bytes that stay free in a consume queue extension file
 PRE_BLANK = UNIT.pack(0, 0x7FFFFFFF, 0)
 HEADER, ENTRY = struct.Struct(">qqqqii"), struct.Struct(">iqii")
 
 
-# Settings of a store whose queues and index have several files, and the same for from_log().
+# Settings of a store whose consume queues and index have several files, and the same for from_log().
 SMALL = {
     "mapped_file_size_commit_log": 8 << 10,
     "mapped_file_size_consume_queue": 200,
@@ -34,7 +36,7 @@ CONFIG = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum"
 
 
 def fill(store: Any) -> None:
-    """300 messages in 6 queues, with 600 keys; the store is closed then."""
+    """Put 300 messages to 6 queues, with 600 keys, and close the store."""
     for n in range(300):
         store.put(f"T{n % 3}", bytes(n), queue_id=n % 2, tags=f"t{n}", keys=f"k{n % 50} l{n}")
     store.close()
@@ -46,7 +48,7 @@ def transaction(record: Record) -> int:
 
 
 def tags_code(record: Record) -> int:
-    """What a queue unit says of the tags: their hash; of a delayed message when it is due."""
+    """The tags code of a unit: the hash of the tags, or the delivery time of a delayed message."""
     properties = record["properties"]
     level = properties.get("DELAY")
     if record["topic"] == SCHEDULE and level is not None and int(level) > 0:
@@ -96,8 +98,11 @@ def batch_units(records: Iterable[Record]) -> dict[tuple[str, int], list[bytes]]
 
 
 def files(queue: dict[int, bytes], size: int) -> dict[str, bytes]:
-    """Name -> bytes of the files of a simple queue, each `size` rounded up to whole units. In front of the first unit
-    of all stands a pre-blank one wherever the first file has room for it, and where a unit is missing."""
+    """Name -> bytes of the files of a consume queue, each `size` rounded up to whole units.
+
+    A pre-blank unit is before the first unit of the queue if the first file has room for it, and in the place of each
+    missing unit.
+    """
     size = -(-size // UNIT.size) * UNIT.size
     each = size // UNIT.size
     made = {}
@@ -117,8 +122,11 @@ def batch_files(queue: list[bytes], size: int) -> dict[str, bytes]:
 
 
 def ext_files(records: Iterable[Record], size: int, ext_size: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Path -> bytes of simple queues with `enableConsumeQueueExt`, and of their extension files of ext_size bytes:
-    those hold (size, tags code, store time, no bitmap) and queue units the places of these, as offset - 2**63."""
+    """Path -> bytes of consume queues with `enableConsumeQueueExt`, and of their extension files of ext_size bytes.
+
+    Extension units are (size, tags code, store time, no bitmap). The units refer to them by position, as offset -
+    2**63.
+    """
     queues: dict[tuple[str, int], tuple[dict[int, bytes], bytearray]] = {}
     for record in records:
         if transaction(record) in (PREPARED, ROLLBACK):
@@ -141,7 +149,7 @@ def ext_files(records: Iterable[Record], size: int, ext_size: int) -> tuple[dict
 
 @dataclass
 class Index:
-    """The index files that dispatching records fills, without their names: those tell the time of day."""
+    """The index files that dispatching records fills, without their names, which are times of day."""
 
     slots: int
     units: int  # of a file; number 0 stays unused
@@ -208,7 +216,7 @@ def index(records: Iterable[Record], slots: int, entries: int) -> list[bytes]:
 def queue_files(
     records: Iterable[Record], size: int, *, lmq: bool = False, batch: Collection[str] = (), batch_size: int = 0
 ) -> dict[str, bytes]:
-    """Path below the store's root -> bytes, of all consume queues. batch: the topics that have queues of 46 bytes."""
+    """Path below the store's root -> bytes, of all consume queues. batch: the topics that have batch queues."""
     known = list(records)
     made = {}
     for (topic, queue_id), queue in units((r for r in known if r["topic"] not in batch), lmq=lmq).items():
@@ -221,7 +229,7 @@ def queue_files(
 
 
 def from_log(records: Iterable[Record], config: Mapping[str, Any], batch: Collection[str] = ()) -> Files:
-    """All derived files but extensions, as RocketMQ's settings say."""
+    """All derived files except extensions, for these settings of RocketMQ."""
     known = list(records)
     queues = queue_files(
         known,
@@ -244,15 +252,17 @@ def files_of(root: Path, *folders: str) -> dict[str, bytes]:
 
 
 def without_names(found: Mapping[str, bytes]) -> Files:
-    """Index files are named by the time of day: their contents in the order of the names. RocketMQ makes one with the
-    first record already, rocketc with the first key: a file without any is passed over."""
+    """Replace index files, which are named by the time of day, by their contents in the order of the names.
+
+    RocketMQ creates an index file with the first record, rocketc with the first key: a file without keys is skipped.
+    """
     queues = {path: data for path, data in found.items() if not path.startswith("index/")}
     indexes = [found[path] for path in sorted(found) if path not in queues]
     return queues, [data for data in indexes if index_file(data, 0)[0].index_count > 1]
 
 
 def same_files(found: Files, wanted: Files) -> None:
-    """The two are equal; names the files that differ, not their bytes."""
+    """Assert that two sets of files are equal; name the files that differ, not their bytes."""
     assert sorted(found[0]) == sorted(wanted[0])
     assert [path for path in found[0] if found[0][path] != wanted[0][path]] == []
     assert len(found[1]) == len(wanted[1])

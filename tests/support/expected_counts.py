@@ -16,7 +16,7 @@ MINUTE = 60_000
 
 
 def _time(record: Any) -> int | None:
-    """A store timestamp, None where a column can't hold it."""
+    """A store timestamp, or None where a column cannot hold it."""
     ms: int = record["storeTimestamp"]
     return ms if -INT64_US < ms < INT64_US else None
 
@@ -42,7 +42,7 @@ DIMENSIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def count(records: Iterable[Any], by: Sequence[str]) -> Groups:
-    """The groups of these messages, in the order in which they are met."""
+    """The groups of these messages, in the order of their first messages."""
     out: Groups = {}
     last = None
     for r in records:

@@ -1,4 +1,4 @@
-"""What an export has written, read back by others: each format as a table with the columns of a scan."""
+"""Exports read back by other libraries: each format as a table with the columns of a scan."""
 
 import csv
 import datetime

@@ -1,7 +1,7 @@
-"""Extension modules that tests bring along: callers of the package's C interfaces from outside of it.
+"""Extension modules for tests: they call the package's C interfaces from outside of it.
 
-`extension.load("puts")` compiles tests/native/puts.pyx against the `.pxd` files and the headers, once a session and
-process, as another project would, and imports it.
+`extension.load("puts")` compiles tests/native/puts.pyx against the `.pxd` files and the headers, as another project
+would, and imports it. Each module is compiled once per session and process.
 """
 
 import functools

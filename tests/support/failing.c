@@ -1,15 +1,15 @@
-/* Loaded before libc (LD_PRELOAD): one call fails, as tests ask for it.
+/* Loaded before libc (LD_PRELOAD): makes one call fail, as a test asks for.
  *
- * By the environment, for tests/unit/store/test_failure.py:
- * FAIL_CALL   the name of a call that stands below
- * FAIL_AT     which call of that name fails, counted from 1 since FAIL_ARMED was made; 0: none
- * FAIL_COUNT  how many fail from there on; default: all
- * FAIL_SIZE   only calls about so many bytes or more count; msync and pwrite
- * FAIL_PATH   only calls about a file whose path has this text in it count; not msync
- * FAIL_ERRNO  with what; default EIO
- * FAIL_ARMED  path of a file: calls count while it exists
+ * Through the environment, for tests/unit/store/test_failure.py:
+ * FAIL_CALL   the name of a call, one of those below
+ * FAIL_AT     the first call of that name that fails, counted from 1 since FAIL_ARMED was created; 0: no call fails
+ * FAIL_COUNT  the number of calls that fail from there on; default: all
+ * FAIL_SIZE   count only calls for at least this number of bytes; msync and pwrite
+ * FAIL_PATH   count only calls for a file whose path contains this text; not msync
+ * FAIL_ERRNO  the error; default EIO
+ * FAIL_ARMED  path of a file: calls are counted while it exists
  * FAIL_LOG    path of a file that gets a line with the name of each call that failed
- * By the program itself, for tests/crash/faults.py: failing_arm(), failing_disarm().
+ * From the program itself, for tests/crash/faults.py: failing_arm(), failing_disarm().
  */
 #include "preload.h"
 
@@ -93,14 +93,15 @@ static int fails(const char *name, int fd, size_t size)
     return 1;
 }
 
-/* A call about a path: only programs ask for these. */
+/* A call with a path: only tests that use failing_arm() fail these. */
 static int fails_at(const char *name, const char *path)
 {
     return armed.on && failed_by_program(name, path);
 }
 
-/* Let the at-th call of a name from here on fail with an errno, and count - 1 behind it; at 0: none, they are counted.
- * Only calls about files whose path has `root` in it count. An errno of 0: what is read or written is half of it. */
+/* Make the at-th call of a name from now on fail with an errno, and the next count - 1; at 0: only count the calls.
+ * Only calls for files whose path contains `root` are counted. An errno of 0: half of the bytes are read or written.
+ */
 void failing_arm(const char *call, int at, int count, int error, const char *root)
 {
     calls = armed.failed = 0;
@@ -112,7 +113,7 @@ void failing_arm(const char *call, int at, int count, int error, const char *roo
     __atomic_store_n(&armed.on, 1, __ATOMIC_SEQ_CST);
 }
 
-/* No more calls fail; how many were counted, and by *failed how many of them have failed. */
+/* Stop failing calls; return how many calls were counted, and in *failed how many of them failed. */
 int failing_disarm(int *failed)
 {
     __atomic_store_n(&armed.on, 0, __ATOMIC_SEQ_CST);
@@ -132,7 +133,7 @@ CALL(int, fdatasync, (int fd), fd, fd, SIZE_MAX)
 CALL(int, fsync, (int fd), fd, fd, SIZE_MAX)
 CALL(int, madvise, (void *p, size_t len, int advice), WITH(p, len, advice), -1, len)
 
-/* Both names of a call with a 32-bit and a 64-bit offset count as the first. */
+/* Counts the names of a call with a 32-bit and with a 64-bit offset as the first. */
 #define CALL64(result, name, parameters, parameters64, arguments, fd, size)     \
     CALL(result, name, parameters, WITH(arguments), fd, size)                   \
     result name##64 parameters64                                                \
@@ -145,7 +146,7 @@ CALL64(int, fallocate, (int fd, int mode, off_t at, off_t len), (int fd, int mod
 CALL64(int, ftruncate, (int fd, off_t len), (int fd, off64_t len), WITH(fd, len), fd, SIZE_MAX)
 CALL64(off_t, lseek, (int fd, off_t at, int whence), (int fd, off64_t at, int whence), WITH(fd, at, whence), fd, SIZE_MAX)
 
-/* Reading and writing may do a part of it, too. */
+/* Reads and writes may also be partial. */
 #define MOVE(name, parameters, arguments)                              \
     ssize_t name parameters                                                  \
     {                                                                        \
@@ -221,7 +222,7 @@ int rmdir(const char *path)
     return fails_at("rmdir", path) ? -1 : NEXT(rmdir, path);
 }
 
-/* ---------------------------------------------------------------- memory that our extension modules ask for */
+/* ---------------------------------------------------------------- memory that the extension modules allocate */
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t count, size_t n);
 extern void *__libc_realloc(void *p, size_t n);

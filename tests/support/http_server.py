@@ -1,4 +1,4 @@
-"""A folder served over HTTP on 127.0.0.1, in ranges of bytes; counts what it sends, and fails on demand."""
+"""A folder served over HTTP on 127.0.0.1, with byte ranges; counts the bytes sent, and fails on demand."""
 
 import re
 import threading
@@ -10,12 +10,14 @@ from typing import Any
 
 
 class Server(ThreadingHTTPServer):
-    """folder   what is served
+    """The server, and its settings.
+
+    folder   the folder to serve
     sent     bytes of files that were sent
     ranges   False: a Range is ignored, as simple servers do
-    accepts  what Accept-Ranges says, if anything
+    accepts  the value of Accept-Ranges, if the header is sent
     fails    a status for every request
-    says     the reason beside it
+    says     the reason phrase of that status
     """
 
     daemon_threads = True

@@ -1,4 +1,4 @@
-"""Index files as RocketMQ fills them: the one of the specification, and others."""
+"""Index files as RocketMQ fills them: that of the specification, and others."""
 
 import datetime
 import struct
@@ -6,7 +6,7 @@ from pathlib import Path
 
 T0 = 1_700_000_000_123
 
-# The file of the specification: 10 slots, 4 units; k1@0, k1@133 2.5 s later, k2@266.
+# The index file of the specification: 10 slots, 4 units; k1@0, k1@133 2.5 s later, k2@266.
 SPECIFIED = bytes.fromhex(
     "0000018bcfe5687b 0000018bcfe5781a 0000000000000000 000000000000010a 00000002 00000004"
     + "00000000" * 4 + "00000002 00000003" + "00000000" * 4
@@ -33,7 +33,7 @@ def index_bytes(slots, room, entries, begin=T0):
 
 
 def name_time(name):
-    """The clock that a file's name was made by, in ms."""
+    """The time from which a file's name was made, in ms."""
     moment = datetime.datetime.strptime(str(name)[:14], "%Y%m%d%H%M%S").astimezone()
     return int(moment.timestamp()) * 1000 + int(str(name)[14:])
 

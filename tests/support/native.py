@@ -1,7 +1,8 @@
-"""The functions and numbers of the C headers, as the extern .pxd files list them, for tests to call through ctypes.
+"""The functions and constants of the C headers, as the extern .pxd files list them, for tests to call through ctypes.
 
 `native.rc_get_i16(b"..")` calls the header's function: a library of wrappers, one for each name of a .pxd, is compiled
-once a session. `native.RC_OK` is a constant. Bytes behind or before what a function may touch can be fenced: see Fence.
+once a session. `native.RC_OK` is a constant. Bytes after or before the memory that a function may use can be fenced:
+see Fence.
 """
 
 import ctypes
@@ -53,7 +54,7 @@ class Shape(ctypes.Structure):
 
 
 class Listed:
-    """What an extern .pxd lists of its header."""
+    """The names of a header that its extern .pxd lists."""
 
     def __init__(self, path: Path) -> None:
         text = re.sub(r"#.*", "", path.read_text())
@@ -87,7 +88,7 @@ def _source() -> str:
 
 
 def sanitized() -> bool:
-    """Whether these tests run under the sanitizers: then a wrapper library has them too."""
+    """Whether the tests run under the sanitizers: then a wrapper library is built with them too."""
     return "libasan" in os.environ.get("LD_PRELOAD", "")
 
 
@@ -109,7 +110,7 @@ def _ctype(text: str) -> object:
 
 
 class Native:
-    """The library. A pointer takes bytes, a ctypes array, an address, or None."""
+    """The compiled library. A pointer argument takes bytes, a ctypes array, an address, or None."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +129,7 @@ class Native:
 
 
 class Fence:
-    """Memory between two pages that must not be touched: a byte too many, before or behind, ends the process.
+    """Memory between two protected pages: an access one byte before or after it ends the process.
 
     Use it within `in_child`.
     """
@@ -142,25 +143,25 @@ class Fence:
         libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self.size = pages * self.PAGE
         anonymous = 0x1002 if sys.platform == "darwin" else 0x22
-        whole = libc.mmap(None, self.size + 2 * self.PAGE, 0, anonymous, -1, 0)  # nothing may be done with it
+        whole = libc.mmap(None, self.size + 2 * self.PAGE, 0, anonymous, -1, 0)  # without access
         assert whole not in (None, ctypes.c_void_p(-1).value)
         self.start = whole + self.PAGE
         self.end = self.start + self.size
         assert libc.mprotect(self.start, self.size, 3) == 0
 
     def at_end(self, data: bytes) -> int:
-        """The address of a copy of data with nothing behind it."""
+        """The address of a copy of data that ends at the protected page."""
         ctypes.memmove(self.end - len(data), data, len(data))
         return self.end - len(data)
 
     def at_start(self, data: bytes) -> int:
-        """The address of a copy of data with nothing before it."""
+        """The address of a copy of data that begins right after the protected page."""
         ctypes.memmove(self.start, data, len(data))
         return self.start
 
 
 def in_child(check: Callable[[], object]) -> None:
-    """Run a check in a forked child, so that its crash is a failed test and not the end of the run."""
+    """Run a check in a forked child, so that its crash is a failed test and does not end the run."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,11 +1,15 @@
-"""The message store's format once more, from its specification alone, in struct and zlib.
+"""The message store's format, implemented a second time from its specification alone, with struct and zlib.
 
-Slow and plain on purpose: what rocketc writes and reads is compared with this file, so a reader must be able to
-believe it.  It shares no line with rocketc and imports nothing of it.
+It is slow and plain on purpose: what rocketc writes and reads is compared with this file, so a reader must be able to
+trust it. It shares no code with rocketc and imports nothing of it.
 
-A walk over a file gives its items in order: a message record is a dict with the keys of the JSON form (and a few
-more, see `record_at`), a blank record is a `Blank`, bytes that are lost are a `Damage`.  All positions in items are
-physical offsets, half open.
+`walk` returns the items of a file in order:
+
+- a message record is a dict with the keys of the JSON form and a few more, see `record_at`;
+- a blank record is a `Blank`;
+- lost bytes are a `Damage`.
+
+All positions in items are physical offsets, half open.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ Item = Record | Blank | Damage
 
 
 class Invalid(Exception):
-    """No valid record here.  `size` is the record's size if all its lengths agree, otherwise 0."""
+    """There is no valid record here. `size` is the record's size if all its lengths agree, otherwise 0."""
 
     def __init__(self, reason: str, size: int = 0) -> None:
         super().__init__(reason)
@@ -64,11 +68,11 @@ class Invalid(Exception):
         self.size = size
 
 
-# ---------------------------------------------------------------------------------------------- small things
+# ---------------------------------------------------------------------------------------------- helpers
 
 
 def crc32(data: bytes) -> int:
-    """CRC-32 without its top bit."""
+    """CRC-32 without its highest bit."""
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
@@ -95,7 +99,7 @@ def ipv6_bytes(text: str) -> bytes:
 
 
 def ipv6_text(address: bytes, *, short: bool = True) -> str:
-    """RFC 5952: the first longest run of two or more zero groups becomes `::`.  Java compresses nothing."""
+    """RFC 5952: the first longest run of two or more zero groups becomes `::`. Java compresses nothing."""
     groups = [f"{g:x}" for g in struct.unpack(">8H", address)]
     if short:
         for length in range(8, 1, -1):
@@ -121,7 +125,7 @@ def host_text(raw: bytes) -> str:
 
 
 def host_pair(text: str) -> Host:
-    """Back from `host_text`."""
+    """The inverse of `host_text`."""
     address, _, port = text.rpartition(":")
     return address.strip("[]"), int(port)
 
@@ -140,8 +144,9 @@ def message_id(store_host: bytes, phy_offset: int) -> str:
 
 
 def encode_properties(properties: Properties, *, trailing_separator: bool = True) -> bytes:
-    """The stored string.  Releases 4.9.1 to 5.1.4 leave out the last U+0002 (trailing_separator=False); bytes are
-    taken as they are; null values are skipped."""
+    """The property string. Releases 4.9.1 to 5.1.4 omit the last U+0002 (trailing_separator=False). Bytes are not
+    changed, null values are skipped.
+    """
     if properties is None:
         return b""
     if isinstance(properties, bytes):
@@ -154,7 +159,7 @@ def encode_properties(properties: Properties, *, trailing_separator: bool = True
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """The index scan: a value may hold U+0001; the last duplicate wins and keeps the place of the first."""
+    """The properties; a value may contain U+0001. Of duplicates the last value is used, in the place of the first."""
     text = raw.decode("utf-8", "replace")
     found: dict[str, str] = {}
     i = 0
@@ -170,7 +175,7 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def delete_property(raw: bytes, name: str) -> bytes:
-    """Without every `name U+0001 value [U+0002]` that stands at the start or right behind a U+0002."""
+    """Remove every `name U+0001 value [U+0002]` at the start or right after a U+0002."""
     kept = b""
     while raw:
         pair, end, raw = raw.partition(PAIR_END.encode())
@@ -180,13 +185,13 @@ def delete_property(raw: bytes, name: str) -> bytes:
 
 
 def crc_property(crc: int) -> bytes:
-    """20 bytes; the ten digits stand with the least significant first."""
+    """20 bytes; the ten digits begin with the least significant one."""
     digits = f"{crc:010d}"[::-1]
     return (CRC_NAME + NAME_END + digits + PAIR_END).encode()
 
 
 def ends_in_crc_property(properties: bytes) -> bool:
-    """Is the last pair the reserved one: its name at the start of a pair, exactly 20 bytes before the end?"""
+    """Whether the last pair is the reserved one: its name at the start of a pair, exactly 20 bytes before the end."""
     before, last = properties[:-CRC_BYTES], properties[-CRC_BYTES:]
     starts_a_pair = not before or before.endswith(PAIR_END.encode())
     return starts_a_pair and len(last) == CRC_BYTES and last.startswith((CRC_NAME + NAME_END).encode())
@@ -215,8 +220,11 @@ def encode(
     property_crc: bool = False,
     trailing_separator: bool = True,
 ) -> bytes:
-    """One message record.  version=None: V2 if the topic has more than 127 UTF-16 units, as Java counts, else V1.
-    The two V6 bits of sys_flag always say what the hosts are."""
+    """Encode one message record.
+
+    version=None: V2 if the topic has more than 127 UTF-16 units, as Java counts, otherwise V1. The two V6 bits of
+    sys_flag always follow from the hosts.
+    """
     born, store = host_bytes(born_host), host_bytes(store_host)
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     sys_flag |= BORN_HOST_V6 if len(born) == 20 else 0
@@ -263,12 +271,12 @@ def encode(
 
 
 def encode_blank(size: int, fill: bytes = b"\0") -> bytes:
-    """A blank record over the last `size` bytes of a file; what lies behind its 8 bytes means nothing."""
+    """A blank record over the last `size` bytes of a file; only its first 8 bytes have a meaning."""
     return (struct.pack(">ii", size, MAGIC_BLANK) + fill * size)[:size]
 
 
 def encode_batch(entries: Iterable[tuple[int, bytes, Properties]], *, trailing_separator: bool = True) -> bytes:
-    """A client batch on the wire: (flag, body, properties) each, back to back."""
+    """A client batch as sent: (flag, body, properties) each, one right after the other."""
     wire = b""
     for flag, body, properties in entries:
         pairs = encode_properties(properties, trailing_separator=trailing_separator)
@@ -301,8 +309,11 @@ def encode_inner_batch(
 def lay_out(
     messages: Iterable[Mapping[str, Any]], file_size: int, *, base: int = 0, stale: bytes = b"\0"
 ) -> list[tuple[int, bytes]]:
-    """Append messages (arguments of `encode` but phy_offset) as a store does: (first offset, bytes) of each file, all
-    of them file_size long.  A message for which 8 bytes more are not left goes to the next file."""
+    """Append messages (arguments of `encode` except phy_offset) as a store does.
+
+    Returns (first offset, bytes) of each file, all of them file_size long. A message goes to the next file unless 8
+    bytes remain after it.
+    """
     files: list[tuple[int, bytes]] = []
     data = b""
     for message in messages:
@@ -325,8 +336,8 @@ def lay_out(
 def record_at(data: bytes, pos: int, *, file: str | None = None) -> Record:
     """The message record at `pos`, whose size and magic were checked; its lengths are checked here.
 
-    Keys: those of the JSON form but `body`, and besides: magic ("V1", "V2"), storedBody (as stored), storedBodyLen,
-    propertiesLen, storedProperties (bytes), start and stop (positions in data).
+    Keys: those of the JSON form except `body`, and in addition: magic ("V1", "V2"), storedBody (as stored),
+    storedBodyLen, propertiesLen, storedProperties (bytes), start and stop (positions in data).
     """
     size, magic = struct.unpack_from(">ii", data, pos)
     record = data[pos : pos + size]
@@ -334,7 +345,7 @@ def record_at(data: bytes, pos: int, *, file: str | None = None) -> Record:
     born_len = 20 if sys_flag & BORN_HOST_V6 else 8
     store_len = 20 if sys_flag & STORE_HOST_V6 else 8
 
-    # A length is bad if it is negative, or leaves too little room for the fields that must follow.
+    # A length is invalid if it is negative, or leaves too little room for the fields that must follow.
     width, code = (1, ">b") if magic == MAGIC_V1 else (2, ">h")
     body_at = 72 + born_len + store_len
     left = size - body_at - width - 2
@@ -398,7 +409,7 @@ def record_at(data: bytes, pos: int, *, file: str | None = None) -> Record:
 
 
 def is_zero_space(data: bytes, pos: int) -> bool:
-    """TOTALSIZE and MAGIC both 0, or a rest shorter than those with nothing in it."""
+    """Whether TOTALSIZE and MAGIC are both 0, or the rest is shorter than these fields and all zero."""
     return not any(data[pos : pos + 8])
 
 
@@ -411,8 +422,11 @@ def valid_at(
     need_property_crc: bool = False,
     file: str | None = None,
 ) -> Record | Blank:
-    """The valid record or blank at `pos` of a file that starts at physical offset `base`; else raises Invalid with
-    the reason.  The order of the checks is part of the contract.  base=None: any PHYSICALOFFSET will do."""
+    """The valid record or blank at `pos` of a file that starts at physical offset `base`.
+
+    Raises Invalid with the reason. The order of the checks is part of the contract. base=None: accept any
+    PHYSICALOFFSET.
+    """
     left = len(data) - pos
     if left < 8:
         raise Invalid("truncated")
@@ -460,15 +474,17 @@ def walk(
     need_property_crc: bool = False,
     file: str | None = None,
 ) -> list[Item]:
-    """All items of one file whose first byte has the physical offset `base` (None: learn it).  `last`: the log ends in
-    this file, so zeros up to its end are room that was never written."""
+    """All items of one file whose first byte has the physical offset `base` (None: find it out).
+
+    `last`: the log ends in this file, so zeros up to its end are space that was never written.
+    """
     data = bytes(data)
     if base is None:
         base = learn_base(data)
     searching = "full" if crc == "full" else "body"
 
     def stands_at(pos: int, crc: str) -> bool:
-        """Does a valid record or blank start here?"""
+        """Whether a valid record or blank starts here."""
         try:
             valid_at(data, pos, base, crc=crc, need_property_crc=need_property_crc)
         except Invalid:
@@ -476,7 +492,7 @@ def walk(
         return True
 
     def lost_until(pos: int) -> int:
-        """Where the bytes that are lost from `pos` on end.  The search verifies bodies even if crc is "none"."""
+        """Where the lost bytes that start at `pos` end. The search verifies bodies even if crc is "none"."""
         for there in range(pos + 1, len(data)):
             if stands_at(there, searching):
                 return there
@@ -508,8 +524,10 @@ def walk(
 
 
 def walk_log(files: Iterable[tuple[int, bytes] | tuple[int, bytes, str]], **options: Any) -> list[Item]:
-    """All items of a log: (first offset, bytes[, path]) of each file, in order.  The log ends in the last file that has
-    a byte other than zero; files behind it were only prepared."""
+    """All items of a log: (first offset, bytes[, path]) of each file, in order.
+
+    The log ends in the last file that has a byte other than zero; later files were only prepared.
+    """
     given = list(files)
     while given and not any(given[-1][1]):
         given.pop()
@@ -527,8 +545,10 @@ def read_log(folder: str | Path) -> list[tuple[int, bytes, str]]:
 
 
 def learn_base(data: bytes) -> int:
-    """The physical offset of the first byte, from the first record that is valid but for its PHYSICALOFFSET, which must
-    not make it negative."""
+    """The physical offset of the first byte.
+
+    It follows from the first record that is valid except for its PHYSICALOFFSET; the result must not be negative.
+    """
     for pos in range(len(data)):
         try:
             item = valid_at(data, pos, None)
@@ -553,7 +573,7 @@ def damage(items: Iterable[Item]) -> list[Damage]:
 
 
 def log_end(items: Sequence[Item], default: int = 0) -> int:
-    """The physical offset behind the last item."""
+    """The physical offset after the last item."""
     if not items:
         return default
     last = items[-1]
@@ -565,7 +585,7 @@ def log_end(items: Sequence[Item], default: int = 0) -> int:
 
 
 def _inflate(engine: Any, failure: type[Exception], stored: bytes, limit: int) -> bytes:
-    """What one of the three decompressors makes of the stored bytes; bytes behind the end of its stream are ignored."""
+    """Decompress the stored bytes with one of three decompressors; bytes after the end of its stream are ignored."""
     try:
         plain: bytes = engine.decompress(stored, limit + 1)
     except failure:
@@ -578,8 +598,10 @@ def _inflate(engine: Any, failure: type[Exception], stored: bytes, limit: int) -
 
 
 def plain_body(record: Record, limit: int = 64 << 20) -> bytes:
-    """The body without its compression: zlib, LZ4 frame or zstd by bits 8 to 10 of sysFlag (0 is an old client's zlib).
-    No byte stored is no byte, whatever sysFlag says.  Raises Invalid: bad_compression, too_large."""
+    """The decompressed body: zlib, LZ4 frame or zstd, by bits 8 to 10 of sysFlag (0: zlib, from old clients).
+
+    An empty stored body is an empty body, whatever sysFlag says. Raises Invalid: bad_compression, too_large.
+    """
     stored: bytes = record["storedBody"]
     if not record["sysFlag"] & COMPRESSED or not stored:
         return stored
@@ -601,7 +623,7 @@ def plain_body(record: Record, limit: int = 64 << 20) -> bytes:
 
 
 def decode_batch(wire: bytes) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, properties as stored) of each entry.  Raises Invalid: bad_inner_batch."""
+    """(flag, body, properties as stored) of each message of a batch. Raises Invalid: bad_inner_batch."""
     entries = []
     pos = 0
     while pos < len(wire):
@@ -622,8 +644,10 @@ def decode_batch(wire: bytes) -> list[tuple[int, bytes, bytes]]:
 
 
 def unwrap(record: Record) -> list[Record]:
-    """The messages of a record with a `body`: itself, or one for each entry of an inner batch (both bits set).  An
-    entry has its own flag, body and properties and its place in the queue; the rest is the record's."""
+    """The messages of a record with a `body`: the record itself, or those of an inner batch (both bits set).
+
+    A message of an inner batch has its own flag, body, properties and queue offset; all other fields are the record's.
+    """
     both = NEED_UNWRAP | INNER_BATCH
     if record["sysFlag"] & both != both:
         return [record]
@@ -646,8 +670,11 @@ def unwrap(record: Record) -> list[Record]:
 def read(
     items: Iterable[Item], *, decompress: bool = True, unwrapping: bool = True, limit: int = 64 << 20
 ) -> list[Item]:
-    """Items as a reader wants them: each message has its `body`, inner batches are taken apart, and a record whose
-    content cannot be read has become a Damage.  Compressed batches stay whole if decompress is off."""
+    """Items as a reader returns them.
+
+    Each message has its `body`, inner batches are read as their messages, and a record with unreadable content becomes
+    a Damage. Compressed batches stay whole if decompress is off.
+    """
     out: list[Item] = []
     for item in items:
         if not isinstance(item, dict):
@@ -687,7 +714,7 @@ JSON_KEYS = [
 
 
 def json_form(message: Record) -> dict[str, Any]:
-    """A message of `read` in the JSON form: body as text or bodyBase64, absent values left out."""
+    """A message of `read` in the JSON form: body as text or bodyBase64, without absent values."""
     told: dict[str, Any] = {}
     for key in JSON_KEYS:
         value = message[key]
@@ -746,7 +773,7 @@ class Checkpoint(NamedTuple):
 
 
 def queue_units(data: bytes) -> list[QueueUnit]:
-    """Every unit of a consume queue file, the unused ones (all zero) too."""
+    """Every unit of a consume queue file, including unused ones (all zero)."""
     return [QueueUnit(*u) for u in struct.iter_unpack(">qiq", data[: len(data) // 20 * 20])]
 
 
@@ -755,7 +782,7 @@ def batch_queue_units(data: bytes) -> list[BatchQueueUnit]:
 
 
 def index_file(data: bytes, slots: int) -> tuple[IndexHeader, list[int], list[IndexEntry]]:
-    """Header, slots and entries (number 0, never used, and the unused ones too) of an index file of `slots` slots."""
+    """Header, slots and units of an index file of `slots` slots, including unused units and number 0."""
     body = 40 + 4 * slots
     header = IndexHeader(*struct.unpack_from(">qqqqii", data))
     chains = [n for (n,) in struct.iter_unpack(">i", data[40:body])]

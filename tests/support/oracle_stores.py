@@ -1,4 +1,4 @@
-"""Stores that the oracle laid out, with consume queues by their specification, and their readers."""
+"""Stores that the oracle wrote, with consume queues as specified, and readers of these queues."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ MESSAGE = {"topic": "orders", "queue_id": 1, "store_timestamp": 1_700_000_000_00
 
 
 def lay_down(root: Path, messages: Iterable[Mapping[str, Any]], *, base: int = 0, batch: Iterable[str] = ()) -> None:
-    """Write a log and its queues as RocketMQ has them."""
+    """Write a log and its consume queues as RocketMQ does."""
     (root / "commitlog").mkdir(parents=True)
     for start, data in oracle.lay_out(messages, FILE, base=base):
         (root / "commitlog" / f"{start:020}").write_bytes(data)

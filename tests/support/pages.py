@@ -1,20 +1,20 @@
-"""Runs what stands in the pages of docs/ and in README.md, so that no page shows what is not so.
+"""Runs the examples in the pages of docs/ and in README.md, so that the pages show only what is true.
 
 How to write a page:
 
-- Each page has a folder of its own for a current directory, with the golden store flights-2013-01 in it as `store`.
-  `<!-- store: v533-broker -->` in the page puts another one there; `<!-- store: damaged=v533-bitrot -->` adds one
-  of that name. The page may write to them: they are copies.
+- Each page has its own folder as current directory, with the golden store flights-2013-01 in it as `store`.
+  `<!-- store: v533-broker -->` in the page uses another store; `<!-- store: damaged=v533-bitrot -->` adds a store of
+  that name. The stores are copies: the page may write to them.
 - Every ```console block in which a command calls rocketc is run, from the top of the page to its end. A command begins
-  with `$ `; behind a `\\` or `|` at the end of a line it goes on in the next, which may begin with `> `. Each command
-  runs in a bash of its own; stdout and stderr go to one pipe, as wide as 100 columns. What it prints must be what the
-  page shows. A line `...` stands for any number of lines, `...` within a line for any text; blanks at the end of a line
-  do not count.
+  with `$ `. After a `\\` or `|` at the end of a line it continues in the next line, which may begin with `> `. Each
+  command runs in its own bash; stdout and stderr go to one pipe, 100 columns wide. The page must show what the command
+  prints. A line `...` matches any number of lines, `...` within a line any text; blanks at the end of a line are
+  ignored.
 - Every ```python block is run too; the blocks of a page share their names. A block with `>>>` is a doctest (with
   ELLIPSIS), where a warning is printed as `Category: text`.
-- `<!-- not run: why -->` right above a block leaves it out.
+- `<!-- not run: why -->` right above a block excludes it.
 - `<!-- spark -->` right above a block says that it needs `spark`, a SparkSession; anywhere else, that the whole page
-  does. These run under the marker `spark`, together with the blocks around them.
+  needs it. These pages run under the marker `spark`, including their other blocks.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 COMMENT = re.compile(r"<!--\s*(not run|store|spark)\b:?\s*(.*?)\s*-->")
 CALLS_ROCKETC = re.compile(r"(^|[|;&(]|\bdo|\bthen|\btime|\btimeout \S+)\s*rocketc\b")
 NOT_FOUND = 127  # the shell's exit code
-PROLOGUE = 'dd() { LD_PRELOAD= command dd "$@"; }; '  # the address sanitizer would end it for how it aligns its buffer
+PROLOGUE = 'dd() { LD_PRELOAD= command dd "$@"; }; '  # the address sanitizer rejects how dd aligns its buffer
 
 
 class Wrong(Exception):
-    """A page is not so: where, and what differs."""
+    """A page is wrong: the place, and what differs."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Page:
 
     def _read(self, lines: list[str]) -> None:
         above: dict[str, str] = {}  # the comments right above
-        fence: tuple[str, int, str] | None = None  # its characters, the line behind it, the language
+        fence: tuple[str, int, str] | None = None  # its backticks, the number of its first line, the language
         inside: list[str] = []
         for number, line in enumerate(lines, 1):
             if fence:
@@ -121,14 +121,14 @@ class Page:
                 self._left_alone(above, number)
                 above = {}
         if fence:
-            raise Wrong(f"{self.name}:{fence[1] - 1}: this block has no end")
+            raise Wrong(f"{self.name}:{fence[1] - 1}: this block does not end")
         self._left_alone(above, len(lines))
         for block in self.blocks:
             if block.not_run == "":
                 raise Wrong(f"{block.place}: <!-- not run: --> says no reason")
 
     def _left_alone(self, comments: dict[str, str], number: int) -> None:
-        """No block follows these comments."""
+        """Handle comments that no block follows."""
         self.spark |= "spark" in comments
         if "not run" in comments:
             raise Wrong(f"{self.name}:{number}: no block follows <!-- not run -->")
@@ -138,8 +138,10 @@ class Page:
         return self.spark or any(block.spark for block in self.blocks)
 
     def run(self, folder: Path, golden: Callable[[str], GoldenStore], **names: Any) -> list[str]:
-        """Run its blocks in this empty folder; without `spark` among the names, those that need none. Returns the
-        commands that could not be tried, as a program that they call is not installed."""
+        """Run the blocks in this empty folder; without `spark` among the names, only those that do not need it.
+
+        Returns the commands that could not be tried because they call a program that is not installed.
+        """
         for name, store in self.stores.items():
             subprocess.run(["cp", "-Rp", golden(store).path, folder / name], check=True)  # keeps holes
         bin_folder = folder.with_name(folder.name + ".bin")
@@ -165,8 +167,8 @@ class Page:
 
 
 def matches(shown: list[str], printed: list[str]) -> bool:
-    """Is this what the page shows? A line `...` is any number of lines, `...` within a line any text."""
-    chunks: list[list[str]] = [[]]  # what stands between the lines `...`
+    """Whether the page shows this output. A line `...` matches any number of lines, `...` within a line any text."""
+    chunks: list[list[str]] = [[]]  # the lines between the lines `...`
     for line in shown:
         if line.strip() == "...":
             chunks.append([])
@@ -225,15 +227,15 @@ def run_console(block: Block, folder: Path, bin_folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def warnings_printed() -> Iterator[None]:
-    """Warnings go to stdout, as `Category: text`."""
+    """Print warnings to stdout, as `Category: text`."""
 
     def show(message: Warning | str, category: type[Warning], *_: object) -> None:
         print(f"{category.__name__}: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.simplefilter("ignore", ResourceWarning)  # open(...).read() is short, and does no harm here
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the libraries
+        warnings.simplefilter("ignore", ResourceWarning)  # examples use open(...).read(), harmless here
+        warnings.simplefilter("ignore", DeprecationWarning)  # those of the libraries
         warnings.showwarning = show  # type: ignore[assignment]
         yield
 

@@ -1,4 +1,4 @@
-/* What the libraries share that tests load before libc: see preload.py. Include it first. */
+/* Shared by the libraries that tests load before libc: see preload.py. Include it first. */
 #ifndef ROCKETC_TESTS_PRELOAD_H
 #define ROCKETC_TESTS_PRELOAD_H
 
@@ -7,10 +7,10 @@
 #include <fcntl.h>
 #include <stdarg.h>
 
-/* The call itself, as libc has it. */
+/* Call libc's own function. */
 #define NEXT(name, ...) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))(__VA_ARGS__)
 
-/* Four names of one call, all of which go to opened(folder, path, flags, mode). */
+/* Four names of one call; all of them call opened(folder, path, flags, mode). */
 #define OPEN(name, at, ...)                     \
     int name(__VA_ARGS__, int flags, ...)       \
     {                                           \

@@ -1,4 +1,4 @@
-"""Libraries that are loaded before libc, so that tests see the calls of the disk or let them fail."""
+"""Libraries that are loaded before libc, so that tests see a store's system calls or make them fail."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ _built: dict[Path, Path] = {}
 
 
 def built(source: Path) -> Path:
-    """The library made from a C file, once a session; skips where there can be none."""
+    """Compile a C file to a library, once a session; skip the test where that is not possible."""
     if sys.platform != "linux" or not shutil.which("cc"):
         pytest.skip("needs Linux and a C compiler")
     if source not in _built:
@@ -25,5 +25,5 @@ def built(source: Path) -> Path:
 
 
 def loading(library: Path) -> str:
-    """LD_PRELOAD for a process that is to have it; a sanitizer's library stays the first."""
+    """LD_PRELOAD for a process that loads the library; a sanitizer's library stays first."""
     return f"{os.environ['LD_PRELOAD']} {library}" if os.environ.get("LD_PRELOAD") else str(library)

@@ -1,6 +1,6 @@
-"""What the tests tried, counted by name, and the cases that held each promise: promise_table.py makes a table of it.
+"""Counts of what the tests tried, by name, and of the cases that held each promise; promise_table.py prints them.
 
-Where ROCKETC_COUNTS names a folder each process of pytest leaves its counts there when it ends.
+If ROCKETC_COUNTS names a folder, each process of pytest writes its counts there when it ends.
 """
 
 import json
@@ -20,31 +20,31 @@ _counts: Counter[str] = Counter()
 
 
 def count(name: str, n: int = 1) -> None:
-    """n more things of a name were tried, and all was well."""
+    """Count n more things of a name that were tried successfully."""
     if name not in NAMES:
         raise KeyError(name)
     _counts[name] += n
 
 
 def held(promise: int) -> None:
-    """One more case has held a promise."""
+    """Count one more case that has held a promise."""
     _counts[f"promise {promise}"] += 1
 
 
 def broken() -> None:
-    """A case that should hold a promise has failed."""
+    """Count a case that failed to hold a promise."""
     _counts["broken"] += 1
 
 
 def leave() -> None:
-    """Write this process's counts, where somebody asks for them."""
+    """Write this process's counts if ROCKETC_COUNTS asks for them."""
     if (folder := os.environ.get("ROCKETC_COUNTS")) and _counts:
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, f"{os.getpid()}.json").write_text(json.dumps(_counts))
 
 
 def added_up(folder: Path) -> Counter[str]:
-    """What the processes of a run have left."""
+    """The sum of the counts of a run's processes."""
     total: Counter[str] = Counter()
     for path in folder.glob("*.json"):
         total.update(json.loads(path.read_text()))

@@ -1,5 +1,8 @@
-"""PYTHONPATH=tests python -m support.promise_table [--update]: print a table of what the last `make test` and
-`make test-long` tried, from the counts in build/counts and build/fuzz; --update puts it into docs/promises.md."""
+"""`PYTHONPATH=tests python -m support.promise_table [--update]`: print a table of what the last test runs tried.
+
+The numbers are those of `make test` and `make test-long` in build/counts, and of `make fuzz` in build/fuzz. --update
+writes the table into docs/promises.md.
+"""
 
 import re
 import sys
@@ -16,7 +19,7 @@ RUNS = {"make test": "test", "make test-long": "long"}
 
 
 def titles() -> dict[int, str]:
-    """The promises: their numbers and headings on the page."""
+    """The numbers and headings of the promises on the page."""
     headings = re.findall(r"^## (\d+)\. (.*)", PAGE.read_text(encoding="utf-8"), re.M)
     return {int(number): title for number, title in headings}
 
@@ -28,7 +31,7 @@ def fuzzed() -> int:
 
 
 def table() -> str:
-    """In Markdown. A run that was not made, or was broken off, has no numbers."""
+    """The table in Markdown. The column of a run that was not made, or was interrupted, is empty."""
     runs = {name: added_up(ROOT / "build/counts" / folder) for name, folder in RUNS.items()}
     if runs["make test-long"]:
         runs["make test-long"]["inputs"] += fuzzed()

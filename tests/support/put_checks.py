@@ -1,4 +1,4 @@
-"""What the tests of put need: what a store holds then, and what it refuses."""
+"""Checks of put: the records of a store after a put, and calls that must be refused."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def records(store):
 
 
 def bodies(path):
-    """All that rocketc reads."""
+    """All bodies that rocketc reads."""
     return [m.body for m in rocketc.scan(path)]
 
 
@@ -29,7 +29,7 @@ def stored(store, r):
 
 
 def refused(status, call, *args, **kwargs):
-    """The call stores nothing, and its exception has this status."""
+    """Assert that a call stores nothing and raises an exception with this status."""
     kind = {
         PutStatus.MESSAGE_ILLEGAL: rocketc.IllegalMessageError,
         PutStatus.PROPERTIES_SIZE_EXCEEDED: rocketc.IllegalMessageError,

@@ -1,8 +1,7 @@
-"""Questions to a store in the words of the golden stores' `queries.json`, rocketc's answers to them, and RocketMQ's
-answers as rocketc's have to be.
+"""Queries in the form of the golden stores' `queries.json`, and whether rocketc answers them as RocketMQ did.
 
-RocketMQ answers a query by key with messages of other keys whose hash is the same, and with a message as often as it
-has keys of that hash, and it counts whole seconds. rocketc does so only if it is asked to; what it says by itself is
+RocketMQ's query by key also returns messages of other keys with the same hash. It returns a message once for each key
+with that hash, and compares whole seconds. rocketc does so only if asked to (exact_keys=False). Its default answers are
 checked against the messages.
 """
 
@@ -18,12 +17,12 @@ FOREVER = (1 << 63) - 1
 
 
 def keys_of(properties: Mapping[str, str]) -> set[str]:
-    """What a message is found by in the index."""
+    """The keys by which the index finds a message."""
     return {*filter(None, [properties.get("UNIQ_KEY"), *properties.get("KEYS", "").split(" ")])}
 
 
 class Known:
-    """What a store's messages are: what makes an answer right."""
+    """The messages of a store, which decide whether an answer is right."""
 
     def __init__(self, messages: Iterable[Told], release: str) -> None:
         """messages: dicts with topic, properties, sysFlag and physicalOffset or phyOffset; release: RocketMQ's."""
@@ -36,7 +35,7 @@ class Known:
                     self._keyed.setdefault((m["topic"], key), []).append((phy_offset, m["storeTimestamp"]))
 
     def differences(self, store: Any, questions: Sequence[Question], answers: Iterable[Question]) -> list[Any]:
-        """(question, what rocketc says, what it has to say) where these differ."""
+        """(query, rocketc's answer, required answer) of each query for which they differ."""
         wrong = []
         for question, answer in zip(questions, answers, strict=True):
             found, wanted = getattr(self, question["kind"])(store, question, answer)
@@ -75,9 +74,11 @@ class Known:
         return found, {name: answer[name] for name in found}
 
     def _batches_at(self, question: Question) -> int:
-        """How many inner batches a queue has of that time, -1 if it is no queue of those. RocketMQ's bisection for the
-        upper bound ends anywhere if there is none, at 0 or behind the batch that it should have found; and if there are
-        several it tells any of them."""
+        """The number of inner batches that a queue has of that time, or -1 if it is not a batch queue.
+
+        If there is none, RocketMQ's bisection for the upper bound ends at any place: at 0, or after the batch that it
+        should have found. If there are several, it returns any of them.
+        """
         where = question["topic"], question["queueId"]
         own = [m for m in self.messages.values() if (m["topic"], m["queueId"]) == where]
         if not any(m["sysFlag"] & INNER for m in own):
@@ -99,7 +100,7 @@ class Known:
         return found, wanted
 
     def questions(self, bounds: Callable[[str, int], tuple[int, int]], seed: int = 0, each: int = 8) -> list[Told]:
-        """Some of each kind, about every queue and key. bounds(topic, queue id): the least and the next offset."""
+        """Some queries of each kind, for every queue and key. bounds(topic, queue id): the min and the max offset."""
         chance = random.Random(seed)
         queues: dict[tuple[str, int], list[Told]] = {}
         keys: dict[tuple[str, str], list[int]] = {}

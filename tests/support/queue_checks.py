@@ -1,4 +1,4 @@
-"""What tests of rocketc.Queue look at."""
+"""Checks that tests of rocketc.Queue share."""
 
 from rocketc.tables.table_file import read_table
 
@@ -8,12 +8,12 @@ def numbers(items):
 
 
 def take_all(consumer):
-    """The numbers that wait there, each acked."""
+    """Take and ack all waiting messages; return their numbers."""
     return numbers(consumer.items(timeout=0))
 
 
 def positions(path):
-    """What stands in a store's table: {"topic@group": {queue id: offset}}."""
+    """The table of consumer offsets of a store: {"topic@group": {queue id: offset}}."""
     table = read_table(path / "config/consumerOffset.json").data["offsetTable"]
     return {name: {int(queue): offset for queue, offset in found.items()} for name, found in table.items()}
 

@@ -1,11 +1,11 @@
-"""Scripts that tests run in processes of their own."""
+"""Scripts that tests run in their own processes."""
 
 import subprocess
 import sys
 
 
 def run_script(script, *arguments, **options):
-    """Run it to its end, which is a good one: what it printed, and what it told."""
+    """Run a script, which must succeed; return its stdout and stderr."""
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", script, *map(str, arguments)], capture_output=True, text=True, **options
     )
@@ -14,8 +14,10 @@ def run_script(script, *arguments, **options):
 
 
 def closed_at_a_signal(opened, handler):
-    """A script's last lines: a signal comes while what is open under a name is closed, and `store` with it; told() says
-    what they print."""
+    """The last lines of a script in which a signal arrives while the object of a name, and `store` with it, is closed.
+
+    `told()` returns what these lines print.
+    """
     return f"""
 import os, signal, threading
 signal.signal(signal.SIGTERM, {handler})
@@ -30,5 +32,5 @@ finally:
 
 
 def told(handler):
-    """What closed_at_a_signal() prints when all went well."""
+    """What closed_at_a_signal() prints if both are closed."""
     return (["interrupted"] if "default" in handler else []) + ["True"]

@@ -1,6 +1,6 @@
-"""The project's own source files, for tests that read them: found below folders of any depth.
+"""The project's source files, for tests that read them, in folders of any depth.
 
-A pattern that matches nothing would make such a test pass without looking at anything, so each list has a minimum.
+With a pattern that matches nothing such a test would pass without checking anything, so each list has a minimum.
 """
 
 from pathlib import Path

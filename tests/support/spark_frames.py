@@ -1,4 +1,4 @@
-"""DataFrames of Spark as pyarrow tables that can be compared with a scan's."""
+"""DataFrames of Spark as pyarrow tables that can be compared with those of a scan."""
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -7,7 +7,7 @@ import rocketc
 
 
 def table_of(df: DataFrame) -> pa.Table:
-    """What the driver gets, with the columns' own types."""
+    """The rows that the driver gets, with the columns' own types."""
     table = df.toArrow()
     wanted = pa.schema([pa.schema(rocketc.decode(b"")).field(name) for name in table.column_names])
     for ours, field in zip(wanted, table.schema, strict=True):
@@ -16,5 +16,5 @@ def table_of(df: DataFrame) -> pa.Table:
 
 
 def sort(table: pa.Table) -> pa.Table:
-    """In log order, in one chunk."""
+    """Sort a table in log order, in one chunk."""
     return table.sort_by([("physicalOffset", "ascending"), ("queueOffset", "ascending")]).combine_chunks()

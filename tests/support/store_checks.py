@@ -1,4 +1,4 @@
-"""A store opened again, and whether all that it says of its messages is what its log says."""
+"""A store opened again, and checks that its answers agree with its log."""
 
 import logging
 from bisect import bisect_left
@@ -16,7 +16,7 @@ Queue = tuple[str, int]
 
 @dataclass
 class Opened:
-    """A store that is open, and what was told of its opening."""
+    """An open store, and what was logged while it was opened."""
 
     store: Any
     told: list[str]
@@ -51,9 +51,9 @@ def by_queue(records: list[oracle.Record]) -> dict[Queue, list[oracle.Record]]:
 def assert_answers(
     store: Any, records: list[oracle.Record], says: object = None, *, queued: list[oracle.Record] | None = None
 ) -> None:
-    """Every range, every message by queue, tag, key and time is what the log's records say.
+    """Assert that each range and each get by queue, tag, key and time agrees with the log's records.
 
-    queued  those that are in queues; None: all
+    queued  the records that are in queues; None: all
     """
     keys: dict[tuple[str, str], list[int]] = {}
     for record in records:
@@ -92,7 +92,7 @@ def read_all(store: Any, topic: str, queue_id: int, offset: int, **how: Any) -> 
 
 
 def config_of(fields: Mapping[str, Any]) -> dict[str, int]:
-    """The settings that derived.from_log wants."""
+    """The settings that derived.from_log needs."""
     return {
         "mappedFileSizeConsumeQueue": fields["mapped_file_size_consume_queue"],
         "maxHashSlotNum": fields["max_hash_slot_num"],
@@ -101,7 +101,7 @@ def config_of(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def assert_files(root: Path, fields: Mapping[str, Any]) -> None:
-    """Consume queues and index are byte for byte what follows from the log; a queue that lost all may keep a file."""
+    """Assert that consume queues and index follow byte by byte from the log; an empty queue may keep a file."""
     files = derived.files_of(root, *derived.FOLDERS)
     found = derived.without_names({path: data for path, data in files.items() if any(data)})
     derived.same_files(found, derived.from_log(records_of(root), config_of(fields)))

@@ -1,4 +1,4 @@
-"""The golden stores under tests/golden: unpacked with holes and modification times, and what RocketMQ read in them."""
+"""The golden stores in tests/golden: unpacked with holes and modification times, and what RocketMQ read in them."""
 
 import io
 import json
@@ -17,18 +17,18 @@ FOLDER = Path(__file__).parents[1] / "golden"
 
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 WHOLE = [name for name in NAMES if (FOLDER / f"{name}.expected.jsonl.xz").exists()]  # RocketMQ read every record
-DAMAGED = [name for name in NAMES if name not in WHOLE]  # killed, torn or rotten
+DAMAGED = [name for name in NAMES if name not in WHOLE]  # killed, torn, or with bytes changed on the disk
 
 
 def some(names: Iterable[str]) -> list[Any]:
-    """For tests that take long: a large store, one of all kinds of records, two damaged ones; the others are `long`."""
+    """Parameters for slow tests: a large store, one with all kinds of records, two damaged ones; others are `long`."""
     few = {"flights-2013-01", "v533-store", "v533-bitrot", "v497-torn"}
     return [name if name in few else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 @dataclass(frozen=True)
 class GoldenStore:
-    """One store on disk. Tests share it: damage only a copy of your own, `unpack(name, tmp_path)`."""
+    """One store on disk. Tests share it: damage only your own copy, `unpack(name, tmp_path)`."""
 
     name: str
     path: Path  # the store's root: commitlog, consumequeue, index, ...
@@ -39,7 +39,7 @@ class GoldenStore:
 
     @cached_property
     def expected(self) -> list[dict[str, Any]]:
-        """Every record of the commit log in log order, blanks too; only for WHOLE stores."""
+        """Every record of the commit log in log order, including blanks; only for WHOLE stores."""
         with lzma.open(FOLDER / f"{self.name}.expected.jsonl.xz", "rt", encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
 
@@ -50,20 +50,20 @@ class GoldenStore:
 
     @cached_property
     def queries(self) -> dict[str, Any]:
-        """What RocketMQ answered to questions about queues, keys, times and offsets; only for WHOLE stores."""
+        """RocketMQ's answers to queries by queue, key, time and offset; only for WHOLE stores."""
         with lzma.open(FOLDER / f"{self.name}.queries.json.xz", "rt", encoding="utf-8") as answers:
             told: dict[str, Any] = json.load(answers)
             return told
 
     @cached_property
     def recovered(self) -> dict[str, Any]:
-        """What RocketMQ made of a copy; only for DAMAGED stores."""
+        """What RocketMQ's recovery left of a copy; only for DAMAGED stores."""
         return json.loads((FOLDER / f"{self.name}.recovered.json").read_text())
 
     @cached_property
     def config(self) -> Any:
-        """The StoreConfig of what RocketMQ wrote it with, as far as its settings are ours too."""
-        from rocketc.config import StoreConfig  # here: conftest.py must be able to say that nothing is built
+        """The StoreConfig of the settings that RocketMQ used, as far as rocketc has them."""
+        from rocketc.config import StoreConfig  # here, so that conftest.py can report that nothing is built
 
         lines = [f"{key}={value}" for key, value in self.about["config"].items()]
         with warnings.catch_warnings():
@@ -72,7 +72,7 @@ class GoldenStore:
 
     @property
     def batch_topics(self) -> set[str]:
-        """Topics whose queues have units of inner batches."""
+        """Topics with batch queues."""
         folder = self.path / "batchconsumequeue"
         return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
@@ -82,7 +82,7 @@ class GoldenStore:
 
 
 def unpack(name: str, folder: Path) -> GoldenStore:
-    """Unpack a golden store to folder/name. tarfile leaves holes where the archive has them, and sets times last."""
+    """Unpack a golden store to folder/name. tarfile restores the archive's holes, and sets times last."""
     with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(folder, filter="data")
@@ -92,7 +92,7 @@ def unpack(name: str, folder: Path) -> GoldenStore:
 
 
 def lose_end(root: Path, how: str) -> None:
-    """Take away the last file of a log that holds something: "deleted", or "zeroed"."""
+    """Remove the last file of a log that has content: "deleted", or "zeroed"."""
     last = [path for path in sorted((root / "commitlog").iterdir()) if path.read_bytes().strip(b"\0")][-1]
     if how == "deleted":
         last.unlink()

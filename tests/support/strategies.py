@@ -25,7 +25,7 @@ plain_topics = st.sampled_from(["orders", "TopicTest", "%RETRY%group", "SCHEDULE
 topics = st.one_of(
     plain_topics,
     st.text(characters, min_size=1, max_size=30),
-    st.integers(100, 300).map(lambda n: "t" * n),  # both sides of what V1 can hold
+    st.integers(100, 300).map(lambda n: "t" * n),  # below and above the limit of V1
     st.text(characters, min_size=60, max_size=90).map(lambda t: t + "é€𝄞"),
 )
 
@@ -34,7 +34,7 @@ ipv6_groups = st.lists(st.one_of(st.just(0), st.integers(0, 0xFFFF)), min_size=8
 ipv6 = ipv6_groups.map(lambda groups: ":".join(f"{g:x}" for g in groups))
 hosts = st.tuples(st.one_of(ipv4, ipv6), st.integers(0, 0xFFFF))
 
-# Without the bits that say what the body is (compressed, inner batch) and those that the hosts decide.
+# Without the bits that describe the body (compressed, inner batch) and those that follow from the hosts.
 BODY_BITS = oracle.COMPRESSED | oracle.NEED_UNWRAP | oracle.INNER_BATCH | oracle.BORN_HOST_V6 | oracle.STORE_HOST_V6
 sys_flags = st.one_of(
     st.sampled_from([0, 0x2, 0x4, 0x8, 0xC, 0x700]),
@@ -75,7 +75,8 @@ known = st.fixed_dictionaries(
 )
 properties = st.builds(lambda a, b: {**a, **b}, known, st.dictionaries(names, values, max_size=4))
 
-# Strings that no writer of today makes: empty names and values, duplicates, no separator, bytes that are not UTF-8.
+# Property strings that no current writer makes: empty names and values, duplicates, no separator, bytes that are not
+# UTF-8.
 odd_pieces = st.one_of(
     st.sampled_from(
         [b"\x01", b"\x02", b"TAGS\x01a\x02", b"TAGS\x01b", b"KEYS\x01", b"=", b"\xff\xc3", b"WAIT\x01true\x02"]
@@ -88,14 +89,14 @@ odd_properties = st.lists(odd_pieces, max_size=8).map(b"".join)
 
 @st.composite
 def batch_entries(draw: st.DrawFn, most: int = 5) -> list[tuple[int, bytes, bytes]]:
-    """Entries of a client batch, properties encoded as some release would."""
+    """Messages of a client batch, with properties as one of the releases encodes them."""
     entries = draw(st.lists(st.tuples(INT32, small_bodies, properties), min_size=1, max_size=most))
     end = draw(st.booleans())
     return [(f, body, oracle.encode_properties(pairs, trailing_separator=end)) for f, body, pairs in entries]
 
 
 def compress(body: bytes, kind: int) -> bytes:
-    """As a client does: 0 and 3 zlib, 1 LZ4 frame, 2 zstd."""
+    """Compress as a client does: 0 and 3 zlib, 1 LZ4 frame, 2 zstd."""
     if kind == 1:
         import lz4.frame
 
@@ -121,8 +122,11 @@ def messages(
     compression: tuple[int, ...] = (0, 3),
     odd: bool = True,
 ) -> Message:
-    """Any message a store may hold.  `compression`: the types to use, () for none; `odd`: properties that no writer
-    makes, and bodies that are not what sysFlag says."""
+    """Any message that a store may hold.
+
+    `compression`: the types to use, () for none; `odd`: also properties that no writer makes, and bodies that do not
+    match sysFlag.
+    """
     kinds = ["plain", "plain"] + ["compressed"] * bool(compression) + ["batch"] * batches + ["liar"] * odd
     kind = draw(st.sampled_from(kinds))
     flags = draw(sys_flags)
@@ -172,7 +176,7 @@ class Log:
     """A commit log in memory."""
 
     files: list[tuple[int, bytes]]  # first offset and bytes, in order
-    messages: list[Message]  # arguments of oracle.encode, but phy_offset
+    messages: list[Message]  # arguments of oracle.encode except phy_offset
     file_size: int
     touched: list[tuple[int, int]] = field(default_factory=list)  # physical offsets that damage may have changed
 
@@ -186,8 +190,10 @@ def logs(
     file_sizes: st.SearchStrategy[int] = st.integers(512, 4096),  # noqa: B008 - a strategy is a constant
     **options: Any,
 ) -> Log:
-    """Messages at successive offsets, in files so small that there are several; perhaps not starting at 0, perhaps
-    with the next file prepared, perhaps with stale bytes behind the blanks."""
+    """Messages at successive offsets, in several small files.
+
+    The log may start after 0, may have the next file prepared, and may have stale bytes after the blanks.
+    """
     chosen = draw(st.lists(messages(**{"largest_body": 2000, **options}), min_size=1, max_size=most))
     chosen = [{**m, "queue_offset": n} for n, m in enumerate(chosen)]
     longest = max(len(oracle.encode(**m)) for m in chosen)
@@ -202,8 +208,10 @@ def logs(
 
 @st.composite
 def damaged_bytes(draw: st.DrawFn, data: bytes, *, in_place: bool = False) -> tuple[bytes, int, int]:
-    """One damage to data: (what became of it, first and last changed position, half open).  in_place: nothing moves
-    and the length stays."""
+    """Damage data once; return the result and the first and last changed position, half open.
+
+    in_place: bytes do not move, and the length stays the same.
+    """
     if not data:
         return data, 0, 0
     kind = draw(st.sampled_from(["flip", "zero", "garbage"] + ([] if in_place else ["cut", "insert", "remove"])))
@@ -227,7 +235,7 @@ def damaged_bytes(draw: st.DrawFn, data: bytes, *, in_place: bool = False) -> tu
 
 @st.composite
 def damaged_logs(draw: st.DrawFn, /, *, most_damages: int = 4, in_place: bool = False, **options: Any) -> Log:
-    """A log and what is left of it after one to `most_damages` damages; `touched` tells where."""
+    """A log after one to `most_damages` damages; `touched` says where."""
     log: Log = draw(logs(**options))
     for _ in range(draw(st.integers(1, most_damages))):
         n = draw(st.integers(0, len(log.files) - 1))

@@ -1,4 +1,4 @@
-"""Other threads, as tests need them."""
+"""Threads for tests."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def in_thread(function: Callable[..., T], *arguments: object) -> T:
-    """What the function returns in another thread."""
+    """Run the function in another thread; return its result."""
     found: list[T] = []
     thread = threading.Thread(target=lambda: found.append(function(*arguments)))
     thread.start()

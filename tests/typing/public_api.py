@@ -1,4 +1,4 @@
-"""What a type checker sees of the public names. mypy reads this file (`make lint`), nothing runs it."""
+"""Uses of the public names for the type checker. mypy reads this file (`make lint`), nothing runs it."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -23,19 +23,19 @@ import org.apache.rocketmq.store.*;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
- * RocketMQ's DefaultMessageStore, told what to do by lines of JSON on stdin; each is answered by one line of JSON on
- * stdout, {"error": text} if it failed. End of input ends the process as it is: a store still open is then one whose
- * process died. Two packages are imported whole because a class moved from one to the other between releases.
+ * RocketMQ's DefaultMessageStore, controlled by lines of JSON on stdin. Each line is answered by one line of JSON on
+ * stdout, {"error": text} if it failed. At the end of input the process ends at once: a store that is still open is
+ * then one whose process died. Two packages are imported whole because a class moved between them from 4.x to 5.x.
  *
- * open  root, settings        load and start a store, wait until every record is dispatched; batchTopics, by commas,
- *                             are those whose queues have units of inner batches
- * put   root, messages        each a message or {"batch": [messages]}; what the store answered, one for each
- * pour  root, messages        as put, but each answer is a line as soon as it is there; then null
- * read  root                  bounds of the log and the queues, every message as getMessage gives it queue by queue
- * look  root, offsets         the record at each physical offset, null where the store finds none
- * query root, topic, key      physical offsets of the newest messages that the index knows for a key, in log order
+ * open  root, settings        load and start a store, wait until every record is dispatched; batchTopics, separated by
+ *                             commas, are the topics with batch queues
+ * put   root, messages        each a message or {"batch": [messages]}; answers with the store's answer to each
+ * pour  root, messages        as put, but writes each answer as a line at once; then null
+ * read  root                  bounds of the log and the queues, every message as getMessage returns it, queue by queue
+ * look  root, offsets         the record at each physical offset, null where the store finds no record
+ * query root, topic, key      physical offsets of the newest messages that the index has for a key, in log order
  * ask   root, questions       each with its kind, a method's name: getMessage, getOffsetInQueueByTime, queryMessage
- * retain root, topics         delete the queues of all other topics; how many topics went
+ * retain root, topics         delete the queues of all other topics; answers with the number of deleted topics
  * close roots                 shut down, all at once
  */
 public final class Peer {
@@ -113,7 +113,7 @@ public final class Peer {
         return Map.of("min", store.getMinPhyOffset(), "max", store.getMaxPhyOffset());
     }
 
-    /** Waits until every record is in its queue and in the index. */
+    /** Waits until every record is dispatched to its queue and to the index. */
     private static void settle(DefaultMessageStore store) throws Exception {
         for (long end = System.nanoTime() + 30_000_000_000L; store.dispatchBehindBytes() > 0;) {
             if (System.nanoTime() > end) {
@@ -137,7 +137,7 @@ public final class Peer {
         return Map.of();
     }
 
-    /** Ends the seconds that shutdown() leaves to requests and timers to finish: here there are none. */
+    /** Ends the seconds that shutdown() grants to requests and timers: there are none here. */
     private static void wake(Thread closing) {
         boolean waits = false;
         for (StackTraceElement frame : closing.getStackTrace()) {
@@ -173,7 +173,7 @@ public final class Peer {
         }
     }
 
-    /** A message as a broker would hand it to the store. */
+    /** A message as a broker passes it to the store. */
     private static MessageExtBrokerInner single(Map<String, Object> from) throws Exception {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
         address(message, from);
@@ -186,7 +186,7 @@ public final class Peer {
         return message;
     }
 
-    /** A client batch; what its messages share is the first one's. */
+    /** A client batch; the first message's values are used for the fields that the messages share. */
     private static MessageExtBatch batch(List<Object> entries) throws Exception {
         List<Message> messages = new ArrayList<>();
         for (Object entry : entries) {
@@ -208,7 +208,7 @@ public final class Peer {
         message.setBornHost(host(from, "bornHost"));
         message.setStoreHost(host(from, "storeHost"));
         message.setReconsumeTimes(number(from, "reconsumeTimes").intValue());
-        MessageAccessor.setProperties(message, new HashMap<>()); // 5.x looks into it before anything else
+        MessageAccessor.setProperties(message, new HashMap<>()); // 5.x reads the properties first
     }
 
     private static void properties(Message message, Map<String, Object> from) {
@@ -260,7 +260,7 @@ public final class Peer {
         return offsets;
     }
 
-    /** The answer to one question, under the names that the golden stores' answers have. */
+    /** The answer to one question, with the field names of the golden stores' answers. */
     private static Object ask(DefaultMessageStore store, Map<String, Object> question) throws Exception {
         String topic = (String) question.get("topic");
         int queue = question.containsKey("queueId") ? number(question, "queueId").intValue() : 0;
@@ -301,7 +301,7 @@ public final class Peer {
         return offsets;
     }
 
-    /** What the client's decoder reads, and whether the store's own check of the record, checksums too, agrees. */
+    /** The record as the client's decoder reads it, and whether the store's own check, checksums included, agrees. */
     private static Map<String, Object> tell(DefaultMessageStore store, ByteBuffer record) {
         DispatchRequest check = Release.check(store, record.duplicate());
         MessageExt message = MessageDecoder.decode(record.duplicate(), true, false);
@@ -328,7 +328,7 @@ public final class Peer {
         return told;
     }
 
-    /** "ip:port", an IPv6 address with all its groups in brackets. */
+    /** "ip:port"; an IPv6 address has all its groups and is in brackets. */
     private static String host(SocketAddress address) {
         InetSocketAddress host = (InetSocketAddress) address;
         String ip = host.getAddress().getHostAddress();

@@ -4,8 +4,8 @@ import java.nio.file.Path;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 
 /**
- * Reads tables as a broker does, and writes them as it does: Tables FROM TO, both folders. What it does not know the
- * name of is left out. Started from its source, once for a test.
+ * Reads tables as a broker does, and writes them as it does: Tables FROM TO, both folders. Fields with unknown names
+ * are dropped. Run from its source, once for a test.
  */
 public final class Tables {
     private static final String[] PACKAGES = {

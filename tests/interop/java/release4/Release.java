@@ -10,25 +10,25 @@ import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** The calls that 4.x and 5.x spell differently: here as in 4.9. */
+/** The calls that 4.x and 5.x spell differently, as in 4.9. */
 final class Release {
     private static final BrokerStatsManager STATISTICS = new BrokerStatsManager("interop", true);
 
     private Release() {
     }
 
-    /** A store that is neither loaded nor started, and tells nobody of its messages. */
+    /** A store that is neither loaded nor started, and reports its messages to no listener. */
     static DefaultMessageStore store(MessageStoreConfig config, String batchTopics) throws Exception {
         return new DefaultMessageStore(config, STATISTICS, (topic, queue, offset, tags, time, bits, properties) -> { },
             new BrokerConfig());
     }
 
-    /** The store's own check of a record, with its checksum. */
+    /** The store's own check of a record, including its checksum. */
     static DispatchRequest check(DefaultMessageStore store, ByteBuffer record) {
         return store.getCommitLog().checkMessageAndReturnSize(record, true, true);
     }
 
-    /** Messages with any of these tags. */
+    /** Accepts messages with any of these tags. */
     static MessageFilter filter(String topic, List<Object> tags) {
         SubscriptionData wanted = new SubscriptionData();
         wanted.setTopic(topic);

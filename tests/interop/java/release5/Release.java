@@ -14,14 +14,14 @@ import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** The calls that 4.x and 5.x spell differently: here as in 5.3. */
+/** The calls that 4.x and 5.x spell differently, as in 5.3. */
 final class Release {
     private static final BrokerStatsManager STATISTICS = new BrokerStatsManager("interop", true);
 
     private Release() {
     }
 
-    /** A store that is neither loaded nor started, and tells nobody of its messages. */
+    /** A store that is neither loaded nor started, and reports its messages to no listener. */
     static DefaultMessageStore store(MessageStoreConfig config, String batchTopics) throws Exception {
         ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
         for (String name : batchTopics.isEmpty() ? new String[0] : batchTopics.split(",")) {
@@ -33,12 +33,12 @@ final class Release {
             new BrokerConfig(), topics);
     }
 
-    /** The store's own check of a record, with its checksums. */
+    /** The store's own check of a record, including its checksums. */
     static DispatchRequest check(DefaultMessageStore store, ByteBuffer record) {
         return store.getCommitLog().checkMessageAndReturnSize(record, true, false, true);
     }
 
-    /** Messages with any of these tags. */
+    /** Accepts messages with any of these tags. */
     static MessageFilter filter(String topic, List<Object> tags) {
         SubscriptionData wanted = new SubscriptionData();
         wanted.setTopic(topic);
