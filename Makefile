@@ -38,7 +38,7 @@ FORCE_BUILD := again
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long fuzz bench bench-quick docs lint lint-python lint-cython lint-c lint-types format dist demo screenshots lock clean distclean again
+.PHONY: help setup test test-long fuzz bench bench-quick docs lint lint-python lint-prose lint-cython lint-c lint-types format dist demo screenshots lock clean distclean again
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -84,11 +84,14 @@ docs: setup  ## build the site from docs/, docstrings and notebooks into build/s
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict -f tools/site/mkdocs.yml
 	@echo "docs: open build/site/index.html"
 
-lint: lint-python lint-cython lint-c lint-types  ## ruff, cython-lint, clang-format, stubtest, mypy
+lint: lint-python lint-prose lint-cython lint-c lint-types  ## ruff, prose, cython-lint, clang-format, stubtest, mypy
 
 lint-python: setup
 	$(RUN) -m ruff check --quiet .
 	$(RUN) -m ruff format --quiet --check .
+
+lint-prose: setup
+	$(RUN) tools/prose.py
 
 lint-cython: setup
 	PATH="$$PWD/.venv/bin:$$PATH" cython-lint $(SOURCES)

@@ -87,6 +87,10 @@ def test_programs_in_strings_are_not_read(tmp_path):
     assert found(tmp_path / "code.pyx", 'cdef extern from *:\n    """\n    #else anew\n    """\n') == []
 
 
+def test_values_of_a_message_are_not_read(tmp_path):
+    assert found(tmp_path / "code.py", """text = f"give a {f'name {anew}' if nobody else 'value'}, then go"\n""") == []
+
+
 def test_a_sentence_after_an_argument_list_is_one_of_its_own(tmp_path):
     words = " ".join(["word"] * (prose.MOST_WORDS - 5))
     assert found(tmp_path / "code.py", f'"""Do it.\n\nvalue  {words}\nIt {words}.\n"""\n') == []

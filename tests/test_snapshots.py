@@ -25,7 +25,7 @@ FOR_EACH = """
     cat NAME -c 4
     cat NAME -o -1 -f '%T %t/%q@%o %k %g %S bytes\\n'
     cat NAME --json --body none --stop 2000
-    get NAME --offset 0
+    get NAME --phy-offset 0
     export NAME -o - --format csv --columns topic,queueOffset,tags,storeTimestamp --stop 3000
     info NAME/checkpoint
     cat NAME/checkpoint

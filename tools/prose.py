@@ -164,7 +164,8 @@ def texts_of_code(path: Path) -> Iterator[Text]:
             yield from paragraphs(path, line, _CODE.sub(blank, match.group("text")), MOST_WORDS)
         else:
             text = match.group("double") or match.group("single") or ""
-            text = re.sub(r"\{[^{}]*\}", "X", text)
+            while (without := re.sub(r"\{[^{}]*\}", "X", text)) != text:  # the innermost braces first
+                text = without
             if is_prose(text):
                 yield Text(path, line, _CODE.sub(blank, text))
     yield from comment_blocks(path, comments)

@@ -45,10 +45,12 @@ _FLAGS = {
 }
 
 
-@command("rocketc get /data/store --offset 361996", "rocketc get /data/store --key 10086 -t orders --json | jq .body")
+@command(
+    "rocketc get /data/store --phy-offset 361996", "rocketc get /data/store --key 10086 -t orders --json | jq .body"
+)
 @paths_argument
 @click.option(
-    "--offset",
+    "--phy-offset",
     type=Number(0),
     metavar="OFFSET",
     help="Find the message whose record begins at this physical offset (a byte of the log). Reads only that file.",
@@ -69,25 +71,25 @@ _FLAGS = {
 @topics_option("Search only this topic")
 @prints_messages("see `rocketc cat -h`", "Form of the body, as in `cat`. Of a body that is not text, its first bytes.")
 def get(
-    path: tuple[str, ...], offset: int | None, ident: str | None, key: str | None, topic: Topics, count: int | None,
+    path: tuple[str, ...], phy_offset: int | None, ident: str | None, key: str | None, topic: Topics, count: int | None,
     as_json: bool, spec: str | None, body: str,
 ) -> int:  # fmt: skip
     """Print a message of a store, a commit log folder, or log files, with all its fields.
 
-    Give exactly one of --offset, --id and --key. For an inner batch (one record with several messages), --offset and an
-    offset id print all its messages. The exit code is 1 if no message is found.
+    Give exactly one of --phy-offset, --id and --key. For an inner batch (one record with several messages),
+    --phy-offset and an offset id print all its messages. The exit code is 1 if no message is found.
     """
-    if (offset is not None) + (ident is not None) + (key is not None) != 1:
-        raise click.UsageError("give one of --offset, --id and --key")
-    if topic and offset is not None:
-        raise click.UsageError("-t can't be used with --offset, only with --id and --key")
+    if (phy_offset is not None) + (ident is not None) + (key is not None) != 1:
+        raise click.UsageError("give one of --phy-offset, --id and --key")
+    if topic and phy_offset is not None:
+        raise click.UsageError("-t can't be used with --phy-offset, only with --id and --key")
     if ident == "" or key == "":
         raise click.UsageError("the id or key is empty")
     with Out() as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, full_printer)
         try:
-            if offset is not None:
-                return _print(islice(at_offset(path, offset, progress), count), show, out)
+            if phy_offset is not None:
+                return _print(islice(at_offset(path, phy_offset, progress), count), show, out)
             if key is not None:
                 return _Search(path, topic, count, key, "key").run(show, out)
             return _by_id(path, ident or "", topic, count, show, out)
@@ -141,7 +143,7 @@ def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Mess
     if not found:
         text = (
             f"the id is of a message that {wanted.store_host} stored; the message at its physical offset "
-            f"{wanted.phy_offset} was stored by {there[0].store_host}: use --offset {wanted.phy_offset} to see it"
+            f"{wanted.phy_offset} was stored by {there[0].store_host}: use --phy-offset {wanted.phy_offset} to see it"
         )
         raise RecordNotFound((text, ""))
     if topics and not any(_is_of(found[0].topic, topic) for topic in topics):

@@ -190,7 +190,7 @@ def _typed(key: str, value: Any, kind: type) -> Any:
 def _body(given: dict[str, Any]) -> bytes:
     said = [key for key in _BODIES if key in given]
     if len(said) != 1:
-        raise ValueError(f"give exactly one of {', '.join(_BODIES)}; the line has {' and '.join(said) or 'none'}")
+        raise ValueError(f"give exactly one of {', '.join(_BODIES)}; given: {', '.join(said) or 'nothing'}")
     [key] = said
     try:
         return _BODIES[key](_typed(key, given[key], str))

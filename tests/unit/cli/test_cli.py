@@ -83,10 +83,10 @@ def test_help_of_cat_lists_every_option_and_token(run):
         (["cat", "-J", "-f", "%t", "x"], "exclude each other"),
         (["cat", "--body", "rot13", "x"], "rot13"),
         (["cat", "--crc", "some", "x"], "some"),
-        (["get", "x"], "give one of --offset, --id and --key"),
-        (["get", "--offset", "1", "--key", "k", "x"], "give one of --offset, --id and --key"),
-        (["get", "--offset", "1", "-t", "a", "x"], "-t can't be used with --offset"),
-        (["get", "--offset", "-1", "x"], "-1 is less than 0"),
+        (["get", "x"], "give one of --phy-offset, --id and --key"),
+        (["get", "--phy-offset", "1", "--key", "k", "x"], "give one of --phy-offset, --id and --key"),
+        (["get", "--phy-offset", "1", "-t", "a", "x"], "-t can't be used with --phy-offset"),
+        (["get", "--phy-offset", "-1", "x"], "-1 is less than 0"),
         (["get", "--key", "", "x"], "the id or key is empty"),
         (["get", "--key", "k", "-J", "-f", "%t", "x"], "exclude each other"),
         (["get", "--key", "k", "-f", "%z", "x"], "unknown token %z"),
@@ -193,7 +193,7 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden):
 @pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
     "line",
-    ["cat", "cat --json", "info", "info --json", "get --offset 0", "verify", "verify --json", "--help", "cat --help"],
+    ["cat", "cat --json", "info", "info --json", "get --phy-offset 0", "verify", "verify --json", "--help", "cat --help"],
 )
 def test_a_pipe_that_is_closed_before_the_first_byte(log, line, unbuffered):
     """The other end of the pipe is closed before the first byte is written."""

@@ -36,7 +36,7 @@ def test_commands():
 
 
 def test_options_and_choices():
-    assert complete("rocketc get x --o") == [("plain", "--offset")]
+    assert complete("rocketc get x --p") == [("plain", "--phy-offset")]
     assert ("plain", "--json") in complete("rocketc verify --")
     assert complete("rocketc get x --body he") == [("plain", "hex")]
     assert complete("rocketc completion ") == [("plain", shell) for shell in ("bash", "zsh", "fish")]

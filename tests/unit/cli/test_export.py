@@ -160,7 +160,7 @@ def test_export_refuses_to_write_to_a_terminal(store):
         (["-o", "x.xlsx"], "unknown format of 'x.xlsx'"),
         (["-o", "x"], "unknown format of 'x'"),
         (["-o", "x.csv", "--format", "xlsx"], "'xlsx' is not one of"),
-        (["-o", "x.csv", "--columns", "topic,colour"], "'colour' is not one of topic, queueId"),
+        (["-o", "x.csv", "--columns", "topic,size"], "'size' is not one of topic, queueId"),
         (["-o", "x.csv", "--columns", "topic,topic"], "'topic' is given twice"),
         (["-o", "x.csv", "--columns", ""], "'' is not one of"),
         (["-o", "x", "--partition-by", "tags"], "'tags' is not one of topic, date, queueId"),

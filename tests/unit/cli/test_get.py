@@ -60,7 +60,7 @@ def test_golden_messages_by_offset_and_by_id(golden, found, name):
     for message in package.scan(store.path):
         scanned[message.phy_offset].append(json.loads(message.to_json()))
     for record in sample(store.messages):
-        by_offset = found(store.path, "--offset", record["phyOffset"])
+        by_offset = found(store.path, "--phy-offset", record["phyOffset"])
         assert by_offset == scanned[record["phyOffset"]]
         assert found(store.path, "--id", record["msgId"].lower()) == by_offset
         first = by_offset[0]
@@ -89,8 +89,8 @@ def test_an_inner_batch_is_printed_as_its_messages(golden, get, found):
     inner = [m for m in package.scan(path) if m.topic == "Inner"]
     whole = [m for m in inner if m.phy_offset == inner[0].phy_offset]
     assert len(whole) > 1
-    assert found(path, "--offset", inner[0].phy_offset) == [json.loads(m.to_json()) for m in whole]
-    assert found(path, "--offset", inner[0].phy_offset, "-c", 1) == [json.loads(whole[0].to_json())]
+    assert found(path, "--phy-offset", inner[0].phy_offset) == [json.loads(m.to_json()) for m in whole]
+    assert found(path, "--phy-offset", inner[0].phy_offset, "-c", 1) == [json.loads(whole[0].to_json())]
     [one] = found(path, "--key", whole[1].properties["UNIQ_KEY"], "-t", "Inner", "-c", 1)
     assert one == json.loads(whole[1].to_json()) or one["properties"]["UNIQ_KEY"] == whole[1].properties["UNIQ_KEY"]
 
@@ -99,7 +99,7 @@ def test_an_inner_batch_is_printed_as_its_messages(golden, get, found):
 
 
 def test_all_fields_for_people(log, get):
-    code, out, err = get(log.folder.parent, "--offset", log.places[2])
+    code, out, err = get(log.folder.parent, "--phy-offset", log.places[2])
     assert (code, err) == (0, "")
     assert (
         out
@@ -138,23 +138,23 @@ def write(tmp_path, *records):
 def test_bodies_for_people(tmp_path, get):
     binary = bytes(range(240, 256)) + b"hello, world 123"
     path = write(tmp_path, package.encode("t", binary))
-    _, out, _ = get(path, "--offset", 0)
+    _, out, _ = get(path, "--phy-offset", 0)
     assert out.endswith(
         "body, 32 bytes\n"
         "  00000000  f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 fa fb fc fd fe ff  ................\n"
         "  00000010  68 65 6c 6c 6f 2c 20 77 6f 72 6c 64 20 31 32 33  hello, world 123\n"
     )
     assert max(map(len, out.splitlines()[-3:])) <= 80
-    _, out, _ = get(path, "--offset", 0, "--body", "hex")
+    _, out, _ = get(path, "--phy-offset", 0, "--body", "hex")
     assert out.endswith(f"body, 32 bytes\n  {binary.hex()}\n")
-    _, out, _ = get(path, "--offset", 0, "--body", "none")
+    _, out, _ = get(path, "--phy-offset", 0, "--body", "none")
     assert "body, " not in out
-    _, out, _ = get(write(tmp_path, package.encode("t", b"\xff" * 300)), "--offset", 0)
+    _, out, _ = get(write(tmp_path, package.encode("t", b"\xff" * 300)), "--phy-offset", 0)
     assert out.endswith("  000000f0" + "  " + " ".join(["ff"] * 16) + "  " + "." * 16 + "\n"
                         "  ... 44 more bytes; use --body hex to see all\n")  # fmt: skip
-    _, out, _ = get(write(tmp_path, package.encode("t", "zwei\nZeilen é\x1b[31m".encode())), "--offset", 0)
+    _, out, _ = get(write(tmp_path, package.encode("t", "zwei\nZeilen é\x1b[31m".encode())), "--phy-offset", 0)
     assert out.endswith("body, 19 bytes\n  zwei\n  Zeilen é\\x1b[31m\n")
-    _, out, _ = get(write(tmp_path, package.encode("t", b"")), "--offset", 0)
+    _, out, _ = get(write(tmp_path, package.encode("t", b"")), "--phy-offset", 0)
     assert out.endswith("body, 0 bytes\n")
 
 
@@ -170,7 +170,7 @@ def test_bodies_for_people(tmp_path, get):
     ],
 )
 def test_system_flags_are_explained(tmp_path, get, flag, words):
-    _, out, _ = get(write(tmp_path, package.encode("t", b"", sys_flag=flag)), "--offset", 0)
+    _, out, _ = get(write(tmp_path, package.encode("t", b"", sys_flag=flag)), "--phy-offset", 0)
     assert f"\nsystem flag       {words}\n" in out
 
 
@@ -181,15 +181,15 @@ def test_compressed_bodies_are_decompressed(golden, get):
         if m.sys_flag & 1:
             kinds.setdefault(m.sys_flag >> 8 & 7, m)
     for kind, word in ((1, "LZ4"), (2, "zstd"), (3, "zlib")):
-        _, out, _ = get(path, "--offset", kinds[kind].phy_offset)
+        _, out, _ = get(path, "--phy-offset", kinds[kind].phy_offset)
         assert f"(compressed with {word}" in out
         assert f"body, {len(kinds[kind].body)} bytes\n" in out
 
 
 def test_other_output_formats(log, get):
     store = log.folder.parent
-    assert get(store, "--offset", 0, "-f", r"%t %o %s\n") == (0, "audit 0 body 0\n", "")
-    assert get(store, "--offset", 0, "-f", "%s", "--body", "hex") == (0, b"body 0".hex(), "")
+    assert get(store, "--phy-offset", 0, "-f", r"%t %o %s\n") == (0, "audit 0 body 0\n", "")
+    assert get(store, "--phy-offset", 0, "-f", "%s", "--body", "hex") == (0, b"body 0".hex(), "")
     code, out, _ = get(store, "--key", "k1", "-J", "--body", "none")
     assert code == 0 and len(out.splitlines()) == 6 and "body" not in json.loads(out.splitlines()[0])
     code, out, _ = get(store, "--key", "k1")
@@ -198,22 +198,22 @@ def test_other_output_formats(log, get):
 
 def test_color_and_control_characters_on_a_terminal(tmp_path):
     path = write(tmp_path, package.encode("t", b"\x1b]0;title\x07", properties={"a\x1b[2J": "b\x9b"}))
-    code, text = on_terminal("get", path, "--offset", 0)
+    code, text = on_terminal("get", path, "--phy-offset", 0)
     assert code == 0 and "\x1b[1mproperties" in text and "\x1b]0" not in text and "\x1b[2J" not in text
     for unwanted in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        code, text = on_terminal("get", path, "--offset", 0, env=unwanted)
+        code, text = on_terminal("get", path, "--phy-offset", 0, env=unwanted)
         assert (code, "\x1b" in text) == (0, False)
     code, text = on_terminal("get", path, "--key", "nope")
     assert code == 1 and "no message has the key 'nope'" in text
     for form in (["--json"], ["-f", "%s%h"]):
-        assert "\x1b" not in on_terminal("get", path, "--offset", 0, *form)[1]
+        assert "\x1b" not in on_terminal("get", path, "--phy-offset", 0, *form)[1]
 
 
 # ---------------------------------------------------------------- by offset
 
 
 def no_message(get, path, offset):
-    code, out, err = get(path, "--offset", offset)
+    code, out, err = get(path, "--phy-offset", offset)
     assert (code, out, err.count("\n")) == (1, "", 1)
     return err.removeprefix("rocketc: ").rstrip()
 
@@ -241,7 +241,7 @@ def test_offsets_outside_of_the_log(log, get):
     assert no_message(get, log.folder, 3072) == "no message begins at byte 3072: the files of the log end at byte 3072"
     log.file_at(0).unlink()
     assert no_message(get, log.folder, 5) == "no message begins at byte 5: the log begins at byte 1024"
-    assert get(log.folder, "--offset", 1024)[0] == 0
+    assert get(log.folder, "--phy-offset", 1024)[0] == 0
 
 
 def test_an_offset_in_a_file_that_is_missing(log, get):
@@ -281,7 +281,7 @@ def test_a_damaged_record(log, get, behind, data, says):
     spoil(log, at + behind, data)
     told = no_message(get, log.folder, at)
     assert told.endswith(says)
-    code, out, _ = get(log.folder, "--offset", log.places[10], "-f", "%s")
+    code, out, _ = get(log.folder, "--phy-offset", log.places[10], "-f", "%s")
     assert (code, out) == (0, "body 10")
 
 
@@ -303,7 +303,7 @@ def test_only_the_file_of_the_offset_is_read(log, get):
     spoil(log, 0, b"\xff" * 1024)
     os.truncate(log.file_at(0), 1024)
     log.file_at(2048).write_bytes(b"\xff" * 1024)
-    assert get(log.folder, "--offset", log.places[8], "-f", "%s") == (0, "body 8", "")
+    assert get(log.folder, "--phy-offset", log.places[8], "-f", "%s") == (0, "body 8", "")
 
 
 def test_nothing_before_a_record_is_read(tmp_path, get):
@@ -313,24 +313,24 @@ def test_nothing_before_a_record_is_read(tmp_path, get):
     with open(path, "wb") as file:
         file.write(b"\xff" * 4096)
         os.pwrite(file.fileno(), package.encode("t", b"far", phy_offset=at), at)
-    assert get(path, "--offset", at, "-f", "%s") == (0, "far", "")
+    assert get(path, "--phy-offset", at, "-f", "%s") == (0, "far", "")
 
 
 def test_a_log_file_with_another_name(log, get):
     path = log.file_at(1024).rename(log.folder / "copy.bin")
-    assert get(path, "--offset", 1024, "-f", "%O") == (0, "1024", "")
+    assert get(path, "--phy-offset", 1024, "-f", "%O") == (0, "1024", "")
     assert "which begins at byte 1024" in no_message(get, path, 1025)
 
 
 def test_all_of_several_logs_are_searched(tmp_path, get):
     for name in "ab":
         GrowingLog(tmp_path / name / "commitlog").append("t", name.encode())
-    assert get(tmp_path / "a", tmp_path / "b", "--offset", 0, "-f", "%s") == (0, "ab", "")
-    code, _, err = get(tmp_path / "a", tmp_path / "b", "--offset", 1)
+    assert get(tmp_path / "a", tmp_path / "b", "--phy-offset", 0, "-f", "%s") == (0, "ab", "")
+    code, _, err = get(tmp_path / "a", tmp_path / "b", "--phy-offset", 1)
     assert code == 1 and err.count("it is inside the record of t/0@0") == 2
 
 
-@pytest.mark.parametrize("how", [["--offset", 0], ["--key", "k"], ["--id", "k"]], ids=lambda how: how[0])
+@pytest.mark.parametrize("how", [["--phy-offset", 0], ["--key", "k"], ["--id", "k"]], ids=lambda how: how[0])
 def test_unreadable_paths(log, get, monkeypatch, how):
     nowhere = log.folder / "nope"
     assert get(nowhere, *how) == (1, "", f"rocketc: {nowhere}: No such file or directory\n")
@@ -354,7 +354,7 @@ def test_an_offset_id_of_another_broker(log, get):
     assert (code, out) == (1, "")
     assert err == (
         f"rocketc: the id is of a message that 10.0.0.8:10911 stored; the message at its physical "
-        f"offset {log.places[3]} was stored by 10.0.0.7:10911: use --offset {log.places[3]} to see it\n"
+        f"offset {log.places[3]} was stored by 10.0.0.7:10911: use --phy-offset {log.places[3]} to see it\n"
     )
 
 
@@ -489,5 +489,5 @@ def test_the_reader_is_gone(log):
 
 def test_a_full_disk(log):
     with open("/dev/full", "wb") as full:
-        done = rocketc("get", log.folder, "--offset", 0, stdout=full)
+        done = rocketc("get", log.folder, "--phy-offset", 0, stdout=full)
     assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")

@@ -307,7 +307,7 @@ HOSTILE = [
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A folder partitioned by topic; each body is its topic. An empty topic has no folder name and is read as null."""
+    """A folder partitioned by topic; each body is its topic. An empty topic is read as null."""
     messages = [(topic, topic.encode(), {}) for topic in [*HOSTILE, ""]]
     rocketc.export(rocketc.decode(log_of(messages)), tmp_path / "lake", partition_by="topic")
     return tmp_path / "lake"
