@@ -229,7 +229,7 @@ static inline void rc_mutex_unlock(rc_mutex *mutex)
 typedef struct rc_reentrant {
     rc_mutex mutex;
     uintptr_t owner; /* the holder, or 0; a thread only compares it with its own number */
-    uint32_t again;  /* how many more times the holder has taken it; only the holder accesses it */
+    uint32_t again; /* how many more times the holder has taken it; only the holder accesses it */
 } rc_reentrant;
 
 /* A number that differs in each thread and is never 0: pthread_self(), without a call where possible. */
