@@ -170,7 +170,7 @@ def test_pairs_of_results_are_compared(tmp_path):
     [
         (["a"], "in pairs"),
         (["missing", "missing"], "No such file"),
-        (["--base", ".", "missing.py"], "--base takes one script"),
+        (["--base", ".", "missing.py"], "--base needs one script"),
         (["--base", str(BENCH.parent), str(BENCH / "bench_record.py")], "another checkout"),
     ],
 )
@@ -207,7 +207,7 @@ def test_run_keeps_the_output_of_each_script(tmp_path):
 
 def test_run_refuses_a_missing_script(tmp_path):
     done = run("run.py", "--into", tmp_path / "into", tmp_path / "bench_none.py")
-    assert done.returncode == 2 and "there is no" in done.stderr and not (tmp_path / "into").exists()
+    assert done.returncode == 2 and "no such file" in done.stderr and not (tmp_path / "into").exists()
 
 
 def test_an_interrupted_run_keeps_finished_results(tmp_path):

@@ -450,7 +450,7 @@ def test_commands(golden: Golden, server: Server, tmp_path: Path) -> None:
     checked = run("verify", url)
     assert checked.returncode == 0 and f"{len(far)} records" in checked.stdout.replace(",", ""), checked
     assert run("stats", url, "--json").stdout == run("stats", str(store.path), "--json").stdout
-    for words in ("info", "cat -F", "get --offset 0", "put -t x", "info --as index"):
+    for words in ("info", "cat -F", "get --phy-offset 0", "put -t x", "info --as index"):
         command, *options = words.split()
         refused = run(command, url, *options)
         assert refused.returncode and "takes local paths only; copy it first" in refused.stderr, refused
