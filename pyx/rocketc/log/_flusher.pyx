@@ -22,7 +22,7 @@ from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 from rocketc.files._allocator cimport allocator_return
 from rocketc.files._append_file cimport FileState, can_flush, file_release
 from rocketc.files._checkpoint cimport checkpoint_write
-from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
+from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_wake_reader
 from rocketc.log._positions cimport Position
 
 cdef enum:
@@ -145,7 +145,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
         queue_settle(fl.q)
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
     if fl.sync:
-        queue_tell(fl.q)
+        queue_wake_reader(fl.q)
     (<Position>fl.position).advance(rc_load_i64(&fl.q.flushed))
     started = rc_clock_ns() - started
     rc_store_i64(&fl.took, started)
@@ -330,7 +330,7 @@ cdef void commit_buffers(Flusher* fl) noexcept nogil:
     if rc != RC_OK:
         flusher_fail(fl, rc, NULL)
     rc_count_i64(&fl.commits, 1)
-    queue_tell(fl.q)
+    queue_wake_reader(fl.q)
     flusher_wake(fl)
 
 
