@@ -68,7 +68,7 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexce
             return RC_OK                    # the queue has it
         elif not q.confirmed:
             jumped_from = BEGUN if opening else -1
-            rc = begin_anew(q, number, whole)
+            rc = restart(q, number, whole)
         elif number - q.units > (unit.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
             q.refused = True
             return RC_OUT_OF_ORDER          # the log is too small for the records in between
@@ -193,7 +193,7 @@ cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
     return RC_OK if rc == RC_NO_ROOM else rc
 
 
-cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
+cdef int restart(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
     """Continue at the queue offset of the first dispatched record, which is not the next one of the files."""
     cdef int64_t per_file = q.files.file_size // q.unit_bytes
     cdef int rc = RC_OK

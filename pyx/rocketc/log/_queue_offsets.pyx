@@ -223,7 +223,7 @@ cdef class QueueOffsets:
         self._holding = True
         self._mark(topics)
 
-    def begin_anew(self, set queues not None):
+    def reset(self, set queues not None):
         """Set the next offset of queues to 0. Each queue is (topic in UTF-8, queue id)."""
         cdef Stripe* stripe
         cdef QueueSlot* slot

@@ -612,7 +612,7 @@ cdef class MessageStore(RawAccess):
             return self.dispatcher.delete_queues(ends)
         finally:
             left = set(self.reader.queues.items())
-            self.log.offsets.begin_anew({
+            self.log.offsets.reset({
                 (topic.encode("utf-8", "surrogateescape"), queue_id)
                 for (topic, queue_id), _ in self.log.offsets.items()
                 if (topic in ends or (topic, queue_id) in ends) and (topic, queue_id) not in left
