@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocketc.log._put_result import PutResult
     from rocketc.store._store import MessageStore
 
-_DOUBT = "the last messages may not be durable"
+_MAYBE_LOST = "the last messages may not be durable"
 _JSON_GROWTH = 7  # a byte of a body takes up to six bytes in JSON, and 4/3 bytes in base64
 _PARTS = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock"}  # a store has one of these
 
@@ -211,14 +211,14 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
                     done.code = 1
                     note(_plainly(error))
                     if target.failed is not None:
-                        note(_DOUBT)
+                        note(_MAYBE_LOST)
     except Ended as error:  # while the store was opened; or a second signal, while it was closed
         done.code = error.code
     except RocketcError as error:  # opening failed, or the last flush did
         if done.messages == 0:
             raise
         note(_plainly(error))
-        note(_DOUBT)
+        note(_MAYBE_LOST)
         done.code = 1
     finally:
         logging.getLogger("rocketc").removeHandler(warnings_of_library)

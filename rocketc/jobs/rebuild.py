@@ -189,14 +189,14 @@ class _Run:
         old = load_unmodified(root, config)
         self._claims = old.claims() if claims is None else claims
         deleted = DeletedTopics(root)
-        deleted.believe(old.standing(deleted.ends))
+        deleted.remove_recreated(old.remaining(deleted.ends))
         old.close()
-        self._gone = deleted.gone()
+        self._deleted_topics = deleted.offsets()
         self._dispatcher = self._new_dispatcher(queues, index)
 
     def _new_dispatcher(self, queues: ConsumeQueues, index: KeyIndex | None) -> Dispatcher:
         dispatcher = Dispatcher(queues, index, self._config)
-        dispatcher.leave_out(self._gone)
+        dispatcher.leave_out(self._deleted_topics)
         return dispatcher
 
     def read(self, files: Sequence[LogFile], tell: Callable[[int], None] | None) -> None:
@@ -237,7 +237,7 @@ class _Run:
                 dispatcher.take(_walker(file))
             dispatcher.finish(self.report.stop, first)
             self.report.unqueued = dispatcher.unqueued
-            if not queues.in_doubt:
+            if not queues.has_mismatch:
                 break
 
     def _read_file(self, file: LogFile, read: list[Any]) -> None:

@@ -462,7 +462,7 @@ class _Run:
         """Return where queues of deleted and re-created topics begin; adapt the table of deletions to new offsets."""
         queues = load_unmodified(root, self._source.config)
         deleted = DeletedTopics(root)
-        deleted.believe(queues.standing(deleted.ends))
+        deleted.remove_recreated(queues.remaining(deleted.ends))
         claims = queues.claims()
         queues.close()
         if deleted.ends or os.path.lexists(os.path.join(store, _CONFIG, DeletedTopics.NAME)):
