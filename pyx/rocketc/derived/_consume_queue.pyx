@@ -469,11 +469,11 @@ cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted
 
     Source: RocketMQ ConsumeQueue.deleteExpiredFile.
     """
-    cdef int64_t gone = 0, start = queue_start(&q.files, 2)
+    cdef int64_t expired = 0, start = queue_start(&q.files, 2)
     cdef int rc = RC_OK
     if start >= 0:
-        rc = units_before(q, min_phy_offset, start // q.unit_bytes, &gone)
-    while rc == RC_OK and start >= 0 and (start + q.files.file_size) // q.unit_bytes <= gone:
+        rc = units_before(q, min_phy_offset, start // q.unit_bytes, &expired)
+    while rc == RC_OK and start >= 0 and (start + q.files.file_size) // q.unit_bytes <= expired:
         rc = queue_remove(&q.files, 0)
         if rc == RC_OK:
             deleted[0] += 1

@@ -92,7 +92,7 @@ cdef class DerivedAudit(Dispatcher):
         int64_t _log_start
         int64_t _log_stop
         int64_t _log_now
-        int64_t _told[KINDS]
+        int64_t _finding_counts[KINDS]
         int64_t _last_phy       # physical offset of the last record; more rows with it belong to that record
         bint _settled           # the store did not have a writer when the index was loaded
     cdef readonly:
@@ -225,7 +225,7 @@ cdef class DerivedAudit(Dispatcher):
         """Record a finding. It extends the range that ends before its number, if that is one of the latest ranges."""
         cdef Finding* f
         cdef int i = self._count - 1
-        self._told[what] += 1
+        self._finding_counts[what] += 1
         while i >= 0 and i >= self._count - NEAR:
             f = &self._room[i]
             if f.what == what and f.q == q and f.part == part:
@@ -491,7 +491,7 @@ cdef class DerivedAudit(Dispatcher):
     def counts(self):
         """Return the number of findings of each kind in WHAT; findings() returns only the first ones."""
         cdef int i
-        return {WHAT[i]: self._told[i] for i in range(<int>KINDS) if self._told[i]}
+        return {WHAT[i]: self._finding_counts[i] for i in range(<int>KINDS) if self._finding_counts[i]}
 
     def findings(self):
         """Return (what, topic, queue id, index file, first, last, count, physical offset) of each range of findings."""
