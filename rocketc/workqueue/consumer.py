@@ -321,7 +321,7 @@ class Consumer:
         """Return the offset of the next message that is put."""
         return self._store.max_offset(self.topic, 0, committed=False)
 
-    def _tell_all(self) -> None:
+    def _wake_all(self) -> None:
         """Wake all waiting threads; each one checks whether the queue is closed."""
         with self._lock:
             self._changed.notify_all()

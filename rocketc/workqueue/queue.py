@@ -244,13 +244,13 @@ class Queue(Consumer):
             if self._positions.closed:
                 return
             if self._positions.detach():
-                self._tell_consumers()
+                self._wake_consumers()
                 return
             try:
                 try:
                     self._positions.stop()
                 finally:  # stop() waits, and an exception of a signal handler can end it
-                    self._tell_consumers()
+                    self._wake_consumers()
                     self._positions.write()
             finally:
                 self._store.close()
@@ -264,9 +264,9 @@ class Queue(Consumer):
         locks = [self._positions.writing, self._lock, *(consumer._lock for consumer in self._consumers.values())]
         self._store._refuse_inside(any(map(is_mine, locks)))
 
-    def _tell_consumers(self) -> None:
+    def _wake_consumers(self) -> None:
         for consumer in (self, *self._consumers.values()):
-            consumer._tell_all()
+            consumer._wake_all()
 
     def __enter__(self) -> Self:
         return self

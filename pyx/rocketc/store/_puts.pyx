@@ -413,7 +413,7 @@ cdef class Putting:
             rc_count_i64(&self._refused, 1)
             raise disk_full(self.path)
         if rc_load_i64(&self.log.fl.news) != 0:
-            self._tell_news()
+            self._report_news()
         if self._stepper is not None:
             self._stepper.read_clock()
         if not self._judge(records, n):
@@ -610,11 +610,11 @@ cdef class Putting:
             self._main_calls += 1
         return 0
 
-    cdef int _tell_news(self) except -1:
+    cdef int _report_news(self) except -1:
         """Report problems of flusher and dispatcher to the log of the library; their threads can't call Python."""
         if self.log is not None and rc_load_i64(&self.log.fl.news) != 0:
             rc_store_i64(&self.log.fl.news, 0)
-            self._tell(self.failed)
+            self._report(self.failed)
         return 0
 
     cdef bint _is_inside(self) noexcept:
