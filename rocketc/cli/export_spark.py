@@ -62,7 +62,7 @@ def export_spark(
             spark = _session(jobs)
             try:
                 size = sum(file.size for log in resolve(source) for file in log.files)
-                with progress("archiving", size) as tell:
+                with progress("archiving", size) as update:
                     report = spark_archive.archive(
                         spark,
                         source,
@@ -72,7 +72,7 @@ def export_spark(
                         crc=options["crc"],
                         decompress=options["decompress"],
                         compression=compression,
-                        progress=tell,
+                        progress=update,
                     )
             finally:
                 spark.stop()

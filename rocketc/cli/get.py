@@ -190,8 +190,8 @@ class _Search:
         parts = scan.by_file()
         number = 0
         with ExitStack() as bar:
-            tell = bar.enter_context(progress("searching", scan.bytes))
-            for message in islice(_messages(parts, tell), self._count):
+            update = bar.enter_context(progress("searching", scan.bytes))
+            for message in islice(_messages(parts, update), self._count):
                 if out.is_terminal and number == 0:
                     bar.close()  # the bar would be mixed with the messages
                 out.write(show(message))
@@ -204,14 +204,14 @@ class _Search:
         return code
 
 
-def _messages(parts: list[Scan], tell: Callable[[int], None]) -> Iterator[Message]:
+def _messages(parts: list[Scan], update: Callable[[int], None]) -> Iterator[Message]:
     done = 0
     for part in parts:
         for message in part:
-            tell(done + part.report.bytes)
+            update(done + part.report.bytes)
             yield message
         done += part.bytes
-        tell(done)
+        update(done)
 
 
 # ---- in full

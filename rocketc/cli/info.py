@@ -63,7 +63,7 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
         span = f" ({show_span(last - first)})" if last is not None and last > first else ""
         yield "times", f"{show_time(first)} to {until}{span}", ""
     if found.end is not None and found.lastFile is not None:
-        yield "end", _tell_end(found), ""
+        yield "end", _end_text(found), ""
     yield from _how_it_was_left(found)
     if found.consumeQueues is not None:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
@@ -72,7 +72,7 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery cut off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
-    yield from section("holes", some(found.holes, every, _tell_hole), "none")
+    yield from section("holes", some(found.holes, every, _hole_text), "none")
     damage = [*some(found.damage, every, damage_text)]
     if (last := found.had_messages_until) is not None:
         damage.append(f"the end of the log is missing: the checkpoint has messages until {show_time(last)}")
@@ -85,7 +85,7 @@ def _where_it_was_looked(found: Inventory) -> str:
     return "none found in the first record of each file and in the last file"
 
 
-def _tell_end(found: Inventory) -> str:
+def _end_text(found: Inventory) -> str:
     end, follows = found.end or 0, ""
     if torn := torn_tail(found.damage, end):
         end, follows = torn.start, f"; {torn.stop - torn.start} damaged bytes follow"
@@ -112,7 +112,7 @@ def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
         yield from section("flushed", times, style="")
 
 
-def _tell_hole(hole: Hole) -> str:
+def _hole_text(hole: Hole) -> str:
     if hole.kind == "missing":
         return gap_text(hole.start, hole.stop)
     where, name = f"{hole.start} to {hole.stop} ({show_size(hole.stop - hole.start)})", basename(hole.file or "")

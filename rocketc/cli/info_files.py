@@ -34,8 +34,8 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
     kind = found[0].kind
     refuse_other_options(kind)
     info = _Info(path, kind, index_slots)
-    with progress("reading", sum(map(_size, (path for files in found for path in files.paths)))) as tell:
-        info.tell = tell
+    with progress("reading", sum(map(_size, (path for files in found for path in files.paths)))) as update:
+        info.update = update
         for files in found:
             info.look_at(files)
     print_result(as_json, info.to_dict, lambda colour: info.draw(colour, every))
@@ -51,7 +51,7 @@ class _Info:
         self.kind = kind
         self.index_slots = index_slots
         self.faults = Faults(self._take)
-        self.tell: Callable[[int], None] = lambda done: None
+        self.update: Callable[[int], None] = lambda done: None
         self._done = 0
         self._path = path
         self._entries: list[Entry] = []
@@ -84,7 +84,7 @@ class _Info:
     def step(self, size: int) -> None:
         """Move the progress bar by `size` bytes that were read."""
         self._done += size
-        self.tell(self._done)
+        self.update(self._done)
 
     def to_dict(self) -> Entry:
         entries = "queues" if self.kind in QUEUE_KINDS else "files"
@@ -262,10 +262,10 @@ def _one_checkpoint(entry: Entry) -> Iterator[tuple[str, str]]:
 
 def _one_config(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "read", entry["file"]
-    yield "holds", _tell_counts(entry)
+    yield "holds", _counts_text(entry)
 
 
-def _tell_counts(entry: Entry) -> str:
+def _counts_text(entry: Entry) -> str:
     counts = [f"{number} {what if number != 1 else what.removesuffix('s')}" for what, number in entry["counts"].items()]
     return ", ".join(counts) or "no entries"
 
@@ -314,5 +314,5 @@ def _index_row(entry: Entry) -> tuple[str, ...]:
 _TABLES: dict[str, tuple[tuple[str, ...], Callable[[Entry], tuple[str, ...]]]] = {
     **dict.fromkeys(QUEUE_KINDS, ((">files", ">units", "offsets", "physical offsets", "queue"), _queue_row)),
     "index": (("file", ">units", ">room", "slots in use", "first message"), _index_row),
-    "json": (("table", "holds"), lambda entry: (os.path.basename(entry["file"]), _tell_counts(entry))),
+    "json": (("table", "holds"), lambda entry: (os.path.basename(entry["file"]), _counts_text(entry))),
 }

@@ -148,8 +148,8 @@ def _count(selection: Selection, by: tuple[str, ...]) -> Count:
     asks = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
     threads = 1 if strict or asks else None
     scan = selection.scan(errors="raise" if strict else "skip", batch_bytes=BATCH_BYTES)
-    with progress("counting", scan.bytes) as tell:
-        return count(scan, by, threads=threads, tell=tell)
+    with progress("counting", scan.bytes) as update:
+        return count(scan, by, threads=threads, update=update)
 
 
 # ---- which groups, in which order

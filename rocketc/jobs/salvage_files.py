@@ -29,7 +29,7 @@ from rocketc.read.scan import Damage, open_walker, torn_tail
 TOPIC = "rocketc_lost"  # topic of the records that fill a lost range
 
 _LEAST = MSG_MIN_BYTES + 1  # bytes of the smallest filler record; its topic has one letter
-_SAYING = 192  # bytes of a filler record with room for the full description
+_DESCRIBED_BYTES = 192  # bytes of a filler record with room for the full description
 _LOST_BYTES = 1 << 20  # the longest filler record; a longer range gets several
 _COPY_BYTES = 1 << 20
 _HEAD_BYTES = MSG_BORN_HOST_AT + HOST_V6_BYTES + 8  # bytes of a record up to and including its store timestamp
@@ -37,7 +37,7 @@ _CRC_FULL = 2
 _LONG_MAX = (1 << 63) - 1
 _MISSING_MAX = 10_000  # consecutive missing files
 
-Tell = Callable[[int], None]
+Update = Callable[[int], None]
 Runs = list[tuple[str, int, int, int, int]]
 
 
@@ -66,7 +66,7 @@ class ReadableRanges:
         return sum(stop - start for start, stop in self.ranges)
 
 
-def find(file: LogFile, tell: Tell) -> ReadableRanges:
+def find(file: LogFile, update: Update) -> ReadableRanges:
     """Read a file and check every record in it. Raises StoreIOError.
 
     >>> find(LogFile("nowhere", 0, 100, 100, True), print)
@@ -76,7 +76,7 @@ def find(file: LogFile, tell: Tell) -> ReadableRanges:
     walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
     audit = Audit(walker)
     while audit.step():
-        tell(walker.walked)
+        update(walker.walked)
     out = ReadableRanges(file, records=audit.records, messages=audit.messages, timestamp=audit.last_timestamp)
     out.runs = audit.runs()
     out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
@@ -327,8 +327,8 @@ class CompactedLog:
     def note(self, found: ReadableRanges) -> dict[str, Any]:
         """Return the state that go_on() needs to continue after this file."""
         ends = {(topic, queue_id): behind for topic, queue_id, _, behind, _ in found.runs}
-        told = [[*queue, end] for queue, end in ends.items()]
-        return {"at": self.at, "runs": len(self.runs), "room": self._room, "stop": self._stop, "ends": told}
+        queue_ends = [[*queue, end] for queue, end in ends.items()]
+        return {"at": self.at, "runs": len(self.runs), "room": self._room, "stop": self._stop, "ends": queue_ends}
 
     def go_on(self, notes: list[dict[str, Any]]) -> None:
         """Continue after a salvage that was killed: these notes are those of the finished files."""
@@ -358,14 +358,14 @@ class CompactedLog:
         """Write filler records for `needed` lost bytes, before the record at the physical offset `before`."""
         base = _base(found.file)
         lost = next((one for one in found.damage if one.stop == before), Damage(None, before, before, "missing"))
-        if self._out.size < _SAYING + BLANK_BYTES:
+        if self._out.size < _DESCRIBED_BYTES + BLANK_BYTES:
             return
         while needed > 0:
             room = self._out.size - self.at % self._out.size
-            if room < _SAYING + BLANK_BYTES:
+            if room < _DESCRIBED_BYTES + BLANK_BYTES:
                 self._roll(found.file, before, room)
                 continue
-            size = max(min(needed, room - BLANK_BYTES, _LOST_BYTES), _SAYING)
+            size = max(min(needed, room - BLANK_BYTES, _LOST_BYTES), _DESCRIBED_BYTES)
             self._go_to_file()
             timestamp = _store_time(source, before - base) or found.timestamp
             for at, record in filler_records(self.at, self.at + size, lost, timestamp):

@@ -101,8 +101,8 @@ def _(store: MessageStore) -> str:
     try:
         look = SnapshotReader(store).read()
     except (ClosedError, OSError) as error:
-        told = "closed" if store.closed else str(error)
-        return _page("MessageStore", [facts([("store", store.path, ""), ("state", told, "yellow")])])
+        state = "closed" if store.closed else str(error)
+        return _page("MessageStore", [facts([("store", store.path, ""), ("state", state, "yellow")])])
     lines = [("store", store.path, ""), ("state", f"open for {mode}", "green"), *_look_lines(look)]
     if store.failed is not None:
         lines.append(("failed", str(store.failed), "red"))

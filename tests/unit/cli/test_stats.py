@@ -583,7 +583,7 @@ def test_threads_end_at_ctrl_c(golden, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        count(scan(golden("v533-broker").path), threads=2, tell=tell)
+        count(scan(golden("v533-broker").path), threads=2, update=tell)
     assert threads and threads[0]._stopped
 
 
