@@ -66,7 +66,7 @@ def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None
             if as_json:
                 out.write((json.dumps(decoded) + "\n").encode())
             else:
-                out.write(("\n" * (n > 0) + "\n".join(_lines(decoded, out.has_colour)) + "\n").encode())
+                out.write(("\n" * (n > 0) + "\n".join(_lines(decoded, out.has_color)) + "\n").encode())
     return 2 if wrong else 0
 
 
@@ -132,9 +132,9 @@ def _local(when: datetime.datetime) -> str:
     return when.replace(tzinfo=None).isoformat(timespec="milliseconds")
 
 
-def _lines(decoded: dict[str, Any], colour: bool) -> Iterator[str]:
+def _lines(decoded: dict[str, Any], color: bool) -> Iterator[str]:
     """The lines that are printed without --json."""
-    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
+    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if color else ("", "", "")
     yield f"{bold}{decoded['id']}{plain}"
     if decoded["kind"] == "unclear":
         yield "  kind unclear: it can be read as both kinds, and both are unlikely"

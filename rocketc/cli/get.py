@@ -217,7 +217,7 @@ def _messages(parts: list[Scan], update: Callable[[int], None]) -> Iterator[Mess
 # ---- in full
 
 
-def full_printer(body: str, colour: bool) -> Printer:
+def full_printer(body: str, color: bool) -> Printer:
     """Return the printer for all fields, one per line, then properties and body; a blank line between messages.
 
     >>> import rocketc
@@ -225,7 +225,7 @@ def full_printer(body: str, colour: bool) -> Printer:
     >>> full_printer("text", False)(m).decode().splitlines()[:2]
     ['topic             orders', 'queue             0, offset 7']
     """
-    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
+    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if color else ("", "", "")
     first = True
 
     def show(m: Message) -> bytes:

@@ -40,15 +40,15 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
 
         return info_files(path, files, as_json, every, index_slots)
     found = take_inventory(path, progress)
-    print_result(as_json, found.to_dict, lambda colour: draw(found, colour, every))
+    print_result(as_json, found.to_dict, lambda color: draw(found, color, every))
     if found.is_empty:
         note(f"nothing to read: {path}")
     return 0 if found.is_whole else 1
 
 
-def draw(found: Inventory, colour: bool, every: bool) -> str:
+def draw(found: Inventory, color: bool, every: bool) -> str:
     """Return the table, as wide as the terminal, or 80 columns without a terminal."""
-    return render_report(_lines(found, every), _file_table(found.files, every), colour)
+    return render_report(_lines(found, every), _file_table(found.files, every), color)
 
 
 def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:

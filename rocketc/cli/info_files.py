@@ -38,7 +38,7 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
         info.update = update
         for files in found:
             info.look_at(files)
-    print_result(as_json, info.to_dict, lambda colour: info.draw(colour, every))
+    print_result(as_json, info.to_dict, lambda color: info.draw(color, every))
     if info.is_empty and not info.problems:
         note(f"nothing to read: {path}")
     return 1 if info.problems or info.is_empty else 0
@@ -94,7 +94,7 @@ class _Info:
             "faults": faults, "errors": self._errors,
         }  # fmt: skip
 
-    def draw(self, colour: bool, every: bool) -> str:
+    def draw(self, color: bool, every: bool) -> str:
         lines = [(WORDS[self.kind], self._path, "")]
         entries: Sequence[Entry] = self._entries
         if len(entries) == 1 and self.kind not in QUEUE_KINDS:
@@ -104,7 +104,7 @@ class _Info:
         if (hidden := self.faults.count - len(self._faults)) > 0:
             problems.append(f"{hidden} more in the same files")
         lines += section("problems", some(problems, every, str), "none")
-        return render_report(lines, _table(self.kind, entries, every), colour)
+        return render_report(lines, _table(self.kind, entries, every), color)
 
 
 # ---------------------------------------------------------------- reading

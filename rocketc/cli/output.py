@@ -25,7 +25,7 @@ SHOWN_AFTER = 0.5  # seconds until the progress bar is shown
 _AGAIN = 0.1
 
 
-def has_colour(stream: TextIO) -> bool:
+def has_color(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -44,7 +44,7 @@ class Out:
             raise OSError(errno.EBADF, "stdout is closed")
         self._raw = sys.stdout.buffer
         self.is_terminal = sys.stdout.isatty()
-        self.has_colour = has_colour(sys.stdout)
+        self.has_color = has_color(sys.stdout)
         self._live = live or self.is_terminal
         self._parts: list[bytes] = []
         self._size = 0
@@ -113,12 +113,12 @@ class DamageNotes:
 
 
 def print_result(as_json: bool, value: Callable[[], Any], draw: Callable[[bool], str]) -> None:
-    """Print a report on stdout: value() as one line of JSON, or the text of `draw(has_colour)`."""
+    """Print a report on stdout: value() as one line of JSON, or the text of `draw(has_color)`."""
     with Out() as out:
         if as_json:
             out.json(value())
         else:
-            out.write_text(draw(out.has_colour))
+            out.write_text(draw(out.has_color))
 
 
 def command(

@@ -41,7 +41,7 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
     print_result(
         as_json,
         lambda: {"path": store, **report.to_dict()},
-        lambda colour: render([facts(rebuild_lines(store, only, report, every))], colour),
+        lambda color: render([facts(rebuild_lines(store, only, report, every))], color),
     )
     if report.damage or report.missing:
         note("the log is damaged: run `rocketc verify` for details")

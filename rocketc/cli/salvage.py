@@ -58,7 +58,7 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
     print_result(
         as_json,
         lambda: {"path": src, "store": dst, **report.to_dict()},
-        lambda colour: render([facts(salvage_lines(src, dst, report, every))], colour),
+        lambda color: render([facts(salvage_lines(src, dst, report, every))], color),
     )
     if not report.records:
         note(f"nothing to read: {src}")

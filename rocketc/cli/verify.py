@@ -38,7 +38,7 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     print_result(
         as_json,
         lambda: {"path": [*map(shown, path)], **report.to_dict()},
-        lambda colour: draw_verify(path, report, colour, every),
+        lambda color: draw_verify(path, report, color, every),
     )
     if report.is_empty:
         note(f"nothing to read: {' '.join(map(shown, path))}")

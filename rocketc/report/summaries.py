@@ -29,9 +29,9 @@ _ENDS = {
 }
 
 
-def draw_verify(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
+def draw_verify(path: Sequence[str], report: VerifyReport, color: bool, every: bool) -> str:
     """Return the whole report as text for the terminal's width, or for 80 columns without a terminal."""
-    return render_report(verify_lines(path, report, every), verify_table(report.files, every), colour)
+    return render_report(verify_lines(path, report, every), verify_table(report.files, every), color)
 
 
 def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
@@ -216,11 +216,11 @@ def rebuild_lines(
 
 
 def draw_clean(
-    store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool
+    store: str, report: CleanReport, files: int, start: int, color: bool, every: bool, as_broker: bool
 ) -> str:
     """Return the whole report as text for the terminal's width, or for 80 columns without a terminal."""
     lines = clean_lines(store, report, files, start, as_broker)
-    return render_report(lines, clean_table(store, report, every), colour)
+    return render_report(lines, clean_table(store, report, every), color)
 
 
 def clean_lines(
