@@ -104,12 +104,12 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
     cdef Unit held
     cdef int rc
     if u.queue_offset == wanted:
-        q.unproven = False
+        q.unconfirmed = False
         return RC_OK
     if q.loaded == 0:
         if u.phy_offset == q.claim_phy and u.queue_offset != q.claim_offset:
             u.queue_offset = q.claim_offset     # the value set with ConsumeQueues.claim()
-            q.unproven = True
+            q.unconfirmed = True
         return RC_OK
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
         rc = held_for(q, q.units, u, &held)
@@ -123,7 +123,7 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
         rc = held_for(q, wanted, u, &held)
         if held.size > 0:
             u.queue_offset = wanted
-            q.unproven = q.unproven or not q.confirmed
+            q.unconfirmed = q.unconfirmed or not q.confirmed
     return rc
 
 
@@ -342,7 +342,7 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     cdef int i, rc
     q.last = NULL
     q.confirmed = False
-    q.unproven = q.refused = False
+    q.unconfirmed = q.refused = False
     q.kept = 0
     q.jumped_from = -1
     q.left_out = 0
@@ -378,7 +378,7 @@ cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noe
     cdef FileState* f
     cdef int64_t end, room
     cdef int rc = RC_OK
-    if q.unproven or (q.claim_phy >= 0 and q.left_out > 0):
+    if q.unconfirmed or (q.claim_phy >= 0 and q.left_out > 0):
         q.claim_phy = -1
         rc = drop_files(q)
         return RC_MORE if rc == RC_OK else rc

@@ -246,7 +246,7 @@ cdef class DerivedAudit(Dispatcher):
         f.count = 1
         f.phy_offset = phy_offset
 
-    cdef bint _is_elsewhere(self, int64_t phy_offset) noexcept nogil:
+    cdef bint _is_outside_log(self, int64_t phy_offset) noexcept nogil:
         """Whether a record of this offset is in a file that was deleted, or created after the log was listed."""
         return 0 <= phy_offset < self._log_start or self._log_stop <= phy_offset < self._log_now
 
@@ -264,7 +264,7 @@ cdef class DerivedAudit(Dispatcher):
             if got == 0:
                 break
             for i in range(got):
-                if not is_blank(&some[i]) and not self._is_elsewhere(some[i].phy_offset):
+                if not is_blank(&some[i]) and not self._is_outside_log(some[i].phy_offset):
                     self._find(
                         NO_RECORD, q, NULL,
                         some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.repaired + i,
@@ -413,7 +413,7 @@ cdef class DerivedAudit(Dispatcher):
         self.index._at = p
         self.index._unit = self._unit
         self.index._checked_phy = INT64_MAX - 1
-        if not self._is_elsewhere(u.phy_offset) and not self.index._is_doubled():
+        if not self._is_outside_log(u.phy_offset) and not self.index._is_doubled():
             self._find(KEY_NO_RECORD, NULL, p, self._unit, u.phy_offset)
         self.index._at = NULL
         self._unit += 1

@@ -52,7 +52,7 @@ cdef inline void take(Slice* value, const char* name, const uint8_t* piece, int 
         value.len = n - at
 
 
-cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
+cdef inline void read_property(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
     """Read one property, if dispatching needs it."""
     cdef uint8_t first = p[0]
     if first == RC_PROPERTY_TAGS[0]:
@@ -70,7 +70,7 @@ cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noex
         take(&w.multi_offsets, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, p, size)
 
 
-cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:
+cdef void find_properties(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:
     """Find the properties of a record that dispatching needs. Of several values, the last one counts."""
     cdef int base, start = 0, stop
     cdef uint64_t ends
@@ -81,10 +81,10 @@ cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept 
         while ends != 0:
             stop = base + rc_low_bit(ends)
             ends &= ends - 1
-            look_at(p + start, stop - start, w)
+            read_property(p + start, stop - start, w)
             start = stop + 1
     if start < n:
-        look_at(p + start, n - start, w)
+        read_property(p + start, n - start, w)
 
 
 cdef int64_t number(const uint8_t* p, int n) noexcept nogil:
@@ -195,7 +195,7 @@ cdef class Dispatcher:
         cdef bint batch = r.sys_flag & RC_FLAG_INNER_BATCH, deleted = False
         cdef int64_t timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST), n
         cdef int rc = RC_OK, count
-        look_for(r.props, r.props_len, &w)
+        find_properties(r.props, r.props_len, &w)
         row.q = NULL
         row.end = start + r.size
         row.first_hash = self.hash_count
@@ -367,15 +367,15 @@ cdef class Dispatcher:
 
     cdef bint _end_rows(self, int rc) except -1:
         """Wait until all rows are in queues and index. An error of these rows takes precedence over rc."""
-        cdef int met
+        cdef int writer_rc
         if self.catching_up:
             with nogil:
-                met = self.writer.end()
+                writer_rc = self.writer.end()
             self.unqueued_count += self.writer.unqueued
             self.writer.unqueued = 0
             self.mismatch = self.mismatch or self.writer.mismatch
-            if met != RC_OK:
-                rc = met
+            if writer_rc != RC_OK:
+                rc = writer_rc
                 self.error_path = self.writer.error_path
         if rc == RC_BAD_CHAIN:
             return False

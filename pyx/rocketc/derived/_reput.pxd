@@ -42,7 +42,7 @@ cdef class ReputService(Dispatcher):
     cdef int reach(self, int64_t end) noexcept nogil
     cdef void _notify_progress(self) noexcept nogil
     cdef bint _is_awaited(self) noexcept nogil
-    cdef bint _nap(self, int64_t since) noexcept nogil
+    cdef bint _sleep(self, int64_t since) noexcept nogil
     cdef void _run(self) noexcept nogil
     cdef void _note(self) noexcept nogil
     cdef void _keep(self) noexcept nogil

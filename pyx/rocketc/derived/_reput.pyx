@@ -412,7 +412,7 @@ cdef class ReputService(Dispatcher):
         """Whether a thread waits for the next records."""
         return self.feed.is_awaited() or rc_load_i64(&self.progress.waiting) > 0
 
-    cdef bint _nap(self, int64_t since) noexcept nogil:
+    cdef bint _sleep(self, int64_t since) noexcept nogil:
         """Sleep while there is nothing to dispatch. Returns True if the thread should end.
 
         since  rc_clock_ns() of the last record
@@ -436,7 +436,7 @@ cdef class ReputService(Dispatcher):
             if rc == RC_OK:
                 since = rc_clock_ns()
             elif rc == RC_MORE:
-                if self._nap(since):
+                if self._sleep(since):
                     return
             elif rc_service_wait(&self.service, RETRY_NS):
                 return

@@ -270,7 +270,7 @@ cdef class CommitLog(LogFiles):
             enter_writing(&guard, f.base, f.size, &f.cut)
             for k in range(i, taken[0]):
                 r = &records[k]
-                if r.status == RC_MORE and self._lay(f, pos, r, now) == RC_OK:
+                if r.status == RC_MORE and self._write_record(f, pos, r, now) == RC_OK:
                     pos += r.size
                     last = r.size
                     stored += 1
@@ -297,7 +297,7 @@ cdef class CommitLog(LogFiles):
             taken[0] = n
         return rc
 
-    cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil:
+    cdef int _write_record(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil:
         """Write one record at a position of a file, which has room for it. Return RC_OK or RC_OUT_OF_ORDER."""
         cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
         cdef MessageArgs* d = &r.args

@@ -161,7 +161,7 @@ cdef class QueueOffsets:
         slot.topic_len = topic_len
         slot.next_offset = 0
         slot.held = self._holding
-        slot.met = False
+        slot.seen = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
         s.buckets[h & s.mask] = slot

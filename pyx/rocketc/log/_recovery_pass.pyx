@@ -108,8 +108,8 @@ cdef class RecoveryPass:
                 return -1
             pthread_mutex_unlock(&stripe.mutex)
             self._recent[at] = slot
-        if may_lower and not slot.met:
-            slot.met = True
+        if may_lower and not slot.seen:
+            slot.seen = True
             slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # a damaged record said more
         if r.queue_offset < 0:
             next_offset = slot.next_offset + 1      # the queue offset is damaged, but the record has one
