@@ -29,7 +29,7 @@ cdef class Putting:
         object _report      # a function that reports problems of the threads to the log of the library
         object _numbering   # lock for puts of messages that have queue offsets in their properties
         TextTable _known    # topics of earlier puts
-        str _met            # one of them: the topic of the last put
+        str _last_topic     # one of them: the topic of the last put
         bint _keeps_topics  # the store has a table of topics
         readonly str path
         readonly object config
@@ -42,8 +42,8 @@ cdef class Putting:
     cdef int _append_numbered(self, PreparedRecord* r) except? -1
     cdef int _refuse_unnumbered(self, PreparedRecord* records, int n) except -1
     cdef bint _needs_numbers(self, PreparedRecord* r) except -1
-    cdef bint _judge(self, PreparedRecord* records, int n) except -1
-    cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1
+    cdef bint _check_records(self, PreparedRecord* records, int n) except -1
+    cdef int _check_topic(self, const uint8_t* topic, int32_t n) except? -1
     cdef int _forget(self, names) except -1
     cdef int _enter(self) except -1
     cdef int _enter_reading(self) except -1

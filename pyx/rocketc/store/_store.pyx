@@ -514,7 +514,7 @@ cdef class MessageStore(RawAccess):
             topic = self._maintenance.create(name, **fields)
             if not self._keeps_topics:
                 self._keeps_topics = True
-                self._met = None
+                self._last_topic = None
                 self._known = TextTable()       # earlier topics were accepted without the table
             return topic
         finally:
