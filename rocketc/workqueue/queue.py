@@ -19,7 +19,7 @@ from rocketc.files.paths import StrPath
 from rocketc.log._put_result import PutResult
 from rocketc.store._store import MessageStore
 from rocketc.store.opening import open as open_store
-from rocketc.workqueue.consumer import LOOK_AGAIN, Consumer, ends_at, refuse_names
+from rocketc.workqueue.consumer import CHECK_SECONDS, Consumer, ends_at, refuse_names
 from rocketc.workqueue.offsets import GroupOffsets, is_mine
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ class Queue(Consumer):
                 left = until - time.monotonic()
                 if left <= 0:
                     raise Full
-                self._wait_for_fewer(min(left, LOOK_AGAIN))
+                self._wait_for_fewer(min(left, CHECK_SECONDS))
             self._promised += 1
 
 
