@@ -39,7 +39,7 @@ def export_spark(
     """
     options = selection.options
     refused = [name for name, value in other.items() if value]
-    refused += [name for name in options if name not in _TAKEN and not _is_usual(options[name])]
+    refused += [name for name in options if name not in _TAKEN and not _is_default(options[name])]
     refused += ["strict"] if options["errors"] == "raise" else []
     if refused:
         raise click.UsageError(f"--engine spark archives whole topics and can't be used with {', '.join(refused)}")
@@ -108,7 +108,7 @@ def said(text: str) -> str:
     return lines[0] if lines else "failed"
 
 
-def _is_usual(value: Any) -> bool:
+def _is_default(value: Any) -> bool:
     """Whether an option has its default; 1 is a number that was given."""
     return value is None or value is True
 

@@ -64,7 +64,7 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
         yield "times", f"{show_time(first)} to {until}{span}", ""
     if found.end is not None and found.lastFile is not None:
         yield "end", _end_text(found), ""
-    yield from _how_it_was_left(found)
+    yield from _state_lines(found)
     if found.consumeQueues is not None:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
         index = many(found.indexFiles or 0, "index file")
@@ -76,10 +76,10 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     damage = [*some(found.damage, every, damage_text)]
     if (last := found.had_messages_until) is not None:
         damage.append(f"the end of the log is missing: the checkpoint has messages until {show_time(last)}")
-    yield from section("damage", damage, _where_it_was_looked(found))
+    yield from section("damage", damage, _checked_text(found))
 
 
-def _where_it_was_looked(found: Inventory) -> str:
+def _checked_text(found: Inventory) -> str:
     if len(found.files) < 2:
         return "none"
     return "none found in the first record of each file and in the last file"
@@ -94,7 +94,7 @@ def _end_text(found: Inventory) -> str:
     return f"byte {end - (last.physicalOffset or 0)} of {basename(last.file)}, after its {messages}{follows}"
 
 
-def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
+def _state_lines(found: Inventory) -> Iterator[tuple[str, str, str]]:
     if found.abort is not None:
         who = f" of process {found.abort['pid']}" if "pid" in found.abort else ""
         if found.lock is not None and "pid" in found.lock:

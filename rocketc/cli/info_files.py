@@ -37,7 +37,7 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
     with progress("reading", sum(map(_size, (path for files in found for path in files.paths)))) as update:
         info.update = update
         for files in found:
-            info.look_at(files)
+            info.read(files)
     print_result(as_json, info.to_dict, lambda color: info.draw(color, every))
     if info.is_empty and not info.problems:
         note(f"nothing to read: {path}")
@@ -70,7 +70,7 @@ class _Info:
     def _take(self, fault: Fault) -> None:
         self._faults.append(fault)
 
-    def look_at(self, files: Files) -> None:
+    def read(self, files: Files) -> None:
         """Read these files and add them to the report."""
         try:
             self._entries.append(_LOOK[files.kind](self, files))

@@ -22,7 +22,7 @@ from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
 SHOWN_AFTER = 0.5  # seconds until the progress bar is shown
-_AGAIN = 0.1
+_REDRAW_SECONDS = 0.1  # least time between two updates of the bar
 
 
 def has_color(stream: TextIO) -> bool:
@@ -208,7 +208,7 @@ class _Bar:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + _AGAIN
+        self._next = now + _REDRAW_SECONDS
         if self._move is None:
             self._start()
         assert self._move is not None

@@ -209,7 +209,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
                     done.code = error.code
                 except RocketcError as error:
                     done.code = 1
-                    note(_plainly(error))
+                    note(_error_text(error))
                     if target.failed is not None:
                         note(_MAYBE_LOST)
     except Ended as error:  # while the store was opened; or a second signal, while it was closed
@@ -217,7 +217,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
     except RocketcError as error:  # opening failed, or the last flush did
         if done.messages == 0:
             raise
-        note(_plainly(error))
+        note(_error_text(error))
         note(_MAYBE_LOST)
         done.code = 1
     finally:
@@ -273,7 +273,7 @@ def _arguments(line: bytes, how: _How) -> dict[str, Any]:
     return made
 
 
-def _plainly(error: RocketcError) -> str:
+def _error_text(error: RocketcError) -> str:
     return f"the disk is full: {plain(error)}" if isinstance(error, StoreFullError) else plain(error)
 
 

@@ -123,7 +123,7 @@ def stats(
         elif not found.total.messages:
             note("no message is selected")
         elif plot:
-            out.write_text(picture(found, view, sort == "messages", out.has_color))
+            out.write_text(chart(found, view, sort == "messages", out.has_color))
         else:
             out.write_text(table(found, view, out.has_color))
     if found.more.messages:
@@ -145,8 +145,8 @@ def _count(selection: Selection, by: tuple[str, ...]) -> Count:
     options = selection.options
     strict = options["errors"] == "raise"
     # One thread finds the first damage of the log, and Ctrl-C or the time limit can end a regular expression there.
-    asks = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
-    threads = 1 if strict or asks else None
+    interruptible = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
+    threads = 1 if strict or interruptible else None
     scan = selection.scan(errors="raise" if strict else "skip", batch_bytes=BATCH_BYTES)
     with progress("counting", scan.bytes) as update:
         return count(scan, by, threads=threads, update=update)
@@ -246,10 +246,10 @@ def show_share(part: int, whole: int) -> str:
 
 def table(found: Count, view: View, color: bool) -> str:
     """Return times and sizes of all messages, and a line per group; as wide as the terminal, or 80 columns."""
-    return render([facts(_about_all(found)), "", _groups(found, view)], color)
+    return render([facts(_total_lines(found)), "", _groups(found, view)], color)
 
 
-def _about_all(found: Count) -> Iterator[tuple[str, str, str]]:
+def _total_lines(found: Count) -> Iterator[tuple[str, str, str]]:
     total = found.total
     if total.first is not None and total.last is not None:
         span = f" ({show_span(total.last - total.first)})" if total.last > total.first else ""
@@ -354,7 +354,7 @@ def _clock(total: Group) -> Callable[[int | None], str]:
 # ---- the chart
 
 
-def picture(found: Count, view: View, messages: bool, color: bool) -> str:
+def chart(found: Count, view: View, messages: bool, color: bool) -> str:
     """Return bars over time if one of the dimensions is a time, otherwise one bar per group.
 
     messages  draw messages instead of bytes
