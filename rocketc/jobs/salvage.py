@@ -387,7 +387,7 @@ class _Run:
             try:
                 info = os.fstat(fd)
                 found = find(file, self._progress)
-                self._layer.lay(found, fd)
+                self._layer.copy(found, fd)
             finally:
                 os.close(fd)
                 self._out.close()

@@ -195,20 +195,20 @@ class InPlaceLog:
         self._end, self._timestamp = end, max(timestamp, 1)
         self._out.drop_from(end)
 
-    def lay(self, found: ReadableRanges, source: int) -> None:
+    def copy(self, found: ReadableRanges, source: int) -> None:
         file, size = found.file, self._out.size
         base = _base(file)
         if base % size or file.limit > size or base > _LONG_MAX - size:
             text = f"has {file.limit} bytes from physical offset {base} on and does not fit into a row of files of "
             text += f"{size} bytes, so positions cannot be kept; use compact=True (--compact) to move the records"
             raise StoreIOError(errno.EINVAL, text, file.path)
-        stand_ins = list(self._stand_ins(found, source))
+        fillers = list(self._fillers(found, source))
         changed = os.fstat(source).st_mtime_ns
         self._fill_up_to(file, changed)
         self._out.begin(base)
         for start, stop in found.ranges:
             self._out.copy(source, file.path, start, min(stop, base + file.size))
-        for start, stop, lost, timestamp in stand_ins:
+        for start, stop, lost, timestamp in fillers:
             if stop == base + size:
                 self._out.write(start, _blank(stop - start))
                 continue
@@ -232,7 +232,7 @@ class InPlaceLog:
             self._out.write(start, _blank(size))
             self._out.end(changed)
 
-    def _stand_ins(self, found: ReadableRanges, source: int) -> Iterator[tuple[int, int, Damage, int]]:
+    def _fillers(self, found: ReadableRanges, source: int) -> Iterator[tuple[int, int, Damage, int]]:
         """Yield (start, stop, damage, store timestamp of the next record) for each lost range."""
         base = _base(found.file)
         end = base + self._out.size
@@ -307,14 +307,14 @@ class CompactedLog:
         self._begun = 0  # number of runs before the current file
         self._changed = 0  # ns: modification time of the current source file
 
-    def lay(self, found: ReadableRanges, source: int) -> None:
+    def copy(self, found: ReadableRanges, source: int) -> None:
         self._begun = len(self.runs)
         self._changed = os.fstat(source).st_mtime_ns
         needed = self._needed(found)
         for i, (start, stop) in enumerate(found.ranges):
             self._room += 0 if self._stop is None else max(start - self._stop, 0)
-            self._stand_in(min(needed.get(i, 0), self._room), found, source, start)
-            self._lay(found.file, source, start, stop)
+            self._write_fillers(min(needed.get(i, 0), self._room), found, source, start)
+            self._copy_records(found.file, source, start, stop)
             self._stop = stop
         self._end_file()
         if self._map_path is not None:
@@ -354,7 +354,7 @@ class CompactedLog:
                 needed[i] = max(needed.get(i, 0), missing * MSG_MIN_BYTES)
         return needed
 
-    def _stand_in(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
+    def _write_fillers(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
         """Write filler records for `needed` lost bytes, before the record at the physical offset `before`."""
         base = _base(found.file)
         lost = next((one for one in found.damage if one.stop == before), Damage(None, before, before, "missing"))
@@ -374,7 +374,7 @@ class CompactedLog:
             self._room -= size
             needed -= size
 
-    def _lay(self, file: LogFile, source: int, start: int, stop: int) -> None:
+    def _copy_records(self, file: LogFile, source: int, start: int, stop: int) -> None:
         size = self._out.size
         stop = min(stop, _base(file) + file.size)
         while start < stop:

@@ -175,7 +175,7 @@ class GrowingLog:
         A batch has at least one record, whatever the limits are. Raises DataLossError.
         """
         files = self.files()
-        at, known = self._stand(files, start)
+        at, known = self._resume(files, start)
         if not files:
             return start
         end = self._end(files, at)
@@ -207,7 +207,7 @@ class GrowingLog:
         if end.offset is None or start.offset == end.offset:
             return []
         files = self.files()
-        at, known = self._stand(files, start)
+        at, known = self._resume(files, start)
         if at >= end.offset:
             return []
         end_known = bool(files) and end.offset <= files[-1].next_base and _is_there(files, end)
@@ -265,7 +265,7 @@ class GrowingLog:
                 count -= batch.num_rows
         return None
 
-    def _stand(self, files: Files, place: LogPosition) -> tuple[int, bool]:
+    def _resume(self, files: Files, place: LogPosition) -> tuple[int, bool]:
         """Return where the stream continues, and whether a record certainly begins there. Raises DataLossError."""
         at = place.offset
         if not files:
